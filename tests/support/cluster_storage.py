@@ -1,4 +1,4 @@
-"""The storage of a cluster as one of its people has it."""
+"""Storage of a cluster as one of its users."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from support.team_cluster import TeamCluster
 ALICE = StorageUser("alice")
 
 
-def storage_of(team: TeamCluster, who: str, *, over_http: bool = False) -> Storage:
+def storage_of(team: TeamCluster, user: str, *, over_http: bool = False) -> Storage:
     url = "http://{}:{}".format(*team.address)
-    return Storage.of(ClusterClient("team", Endpoint(url, who, team.tokens[who])), over_http=over_http)
+    return Storage.of(ClusterClient("team", Endpoint(url, user, team.tokens[user])), over_http=over_http)
 
 
 BASE = "/api/v2/transfer"
@@ -35,8 +35,8 @@ def folder_fixture() -> str:
     return f"/user/alice/t{next(_numbers)}"
 
 
-def fast(team: TeamCluster, who: str, *, over_http: bool = True) -> ClusterBackend:
-    backend = storage_of(team, who, over_http=over_http).backend
+def fast(team: TeamCluster, user: str, *, over_http: bool = True) -> ClusterBackend:
+    backend = storage_of(team, user, over_http=over_http).backend
     assert isinstance(backend, ClusterBackend)
     return backend
 

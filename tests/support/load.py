@@ -1,7 +1,7 @@
-"""Many people at once, from a process of its own: `python load.py HOST PORT SECONDS < tokens`.
+"""Load generator, run as a process: `python load.py HOST PORT SECONDS < tokens`.
 
-Each line of the input is a user and a token. Each user asks again as soon as he has an answer: ten lists of
-jobs, ten lists of pods, one submission, and so on. Prints what was answered as JSON.
+Each line of the input is a user and a token. Each user sends the next request when the response has arrived:
+ten job listings, ten pod listings, one submission, and so on. Prints counts of the responses as JSON.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def job(name: str) -> bytes:
     return json.dumps({**described, "taskRoles": {"main": role}}).encode()
 
 
-class Crowd:
+class LoadGenerator:
     def __init__(self, host: str, port: int, seconds: float):
-        self.where = (host, port)
+        self.address = (host, port)
         self.until = time.monotonic() + seconds
-        self.answers: Counter[str] = Counter()
+        self.responses: Counter[str] = Counter()
         self.slowest: dict[str, float] = {}
         self.errors: list[str] = []
 
-    async def person(self, number: int, user: str, token: str) -> None:
+    async def run_user(self, number: int, user: str, token: str) -> None:
         random_order = random.Random(number)
         head = f"Host: x\r\nAuthorization: Bearer {token}\r\n"
         reader, writer = await asyncio.open_connection(
-            *self.where, local_addr=(f"127.0.{1 + number // 250}.{1 + number % 250}", 0), limit=1 << 24
+            *self.address, local_addr=(f"127.0.{1 + number // 250}.{1 + number % 250}", 0), limit=1 << 24
         )
         sent = 0
         todo: list[str] = []
@@ -57,35 +57,37 @@ class Crowd:
             elif kind == "pods":
                 first = "GET /api/v2/kubernetes/pods?limit=50"
             else:
-                first, body = "POST /api/v2/jobs", job(f"crowd-{number}-{sent}")
+                first, body = "POST /api/v2/jobs", job(f"load-{number}-{sent}")
                 sent += 1
-            began = time.monotonic()
+            started = time.monotonic()
             writer.write(f"{first} HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            status, text = await self._answer(reader)
-            self.slowest[kind] = max(self.slowest.get(kind, 0.0), time.monotonic() - began)
-            self.answers[f"{kind} {status}"] += 1
+            status, text = await self._read_response(reader)
+            self.slowest[kind] = max(self.slowest.get(kind, 0.0), time.monotonic() - started)
+            self.responses[f"{kind} {status}"] += 1
             if status != (202 if kind == "submit" else 200) and len(self.errors) < 20:
                 self.errors.append(f"{user} {first}: {status} {text[:200]!r}")
         writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    async def _read_response(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
         head = await reader.readuntil(b"\r\n\r\n")
         at = head.lower().index(b"content-length: ")
         size = int(head[at + 16 :].split(b"\r\n", 1)[0])
         return int(head[9:12]), await reader.readexactly(size)
 
-    async def one(self, number: int, user: str, token: str) -> None:
+    async def run_user_or_record_error(self, number: int, user: str, token: str) -> None:
         try:
-            await self.person(number, user, token)
+            await self.run_user(number, user, token)
         except (OSError, EOFError, ValueError) as error:
             self.errors.append(f"{user}: {error!r}")
 
 
 async def main(host: str, port: int, seconds: float) -> None:
-    people = [line.split() for line in sys.stdin.read().splitlines()]
-    crowd = Crowd(host, port, seconds)
-    await asyncio.gather(*(crowd.one(n, user, token) for n, (user, token) in enumerate(people)))
-    print(json.dumps({"answers": crowd.answers, "slowest": crowd.slowest, "errors": crowd.errors}))
+    users = [line.split() for line in sys.stdin.read().splitlines()]
+    load = LoadGenerator(host, port, seconds)
+    await asyncio.gather(
+        *(load.run_user_or_record_error(n, user, token) for n, (user, token) in enumerate(users))
+    )
+    print(json.dumps({"responses": load.responses, "slowest": load.slowest, "errors": load.errors}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Disks that are full as soon as a test wants it: small file systems, mounted for the time of a test."""
+"""Small file systems that a test can fill, mounted during the test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from support.external_services import in_ci
 
 @contextlib.contextmanager
 def mounted(folder: Path, options: str = "size=24m") -> Iterator[Path]:
-    """A disk of its own at a folder. CI has to let us mount; elsewhere the test steps aside."""
+    """Mount a small tmpfs at a folder. CI must permit mounting; elsewhere the test is skipped."""
     folder.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     done = subprocess.run(mount, check=False, capture_output=True, text=True)
     if done.returncode:
-        (pytest.fail if in_ci() else pytest.skip)(f"A small disk could not be mounted: {done.stderr.strip()}")
+        (pytest.fail if in_ci() else pytest.skip)(f"Cannot mount a small disk: {done.stderr.strip()}")
     try:
         yield folder
     finally:
@@ -27,7 +27,7 @@ def mounted(folder: Path, options: str = "size=24m") -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """Take the last byte of the disk that a folder is on; it is free again when this file goes."""
+    """Fill the folder's disk to the last byte with a file; delete the file to free it."""
     filler = folder / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):

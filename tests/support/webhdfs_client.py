@@ -1,4 +1,4 @@
-"""A cluster with a storage and three people, and the smallest WebHDFS client."""
+"""Cluster with a storage and three users, and a minimal WebHDFS client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paicluster.auth.passwords import hash_password
 from paicluster.store import Store, groups, users
 from support.server_fixture import Cluster, Reply
 
-PEOPLE = ("admin", "alice", "bob")
+USERS = ("admin", "alice", "bob")
 PASSWORD = "a good password"
 TEAM = "vision"
 
@@ -24,8 +24,8 @@ class StorageCluster(Cluster):
     tokens: dict[str, str] = field(default_factory=dict)
 
     def log_in(self, username: str) -> str:
-        who = {"username": username, "password": PASSWORD}
-        reply = self.ask("POST", "/api/v2/authn/basic/login", who, token=None)
+        credentials = {"username": username, "password": PASSWORD}
+        reply = self.ask("POST", "/api/v2/authn/basic/login", credentials, token=None)
         assert reply.status == 200, reply.text
         return str(reply.json()["token"])
 
@@ -36,13 +36,13 @@ class StorageCluster(Cluster):
     def url(self) -> str:
         return "http://{}:{}".format(*self.address)
 
-    def person(self, name: str) -> Web:
-        return Web(self, self.tokens[name])
+    def client(self, name: str) -> WebHdfsClient:
+        return WebHdfsClient(self, self.tokens[name])
 
 
 @dataclass
-class Web:
-    """Somebody with a token."""
+class WebHdfsClient:
+    """WebHDFS client with a token."""
 
     cluster: StorageCluster
     token: str | None
@@ -60,8 +60,8 @@ class Web:
         query = urlencode(
             {"op": op, **{name.replace("__", "."): value for name, value in parameters.items()}}
         )
-        where = f"{self.prefix}{quote(path)}?{query}"
-        return self.cluster.ask(method, where, body, headers, token=self.token)
+        url_path = f"{self.prefix}{quote(path)}?{query}"
+        return self.cluster.ask(method, url_path, body, headers, token=self.token)
 
     def get(self, op: str, path: str, **parameters: Any) -> Reply:
         return self.ask("GET", op, path, **parameters)
@@ -84,27 +84,27 @@ class Web:
         return reply.body
 
     def names(self, path: str) -> list[str]:
-        return [one["pathSuffix"] for one in self.json("LISTSTATUS", path)["FileStatuses"]["FileStatus"]]
+        return [entry["pathSuffix"] for entry in self.json("LISTSTATUS", path)["FileStatuses"]["FileStatus"]]
 
 
 def exception(reply: Reply) -> tuple[int, str]:
-    """The status and the Java class of a refusal."""
-    said = reply.json()["RemoteException"]
-    assert said["javaClassName"].replace("$", ".").endswith("." + said["exception"])
-    assert said["message"]
-    return reply.status, said["exception"]
+    """Status and Java class of an error response."""
+    error = reply.json()["RemoteException"]
+    assert error["javaClassName"].replace("$", ".").endswith("." + error["exception"])
+    assert error["message"]
+    return reply.status, error["exception"]
 
 
 def prepare_home(home: Path) -> None:
     home.mkdir()
     store = Store.open(home / "cluster.db")
     hashed = hash_password(PASSWORD)
-    for who in PEOPLE:
-        admin = who == "admin"
-        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
+    for user in USERS:
+        admin = user == "admin"
+        store.write_sync(lambda conn, u=user, a=admin: users.add_user(conn, u, hashed, created_ms=0, admin=a))
     store.write_sync(lambda conn: groups.add_group(conn, TEAM))
-    for who in ("alice", "bob"):
-        store.write_sync(lambda conn, w=who: groups.add_member(conn, w, TEAM))
+    for user in ("alice", "bob"):
+        store.write_sync(lambda conn, u=user: groups.add_member(conn, u, TEAM))
     store.close()
 
 
@@ -112,10 +112,10 @@ def start_cluster(home: Path, *options: str) -> StorageCluster:
     limits = ("--cpus", "2", "--memory-mb", "512", "--gpus", "0")
     running = StorageCluster(home, ("--allow-shared-account", *limits, *options))
     running.start()
-    running.tokens = {who: running.log_in(who) for who in PEOPLE}
+    running.tokens = {user: running.log_in(user) for user in USERS}
     running.user, running.token = "alice", running.tokens["alice"]
-    for who in PEOPLE:
-        running.person(who).json("GETHOMEDIRECTORY", "/")
+    for user in USERS:
+        running.client(user).json("GETHOMEDIRECTORY", "/")
     return running
 
 
@@ -129,5 +129,5 @@ def storage_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storag
 
 
 @pytest.fixture(name="alice")
-def alice_fixture(cluster: StorageCluster) -> Web:
-    return cluster.person("alice")
+def alice_fixture(cluster: StorageCluster) -> WebHdfsClient:
+    return cluster.client("alice")

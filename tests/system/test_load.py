@@ -63,10 +63,10 @@ def test_two_hundred_clients_for_a_minute_without_an_error(tmp_path: Path) -> No
         said = json.loads(ran.stdout)
         print(json.dumps(said))
         assert said["errors"] == []
-        assert set(said["answers"]) == {"list 200", "pods 200", "submit 202"}
-        assert said["answers"]["submit 202"] > PEOPLE
+        assert set(said["responses"]) == {"list 200", "pods 200", "submit 202"}
+        assert said["responses"]["submit 202"] > PEOPLE
         # Nobody waited much longer than everybody does, who waits his turn among so many.
-        usual = PEOPLE * SECONDS / sum(said["answers"].values())
+        usual = PEOPLE * SECONDS / sum(said["responses"].values())
         assert max(said["slowest"].values()) < max(10, 50 * usual)
         log = cluster.log.read_text()
         assert "Traceback" not in log

@@ -1,4 +1,4 @@
-"""A storage in a folder of the test's own, and three people."""
+"""A storage in a temporary folder, an administrator and three users."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CAROL = StorageUser("carol")
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[Storage]:
-    made = Storage(tmp_path / "storage")
-    for who in (ADMIN, ALICE, BOB, CAROL):
-        made.provision(who)
-    yield made
-    made.close()
+    opened = Storage(tmp_path / "storage")
+    for user in (ADMIN, ALICE, BOB, CAROL):
+        opened.provision(user)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Putting files together takes nothing that one may not read, and loses nothing that was acknowledged."""
+"""concat: reads only permitted files and loses no acknowledged data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from openpaisdk.errors import PaiError
 from paicluster.files import StagedFile, Storage, StorageUser, writes
-from support.storage_files import own_files, put, read
+from support.storage_files import internal_files, put, read
 
 
 def _after_first_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
@@ -24,7 +24,7 @@ def _after_first_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) 
 
 
 @pytest.mark.parametrize("swapped", ["source", "target"])
-def test_a_file_that_took_the_place_of_another_meanwhile_is_not_taken(
+def test_concat_fails_when_a_file_was_swapped_meanwhile(
     storage: Storage,
     alice: StorageUser,
     bob: StorageUser,
@@ -44,7 +44,7 @@ def test_a_file_that_took_the_place_of_another_meanwhile_is_not_taken(
     if swapped == "source":
         _after_first_copy(monkeypatch, swap)
     else:
-        # Before anything is copied, and after the rights were looked at.
+        # After the permission check and before anything is copied.
         begin = storage.staging_area.begin
 
         def swap_then_begin(path: str, finish: Callable[[StagedFile], None]) -> StagedFile:
@@ -55,10 +55,10 @@ def test_a_file_that_took_the_place_of_another_meanwhile_is_not_taken(
     with pytest.raises(PaiError):
         storage.concat("/user/alice/target", ["/user/alice/first", "/user/alice/source"], alice)
     assert read(storage, f"/user/alice/{swapped}", admin) == b"bob's secret"
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
 
 
-def test_a_file_that_was_closed_meanwhile_is_not_read(
+def test_concat_fails_when_read_permission_was_revoked_meanwhile(
     storage: Storage, alice: StorageUser, bob: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(storage, "/user/alice/target", b"mine", alice)
@@ -70,38 +70,38 @@ def test_a_file_that_was_closed_meanwhile_is_not_read(
 
 
 @pytest.mark.parametrize("to", ["target", "source"])
-def test_an_append_during_it_waits_and_is_not_lost(
+def test_append_during_concat_waits_and_is_not_lost(
     storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
     put(storage, "/user/alice/target", b"one ", alice)
     put(storage, "/user/alice/source", b"two ", alice)
-    refused: list[PaiError] = []
+    errors: list[PaiError] = []
 
     def append() -> None:
         try:
             staged = storage.stage_append(f"/user/alice/{to}", alice)
             staged.write(b"three")
-            begun.set()
+            started.set()
             staged.commit()
         except PaiError as error:
-            refused.append(error)
+            errors.append(error)
 
-    begun, thread = threading.Event(), threading.Thread(target=append)
+    started, thread = threading.Event(), threading.Thread(target=append)
 
-    def meanwhile() -> None:
+    def append_during_concat() -> None:
         thread.start()
-        assert begun.wait(10)
+        assert started.wait(10)
         # Long enough for an append that does not wait.
         thread.join(0.2)
         assert thread.is_alive()
 
-    _after_first_copy(monkeypatch, meanwhile)
+    _after_first_copy(monkeypatch, append_during_concat)
     storage.concat("/user/alice/target", ["/user/alice/source"], alice)
     thread.join(10)
     if to == "target":
         assert read(storage, "/user/alice/target", alice) == b"one two three"
-        assert refused == []
+        assert errors == []
     else:
-        # The source is gone, and whoever wanted to append to it is told so.
+        # The source is deleted, and the append fails.
         assert read(storage, "/user/alice/target", alice) == b"one two "
-        assert [error.code for error in refused] == ["NoFileError"]
+        assert [error.code for error in errors] == ["NoFileError"]

@@ -1,4 +1,4 @@
-"""The checksum is the one Hadoop computes."""
+"""The checksum equals Hadoop's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.storage_files import put
 
 
 def _crc32c(data: bytes) -> int:
-    """By the definition, bit by bit."""
+    """Reference implementation, bit by bit."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte
@@ -27,10 +27,10 @@ def _hadoop(data: bytes, block: int) -> bytes:
         part = data[start : start + block]
         sums = [_crc32c(part[i : i + 512]) for i in range(0, len(part), 512)]
         md5s += hashlib.md5(b"".join(struct.pack(">I", s) for s in sums)).digest()
-    room = 32
-    while room < len(md5s):
-        room *= 2
-    return hashlib.md5(md5s.ljust(room, b"\0")).digest()
+    buffer_size = 32
+    while buffer_size < len(md5s):
+        buffer_size *= 2
+    return hashlib.md5(md5s.ljust(buffer_size, b"\0")).digest()
 
 
 @pytest.mark.parametrize("size", [1, 511, 512, 513, 4096, 5000])
@@ -42,7 +42,7 @@ def test_small_files_have_one_block(storage: Storage, alice: StorageUser, size: 
     assert digest == struct.pack(">iq", 512, 0) + _hadoop(data, 1 << 27)
 
 
-def test_larger_files_are_summed_block_by_block(
+def test_large_file_has_a_checksum_per_block(
     storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hdfs_checksum, "BLOCK_SIZE", 2048)
@@ -53,11 +53,11 @@ def test_larger_files_are_summed_block_by_block(
     assert digest == struct.pack(">iq", 512, 4) + _hadoop(data, 2048)
 
 
-def test_an_empty_file_has_the_checksum_of_every_empty_file(storage: Storage, alice: StorageUser) -> None:
+def test_empty_file_has_hadoops_constant_checksum(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"", alice)
     name, digest = storage.checksum("/user/alice/file", alice)
     assert (name, digest.hex()) == ("MD5-of-0MD5-of-0CRC32", "0" * 24 + "70bc8f4b72a86921468bf8e8441dce51")
 
 
-def test_the_reference_is_right() -> None:
+def test_reference_crc32c_is_correct() -> None:
     assert _crc32c(b"123456789") == 0xE3069283

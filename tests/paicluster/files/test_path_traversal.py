@@ -1,4 +1,4 @@
-"""No path, link or encoding leaves the folder of the storage."""
+"""No path, link or encoding leads outside the storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from openpaisdk.errors import PaiError
 from paicluster.files import Storage, StorageUser
 from paicluster.files.paths import split_path
-from support.storage_files import names, put, read, refused
+from support.storage_files import names, put, raises_code, read
 
 _TRICKS = [
     "..",
@@ -35,8 +35,8 @@ _TRICKS = [
 
 
 @pytest.fixture(scope="module")
-def fenced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Storage, Path]:
-    """A storage with links that lead out, beside a secret."""
+def storage_with_links(tmp_path_factory: pytest.TempPathFactory) -> tuple[Storage, Path]:
+    """A storage with links that lead outside, beside a secret."""
     outside = tmp_path_factory.mktemp("outside")
     (outside / "secret").write_bytes(b"secret")
     (outside / "storage").mkdir()
@@ -44,11 +44,11 @@ def fenced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Storage, Path]:
     admin = StorageUser("admin", admin=True)
     storage.make_dirs("/a/b", admin)
     put(storage, "/a/file", b"inside", admin)
-    for place in (storage.root, storage.root / "a", storage.root / "a/b"):
-        (place / "up").symlink_to(outside)
-        (place / "away").symlink_to(outside / "secret")
-        (place / "back").symlink_to(storage.root / "a")
-        (place / "dots").symlink_to("..")
+    for folder in (storage.root, storage.root / "a", storage.root / "a/b"):
+        (folder / "up").symlink_to(outside)
+        (folder / "away").symlink_to(outside / "secret")
+        (folder / "back").symlink_to(storage.root / "a")
+        (folder / "dots").symlink_to("..")
     return storage, outside
 
 
@@ -61,10 +61,10 @@ _parts = st.one_of(
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(_parts, max_size=8), lead=st.sampled_from(["/", "//", "", "/a/", "/./"]))
-def test_nothing_outside_is_read_written_or_removed(
-    fenced: tuple[Storage, Path], parts: list[str], lead: str
+def test_no_path_reads_or_changes_anything_outside(
+    storage_with_links: tuple[Storage, Path], parts: list[str], lead: str
 ) -> None:
-    storage, outside = fenced
+    storage, outside = storage_with_links
     path = lead + "/".join(parts)
     admin = StorageUser("admin", admin=True)
     for attempt in (
@@ -88,39 +88,37 @@ def test_nothing_outside_is_read_written_or_removed(
     assert (storage.root / ".pai/staged").is_dir()
 
 
-def test_links_and_devices_are_not_there(storage: Storage, alice: StorageUser, tmp_path: Path) -> None:
+def test_links_and_special_files_are_hidden(storage: Storage, alice: StorageUser, tmp_path: Path) -> None:
     home = storage.root / "user/alice"
     (tmp_path / "secret").write_bytes(b"secret")
     (home / "link").symlink_to(tmp_path / "secret")
     (home / "folder").symlink_to(tmp_path)
     (home / "dangling").symlink_to(tmp_path / "made")
     os.mkfifo(home / "pipe")
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(os.path.relpath(home / "socket"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(home / "socket"))
         for name in ("link", "folder", "dangling", "pipe", "socket"):
             for attempt in (storage.status, storage.open_read, storage.list, storage.stage_append):
-                with refused("NoFileError"):
+                with raises_code("NoFileError"):
                     attempt(f"/user/alice/{name}", alice)
-        with refused("NoFileError"):
+        with raises_code("NoFileError"):
             storage.open_read("/user/alice/folder/secret", alice)
         assert names(storage, "/user/alice", alice) == []
 
 
-def test_a_file_written_where_a_link_was_replaces_the_link(
+def test_overwriting_a_link_replaces_the_link_itself(
     storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     (storage.root / "user/alice/link").symlink_to(tmp_path / "secret")
-    with refused("ConflictFileError"):
+    with raises_code("ConflictFileError"):
         put(storage, "/user/alice/link", b"mine", alice)
     put(storage, "/user/alice/link", b"mine", alice, overwrite=True)
     assert (tmp_path / "secret").read_bytes() == b"secret"
     assert read(storage, "/user/alice/link", alice) == b"mine"
 
 
-def test_deleting_a_folder_removes_the_links_in_it_and_not_what_they_show(
-    storage: Storage, alice: StorageUser, tmp_path: Path
-) -> None:
+def test_recursive_delete_does_not_follow_links(storage: Storage, alice: StorageUser, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/file").write_bytes(b"x")
     storage.make_dirs("/user/alice/folder", alice)
@@ -136,27 +134,29 @@ def test_deleting_a_folder_removes_the_links_in_it_and_not_what_they_show(
         *("/" + "x" * 256, "/" + "é" * 128, "/" + "/".join("x" * 300), "/" + "xy/" * 3000),
     ],
 )
-def test_what_is_no_path_is_refused_in_words(path: str) -> None:
-    with refused("InvalidPathError"):
+def test_invalid_path_is_rejected(path: str) -> None:
+    with raises_code("InvalidPathError"):
         split_path(path)
 
 
-def test_the_storages_own_folder_is_not_there(storage: Storage, admin: StorageUser) -> None:
+def test_internal_folder_is_hidden(storage: Storage, admin: StorageUser) -> None:
     for path in ("/.pai", "/.pai/staged", "//.pai/journal"):
-        with refused("NoFileError"):
+        with raises_code("NoFileError"):
             storage.list(path, admin)
-        with refused("NoFileError"):
+        with raises_code("NoFileError"):
             storage.delete(path, admin, recursive=True)
     assert ".pai" not in names(storage, "/", admin)
     storage.make_dirs("/user/admin/.pai", admin)
 
 
-def test_names_are_kept_byte_for_byte(storage: Storage, alice: StorageUser) -> None:
-    kept = sorted(["e\u0301", "é", "back\\slash", "tab\tline\n", "%2e%2e", "日本", "a b", "~", "...", "-rf"])
-    for name in kept:
+def test_names_are_preserved_byte_for_byte(storage: Storage, alice: StorageUser) -> None:
+    expected = sorted(
+        ["e\u0301", "é", "back\\slash", "tab\tline\n", "%2e%2e", "日本", "a b", "~", "...", "-rf"]
+    )
+    for name in expected:
         put(storage, f"/user/alice/{name}", name.encode(), alice)
-    assert sorted(names(storage, "/user/alice", alice)) == kept
-    for name in kept:
+    assert sorted(names(storage, "/user/alice", alice)) == expected
+    for name in expected:
         assert read(storage, f"/user/alice/{name}", alice) == name.encode()
     (storage.root / "user/alice" / os.fsdecode(b"\xff")).write_bytes(b"")
-    assert sorted(names(storage, "/user/alice", alice)) == kept
+    assert sorted(names(storage, "/user/alice", alice)) == expected

@@ -1,4 +1,4 @@
-"""Homes are private, teams share, and nobody gets further than his rights."""
+"""Permissions: private homes, shared team folders, ownership, read-only storages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import pytest
 
 from openpaisdk.errors import PaiError
 from paicluster.files import Access, Storage, StorageUser, namespace
-from support.storage_files import names, put, read, refused
+from support.storage_files import names, put, raises_code, read
 
 
-def test_a_home_is_its_owners_alone(
-    storage: Storage, alice: StorageUser, bob: StorageUser, admin: StorageUser
-) -> None:
+def test_home_is_private(storage: Storage, alice: StorageUser, bob: StorageUser, admin: StorageUser) -> None:
     put(storage, "/user/alice/file", b"mine", alice)
     for attempt in (
         lambda: storage.open_read("/user/alice/file", bob),
@@ -35,21 +33,21 @@ def test_a_home_is_its_owners_alone(
         lambda: storage.set_times("/user/alice/file", bob, modified_ms=1),
         lambda: storage.concat("/user/bob/file", ["/user/alice/file"], bob),
     ):
-        with refused("ForbiddenFileError"):
+        with raises_code("ForbiddenFileError"):
             put(storage, "/user/bob/file", b"", bob, overwrite=True)
             attempt()
     assert read(storage, "/user/alice/file", admin) == b"mine"
 
 
-def test_the_refusal_says_what_hadoop_says(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
-    with pytest.raises(PaiError) as refusal:
+def test_permission_error_has_hadoops_message(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
+    with pytest.raises(PaiError) as error:
         storage.list("/user/alice", bob)
-    assert refusal.value.message == (
+    assert error.value.message == (
         'Permission denied: user=bob, access=READ_EXECUTE, inode="/user/alice":alice:alice:drwx------'
     )
 
 
-def test_a_team_shares_its_folder_whatever_mode_its_clients_ask_for(
+def test_team_folder_ignores_group_bits_of_clients(
     storage: Storage, alice: StorageUser, bob: StorageUser, carol: StorageUser
 ) -> None:
     storage.make_dirs("/shared/vision/run/one", alice, 0o700)
@@ -57,47 +55,43 @@ def test_a_team_shares_its_folder_whatever_mode_its_clients_ask_for(
     assert read(storage, "/shared/vision/run/one/file", bob) == b"alice"
     put(storage, "/shared/vision/run/one/file", b"bob", bob, overwrite=True)
     assert storage.delete("/shared/vision/run", alice, recursive=True)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.list("/shared/vision", carol)
 
 
-def test_everybody_may_make_the_folder_of_his_own_name_in_the_root(
+def test_user_may_create_folder_of_own_name_in_root(
     storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
     put(storage, "/alice/workspace/code.tar.gz", b"x", alice)
     assert storage.status("/alice", alice).ownership == ("alice", "alice", 0o700)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.make_dirs("/alice/x", bob)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.make_dirs("/carla/x", bob)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.stage("/bob", bob, overwrite=True)
     assert storage.delete("/alice", alice, recursive=True)
 
 
-def test_a_user_whose_name_is_a_folder_of_the_root_does_not_own_it(
-    storage: Storage, admin: StorageUser
-) -> None:
+def test_user_named_like_a_root_folder_does_not_own_it(storage: Storage, admin: StorageUser) -> None:
     storage.make_dirs("/data", admin)
     for name in ("data", "user", "shared"):
-        who = StorageUser(name)
-        storage.provision(who)
+        user = StorageUser(name)
+        storage.provision(user)
         for attempt in (
-            lambda n=name, w=who: storage.stage(f"/{n}/file", w, overwrite=True),
-            lambda n=name, w=who: storage.delete(f"/{n}", w, recursive=True),
-            lambda n=name, w=who: storage.rename(f"/{n}", "/mine", w),
+            lambda n=name, u=user: storage.stage(f"/{n}/file", u, overwrite=True),
+            lambda n=name, u=user: storage.delete(f"/{n}", u, recursive=True),
+            lambda n=name, u=user: storage.rename(f"/{n}", "/mine", u),
         ):
-            with refused("ForbiddenFileError"):
+            with raises_code("ForbiddenFileError"):
                 attempt()
     storage.make_dirs("/tmp/x", StorageUser("tmp"))
     assert storage.status("/tmp", admin).ownership == ("admin", "supergroup", 0o1777)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.delete("/tmp", StorageUser("tmp"), recursive=True)
 
 
-def test_where_everybody_writes_each_removes_only_his_own(
-    storage: Storage, alice: StorageUser, bob: StorageUser
-) -> None:
+def test_public_folder_is_sticky(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
     put(storage, "/Output/alice/job/result", b"x", alice)
     put(storage, "/tmp/note", b"x", alice)
     storage.set_mode("/tmp/note", alice, 0o666)
@@ -108,56 +102,54 @@ def test_where_everybody_writes_each_removes_only_his_own(
         lambda: storage.stage("/tmp/note", bob, overwrite=True),
         lambda: storage.delete("/Output/alice", bob, recursive=True),
     ):
-        with refused("ForbiddenFileError"):
+        with raises_code("ForbiddenFileError"):
             attempt()
     assert storage.delete("/tmp/note", alice, recursive=False)
 
 
-def test_a_mode_opens_and_closes_a_file(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
+def test_mode_controls_access(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
     storage.set_mode("/user/alice", alice, 0o755)
     put(storage, "/user/alice/file", b"x", alice)
     assert read(storage, "/user/alice/file", bob) == b"x"
     storage.set_mode("/user/alice/file", alice, 0o600)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.open_read("/user/alice/file", bob)
     storage.set_mode("/user/alice/file", alice, 0o000)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.open_read("/user/alice/file", alice)
     storage.set_mode("/user/alice/file", alice, 0o400)
     storage.check_access("/user/alice/file", alice, Access.READ)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.check_access("/user/alice/file", alice, Access.READ | Access.WRITE)
 
 
-def test_a_folder_is_deleted_only_by_whoever_may_empty_all_of_it(
+def test_recursive_delete_needs_access_to_all_subfolders(
     storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
     storage.make_dirs("/shared/vision/bobs/deep", bob)
     put(storage, "/shared/vision/bobs/deep/file", b"x", bob)
     storage.set_mode("/shared/vision/bobs/deep", bob, 0o700)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.delete("/shared/vision/bobs", alice, recursive=True)
     assert read(storage, "/shared/vision/bobs/deep/file", bob) == b"x"
 
 
-def test_only_an_administrator_gives_files_away(
+def test_only_an_administrator_changes_owners(
     storage: Storage, alice: StorageUser, carol: StorageUser, admin: StorageUser
 ) -> None:
     put(storage, "/user/alice/file", b"x", alice)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.set_owner("/user/alice/file", alice, owner="bob")
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.set_owner("/user/alice/file", alice, group="elsewhere")
-    with refused("InvalidPathError"):
+    with raises_code("InvalidPathError"):
         storage.set_owner("/user/alice/file", admin, owner="a:b")
     storage.set_owner("/user/alice/file", alice, group="vision")
     storage.set_owner("/user/alice/file", admin, owner="carol")
     assert storage.status("/user/alice/file", alice).ownership == ("carol", "vision", 0o644)
 
 
-def test_owners_and_modes_outlive_the_server_and_go_along_with_a_rename(
-    tmp_path: Path, alice: StorageUser, bob: StorageUser
-) -> None:
+def test_ownership_survives_restart_and_rename(tmp_path: Path, alice: StorageUser, bob: StorageUser) -> None:
     storage = Storage(tmp_path)
     storage.provision(alice)
     storage.make_dirs("/user/alice/a", alice, 0o711)
@@ -171,19 +163,19 @@ def test_owners_and_modes_outlive_the_server_and_go_along_with_a_rename(
     storage.close()
 
 
-def test_what_was_put_there_by_hand_belongs_to_the_owner_of_the_place(
+def test_file_without_ownership_gets_it_from_its_path(
     storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
-    (storage.root / "user/alice/by-hand").write_bytes(b"x")
+    (storage.root / "user/alice/copied").write_bytes(b"x")
     (storage.root / "data").mkdir()
     (storage.root / "data/set").write_bytes(b"x")
-    assert storage.status("/user/alice/by-hand", alice).ownership.owner == "alice"
+    assert storage.status("/user/alice/copied", alice).ownership.owner == "alice"
     assert storage.status("/data/set", bob).ownership.owner == "admin"
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.stage("/data/set", bob, overwrite=True)
 
 
-def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
+def test_read_only_storage_is_writable_only_by_administrators(
     tmp_path: Path, alice: StorageUser, admin: StorageUser
 ) -> None:
     storage = Storage(tmp_path)
@@ -206,60 +198,60 @@ def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
         lambda: storage.truncate("/user/alice/file", alice, 0),
         lambda: storage.check_access("/user/alice/file", alice, Access.WRITE),
     ):
-        with refused("ForbiddenFileError"):
+        with raises_code("ForbiddenFileError"):
             attempt()
     assert read(storage, "/user/alice/file", alice) == b"x"
     storage.set_owner("/user/alice/file", admin, owner="bob")
     put(storage, "/user/alice/new", b"x", admin)
     storage.close()
-    # That it was read-only is not written down with the files.
+    # The read-only flag is not stored with the files.
     storage = Storage(tmp_path)
     assert storage.status("/user/alice/file", alice).ownership == ("bob", "alice", 0o644)
     storage.close()
 
 
-def test_a_storage_of_some_groups_lets_in_nobody_else(
+def test_storage_with_groups_rejects_other_users(
     tmp_path: Path, alice: StorageUser, carol: StorageUser, admin: StorageUser
 ) -> None:
     storage = Storage(tmp_path, groups=["vision", "speech"])
-    for who in (alice, carol, admin):
-        storage.provision(who)
+    for user in (alice, carol, admin):
+        storage.provision(user)
     storage.list("/", alice)
     storage.list("/", admin)
     for path in ("/", "/user/carol", "/none"):
-        with refused("ForbiddenFileError"):
+        with raises_code("ForbiddenFileError"):
             storage.list(path, carol)
     storage.close()
 
 
-def test_a_disk_without_attributes_keeps_modes_and_gives_owners_by_place(
+def test_disk_without_xattrs_keeps_modes_and_derives_owners(
     tmp_path: Path, alice: StorageUser, bob: StorageUser, admin: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(namespace, "supports_xattrs", lambda fd: False)
     storage = Storage(tmp_path)
-    for who in (alice, bob):
-        storage.provision(who)
+    for user in (alice, bob):
+        storage.provision(user)
     put(storage, "/user/alice/file", b"x", alice)
     assert storage.status("/user/alice/file", alice).ownership == ("alice", "alice", 0o644)
-    with refused("ForbiddenFileError"):
+    with raises_code("ForbiddenFileError"):
         storage.open_read("/user/alice/file", bob)
     storage.set_mode("/user/alice", alice, 0o711)
     assert read(storage, "/user/alice/file", bob) == b"x"
     put(storage, "/shared/vision/file", b"x", bob)
     assert read(storage, "/shared/vision/file", alice) == b"x"
-    with refused("UnsupportedStorageError"):
+    with raises_code("UnsupportedStorageError"):
         storage.set_owner("/user/alice/file", admin, owner="bob")
     storage.close()
 
 
-def test_a_name_that_is_no_name_gets_no_home(storage: Storage) -> None:
+def test_invalid_user_name_gets_no_home(storage: Storage) -> None:
     for name in ("..", ".", "a/b", "", "a:b"):
         storage.provision(StorageUser(name))
     assert names(storage, "/user", StorageUser("x")) == ["admin", "alice", "bob", "carol"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_an_ordinary_account_can_serve_it_too(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the user")
+def test_storage_works_without_root(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents:
         if parent == Path("/tmp"):
@@ -288,7 +280,7 @@ print(storage.status("/user/alice/file", alice).ownership)
     assert "owner='alice'" in done.stdout, done.stderr
 
 
-def test_descriptors_are_given_back(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
+def test_no_descriptor_leaks(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
     put(storage, "/user/alice/a/b/file", b"x", alice)
 
     def everything() -> None:

@@ -1,4 +1,4 @@
-"""Folders that come in as a tar: whole, in their owner's name, and never over what a person made."""
+"""Extraction of tar archives: atomic, with the user as owner, never over a user's own folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from paicluster.files.tar_extraction import ExtractedFolder, remove_marked
 WHERE = "/user/alice/jobs/train/source"
 
 
-def packed(folder: Path, members: dict[str, bytes | str | None]) -> Path:
-    """Files by their content, folders by None, links by where they lead."""
-    path = folder / "bundle.tar"
+def make_archive(folder: Path, members: dict[str, bytes | str | None]) -> Path:
+    """Tar archive: bytes are a file's content, None is a folder, a str is a link's target."""
+    path = folder / "archive.tar"
     with tarfile.open(path, "w") as archive:
         for name, content in members.items():
             info = tarfile.TarInfo(name)
@@ -36,35 +36,35 @@ def packed(folder: Path, members: dict[str, bytes | str | None]) -> Path:
     return path
 
 
-def lay(
-    storage: Storage, bundle: Path, who: StorageUser, mark: str = "alice~train", path: str = WHERE
+def extract(
+    storage: Storage, archive_path: Path, user: StorageUser, mark: str = "alice~train", path: str = WHERE
 ) -> None:
-    folder = ExtractedFolder(storage, path, who)
+    folder = ExtractedFolder(storage, path, user)
     try:
-        folder.extract(bundle)
+        folder.extract(archive_path)
         folder.publish(mark)
     finally:
         folder.discard()
 
 
-def content(storage: Storage, path: str, who: StorageUser) -> bytes:
-    opened = storage.open_read(path, who)
+def content(storage: Storage, path: str, user: StorageUser) -> bytes:
+    opened = storage.open_read(path, user)
     with os.fdopen(opened.fd, "rb") as file:
         return file.read()
 
 
-def names(storage: Storage, path: str, who: StorageUser) -> list[str]:
-    return [entry.name for entry in storage.list(path, who).entries]
+def names(storage: Storage, path: str, user: StorageUser) -> list[str]:
+    return [entry.name for entry in storage.list(path, user).entries]
 
 
 def staged(storage: Storage) -> list[str]:
     return os.listdir(storage.staging_area.folder(STAGED))
 
 
-def test_files_and_folders_belong_to_whom_they_are_made_for(
+def test_extracted_files_belong_to_the_user(
     storage: Storage, alice: StorageUser, bob: StorageUser, tmp_path: Path
 ) -> None:
-    lay(storage, packed(tmp_path, {"a.py": b"1", "deep/er/b": b"x" * 70_000, "empty": None}), alice)
+    extract(storage, make_archive(tmp_path, {"a.py": b"1", "deep/er/b": b"x" * 70_000, "empty": None}), alice)
     assert names(storage, WHERE, alice) == ["a.py", "deep", "empty"]
     assert content(storage, f"{WHERE}/deep/er/b", alice) == b"x" * 70_000
     entry = storage.status(f"{WHERE}/a.py", alice)
@@ -79,87 +79,85 @@ def test_files_and_folders_belong_to_whom_they_are_made_for(
     assert staged(storage) == []
 
 
-def test_in_a_teams_folder_the_team_may_read_them(
+def test_team_can_read_files_extracted_to_its_folder(
     storage: Storage, alice: StorageUser, bob: StorageUser, carol: StorageUser, tmp_path: Path
 ) -> None:
     where = "/shared/vision/jobs/train/source"
-    lay(storage, packed(tmp_path, {"d/a": b"1"}), alice, path=where)
+    extract(storage, make_archive(tmp_path, {"d/a": b"1"}), alice, path=where)
     assert content(storage, f"{where}/d/a", bob) == b"1"
     with pytest.raises(Forbidden):
         storage.status(where, carol)
 
 
-def test_nothing_leaves_the_folder_and_links_stay_out(
+def test_extraction_stays_in_the_folder_and_skips_links(
     storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
     members = {"../out": b"1", "/abs": b"2", "a/../../b": b"3", "link": "/etc", "link/x": b"4", "fine": b"5"}
-    lay(storage, packed(tmp_path, members), alice)
-    # A path from the root is one from the folder; a file below what would have been a link is in a folder.
+    extract(storage, make_archive(tmp_path, members), alice)
+    # An absolute path is taken relative to the folder; below a skipped link a folder is created.
     assert names(storage, WHERE, alice) == ["abs", "fine", "link"]
     assert names(storage, "/user/alice/jobs/train", alice) == ["source"]
     assert not Path("/etc/x").exists()
 
 
-def test_a_later_one_takes_the_place_of_an_earlier_one(
+def test_later_extraction_replaces_an_earlier_one(
     storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
-    lay(storage, packed(tmp_path, {"old": b"1"}), alice)
-    lay(storage, packed(tmp_path, {"new": b"2"}), alice)
+    extract(storage, make_archive(tmp_path, {"old": b"1"}), alice)
+    extract(storage, make_archive(tmp_path, {"new": b"2"}), alice)
     assert names(storage, WHERE, alice) == ["new"]
 
 
-def test_what_a_person_made_is_neither_replaced_nor_removed(
+def test_users_folder_is_neither_replaced_nor_removed(
     storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
     storage.make_dirs(f"{WHERE}/mine", alice)
     with pytest.raises(Conflict):
-        lay(storage, packed(tmp_path, {"a": b"1"}), alice)
+        extract(storage, make_archive(tmp_path, {"a": b"1"}), alice)
     assert names(storage, WHERE, alice) == ["mine"] and staged(storage) == []
     assert not remove_marked(storage, WHERE, "alice~train")
     assert names(storage, WHERE, alice) == ["mine"]
 
 
-def test_only_the_folder_with_the_mark_is_removed(
+def test_only_folder_with_matching_mark_is_removed(
     storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
-    lay(storage, packed(tmp_path, {"a": b"1"}), alice)
+    extract(storage, make_archive(tmp_path, {"a": b"1"}), alice)
     assert not remove_marked(storage, WHERE, "alice~other")
     assert remove_marked(storage, WHERE, "alice~train")
     assert names(storage, "/user/alice/jobs", alice) == []
-    lay(storage, packed(tmp_path, {"a": b"1"}), alice)
+    extract(storage, make_archive(tmp_path, {"a": b"1"}), alice)
     storage.make_dirs("/user/alice/jobs/train/output", alice)
     assert remove_marked(storage, WHERE, "alice~train")
     assert names(storage, "/user/alice/jobs/train", alice) == ["output"]
-    assert not remove_marked(storage, "/user/nobody/jobs/x/source", "alice~train")
+    assert not remove_marked(storage, "/user/unknown/jobs/x/source", "alice~train")
 
 
-def test_nobody_gets_a_folder_where_he_may_not_write(
+def test_extraction_needs_write_permission(
     storage: Storage, alice: StorageUser, bob: StorageUser, tmp_path: Path
 ) -> None:
     with pytest.raises(Forbidden):
-        lay(storage, packed(tmp_path, {"a": b"1"}), bob)
+        extract(storage, make_archive(tmp_path, {"a": b"1"}), bob)
     assert staged(storage) == []
 
 
-def test_a_time_beyond_all_clocks_is_a_damage_too(
-    storage: Storage, alice: StorageUser, tmp_path: Path
-) -> None:
-    bundle = tmp_path / "bundle.tar"
-    with tarfile.open(bundle, "w", format=tarfile.PAX_FORMAT) as archive:
+def test_archive_with_invalid_mtime_is_rejected(storage: Storage, alice: StorageUser, tmp_path: Path) -> None:
+    archive_path = tmp_path / "archive.tar"
+    with tarfile.open(archive_path, "w", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo("a")
         info.mtime = 1e300
         archive.addfile(info)
     with pytest.raises(PaiError):
-        lay(storage, bundle, alice)
+        extract(storage, archive_path, alice)
     assert staged(storage) == []
 
 
 @pytest.mark.parametrize("damage", [b"no tar at all" * 100, b""])
-def test_a_damaged_bundle_leaves_nothing(
+def test_damaged_archive_leaves_nothing(
     storage: Storage, alice: StorageUser, tmp_path: Path, damage: bytes
 ) -> None:
-    bundle = packed(tmp_path, {"a": b"1" * 5000})
-    bundle.write_bytes(damage or bundle.read_bytes()[:2000])
+    archive_path = make_archive(tmp_path, {"a": b"1" * 5000})
+    archive_path.write_bytes(damage or archive_path.read_bytes()[:2000])
     with pytest.raises(PaiError):
-        lay(storage, bundle, alice)
+        extract(storage, archive_path, alice)
     assert staged(storage) == [] and names(storage, "/user/alice", alice) == []

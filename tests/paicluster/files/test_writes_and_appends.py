@@ -1,4 +1,4 @@
-"""Files come in whole, stay whole, and go when they are told to."""
+"""Writes are atomic: create, append, concat, truncate, rename, delete, listing."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import pytest
 from openpaisdk.errors import PaiError
 from paicluster.files import Storage, StorageUser, listing_cache
 from paicluster.files.namespace import Inode, names_in
-from support.storage_files import names, own_files, put, read, refused
+from support.storage_files import internal_files, names, put, raises_code, read
 
 
-def test_a_file_is_seen_only_when_it_is_whole(storage: Storage, alice: StorageUser) -> None:
+def test_file_is_visible_only_after_commit(storage: Storage, alice: StorageUser) -> None:
     staged = storage.stage("/user/alice/a/b/file", alice, overwrite=False)
     staged.write(b"first ")
     assert names(storage, "/user/alice", alice) == []
     staged.write(b"second")
     staged.commit()
     assert read(storage, "/user/alice/a/b/file", alice) == b"first second"
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
 
 
-def test_an_abandoned_file_leaves_the_old_one_and_nothing_else(storage: Storage, alice: StorageUser) -> None:
+def test_abandoned_write_keeps_the_old_file(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"old", alice)
     staged = storage.stage("/user/alice/file", alice, overwrite=True)
     staged.write(b"new")
     staged.abandon()
     staged.abandon()
     assert read(storage, "/user/alice/file", alice) == b"old"
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
 
 
-def test_whoever_reads_the_old_file_goes_on_reading_it(storage: Storage, alice: StorageUser) -> None:
+def test_reader_keeps_the_old_file(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"old", alice)
     opened = storage.open_read("/user/alice/file", alice)
     put(storage, "/user/alice/file", b"newer", alice, overwrite=True)
@@ -43,58 +43,58 @@ def test_whoever_reads_the_old_file_goes_on_reading_it(storage: Storage, alice: 
     assert read(storage, "/user/alice/file", alice) == b"newer"
 
 
-def test_of_two_that_make_the_same_file_one_is_refused(storage: Storage, alice: StorageUser) -> None:
+def test_second_create_of_the_same_file_fails(storage: Storage, alice: StorageUser) -> None:
     first = storage.stage("/user/alice/file", alice, overwrite=False)
     second = storage.stage("/user/alice/file", alice, overwrite=False)
     first.write(b"first")
     second.write(b"second")
     second.commit()
-    with refused("ConflictFileError"):
+    with raises_code("ConflictFileError"):
         first.commit()
     assert read(storage, "/user/alice/file", alice) == b"second"
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
 
 
-def test_a_folder_is_not_replaced_by_a_file(storage: Storage, alice: StorageUser) -> None:
+def test_file_does_not_replace_a_folder(storage: Storage, alice: StorageUser) -> None:
     storage.make_dirs("/user/alice/folder", alice)
-    with refused("ConflictFileError"):
+    with raises_code("ConflictFileError"):
         storage.stage("/user/alice/folder", alice, overwrite=True)
     put(storage, "/user/alice/file", b"", alice)
-    with refused("NotAFolderError"):
+    with raises_code("NotAFolderError"):
         storage.stage("/user/alice/file/below", alice, overwrite=True)
-    with refused("ConflictFileError"):
+    with raises_code("ConflictFileError"):
         storage.make_dirs("/user/alice/file", alice)
 
 
-def test_an_append_is_added_when_it_is_whole(storage: Storage, alice: StorageUser) -> None:
+def test_append_is_visible_only_after_commit(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/log", b"one\n", alice)
     staged = storage.stage_append("/user/alice/log", alice)
     staged.write(b"two\n")
     assert read(storage, "/user/alice/log", alice) == b"one\n"
     staged.commit()
     assert read(storage, "/user/alice/log", alice) == b"one\ntwo\n"
-    with refused("NoFileError"):
+    with raises_code("NoFileError"):
         storage.stage_append("/user/alice/none", alice)
 
 
-def test_an_append_cut_by_the_death_of_the_server_is_undone(tmp_path: Path, alice: StorageUser) -> None:
+def test_append_interrupted_by_a_crash_is_undone(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
     storage.provision(alice)
     put(storage, "/user/alice/log", b"one\n", alice)
     file = tmp_path / "user/alice/log"
-    note = f'{{"path": "/user/alice/log", "inode": {file.stat().st_ino}, "length": 4}}'
-    (tmp_path / ".pai/journal/note").write_text(note)
-    (tmp_path / ".pai/journal/torn").write_text(note[:20])
-    with file.open("ab") as grown:
-        grown.write(b"tw")
+    entry = f'{{"path": "/user/alice/log", "inode": {file.stat().st_ino}, "length": 4}}'
+    (tmp_path / ".pai/journal/entry").write_text(entry)
+    (tmp_path / ".pai/journal/torn").write_text(entry[:20])
+    with file.open("ab") as log_file:
+        log_file.write(b"tw")
     storage.close()
     storage = Storage(tmp_path)
     assert read(storage, "/user/alice/log", alice) == b"one\n"
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
     storage.close()
 
 
-def test_files_are_put_together_in_order_and_are_gone_then(storage: Storage, alice: StorageUser) -> None:
+def test_concat_appends_in_order_and_deletes_sources(storage: Storage, alice: StorageUser) -> None:
     for name in ("a", "b", "c"):
         put(storage, f"/user/alice/{name}", name.encode() * 3, alice)
     storage.set_mode("/user/alice/a", alice, 0o600)
@@ -104,7 +104,7 @@ def test_files_are_put_together_in_order_and_are_gone_then(storage: Storage, ali
     assert storage.status("/user/alice/a", alice).ownership.mode == 0o600
 
 
-def test_files_are_not_put_together_when_one_is_missing(storage: Storage, alice: StorageUser) -> None:
+def test_invalid_concat_changes_nothing(storage: Storage, alice: StorageUser) -> None:
     for name in ("a", "b"):
         put(storage, f"/user/alice/{name}", name.encode(), alice)
     for sources in (
@@ -117,10 +117,10 @@ def test_files_are_not_put_together_when_one_is_missing(storage: Storage, alice:
             storage.concat("/user/alice/a", sources, alice)
     assert read(storage, "/user/alice/a", alice) == b"a"
     assert names(storage, "/user/alice", alice) == ["a", "b"]
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
 
 
-def test_a_file_is_cut_short_but_never_made_longer(storage: Storage, alice: StorageUser) -> None:
+def test_truncate_never_extends_a_file(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"0123456789", alice)
     storage.truncate("/user/alice/file", alice, 4)
     assert read(storage, "/user/alice/file", alice) == b"0123"
@@ -128,9 +128,9 @@ def test_a_file_is_cut_short_but_never_made_longer(storage: Storage, alice: Stor
         storage.truncate("/user/alice/file", alice, 5)
 
 
-def test_what_cannot_have_room_is_refused_before_it_is_sent(storage: Storage, alice: StorageUser) -> None:
+def test_upload_larger_than_free_space_is_rejected_at_once(storage: Storage, alice: StorageUser) -> None:
     staged = storage.stage("/user/alice/huge", alice, overwrite=False)
-    with refused("StorageFullError"):
+    with raises_code("StorageFullError"):
         staged.reserve(1 << 60)
     staged.abandon()
 
@@ -142,14 +142,14 @@ def test_a_full_disk_leaves_the_old_file(storage: Storage, alice: StorageUser) -
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, staged.fd)
     os.close(full)
-    with refused("StorageFullError"):
+    with raises_code("StorageFullError"):
         staged.write(b"new")
     staged.abandon()
     assert read(storage, "/user/alice/file", alice) == b"old"
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
 
 
-def test_a_suspended_upload_is_taken_up_by_the_next_server(tmp_path: Path, alice: StorageUser) -> None:
+def test_suspended_upload_is_resumed_after_restart(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
     storage.provision(alice)
     staged = storage.stage("/user/alice/file", alice, overwrite=True, key="alice-1")
@@ -163,11 +163,11 @@ def test_a_suspended_upload_is_taken_up_by_the_next_server(tmp_path: Path, alice
     staged.write(b"second")
     staged.commit()
     assert read(storage, "/user/alice/file", alice) == b"first second"
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
     storage.close()
 
 
-def test_what_nobody_came_back_for_goes_away(tmp_path: Path, alice: StorageUser) -> None:
+def test_expired_uploads_are_deleted(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
     storage.provision(alice)
     lost = storage.stage("/user/alice/lost", alice, overwrite=True)
@@ -179,18 +179,18 @@ def test_what_nobody_came_back_for_goes_away(tmp_path: Path, alice: StorageUser)
     old.suspend()
     os.utime(lost.fd, (long_ago, long_ago))
     storage.clean()
-    # One that is being written stays, however slow its client.
-    assert sorted(own_files(storage)) == sorted([lost.name, "kept"])
+    # A file being written stays, however slow its client.
+    assert sorted(internal_files(storage)) == sorted([lost.name, "kept"])
     storage.close()
     storage = Storage(tmp_path)
-    assert own_files(storage) == ["kept"]
+    assert internal_files(storage) == ["kept"]
     storage.drop_suspended("kept")
-    assert own_files(storage) == []
+    assert internal_files(storage) == []
     storage.close()
     os.close(lost.fd)
 
 
-def test_renaming_moves_into_a_folder_and_never_over_a_file(storage: Storage, alice: StorageUser) -> None:
+def test_rename_moves_into_folders_and_never_replaces_files(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/a", b"a", alice)
     put(storage, "/user/alice/b", b"b", alice)
     storage.make_dirs("/user/alice/folder/deep", alice)
@@ -205,27 +205,25 @@ def test_renaming_moves_into_a_folder_and_never_over_a_file(storage: Storage, al
     assert read(storage, "/user/alice/b", alice) == b"b"
 
 
-def test_moving_replaces_only_when_told_to(storage: Storage, alice: StorageUser) -> None:
+def test_move_replaces_only_with_overwrite(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/a", b"a", alice)
     put(storage, "/user/alice/b", b"b", alice)
     storage.make_dirs("/user/alice/full/deep", alice)
-    with refused("ConflictFileError"):
+    with raises_code("ConflictFileError"):
         storage.move("/user/alice/a", "/user/alice/b", alice, overwrite=False)
-    with refused("ConflictFileError"):
+    with raises_code("ConflictFileError"):
         storage.move("/user/alice/a", "/user/alice/full", alice, overwrite=True)
     storage.make_dirs("/user/alice/other", alice)
-    with refused("NotEmptyError"):
+    with raises_code("NotEmptyError"):
         storage.move("/user/alice/other", "/user/alice/full", alice, overwrite=True)
     storage.move("/user/alice/a", "/user/alice/b", alice, overwrite=True)
     assert read(storage, "/user/alice/b", alice) == b"a"
     assert "a" not in names(storage, "/user/alice", alice)
 
 
-def test_a_folder_with_something_in_it_is_deleted_only_when_told_to(
-    storage: Storage, alice: StorageUser
-) -> None:
+def test_delete_of_non_empty_folder_needs_recursive(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/folder/deep/file", b"x", alice)
-    with refused("NotEmptyError"):
+    with raises_code("NotEmptyError"):
         storage.delete("/user/alice/folder", alice, recursive=False)
     assert storage.delete("/user/alice/folder", alice, recursive=True)
     assert not storage.delete("/user/alice/folder", alice, recursive=True)
@@ -233,40 +231,40 @@ def test_a_folder_with_something_in_it_is_deleted_only_when_told_to(
     assert list((storage.root / ".pai/gone").iterdir()) == []
 
 
-def test_a_long_folder_is_read_once_for_all_batches_of_a_list(
+def test_folder_is_read_once_for_all_pages_of_a_listing(
     storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
 
-    def counted(node: Inode) -> list[str]:
-        reads.append(node.path)
-        return names_in(node)
+    def count_reads(inode: Inode) -> list[str]:
+        reads.append(inode.path)
+        return names_in(inode)
 
-    monkeypatch.setattr(listing_cache, "names_in", counted)
+    monkeypatch.setattr(listing_cache, "names_in", count_reads)
 
-    def listed(after: str) -> tuple[list[str], int]:
-        found = storage.list_batch("/user/alice", alice, after=after, limit=2)
-        return [entry.name for entry in found.entries], found.remaining
+    def page(after: str) -> tuple[list[str], int]:
+        listing = storage.list_batch("/user/alice", alice, after=after, limit=2)
+        return [entry.name for entry in listing.entries], listing.remaining
 
     for i in range(7):
         put(storage, f"/user/alice/f{i}", b"", alice)
-    assert [listed(after) for after in ("", "f1", "f3", "f5")] == [
+    assert [page(after) for after in ("", "f1", "f3", "f5")] == [
         (["f0", "f1"], 5),
         (["f2", "f3"], 3),
         (["f4", "f5"], 1),
         (["f6"], 0),
     ]
     assert len(reads) == 1
-    # What is new or gone meanwhile is seen, and a list that begins anew reads again.
-    assert listed("")[1] == 5 and len(reads) == 2
+    # Created and deleted files are seen, and a new listing reads the folder again.
+    assert page("")[1] == 5 and len(reads) == 2
     storage.delete("/user/alice/f2", alice, recursive=False)
     put(storage, "/user/alice/f3x", b"", alice)
-    os.utime(storage.root / "user/alice", (1, 1))  # however coarse the disk's clock is
-    assert [listed("f1"), listed("f3")] == [(["f3", "f3x"], 3), (["f3x", "f4"], 2)]
+    os.utime(storage.root / "user/alice", (1, 1))  # independent of the resolution of file timestamps
+    assert [page("f1"), page("f3")] == [(["f3", "f3x"], 3), (["f3x", "f4"], 2)]
     assert len(reads) == 3
 
 
-def test_of_the_names_of_long_folders_only_so_many_are_kept(
+def test_listing_cache_is_bounded(
     storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing_cache, "_MAX_NAMES", 7)
@@ -275,22 +273,22 @@ def test_of_the_names_of_long_folders_only_so_many_are_kept(
             put(storage, f"/user/alice/{folder}/{i}", b"", alice)
         storage.list_batch(f"/user/alice/{folder}", alice, after="", limit=1)
 
-    def read(node: Inode) -> list[str]:
-        raise AssertionError(f"{node.path} is not known any more")
+    def fail(inode: Inode) -> list[str]:
+        raise AssertionError(f"{inode.path} is not cached any more")
 
-    monkeypatch.setattr(listing_cache, "names_in", read)
+    monkeypatch.setattr(listing_cache, "names_in", fail)
     for folder in "bc":
         assert storage.list_batch(f"/user/alice/{folder}", alice, after="0", limit=1).remaining == 1
-    with pytest.raises(AssertionError, match="/a is not known any more"):
+    with pytest.raises(AssertionError, match="/a is not cached any more"):
         storage.list_batch("/user/alice/a", alice, after="0", limit=1)
     storage.list_batch("/user/alice/b", alice, after="0", limit=1)
     monkeypatch.setattr(listing_cache, "_MAX_AGE_S", 0.0)
     storage.list_batch("/user/alice/c", alice, after="0", limit=1)
-    with pytest.raises(AssertionError, match="/b is not known any more"):
+    with pytest.raises(AssertionError, match="/b is not cached any more"):
         storage.list_batch("/user/alice/b", alice, after="0", limit=1)
 
 
-def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: StorageUser) -> None:
+def test_listing_continues_after_a_name(storage: Storage, alice: StorageUser) -> None:
     for i in range(5):
         put(storage, f"/user/alice/f{i}", b"x" * i, alice)
     first = storage.list_batch("/user/alice", alice, after="", limit=2)
@@ -301,7 +299,7 @@ def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: StorageUser) 
     assert [(e.name, e.size, e.is_folder) for e in one.entries] == [("", 3, False)]
 
 
-def test_a_summary_counts_what_is_below(storage: Storage, alice: StorageUser) -> None:
+def test_summary_counts_recursively(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/a/one", b"123", alice)
     put(storage, "/user/alice/a/b/two", b"45", alice)
     summary = storage.summary("/user/alice/a", alice)
@@ -320,20 +318,20 @@ def test_times_are_set_to_the_millisecond(storage: Storage, alice: StorageUser) 
     assert (entry.modified_ms, entry.accessed_ms) == (1_500_000_000_123, 1)
 
 
-@pytest.mark.parametrize("place", ["/user", "/shared"])
-def test_what_holds_everybodys_folders_stays(storage: Storage, admin: StorageUser, place: str) -> None:
+@pytest.mark.parametrize("folder", ["/user", "/shared"])
+def test_home_and_team_roots_cannot_be_removed(storage: Storage, admin: StorageUser, folder: str) -> None:
     storage.provision(StorageUser("alice", frozenset({"team"})))
-    for take in (
-        lambda: storage.delete(place, admin, recursive=True),
-        lambda: storage.rename(place, "/elsewhere", admin),
-        lambda: storage.move(place, "/elsewhere", admin, overwrite=False),
+    for attempt in (
+        lambda: storage.delete(folder, admin, recursive=True),
+        lambda: storage.rename(folder, "/elsewhere", admin),
+        lambda: storage.move(folder, "/elsewhere", admin, overwrite=False),
     ):
-        with refused("ForbiddenFileError"):
-            take()
-    assert len(storage.list(place, admin).entries) >= 1
+        with raises_code("ForbiddenFileError"):
+            attempt()
+    assert len(storage.list(folder, admin).entries) >= 1
 
 
-def test_a_home_that_was_removed_is_made_again(storage: Storage, admin: StorageUser) -> None:
+def test_deleted_home_is_created_again(storage: Storage, admin: StorageUser) -> None:
     storage.provision(admin)
     assert storage.delete(storage.home_of(admin), admin, recursive=True)
     storage.provision(admin)

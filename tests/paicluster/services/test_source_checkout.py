@@ -1,4 +1,4 @@
-"""What travelled with a job lies on the storage beside its results, for people to look at."""
+"""Source checkout: a job's sources are copied to the storage beside its outputs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from paicluster.store.job_inserts import INSERT_JOB, NewJob
 from support.server_fixture import Cluster, eventually, job
 
 
-def bundle(cluster: Cluster, **files: str) -> dict[str, Any]:
-    """Bring files to the cluster; what a job then names them by."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
+def upload_sources(cluster: Cluster, **files: str) -> dict[str, Any]:
+    """Upload a source archive; the value of a job's `sources`."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, text in files.items():
             info = tarfile.TarInfo(name.replace("__", "/"))
             info.size = len(text)
             archive.addfile(info, io.BytesIO(text.encode()))
-    body = made.getvalue()
+    body = buffer.getvalue()
     digest = hashlib.sha256(body).hexdigest()
     reply = cluster.ask("PUT", f"/api/v2/sources/{digest}", body)
     assert reply.status in (200, 201), reply.text
@@ -39,13 +39,13 @@ def bundle(cluster: Cluster, **files: str) -> dict[str, Any]:
 
 
 def with_sources(cluster: Cluster, name: str, *commands: str, **files: str) -> dict[str, Any]:
-    what = job(name, *commands)
-    what["prerequisites"] = [{"name": "image", "type": "dockerimage", "uri": "host"}]
-    what["extras"] = {"openpaisdk": {"sources": bundle(cluster, **files)}}
-    return what
+    config = job(name, *commands)
+    config["prerequisites"] = [{"name": "image", "type": "dockerimage", "uri": "host"}]
+    config["extras"] = {"openpaisdk": {"sources": upload_sources(cluster, **files)}}
+    return config
 
 
-def listed(cluster: Cluster, path: str) -> list[str] | None:
+def list_names(cluster: Cluster, path: str) -> list[str] | None:
     reply = cluster.get(f"/webhdfs/v1{path}?op=LISTSTATUS")
     if reply.status == 404:
         return None
@@ -53,82 +53,82 @@ def listed(cluster: Cluster, path: str) -> list[str] | None:
     return [one["pathSuffix"] for one in reply.json()["FileStatuses"]["FileStatus"]]
 
 
-def source(cluster: Cluster, name: str) -> str:
+def checkout_path(cluster: Cluster, name: str) -> str:
     return f"/user/{cluster.user}/jobs/{name}/source"
 
 
-def test_the_files_lie_beside_the_results(cluster: Cluster) -> None:
-    what = with_sources(cluster, "laid", "cp a.py $PAI_OUTPUT_DIR", lib__b="2", **{"a.py": "3"})
-    assert cluster.run(what)["state"] == "SUCCEEDED"
-    eventually(lambda: listed(cluster, source(cluster, "laid")))
-    assert listed(cluster, source(cluster, "laid")) == ["a.py", "lib"]
-    assert listed(cluster, f"/user/{cluster.user}/jobs/laid") == ["output", "source"]
+def test_sources_are_checked_out_beside_the_outputs(cluster: Cluster) -> None:
+    config = with_sources(cluster, "beside", "cp a.py $PAI_OUTPUT_DIR", lib__b="2", **{"a.py": "3"})
+    assert cluster.run(config)["state"] == "SUCCEEDED"
+    eventually(lambda: list_names(cluster, checkout_path(cluster, "beside")))
+    assert list_names(cluster, checkout_path(cluster, "beside")) == ["a.py", "lib"]
+    assert list_names(cluster, f"/user/{cluster.user}/jobs/beside") == ["output", "source"]
 
 
-def test_what_a_person_does_to_them_changes_no_job(cluster: Cluster) -> None:
-    what = with_sources(cluster, "first", "cat a", a="as it was")
-    assert cluster.run(what)["state"] == "SUCCEEDED"
-    eventually(lambda: listed(cluster, source(cluster, "first")))
-    reply = cluster.ask("DELETE", f"/webhdfs/v1{source(cluster, 'first')}?op=DELETE&recursive=true")
+def test_deleting_a_checkout_affects_no_job(cluster: Cluster) -> None:
+    config = with_sources(cluster, "first", "cat a", a="original")
+    assert cluster.run(config)["state"] == "SUCCEEDED"
+    eventually(lambda: list_names(cluster, checkout_path(cluster, "first")))
+    reply = cluster.ask("DELETE", f"/webhdfs/v1{checkout_path(cluster, 'first')}?op=DELETE&recursive=true")
     assert reply.status == 200
-    again = {**what, "name": "second"}
+    again = {**config, "name": "second"}
     assert cluster.run(again)["state"] == "SUCCEEDED"
-    assert cluster.log_of("second") == b"as it was"
+    assert cluster.log_of("second") == b"original"
 
 
-def test_they_go_with_the_job_and_results_stay(cluster: Cluster) -> None:
-    what = with_sources(cluster, "gone", "echo r > $PAI_OUTPUT_DIR/r", a="1")
-    assert cluster.run(what)["state"] == "SUCCEEDED"
-    eventually(lambda: listed(cluster, source(cluster, "gone")))
-    reply = cluster.ask("DELETE", f"/api/v1/jobs/{cluster.user}~gone")
+def test_checkout_is_deleted_with_its_job_and_outputs_stay(cluster: Cluster) -> None:
+    config = with_sources(cluster, "deleted", "echo r > $PAI_OUTPUT_DIR/r", a="1")
+    assert cluster.run(config)["state"] == "SUCCEEDED"
+    eventually(lambda: list_names(cluster, checkout_path(cluster, "deleted")))
+    reply = cluster.ask("DELETE", f"/api/v1/jobs/{cluster.user}~deleted")
     if reply.status >= 400:
         pytest.fail(reply.text)
-    assert listed(cluster, f"/user/{cluster.user}/jobs/gone") == ["output"]
-    # The name is free again, and so is the place.
-    assert cluster.run(with_sources(cluster, "gone", "true", b="2"))["state"] == "SUCCEEDED"
-    eventually(lambda: listed(cluster, source(cluster, "gone")) == ["b"])
+    assert list_names(cluster, f"/user/{cluster.user}/jobs/deleted") == ["output"]
+    # The name can be used again, and so can the path.
+    assert cluster.run(with_sources(cluster, "deleted", "true", b="2"))["state"] == "SUCCEEDED"
+    eventually(lambda: list_names(cluster, checkout_path(cluster, "deleted")) == ["b"])
 
 
-def test_a_job_that_is_refused_leaves_the_others_files_alone(cluster: Cluster) -> None:
+def test_rejected_job_does_not_change_an_existing_checkout(cluster: Cluster) -> None:
     assert cluster.run(with_sources(cluster, "taken", "true", a="1"))["state"] == "SUCCEEDED"
-    eventually(lambda: listed(cluster, source(cluster, "taken")))
+    eventually(lambda: list_names(cluster, checkout_path(cluster, "taken")))
     reply = cluster.submit(with_sources(cluster, "taken", "true", other="2"))
     assert reply.status == 409
-    assert listed(cluster, source(cluster, "taken")) == ["a"]
+    assert list_names(cluster, checkout_path(cluster, "taken")) == ["a"]
 
 
-def test_a_folder_a_person_made_is_left_as_it_is_and_an_event_says_so(cluster: Cluster) -> None:
+def test_users_folder_is_kept_and_an_event_reports_it(cluster: Cluster) -> None:
     mine = f"/user/{cluster.user}/project"
     assert cluster.ask("PUT", f"/webhdfs/v1{mine}/source/mine?op=MKDIRS").status == 200
-    what = with_sources(cluster, "in-a-project", "cat a", a="all the same")
-    what["parameters"] = {"work_directory": mine}
-    assert cluster.run(what)["state"] == "SUCCEEDED"
-    assert cluster.log_of("in-a-project") == b"all the same"
-    told = eventually(lambda: [e for e in cluster.events("in-a-project") if e["reason"] == "SourcesNotKept"])
-    assert f"{mine}/source already exists" in json.dumps(told)
-    assert listed(cluster, f"{mine}/source") == ["mine"]
+    config = with_sources(cluster, "in-a-project", "cat a", a="unaffected")
+    config["parameters"] = {"work_directory": mine}
+    assert cluster.run(config)["state"] == "SUCCEEDED"
+    assert cluster.log_of("in-a-project") == b"unaffected"
+    events = eventually(
+        lambda: [e for e in cluster.events("in-a-project") if e["reason"] == "SourcesNotKept"]
+    )
+    assert f"{mine}/source already exists" in json.dumps(events)
+    assert list_names(cluster, f"{mine}/source") == ["mine"]
 
 
-def test_a_server_killed_before_they_lie_there_leaves_them_to_the_next_one(cluster: Cluster) -> None:
+def test_checkout_is_finished_after_a_crash(cluster: Cluster) -> None:
     many = {f"file-{n}": "1" for n in range(5000)}
-    what = with_sources(cluster, "killed", "true", **many)
+    config = with_sources(cluster, "killed", "true", **many)
     cluster.accept(with_sources(cluster, "done", "true", a="1"))
-    eventually(lambda: listed(cluster, source(cluster, "done")))
-    cluster.accept(what)
+    eventually(lambda: list_names(cluster, checkout_path(cluster, "done")))
+    cluster.accept(config)
     cluster.kill()
-    on_disk = cluster.home / "storage" / source(cluster, "killed").lstrip("/")
+    on_disk = cluster.home / "storage" / checkout_path(cluster, "killed").lstrip("/")
     assert not on_disk.exists()
-    shutil.rmtree(cluster.home / "storage" / source(cluster, "done").lstrip("/"))
+    shutil.rmtree(cluster.home / "storage" / checkout_path(cluster, "done").lstrip("/"))
     cluster.start()
-    eventually(lambda: listed(cluster, source(cluster, "killed")))
+    eventually(lambda: list_names(cluster, checkout_path(cluster, "killed")))
     assert sorted(path.name for path in on_disk.iterdir()) == sorted(many)
-    # What somebody took away since it lay there stays away.
-    assert listed(cluster, source(cluster, "done")) is None
+    # A checkout that was deleted after it was finished is not made again.
+    assert list_names(cluster, checkout_path(cluster, "done")) is None
 
 
-def test_a_server_that_leaves_gives_up_a_large_folder_and_the_next_one_takes_it_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkout_is_continued_after_a_shutdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_checkout, "_SHUTDOWN_TIMEOUT_S", 0)
     sources = tmp_path / "sources"
     sources.mkdir()

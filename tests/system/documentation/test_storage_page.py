@@ -10,7 +10,7 @@ import pytest
 from openpaisdk.errors import ConfigError
 from paicluster.config import cluster_file as cluster_file
 from support.paths import REPOSITORY
-from support.webhdfs_client import StorageCluster, Web, alice_fixture, storage_cluster  # noqa: F401
+from support.webhdfs_client import StorageCluster, WebHdfsClient, alice_fixture, storage_cluster  # noqa: F401
 
 _PAGE = (REPOSITORY / "docs/storage.md").read_text()
 
@@ -22,7 +22,7 @@ def _block(language: str) -> str:
 
 
 def test_program_of_the_page_writes_a_token_file(
-    cluster: StorageCluster, alice: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: StorageCluster, alice: WebHdfsClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     host = "{}:{}".format(*cluster.address)
@@ -47,7 +47,7 @@ def test_cluster_has_at_most_one_own_storage(tmp_path: Path) -> None:
         cluster_file.load(tmp_path / "cluster.yaml")
 
 
-def test_every_listed_operation_exists(alice: Web) -> None:
+def test_every_listed_operation_exists(alice: WebHdfsClient) -> None:
     named = re.search(r"\nOperations: (.*?)\. There are no", _PAGE, re.DOTALL)
     assert named is not None
     for operation in re.findall(r"\b[A-Z_]{4,}\b", named[1]):

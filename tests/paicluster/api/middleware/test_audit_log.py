@@ -1,15 +1,19 @@
-"""Who did what, one line of JSON each, and no secret among them."""
+"""Audit log: one line of JSON per change or login, no secrets, rotation, bounded queue."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.requests import Request
 
+from paicluster.api.middleware import audit
 from paicluster.api.middleware.audit import AuditLog
 from support.server_fixture import eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
@@ -19,13 +23,13 @@ def lines(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (home / "audit.log").read_text().splitlines()]
 
 
-def _since_our_job(home: Path) -> list[dict[str, Any]]:
-    found = lines(home)
-    ours = [number for number, line in enumerate(found) if line.get("about") == "alice~audited"]
-    return found[ours[0] :] if ours else []
+def _lines_since_job(home: Path) -> list[dict[str, Any]]:
+    all_lines = lines(home)
+    own = [number for number, line in enumerate(all_lines) if line.get("about") == "alice~audited"]
+    return all_lines[own[0] :] if own else []
 
 
-def test_changes_and_logins_are_recorded_and_reads_are_not(team: TeamCluster) -> None:
+def test_changes_and_logins_are_audited_and_reads_are_not(team: TeamCluster) -> None:
     team.accept(job("audited", "true"))
     team.stop("audited")
     team.get("/api/v2/jobs")
@@ -34,9 +38,9 @@ def test_changes_and_logins_are_recorded_and_reads_are_not(team: TeamCluster) ->
     token = team.log_in("bob")
     team.ask("DELETE", f"/api/v2/tokens/{token}", token=team.tokens["bob"])
     team.ask("PUT", "/api/v2/jobs/alice~audited/executionType", {"value": "STOP"}, token=team.tokens["bob"])
-    # Lines are written a moment later, so that those of the logins before may come now: ours begin here.
-    wanted = eventually(lambda: found if len(found := _since_our_job(team.home)) >= 6 else None, "six lines")
-    assert [(line["user"], line["method"], line["path"], line["status"]) for line in wanted] == [
+    # Lines are written asynchronously: those of the fixture's logins may still arrive.
+    audited = eventually(lambda: new if len(new := _lines_since_job(team.home)) >= 6 else None, "six lines")
+    assert [(line["user"], line["method"], line["path"], line["status"]) for line in audited] == [
         ("alice", "POST", "/api/v2/jobs", 202),
         ("alice", "PUT", "/api/v2/jobs/alice~audited/executionType", 202),
         (None, "POST", "/api/v2/authn/basic/login", 400),
@@ -44,19 +48,19 @@ def test_changes_and_logins_are_recorded_and_reads_are_not(team: TeamCluster) ->
         ("bob", "DELETE", "/api/v2/tokens/***", 200),
         ("bob", "PUT", "/api/v2/jobs/alice~audited/executionType", 403),
     ]
-    assert wanted[0]["about"] == "alice~audited"
-    assert wanted[2]["about"] == "bob"
-    assert all(line["address"] == "127.0.0.1" and line["time"].endswith("Z") for line in wanted)
+    assert audited[0]["about"] == "alice~audited"
+    assert audited[2]["about"] == "bob"
+    assert all(line["address"] == "127.0.0.1" and line["time"].endswith("Z") for line in audited)
     text = (team.home / "audit.log").read_text()
     for secret in (PASSWORD, "planted-in-a-body", token):
         assert secret not in text
     assert (team.home / "audit.log").stat().st_mode & 0o777 == 0o600
 
 
-def everything(folder: Path) -> str:
+def read_all(folder: Path) -> str:
     text = ""
     for file in folder.iterdir():
-        # One that is just being set aside has another name by now.
+        # A file that is being rotated may have another name by now.
         with contextlib.suppress(FileNotFoundError):
             text += file.read_text()
     return text
@@ -67,13 +71,12 @@ def _request(number: int) -> Request:
     return Request({**scope, "headers": []})
 
 
-def test_a_full_log_is_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
+def test_audit_log_is_rotated_and_the_oldest_file_deleted(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     log = AuditLog(path, max_bytes=400, backups=3)
     for number in range(40):
         log.record(_request(number), "/thing/{n:count}", 200)
-        # One at a time: lines that come together are written together.
-        eventually(lambda n=number: f'"/thing/{n}"' in everything(tmp_path))
+        eventually(lambda n=number: f'"/thing/{n}"' in read_all(tmp_path))
     log.close()
     files = sorted(os.listdir(tmp_path))
     assert files == ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3"]
@@ -83,7 +86,7 @@ def test_a_full_log_is_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
     assert last["path"] == "/thing/39"
 
 
-def test_what_webhdfs_does_is_told_and_the_rest_of_a_query_is_not(tmp_path: Path) -> None:
+def test_audit_line_has_webhdfs_operation_and_nothing_else_of_the_query(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     request = _request(1)
     request.scope["query_string"] = b"user.name=alice&op=rename&destination=/a&token=very-secret"
@@ -94,9 +97,48 @@ def test_what_webhdfs_does_is_told_and_the_rest_of_a_query_is_not(tmp_path: Path
     assert "very-secret" not in text
 
 
-def test_what_was_recorded_is_on_disk_when_the_log_is_closed(tmp_path: Path) -> None:
+def test_close_writes_all_queued_entries(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     for number in range(1000):
         log.record(_request(number), "/thing/{n}", 200)
     log.close()
     assert len((tmp_path / "audit.log").read_text().splitlines()) == 1000
+
+
+def test_slow_disk_delays_no_request_and_the_queue_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit, "_MAX_QUEUED", 10)
+    write = audit._AuditFile.emit
+    writing, proceed = threading.Event(), threading.Event()
+
+    def slow_write(file: audit._AuditFile, record: logging.LogRecord) -> None:
+        writing.set()
+        assert proceed.wait(60)
+        write(file, record)
+
+    monkeypatch.setattr(audit._AuditFile, "emit", slow_write)
+    log = AuditLog(tmp_path / "audit.log")
+    log.record(_request(0), "/thing/{n}", 200)
+    assert writing.wait(60)
+    with caplog.at_level(logging.WARNING, "paicluster.audit"):
+        for number in range(1, 31):
+            log.record(_request(number), "/thing/{n}", 200)  # returns although nothing can be written
+    assert "The audit log cannot keep up: 1 entries dropped so far." in caplog.text
+    proceed.set()
+    log.close()
+    paths = [json.loads(line)["path"] for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert paths == [f"/thing/{number}" for number in range(11)]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_full_disk_is_logged_and_does_not_fail_a_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "audit.log"
+    path.symlink_to("/dev/full")
+    log = AuditLog(path)
+    with caplog.at_level(logging.WARNING, "paicluster.audit"):
+        log.record(_request(1), "/thing/{n}", 200)
+        eventually(lambda: "No space left on device" in caplog.text, "the warning")
+    log.close()

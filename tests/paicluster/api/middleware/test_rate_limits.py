@@ -1,4 +1,4 @@
-"""Too much, too often: refused with the time to come back, and nobody else notices."""
+"""Rate limits, login throttle and size limits of requests."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NewTeam = Callable[..., TeamCluster]
 LOGIN = "/api/v2/authn/basic/login"
 
 
-def test_the_three_rates_of_the_original_hold(new_team: NewTeam) -> None:
+def test_openpais_three_rate_limits(new_team: NewTeam) -> None:
     cluster = new_team("limits: {requests-per-minute: 40, lists-per-minute: 3, submissions-per-hour: 2}\n")
     bob = cluster.tokens["bob"]
-    # Lists and submissions are counted for each user.
+    # Listings and submissions are counted per user.
     for _ in range(3):
         assert cluster.get("/api/v2/jobs?limit=1").status == 200
     for path in ("/api/v2/jobs", "/api/v1/jobs", "/rest-server/api/v2/jobs"):
@@ -34,7 +34,7 @@ def test_the_three_rates_of_the_original_hold(new_team: NewTeam) -> None:
     assert cluster.get("/api/v2/jobs?limit=1", token=bob).status == 200
     assert [cluster.submit(job(f"rate-{n}", "true")).status for n in range(3)] == [202, 202, 429]
     assert cluster.submit(job("rate-0", "true"), token=bob).status == 202
-    # Everything is counted for each address; whoever comes from another one is let in.
+    # All requests are counted per address; another address is not affected.
     seen = [cluster.get("/api/v2/info", token=None).status for _ in range(40)]
     assert set(seen) == {200, 429}
     assert _status_from("127.0.0.2", cluster) == 200
@@ -47,7 +47,7 @@ def _status_from(address: str, cluster: TeamCluster) -> int:
         return int(peer.recv(65536).split()[1])
 
 
-def test_a_window_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_window_restarts_after_its_period(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     window = RateWindow(2, 60)
@@ -63,7 +63,7 @@ def test_a_window_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     window.take("alice")
 
 
-def test_failed_logins_are_counted_by_account_and_by_address(new_team: NewTeam) -> None:
+def test_failed_logins_are_limited_by_account_and_address(new_team: NewTeam) -> None:
     cluster = new_team("authentication: {failed-logins-per-account: 3, failed-logins-per-address: 6}\n")
 
     def log_in(user: str, password: str) -> int:
@@ -74,16 +74,16 @@ def test_failed_logins_are_counted_by_account_and_by_address(new_team: NewTeam) 
     assert refused.status == 429
     assert int(refused.headers["retry-after"]) >= 1
     assert "failed" in refused.json()["message"]
-    # Somebody else may, and a good login counts for nothing.
+    # Other users are not affected, and successful logins do not count.
     assert [log_in("bob", PASSWORD) for _ in range(3)] == [200, 200, 200]
-    # Guessing names is guessing, too.
-    assert [log_in(f"nobody-{n}", "whatever") for n in range(3)] == [400, 400, 400]
+    # Unknown user names count as well.
+    assert [log_in(f"unknown-{n}", "whatever") for n in range(3)] == [400, 400, 400]
     assert log_in("bob", PASSWORD) == 429
-    # Whoever is in stays in.
+    # Existing sessions stay valid.
     assert cluster.get("/api/v2/jobs?limit=1").status == 200
 
 
-def test_the_old_password_is_not_guessed_with_a_token_either(new_team: NewTeam) -> None:
+def test_wrong_old_passwords_count_as_failed_logins(new_team: NewTeam) -> None:
     cluster = new_team("authentication: {failed-logins-per-account: 3}\n")
     me = {"username": "alice", "newPassword": "another password", "oldPassword": "wrong one"}
     wrong = {"oldPassword": "wrong one", "newPassword": "another password"}
@@ -98,14 +98,14 @@ def test_the_old_password_is_not_guessed_with_a_token_either(new_team: NewTeam) 
     refused = cluster.ask("PUT", "/api/v2/users/alice/password", right)
     assert (refused.status, int(refused.headers["retry-after"]) >= 1) == (429, True)
     assert cluster.ask("POST", LOGIN, {"username": "alice", "password": PASSWORD}, token=None).status == 429
-    # Somebody else is not kept from it, nor is an administrator, who needs no old one.
+    # Other users are not affected, nor is an administrator, who needs no old password.
     bob = cluster.tokens["bob"]
     assert cluster.ask("PUT", "/api/v2/users/bob/password", right, token=bob).status == 201
     by_admin = cluster.ask("PUT", "/api/v2/users/alice/password", right, token=cluster.tokens["admin"])
     assert by_admin.status == 201
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(new_team: NewTeam) -> None:
+def test_too_large_body_is_rejected_before_it_is_read(new_team: NewTeam) -> None:
     cluster = new_team("limits: {body-mb: 1}\n")
     large = "x" * (2 << 20)
     for method, path in (
@@ -117,7 +117,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(new_team: NewTeam
         refused = cluster.ask(method, path, large)
         assert refused.status == 413, path
         assert refused.json()["message"] == "The request's body is larger than 1 MB."
-    # Also when its length is not announced.
+    # Also without a Content-Length.
     with socket.create_connection(cluster.address, 10) as peer:
         head = f"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cluster.token}\r\n"
         peer.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -126,7 +126,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(new_team: NewTeam
         assert b" 413 " in peer.recv(65536)
 
 
-def test_a_head_without_end_is_refused(team: TeamCluster) -> None:
+def test_endless_request_head_is_rejected(team: TeamCluster) -> None:
     with socket.create_connection(team.address, 10) as peer:
         peer.sendall(b"GET /api/v2/info HTTP/1.1\r\nHost: x\r\n")
         answer = b""
@@ -140,7 +140,7 @@ def test_a_head_without_end_is_refused(team: TeamCluster) -> None:
     assert team.get("/healthz", token=None).status == 200
 
 
-def test_sources_have_a_limit_of_their_own(new_team: NewTeam) -> None:
+def test_sources_have_their_own_size_limit(new_team: NewTeam) -> None:
     cluster = new_team("limits: {body-mb: 1, sources-mb: 2}\n")
     small, large = b"s" * (2 << 20), b"x" * ((2 << 20) + 1)
     for sent, status in ((small, 201), (large, 413)):
@@ -151,20 +151,20 @@ def test_sources_have_a_limit_of_their_own(new_team: NewTeam) -> None:
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_whom_a_trusted_proxy_speaks_for_is_counted_and_recorded(new_team: NewTeam, trusted: bool) -> None:
+def test_forwarded_address_counts_only_from_trusted_proxies(new_team: NewTeam, trusted: bool) -> None:
     proxies = "listen: {trusted-proxies: [127.0.0.1]}\n" if trusted else ""
     cluster = new_team(proxies + "authentication: {failed-logins-per-address: 2}\n")
 
     def log_in(address: str) -> int:
-        body = {"username": f"nobody-{address}", "password": "wrong one"}
+        body = {"username": f"unknown-{address}", "password": "wrong one"}
         return cluster.ask("POST", LOGIN, body, {"X-Forwarded-For": address}, token=None).status
 
     assert [log_in("203.0.113.5"), log_in("203.0.113.5"), log_in("203.0.113.5")] == [400, 400, 429]
     assert log_in("203.0.113.6") == (400 if trusted else 429)
-    written = "203.0.113.5" if trusted else "127.0.0.1"
+    recorded = "203.0.113.5" if trusted else "127.0.0.1"
 
-    def last() -> bool:
+    def is_recorded() -> bool:
         lines = [json.loads(line) for line in (cluster.home / "audit.log").read_text().splitlines()]
-        return [line["address"] for line in lines if line["status"] == 429][:1] == [written]
+        return [line["address"] for line in lines if line["status"] == 429][:1] == [recorded]
 
-    eventually(last, "a line with the address")
+    eventually(is_recorded, "a line with the address")

@@ -1,4 +1,4 @@
-"""Whatever a route does, what leaves is an answer for people, with its headers, and counted."""
+"""Route wrapper: every outcome of a route becomes a response with headers and is counted."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.api.middleware.route_wrapper import wrap_route
 
 
-def ask(edge: HttpPolicies, outcome: Any, method: str = "GET") -> Response:
+def call(policies: HttpPolicies, outcome: Any, method: str = "GET") -> Response:
     async def route(request: Request) -> Response:
         if isinstance(outcome, BaseException):
             raise outcome
-        answer: Response = outcome
-        return answer
+        response: Response = outcome
+        return response
 
     scope = {"type": "http", "method": method, "path": "/x/very-secret", "headers": [], "query_string": b""}
-    guarded = wrap_route(route, "/x/{token}", ["GET"], edge)
+    wrapped = wrap_route(route, "/x/{token}", ["GET"], policies)
 
     async def run() -> Response:
-        return await guarded(Request(scope))
+        return await wrapped(Request(scope))
 
     return asyncio.run(run())
 
 
-def test_an_error_of_ours_has_no_stack_and_its_place_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    edge = HttpPolicies()
+def test_unexpected_error_is_logged_and_hidden_from_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    policies = HttpPolicies()
     with caplog.at_level(logging.ERROR, "paicluster.api"):
-        reply = ask(edge, RuntimeError("what nobody should read"))
+        reply = call(policies, RuntimeError("an internal detail"))
     assert reply.status_code == 500
-    said = bytes(reply.body)
-    assert b"Internal error of the cluster" in said
-    assert b"nobody should read" not in said
-    assert b"Traceback" not in said
+    body = bytes(reply.body)
+    assert b"Internal error of the cluster" in body
+    assert b"internal detail" not in body
+    assert b"Traceback" not in body
     assert caplog.records[0].exc_info is not None
     assert caplog.records[0].getMessage() == "GET /x/{token} failed"
-    assert edge.metrics.series("GET", "/x/{token}").statuses == {500: 1}
+    assert policies.metrics.series("GET", "/x/{token}").statuses == {500: 1}
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_an_error_of_ours_has_no_stack_and_its_place_is_in_the_log(caplog: pytes
         (ClientDisconnect(), 499),
     ],
 )
-def test_every_answer_is_counted_and_has_its_headers(outcome: Any, status: int) -> None:
-    edge = HttpPolicies()
-    reply = ask(edge, outcome, "PROPFIND")
+def test_every_response_is_counted_and_has_security_headers(outcome: Any, status: int) -> None:
+    policies = HttpPolicies()
+    reply = call(policies, outcome, "PROPFIND")
     assert reply.status_code == status
     assert reply.headers["x-content-type-options"] == "nosniff"
-    assert edge.metrics.series("OTHER", "/x/{token}").statuses == {status: 1}
+    assert policies.metrics.series("OTHER", "/x/{token}").statuses == {status: 1}
     if status == 429:
         assert reply.headers["retry-after"] == "3"
 
 
-def test_headers_a_route_set_itself_stay() -> None:
+def test_headers_set_by_a_route_are_kept() -> None:
     own = {"Content-Security-Policy": "sandbox", "Cache-Control": "max-age=9"}
-    reply = ask(HttpPolicies(), PlainTextResponse("page", headers=own))
+    reply = call(HttpPolicies(), PlainTextResponse("page", headers=own))
     assert reply.headers.getlist("content-security-policy") == ["sandbox"]
     assert reply.headers.getlist("cache-control") == ["max-age=9"]
     assert reply.headers["referrer-policy"] == "no-referrer"

@@ -1,4 +1,4 @@
-"""Clients that never finish are let go; those that are merely slow are not."""
+"""Clients without progress are dropped; slow but steady ones are not."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def cluster(new_team: NewTeam) -> TeamCluster:
     return new_team(CONFIG)
 
 
-# On a busy machine everything takes its time.
+# Generous, for busy machines.
 DEADLINE_S = 60.0
 
 
 def until_closed(peer: socket.socket) -> bytes:
-    """What the server says before it hangs up."""
+    """Bytes the server sends before it closes the connection."""
     peer.settimeout(DEADLINE_S)
-    said = b""
+    received = b""
     with contextlib.suppress(ConnectionResetError):
         while part := peer.recv(65536):
-            said += part
-    return said
+            received += part
+    return received
 
 
 @pytest.mark.slow
-def test_who_does_not_finish_his_request_is_let_go(cluster: TeamCluster) -> None:
+def test_unfinished_request_is_dropped(cluster: TeamCluster) -> None:
     def peer(*sent: bytes) -> socket.socket:
         made = socket.create_connection(cluster.address, 10)
         for part in sent:
@@ -53,11 +53,11 @@ def test_who_does_not_finish_his_request_is_let_go(cluster: TeamCluster) -> None
         connection.close()
     assert until_closed(second_half).startswith(b"HTTP/1.1 200")
     second_half.close()
-    # A byte now and then does not help.
+    # Sending a byte now and then does not help.
     dripping = peer(b"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\n" + auth + b"Content-Length: 100000\r\n\r\n")
-    ends = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S
     with pytest.raises((BrokenPipeError, ConnectionResetError)):
-        while time.monotonic() < ends:
+        while time.monotonic() < deadline:
             dripping.sendall(b"x")
             time.sleep(0.05)
     dripping.close()
@@ -66,7 +66,7 @@ def test_who_does_not_finish_his_request_is_let_go(cluster: TeamCluster) -> None
 
 
 @pytest.mark.slow
-def test_who_does_not_take_his_answer_is_let_go_and_a_waiting_follower_is_not(cluster: TeamCluster) -> None:
+def test_unread_response_is_dropped_and_idle_follower_is_not(cluster: TeamCluster) -> None:
     name = "chatty"
     cluster.accept(job(name, "head -c 50000000 /dev/zero | tr '\\0' x; echo; sleep 600"))
     cluster.wait_state(name, "RUNNING")
@@ -81,22 +81,22 @@ def test_who_does_not_take_his_answer_is_let_go_and_a_waiting_follower_is_not(cl
         peer.sendall(f"{request}Authorization: Bearer {cluster.token}\r\n\r\n".encode())
         port = peer.getsockname()[1]
         eventually(lambda: _connected(cluster, port), "a connection")
-        eventually(lambda: not _connected(cluster, port), "the end of a connection nobody reads", DEADLINE_S)
+        eventually(lambda: not _connected(cluster, port), "the end of the unread connection", DEADLINE_S)
     cluster.stop(quiet)
     assert [frame["kind"] for frame in waiting][-1] == "end"
     waiting.close()
 
 
 @pytest.mark.slow
-def test_who_takes_his_answer_slowly_but_steadily_is_kept(cluster: TeamCluster) -> None:
+def test_slow_but_steady_reader_is_not_dropped(cluster: TeamCluster) -> None:
     cluster.accept(job("long", "head -c 30000000 /dev/zero | tr '\\0' x; echo; sleep 600"))
     cluster.wait_state("long", "RUNNING")
-    # Where this machine itself stood still for a while we were not steady, and it proves nothing.
-    eventually(lambda: _reads_steadily(cluster), "a time in which we were steady", DEADLINE_S)
+    # If this machine stalled, the client was not steady, and the attempt proves nothing: repeat it.
+    eventually(lambda: _reads_steadily(cluster), "a run without a stall of this machine", DEADLINE_S)
 
 
 def _reads_steadily(cluster: TeamCluster) -> bool:
-    """Reads for four times as long as a client may stand still. False when we stood still ourselves."""
+    """Read for four times the slow-client timeout. False when this machine stalled meanwhile."""
     request = f"GET {cluster.path('long', '/follow')} HTTP/1.1\r\nHost: x\r\n"
     with socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -104,16 +104,16 @@ def _reads_steadily(cluster: TeamCluster) -> bool:
         peer.connect(cluster.address)
         peer.sendall(f"{request}Authorization: Bearer {cluster.token}\r\n\r\n".encode())
         last = time.monotonic()
-        ends = last + 4
-        # All the while more waits for him than he takes.
-        while (now := time.monotonic()) < ends:
+        deadline = last + 4
+        # The server always has more to send than the client reads.
+        while (now := time.monotonic()) < deadline:
             steady = now - last < 0.5
             last = now
             with contextlib.suppress(ConnectionResetError):
                 if peer.recv(16384):
                     time.sleep(0.02)
                     continue
-            assert not (steady and time.monotonic() - last < 0.5), "he was let go"
+            assert not (steady and time.monotonic() - last < 0.5), "the steady client was dropped"
             return False
         rest = 0
         while rest < 5_000_000:
@@ -124,12 +124,13 @@ def _reads_steadily(cluster: TeamCluster) -> bool:
 
 
 def _connected(cluster: TeamCluster, port: int) -> bool:
-    """Whether the server still holds the connection from this port."""
+    """Whether the server's connection from this port is open."""
     assert cluster.process is not None
-    wanted = f"{port:04X}"
-    own = f"{cluster.address[1]:04X}"
+    peer_port = f"{port:04X}"
+    own_port = f"{cluster.address[1]:04X}"
     with open(f"/proc/{cluster.process.pid}/net/tcp") as f:  # noqa: PTH123
         rows = [line.split() for line in f.readlines()[1:]]
     return any(
-        row[1].endswith(":" + own) and row[2].endswith(":" + wanted) and row[3] == "01" for row in rows
+        row[1].endswith(":" + own_port) and row[2].endswith(":" + peer_port) and row[3] == "01"
+        for row in rows
     )

@@ -1,4 +1,4 @@
-"""One running cluster for all tests of WebHDFS; each test has a folder of its own."""
+"""One cluster for all WebHDFS tests; each test has its own folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from support.webhdfs_client import (
     StorageCluster,
-    Web,
+    WebHdfsClient,
     alice_fixture,  # noqa: F401
     prepare_home,
     start_cluster,
@@ -20,42 +20,42 @@ from support.webhdfs_client import (
 
 @pytest.fixture
 def new_cluster(tmp_path: Path) -> Iterator[Callable[..., StorageCluster]]:
-    """Makes a cluster of the test's own, with these lines in its file."""
-    made: list[StorageCluster] = []
+    """Factory of clusters for one test, with these lines in `cluster.yaml`."""
+    started: list[StorageCluster] = []
 
-    def make(settings: str = "", *options: str) -> StorageCluster:
+    def start(settings: str = "", *options: str) -> StorageCluster:
         home = tmp_path / "own"
         prepare_home(home)
         if settings:
             (home / "cluster.yaml").write_text(settings)
-        made.append(start_cluster(home, *options))
-        return made[-1]
+        started.append(start_cluster(home, *options))
+        return started[-1]
 
-    yield make
-    for running in made:
+    yield start
+    for running in started:
         running.close()
 
 
 @pytest.fixture
-def bob(cluster: StorageCluster) -> Web:
-    return cluster.person("bob")
+def bob(cluster: StorageCluster) -> WebHdfsClient:
+    return cluster.client("bob")
 
 
 @pytest.fixture
-def admin(cluster: StorageCluster) -> Web:
-    return cluster.person("admin")
+def admin(cluster: StorageCluster) -> WebHdfsClient:
+    return cluster.client("admin")
 
 
 @pytest.fixture
-def nobody(cluster: StorageCluster) -> Web:
-    return Web(cluster, None)
+def anonymous(cluster: StorageCluster) -> WebHdfsClient:
+    return WebHdfsClient(cluster, None)
 
 
 _numbers = itertools.count()
 
 
 @pytest.fixture
-def folder(alice: Web) -> str:
+def folder(alice: WebHdfsClient) -> str:
     """A folder of alice's that no other test uses."""
     path = f"/user/alice/t{next(_numbers)}"
     assert alice.put("MKDIRS", path).json() == {"boolean": True}
@@ -64,6 +64,6 @@ def folder(alice: Web) -> str:
 
 @pytest.fixture
 def staged(cluster: StorageCluster) -> Callable[[], list[str]]:
-    """The uploads that lie aside."""
-    aside = cluster.home / "storage/.pai/staged"
-    return lambda: [file.name for file in aside.iterdir()]
+    """Names of the staging files."""
+    staging = cluster.home / "storage/.pai/staged"
+    return lambda: [file.name for file in staging.iterdir()]

@@ -1,4 +1,4 @@
-"""A task finds the storage by its environment, and acts there for its user."""
+"""A task finds the storage through its environment and acts as its user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from support.server_fixture import job
-from support.webhdfs_client import StorageCluster, Web
+from support.webhdfs_client import StorageCluster, WebHdfsClient
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ for name, user in (("mine", "alice"), ("others", "bob")):
 """
 
 
-def test_a_task_writes_where_its_user_may(cluster: StorageCluster, alice: Web) -> None:
+def test_task_writes_with_the_permissions_of_its_user(cluster: StorageCluster, alice: WebHdfsClient) -> None:
     name = "writes-into-storage"
     status = cluster.run(job(name, f"python3 -c {shlex.quote(_PROGRAM)}"))
     assert status["state"] == "SUCCEEDED", cluster.log_of(name)

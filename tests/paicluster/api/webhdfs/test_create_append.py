@@ -1,4 +1,4 @@
-"""Files come in by one step or two, whole or not at all."""
+"""CREATE and APPEND: in one step or two, atomic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.server_fixture import eventually
-from support.webhdfs_client import StorageCluster, Web, exception
+from support.webhdfs_client import StorageCluster, WebHdfsClient, exception
 
-Staged = Callable[[], list[str]]
+StagingFiles = Callable[[], list[str]]
 
 
 def send_to(cluster: StorageCluster, method: str, location: str, body: bytes) -> tuple[int, bytes]:
-    """To an address as it is, with nothing but what the address says."""
+    """Send a request to a redirect URL, without a token."""
     where = urlsplit(location)
     assert where.netloc == "{}:{}".format(*cluster.address)
     connection = cluster.connect()
@@ -31,7 +31,7 @@ def send_to(cluster: StorageCluster, method: str, location: str, body: bytes) ->
         connection.close()
 
 
-def test_a_file_is_made_in_two_steps(alice: Web, folder: str, cluster: StorageCluster) -> None:
+def test_create_in_two_steps(alice: WebHdfsClient, folder: str, cluster: StorageCluster) -> None:
     first = alice.put("CREATE", f"{folder}/a b/ä", permission="640")
     assert (first.status, first.body) == (307, b"")
     location = first.headers["location"]
@@ -44,9 +44,7 @@ def test_a_file_is_made_in_two_steps(alice: Web, folder: str, cluster: StorageCl
     assert alice.json("GETFILESTATUS", f"{folder}/a b/ä")["FileStatus"]["permission"] == "640"
 
 
-def test_the_address_can_be_asked_for_instead_of_being_sent_there(
-    alice: Web, folder: str, cluster: StorageCluster
-) -> None:
+def test_noredirect_returns_the_location(alice: WebHdfsClient, folder: str, cluster: StorageCluster) -> None:
     reply = alice.put("CREATE", f"{folder}/file", noredirect="true")
     assert reply.status == 200
     assert send_to(cluster, "PUT", reply.json()["Location"], b"one")[0] == 201
@@ -56,7 +54,7 @@ def test_the_address_can_be_asked_for_instead_of_being_sent_there(
     assert send_to(cluster, "GET", reply.json()["Location"], b"") == (200, b"netwo")
 
 
-def test_a_file_is_made_in_one_step(alice: Web, folder: str, cluster: StorageCluster) -> None:
+def test_create_in_one_step(alice: WebHdfsClient, folder: str, cluster: StorageCluster) -> None:
     reply = alice.ask("PUT", "CREATE", f"{folder}/file", b"hello")
     assert (reply.status, reply.body) == (201, b"")
     assert reply.headers["location"] == f"webhdfs://{cluster.address[0]}:{cluster.address[1]}{folder}/file"
@@ -66,7 +64,9 @@ def test_a_file_is_made_in_one_step(alice: Web, folder: str, cluster: StorageClu
     assert alice.read(f"{folder}/empty") == b""
 
 
-def test_the_same_address_serves_several_appends(alice: Web, folder: str, cluster: StorageCluster) -> None:
+def test_redirect_url_can_be_used_for_several_appends(
+    alice: WebHdfsClient, folder: str, cluster: StorageCluster
+) -> None:
     alice.write(f"{folder}/file", b"")
     location = alice.ask("POST", "APPEND", f"{folder}/file").headers["location"]
     for piece in (b"one ", b"two ", b"three"):
@@ -75,7 +75,7 @@ def test_the_same_address_serves_several_appends(alice: Web, folder: str, cluste
 
 
 @pytest.mark.slow
-def test_the_address_is_the_configured_one_whatever_the_request_says(
+def test_redirect_uses_the_configured_external_url(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:
     cluster = new_cluster("", "--external-url", "https://pai.example.org/cluster/")
@@ -92,7 +92,7 @@ def test_the_address_is_the_configured_one_whatever_the_request_says(
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_large_bodies_are_stored_byte_for_byte(alice: Web, folder: str, chunked: bool) -> None:
+def test_large_body_is_stored_exactly(alice: WebHdfsClient, folder: str, chunked: bool) -> None:
     data = hashlib.shake_128(b"large").digest(5_000_001)
     body = (data[i : i + 70_001] for i in range(0, len(data), 70_001)) if chunked else data
     connection = alice.cluster.connect()
@@ -108,31 +108,33 @@ def test_large_bodies_are_stored_byte_for_byte(alice: Web, folder: str, chunked:
     assert alice.read(f"{folder}/file") == data
 
 
-def _begin(web: Web, path: str, size: int, op: str = "CREATE", method: str = "PUT") -> socket.socket:
-    """A request whose body is announced and not yet sent."""
-    connection = socket.create_connection(web.cluster.address, timeout=20)
+def _begin(
+    client: WebHdfsClient, path: str, size: int, op: str = "CREATE", method: str = "PUT"
+) -> socket.socket:
+    """Send the head of a request whose body follows later."""
+    connection = socket.create_connection(client.cluster.address, timeout=20)
     connection.sendall(
         f"{method} /webhdfs/v1{path}?op={op}&overwrite=true HTTP/1.1\r\nHost: x\r\n"
-        f"Authorization: Bearer {web.token}\r\nContent-Length: {size}\r\n\r\n".encode()
+        f"Authorization: Bearer {client.token}\r\nContent-Length: {size}\r\n\r\n".encode()
     )
     return connection
 
 
 @pytest.mark.parametrize("size", [1000, 3_000_000])
-@pytest.mark.parametrize("ends", ["closed", "half-closed", "reset"])
-def test_a_cut_connection_leaves_the_old_file(
-    alice: Web, folder: str, staged: Staged, size: int, ends: str
+@pytest.mark.parametrize("ending", ["closed", "half-closed", "reset"])
+def test_interrupted_upload_keeps_the_old_file(
+    alice: WebHdfsClient, folder: str, staged: StagingFiles, size: int, ending: str
 ) -> None:
     alice.write(f"{folder}/file", b"old")
     connection = _begin(alice, f"{folder}/file", size)
     connection.sendall(b"n" * (size - 1))
     if size > 1 << 20:
         eventually(staged, "the upload")
-    if ends == "half-closed":
+    if ending == "half-closed":
         connection.shutdown(socket.SHUT_WR)
-    if ends == "reset":
+    if ending == "reset":
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    if ends != "half-closed":
+    if ending != "half-closed":
         connection.close()
     eventually(lambda: not staged(), "the end of the upload")
     connection.close()
@@ -140,7 +142,7 @@ def test_a_cut_connection_leaves_the_old_file(
     assert alice.names(folder) == ["file"]
 
 
-def test_a_cut_append_leaves_the_file_as_it_was(alice: Web, folder: str, staged: Staged) -> None:
+def test_interrupted_append_changes_nothing(alice: WebHdfsClient, folder: str, staged: StagingFiles) -> None:
     alice.write(f"{folder}/file", b"old")
     connection = _begin(alice, f"{folder}/file", 3_000_000, "APPEND", "POST")
     connection.sendall(b"n" * 2_500_000)
@@ -150,7 +152,9 @@ def test_a_cut_append_leaves_the_file_as_it_was(alice: Web, folder: str, staged:
     assert alice.read(f"{folder}/file") == b"old"
 
 
-def test_what_can_have_no_room_is_refused_before_it_is_sent(alice: Web, folder: str, staged: Staged) -> None:
+def test_upload_larger_than_the_disk_is_rejected_at_once(
+    alice: WebHdfsClient, folder: str, staged: StagingFiles
+) -> None:
     with _begin(alice, f"{folder}/file", 1 << 60) as connection:
         reply = http.client.HTTPResponse(connection)
         reply.begin()
@@ -160,17 +164,17 @@ def test_what_can_have_no_room_is_refused_before_it_is_sent(alice: Web, folder: 
     assert staged() == []
 
 
-def test_readers_see_the_old_file_or_the_new_one(alice: Web, folder: str) -> None:
+def test_readers_see_the_old_or_the_new_file(alice: WebHdfsClient, folder: str) -> None:
     versions = [bytes([65 + i]) * 300_000 for i in range(4)]
     alice.write(f"{folder}/file", versions[0])
     seen: set[bytes] = set()
     done = threading.Event()
 
-    def look() -> None:
+    def read_repeatedly() -> None:
         while not done.is_set():
             seen.add(alice.read(f"{folder}/file"))
 
-    reader = threading.Thread(target=look)
+    reader = threading.Thread(target=read_repeatedly)
     reader.start()
     try:
         for i in range(12):
@@ -182,35 +186,35 @@ def test_readers_see_the_old_file_or_the_new_one(alice: Web, folder: str) -> Non
 
 
 @pytest.mark.slow
-def test_an_upload_that_a_stopped_or_dead_server_left_is_gone_after_the_next_start(
+def test_unfinished_upload_is_deleted_at_the_next_start(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:
     cluster = new_cluster()
-    alice = cluster.person("alice")
+    alice = cluster.client("alice")
     alice.write("/user/alice/file", b"old")
-    aside = cluster.home / "storage/.pai/staged"
+    staging = cluster.home / "storage/.pai/staged"
     with contextlib.closing(_begin(alice, "/user/alice/file", 3_000_000)) as connection:
         connection.sendall(b"n" * 2_000_000)
-        eventually(lambda: list(aside.iterdir()), "the upload")
+        eventually(lambda: list(staging.iterdir()), "the upload")
         assert cluster.terminate() == 0
     assert "Traceback" not in cluster.log.read_text()
     cluster.start()
     with contextlib.closing(_begin(alice, "/user/alice/file", 3_000_000)) as connection:
         connection.sendall(b"n" * 2_000_000)
-        eventually(lambda: list(aside.iterdir()), "the upload")
+        eventually(lambda: list(staging.iterdir()), "the upload")
         cluster.kill()
-    assert list(aside.iterdir())
+    assert list(staging.iterdir())
     cluster.start()
-    assert list(aside.iterdir()) == []
+    assert list(staging.iterdir()) == []
     assert alice.read("/user/alice/file") == b"old"
 
 
 @pytest.mark.slow
-def test_a_storage_that_is_only_read_is_written_by_administrators_alone(
+def test_read_only_storage_is_written_only_by_administrators(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:
     cluster = new_cluster("storages:\n  - {name: data, type: own, path: elsewhere, read-only: true}\n")
-    alice, admin = cluster.person("alice"), cluster.person("admin")
+    alice, admin = cluster.client("alice"), cluster.client("admin")
     admin.write("/data/set", b"x")
     assert (cluster.home / "elsewhere/data/set").read_bytes() == b"x"
     assert alice.read("/data/set") == b"x"

@@ -1,4 +1,4 @@
-"""The commands of Hadoop's own description of WebHDFS, typed into a shell."""
+"""curl commands of Hadoop's WebHDFS documentation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.external_services import debian
-from support.webhdfs_client import StorageCluster, Web
+from support.webhdfs_client import StorageCluster, WebHdfsClient
 
 pytestmark = pytest.mark.service
 
@@ -29,8 +29,8 @@ def curl(cluster: StorageCluster, *arguments: str) -> str:
     return done.stdout
 
 
-def test_curl_makes_and_fetches_a_file(
-    cluster: StorageCluster, alice: Web, folder: str, tmp_path: Path
+def test_curl_creates_and_reads_a_file(
+    cluster: StorageCluster, alice: WebHdfsClient, folder: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"0123456789" * 300_000)
     url = f"{cluster.url}/webhdfs/v1{folder}/file?delegation={alice.token}"
@@ -39,7 +39,7 @@ def test_curl_makes_and_fetches_a_file(
     curl(cluster, "-X", "PUT", "-T", str(tmp_path / "file"), location)
     curl(cluster, "-L", f"{url}&op=OPEN", "-o", str(tmp_path / "back"))
     assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
-    # The body with the first request, as `-L` does it, asks for permission to send it and gets it.
+    # With `-L` the first request has the body and expects 100-continue.
     curl(cluster, "-L", "-T", str(tmp_path / "file"), f"{url}&op=CREATE&overwrite=true")
     curl(cluster, "-L", "-X", "POST", "-T", str(tmp_path / "file"), f"{url}&op=APPEND")
     assert curl(cluster, f"{url}&op=GETFILESTATUS").count('"length":6000000') == 1

@@ -1,13 +1,13 @@
-"""What goes wrong is said in Hadoop's words."""
+"""Errors have Hadoop's exception names and messages."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.webhdfs_client import StorageCluster, Web, exception
+from support.webhdfs_client import StorageCluster, WebHdfsClient, exception
 
 
-def test_what_is_not_there(alice: Web, folder: str) -> None:
+def test_missing_path(alice: WebHdfsClient, folder: str) -> None:
     for op in (
         "GETFILESTATUS",
         "LISTSTATUS",
@@ -25,20 +25,20 @@ def test_what_is_not_there(alice: Web, folder: str) -> None:
     assert message == f"File does not exist: {folder}/none"
 
 
-def test_what_is_not_allowed(bob: Web, folder: str) -> None:
+def test_forbidden_path(bob: WebHdfsClient, folder: str) -> None:
     for op in ("GETFILESTATUS", "LISTSTATUS", "OPEN"):
         assert exception(bob.get(op, folder)) == (403, "AccessControlException")
     for op in ("CREATE", "MKDIRS"):
         assert exception(bob.put(op, f"{folder}/mine")) == (403, "AccessControlException")
     assert exception(bob.put("MKDIRS", "/anywhere")) == (403, "AccessControlException")
-    said = bob.put("MKDIRS", "/anywhere").json()["RemoteException"]
-    assert said["javaClassName"] == "org.apache.hadoop.security.AccessControlException"
-    assert said["message"] == (
+    error = bob.put("MKDIRS", "/anywhere").json()["RemoteException"]
+    assert error["javaClassName"] == "org.apache.hadoop.security.AccessControlException"
+    assert error["message"] == (
         'Permission denied: user=bob, access=WRITE, inode="/":admin:supergroup:drwxr-xr-x'
     )
 
 
-def test_what_is_there_already(alice: Web, folder: str) -> None:
+def test_existing_path(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/file", b"old")
     for reply in (
         alice.put("CREATE", f"{folder}/file"),
@@ -50,14 +50,14 @@ def test_what_is_there_already(alice: Web, folder: str) -> None:
     below = alice.put("MKDIRS", f"{folder}/file/below")
     assert exception(below) == (403, "ParentNotDirectoryException")
     assert below.json()["RemoteException"]["message"] == f"{folder}/file (is not a directory)"
-    nothing = alice.get("GETFILESTATUS", f"{folder}/file/below")
-    assert exception(nothing) == (404, "FileNotFoundException")
-    assert nothing.json()["RemoteException"]["message"] == f"File does not exist: {folder}/file"
+    missing = alice.get("GETFILESTATUS", f"{folder}/file/below")
+    assert exception(missing) == (404, "FileNotFoundException")
+    assert missing.json()["RemoteException"]["message"] == f"File does not exist: {folder}/file"
     assert exception(alice.get("OPEN", folder)) == (404, "FileNotFoundException")
     assert alice.read(f"{folder}/file") == b"old"
 
 
-def test_names_that_hdfs_forbids(alice: Web, folder: str) -> None:
+def test_invalid_names(alice: WebHdfsClient, folder: str) -> None:
     for name in ("a:b", "..", ".", "x" * 256, "a/../b"):
         assert exception(alice.put("CREATE", f"{folder}/{name}")) == (400, "InvalidPathException")
 
@@ -71,21 +71,21 @@ def test_names_that_hdfs_forbids(alice: Web, folder: str) -> None:
         ("LISTSTATUS", {"op": ""}),
     ],
 )
-def test_parameters_that_make_no_sense(alice: Web, folder: str, op: str, parameters: dict[str, str]) -> None:
+def test_invalid_parameters(alice: WebHdfsClient, folder: str, op: str, parameters: dict[str, str]) -> None:
     alice.write(f"{folder}/file", b"x")
     query = {"op": op, **parameters}
-    said = "&".join(f"{name}={value}" for name, value in query.items())
-    reply = alice.cluster.get(f"/webhdfs/v1{folder}/file?{said}", token=alice.token)
+    encoded = "&".join(f"{name}={value}" for name, value in query.items())
+    reply = alice.cluster.get(f"/webhdfs/v1{folder}/file?{encoded}", token=alice.token)
     assert exception(reply) == (400, "IllegalArgumentException")
 
 
-def test_an_operation_nobody_knows(alice: Web) -> None:
+def test_unknown_operation(alice: WebHdfsClient) -> None:
     for method, op in (("GET", "CREATE"), ("PUT", "OPEN"), ("DELETE", "MKDIRS"), ("GET", "CREATESNAPSHOT")):
         assert exception(alice.ask(method, op, "/")) == (400, "UnsupportedOperationException")
     assert exception(alice.get("NOSUCH", "/")) == (400, "IllegalArgumentException")
 
 
-def test_a_permission_that_is_none(alice: Web, folder: str) -> None:
+def test_invalid_permission(alice: WebHdfsClient, folder: str) -> None:
     for wrong in ("888", "7777", "rwx", "-1"):
         assert exception(alice.put("SETPERMISSION", folder, permission=wrong)) == (
             400,
@@ -93,6 +93,6 @@ def test_a_permission_that_is_none(alice: Web, folder: str) -> None:
         )
 
 
-def test_a_query_that_is_no_text(alice: Web, cluster: StorageCluster) -> None:
+def test_query_that_is_not_utf8(alice: WebHdfsClient, cluster: StorageCluster) -> None:
     reply = cluster.get("/webhdfs/v1/?op=LISTSTATUS&x=%ff", token=alice.token)
     assert exception(reply) == (400, "IllegalArgumentException")

@@ -1,4 +1,4 @@
-"""A disk that fills up in the middle of an upload: the right refusal, and the old file."""
+"""A disk that fills up during an upload: the right error, and the old file stays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.small_disk import mounted
-from support.webhdfs_client import StorageCluster, Web
+from support.webhdfs_client import StorageCluster, WebHdfsClient
 
 pytestmark = pytest.mark.slow
 
@@ -16,16 +16,16 @@ _MB = b"x" * (1 << 20)
 
 
 @pytest.fixture
-def small(tmp_path: Path, new_cluster: Callable[..., StorageCluster]) -> Iterator[Web]:
+def small(tmp_path: Path, new_cluster: Callable[..., StorageCluster]) -> Iterator[WebHdfsClient]:
     with mounted(tmp_path / "disk", "size=8m") as disk:
         cluster = new_cluster(f"storages:\n- {{name: home, type: own, path: {disk}}}\n")
-        yield cluster.person("alice")
+        yield cluster.client("alice")
 
 
-def _send(web: Web, method: str, query: str, megabytes: int) -> tuple[int, bytes]:
-    """In chunks: nobody is told beforehand how much it will be."""
-    connection = web.cluster.connect()
-    headers = {"Authorization": f"Bearer {web.token}", "Transfer-Encoding": "chunked"}
+def _send(client: WebHdfsClient, method: str, query: str, megabytes: int) -> tuple[int, bytes]:
+    """Chunked: the size is not known in advance."""
+    connection = client.cluster.connect()
+    headers = {"Authorization": f"Bearer {client.token}", "Transfer-Encoding": "chunked"}
     try:
         connection.request(
             method,
@@ -40,16 +40,16 @@ def _send(web: Web, method: str, query: str, megabytes: int) -> tuple[int, bytes
         connection.close()
 
 
-def test_a_full_disk_leaves_the_old_file(small: Web, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file(small: WebHdfsClient, tmp_path: Path) -> None:
     small.write("/user/alice/file", b"old")
     for method, query in (("PUT", "op=CREATE&overwrite=true"), ("POST", "op=APPEND")):
-        status, said = _send(small, method, query, 20)
+        status, body = _send(small, method, query, 20)
         assert status == 403
-        assert b'"org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException"' in said
+        assert b'"org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException"' in body
         assert small.read("/user/alice/file") == b"old"
-    # What fits beside itself while it is staged, and not at the end of the file, is taken off again.
-    status, said = _send(small, "POST", "op=APPEND", 5)
-    assert (status, b"DiskOutOfSpaceException" in said) == (403, True)
+    # Data that fits into the staging file but not at the end of the target is removed again.
+    status, body = _send(small, "POST", "op=APPEND", 5)
+    assert (status, b"DiskOutOfSpaceException" in body) == (403, True)
     assert small.read("/user/alice/file") == b"old"
     assert list((tmp_path / "disk/.pai/staged").iterdir()) == []
     assert list((tmp_path / "disk/.pai/journal").iterdir()) == []

@@ -1,4 +1,4 @@
-"""Hadoop's own FsShell, with a delegation token in a file, as on a secured cluster."""
+"""Hadoop's FsShell with a delegation token in a file, as on a secured cluster."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 
 from support.external_services import debian
 from support.hadoop import jars
-from support.webhdfs_client import StorageCluster, Web
+from support.webhdfs_client import StorageCluster, WebHdfsClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
-# Of this version's jars a few are all of Hadoop's client.
+# A few jars of this Spark version contain Hadoop's whole client.
 _SPARK = "3.5.1"
-_WANTED = ("hadoop-client-", "commons-", "slf4j-", "log4j-", "jcl-over-")
+_JAR_PREFIXES = ("hadoop-client-", "commons-", "slf4j-", "log4j-", "jcl-over-")
 
 
 @pytest.fixture(scope="session")
 def client_jars() -> Path:
-    return jars(_SPARK, _WANTED)
+    return jars(_SPARK, _JAR_PREFIXES)
 
 
 class FsShell:
@@ -35,19 +35,19 @@ class FsShell:
         (scratch / "conf/core-site.xml").write_text("<configuration/>")
         service = self.base.partition("://")[2].encode()
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        # Hadoop's file of tokens: a mark, the version, one token by its service, and no secret keys.
-        whole = b"HDTS\0" + b"\1" + bytes([len(service)]) + service + raw + b"\0"
-        (scratch / "tokens").write_bytes(whole)
+        # Hadoop's token file: magic, version, one token with its service, no secret keys.
+        token_file = b"HDTS\0" + b"\1" + bytes([len(service)]) + service + raw + b"\0"
+        (scratch / "tokens").write_bytes(token_file)
         self._command = [
             *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
             *("-cp", f"{scratch / 'conf'}:{client_jars}/*", "org.apache.hadoop.fs.FsShell"),
         ]
 
     def __call__(self, *arguments: str, status: int = 0) -> str:
-        """Paths that begin with `:` are the storage's."""
-        given = [self.base + argument[1:] if argument[:1] == ":" else argument for argument in arguments]
+        """Arguments that begin with `:` are paths of the storage."""
+        expanded = [self.base + argument[1:] if argument[:1] == ":" else argument for argument in arguments]
         done = subprocess.run(
-            [*self._command, *given],
+            [*self._command, *expanded],
             capture_output=True,
             text=True,
             timeout=60,
@@ -60,12 +60,12 @@ class FsShell:
 
 
 @pytest.fixture
-def shell(client_jars: Path, tmp_path: Path, cluster: StorageCluster, alice: Web) -> FsShell:
+def shell(client_jars: Path, tmp_path: Path, cluster: StorageCluster, alice: WebHdfsClient) -> FsShell:
     token = alice.json("GETDELEGATIONTOKEN", "/", renewer="alice")["Token"]["urlString"]
     return FsShell(client_jars, tmp_path, cluster, token)
 
 
-def test_fsshell_does_what_it_does_with_hdfs(shell: FsShell, alice: Web, folder: str, tmp_path: Path) -> None:
+def test_fsshell_commands(shell: FsShell, alice: WebHdfsClient, folder: str, tmp_path: Path) -> None:
     large = hashlib.shake_128(b"shell").digest(3_000_000)
     (tmp_path / "large").write_bytes(large)
     (tmp_path / "one").write_bytes(b"one\n")
@@ -94,7 +94,7 @@ def test_fsshell_does_what_it_does_with_hdfs(shell: FsShell, alice: Web, folder:
     assert alice.names(folder) == ["one"]
 
 
-def test_fsshell_is_refused_in_words(shell: FsShell) -> None:
+def test_fsshell_reports_permission_denied(shell: FsShell) -> None:
     done = subprocess.run(
         [*shell._command, "-ls", f"{shell.base}/user/bob"],
         capture_output=True,

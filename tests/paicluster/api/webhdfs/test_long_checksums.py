@@ -1,4 +1,4 @@
-"""A checksum that takes hours keeps nobody else waiting, and ends with whoever asked for it."""
+"""A long checksum does not block other requests, and stops when its client disconnects."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from pathlib import Path
 import pytest
 
 from support.server_fixture import eventually
-from support.webhdfs_client import StorageCluster, Web
+from support.webhdfs_client import StorageCluster, WebHdfsClient
 
-_HOURS = 1 << 40
-_MANY = 24
+_SIZE_FOR_HOURS = 1 << 40
+_REQUESTS = 24
 
 
 @contextlib.contextmanager
-def _asking(
+def _requesting(
     cluster: StorageCluster, path: str, token: str | None
 ) -> Iterator[list[http.client.HTTPConnection]]:
-    """Many who ask for the checksum of one large file, and wait for it."""
+    """Connections that wait for the checksum of one large file."""
     (cluster.home / "storage").joinpath(path[1:]).touch()
-    os.truncate(cluster.home / "storage" / path[1:], _HOURS)
-    asking = []
-    for _ in range(_MANY):
+    os.truncate(cluster.home / "storage" / path[1:], _SIZE_FOR_HOURS)
+    connections = []
+    for _ in range(_REQUESTS):
         connection = http.client.HTTPConnection(*cluster.address, timeout=20)
         connection.request(
             "GET", f"/webhdfs/v1{path}?op=GETFILECHECKSUM", headers={"Authorization": f"Bearer {token}"}
         )
-        asking.append(connection)
-    eventually(lambda: _reading(cluster, path) >= 2, "that the file is read")
+        connections.append(connection)
+    eventually(lambda: _open_count(cluster, path) >= 2, "that the file is read")
     try:
-        yield asking
+        yield connections
     finally:
-        for connection in asking:
+        for connection in connections:
             connection.close()
 
 
-def _reading(cluster: StorageCluster, path: str) -> int:
-    """How often the server has the file open."""
+def _open_count(cluster: StorageCluster, path: str) -> int:
+    """How many times the server has the file open."""
     assert cluster.process is not None
     folder, count = f"/proc/{cluster.process.pid}/fd", 0
     for name in os.listdir(folder):
@@ -49,20 +49,20 @@ def _reading(cluster: StorageCluster, path: str) -> int:
     return count
 
 
-def test_others_go_on_meanwhile_and_it_ends_with_its_client(
-    cluster: StorageCluster, alice: Web, bob: Web, folder: str
+def test_long_checksum_blocks_no_one_and_ends_with_its_client(
+    cluster: StorageCluster, alice: WebHdfsClient, bob: WebHdfsClient, folder: str
 ) -> None:
-    with _asking(cluster, f"{folder}/large", alice.token):
+    with _requesting(cluster, f"{folder}/large", alice.token):
         for number in range(20):
             bob.write(f"/user/bob/meanwhile{number}", b"x")
         assert alice.names(folder) == ["large"]
-    eventually(lambda: _reading(cluster, f"{folder}/large") == 0, "that nobody reads the file any more")
+    eventually(lambda: _open_count(cluster, f"{folder}/large") == 0, "the end of reading")
     alice.write(f"{folder}/small", b"x")
     assert alice.json("GETFILECHECKSUM", f"{folder}/small")["FileChecksum"]["algorithm"]
 
 
 @pytest.mark.slow
-def test_a_server_that_leaves_does_not_wait_for_it(new_cluster: Callable[..., StorageCluster]) -> None:
+def test_shutdown_does_not_wait_for_checksums(new_cluster: Callable[..., StorageCluster]) -> None:
     cluster = new_cluster()
-    with _asking(cluster, "/user/alice/large", cluster.tokens["alice"]):
+    with _requesting(cluster, "/user/alice/large", cluster.tokens["alice"]):
         assert cluster.terminate() == 0

@@ -1,4 +1,4 @@
-"""Files go out whole, in parts, and only as fast as they are taken."""
+"""OPEN: whole files, ranges, slow and disconnecting readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.server_fixture import eventually
-from support.webhdfs_client import StorageCluster, Web, exception
+from support.webhdfs_client import StorageCluster, WebHdfsClient, exception
 
 LARGE = hashlib.shake_128(b"read").digest(3_000_000)
 
@@ -29,9 +29,7 @@ LARGE = hashlib.shake_128(b"read").digest(3_000_000)
         ({"buffersize": 4096}, LARGE),
     ],
 )
-def test_a_part_is_asked_for_by_offset_and_length(
-    alice: Web, parameters: dict[str, int], expected: bytes
-) -> None:
+def test_read_by_offset_and_length(alice: WebHdfsClient, parameters: dict[str, int], expected: bytes) -> None:
     if "large" not in alice.names("/user/alice"):
         alice.write("/user/alice/large", LARGE, overwrite="true")
     reply = alice.get("OPEN", "/user/alice/large", **parameters)
@@ -40,7 +38,7 @@ def test_a_part_is_asked_for_by_offset_and_length(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected", "said"),
+    ("range_header", "expected", "content_range"),
     [
         ("bytes=0-9", slice(0, 10), "bytes 0-9/3000000"),
         ("bytes=2999990-", slice(2_999_990, None), "bytes 2999990-2999999/3000000"),
@@ -48,23 +46,23 @@ def test_a_part_is_asked_for_by_offset_and_length(
         ("bytes=100-2999999999", slice(100, None), "bytes 100-2999999/3000000"),
     ],
 )
-def test_a_part_is_asked_for_by_range(
-    alice: Web, folder: str, wanted: str, expected: slice, said: str
+def test_read_by_range_header(
+    alice: WebHdfsClient, folder: str, range_header: str, expected: slice, content_range: str
 ) -> None:
     alice.write(f"{folder}/large", LARGE)
-    reply = alice.ask("GET", "OPEN", f"{folder}/large", headers={"Range": wanted})
-    assert (reply.status, reply.headers["content-range"]) == (206, said)
+    reply = alice.ask("GET", "OPEN", f"{folder}/large", headers={"Range": range_header})
+    assert (reply.status, reply.headers["content-range"]) == (206, content_range)
     assert reply.body == LARGE[expected]
 
 
-def test_there_is_nothing_behind_the_end(alice: Web, folder: str) -> None:
+def test_read_beyond_the_end(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/file", b"12345")
     assert exception(alice.get("OPEN", f"{folder}/file", offset=6)) == (403, "IOException")
     reply = alice.ask("GET", "OPEN", f"{folder}/file", headers={"Range": "bytes=5-9"})
     assert exception(reply) == (416, "IOException")
 
 
-def test_whoever_reads_goes_on_reading_what_he_opened(alice: Web, folder: str) -> None:
+def test_reader_keeps_the_file_it_opened(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/file", LARGE * 4)
     connection = alice.cluster.connect()
     connection.request(
@@ -78,20 +76,22 @@ def test_whoever_reads_goes_on_reading_what_he_opened(alice: Web, folder: str) -
     connection.close()
 
 
-def test_a_reader_who_leaves_leaves_nothing_open(alice: Web, folder: str, cluster: StorageCluster) -> None:
+def test_disconnected_reader_leaves_no_open_file(
+    alice: WebHdfsClient, folder: str, cluster: StorageCluster
+) -> None:
     assert cluster.process is not None
     alice.write(f"{folder}/file", LARGE * 10)
     on_disk = str(cluster.home / "storage" / folder[1:] / "file")
     descriptors = Path(f"/proc/{cluster.process.pid}/fd")
 
     def open_files() -> list[str]:
-        found = []
+        targets = []
         for name in os.listdir(descriptors):
             try:
-                found.append(str((descriptors / name).readlink()))
+                targets.append(str((descriptors / name).readlink()))
             except FileNotFoundError:
                 continue
-        return [file for file in found if file == on_disk]
+        return [file for file in targets if file == on_disk]
 
     for _ in range(3):
         connection = cluster.connect()
@@ -105,21 +105,21 @@ def test_a_reader_who_leaves_leaves_nothing_open(alice: Web, folder: str, cluste
 
 
 @pytest.mark.slow
-def test_a_slow_reader_who_reads_on_gets_everything(new_cluster: Callable[..., StorageCluster]) -> None:
+def test_slow_reader_gets_everything(new_cluster: Callable[..., StorageCluster]) -> None:
     cluster = new_cluster("limits: {slow-client: 1s}\n")
-    alice = cluster.person("alice")
+    alice = cluster.client("alice")
     alice.write("/user/alice/file", LARGE * 8)
     connection = cluster.connect()
     connection.request(
         "GET", "/webhdfs/v1/user/alice/file?op=OPEN", headers={"Authorization": f"Bearer {alice.token}"}
     )
     reply = connection.getresponse()
-    got = 0
-    # So slow that the server has something to send all the time, for several times its patience.
-    ends = time.monotonic() + 4
-    while time.monotonic() < ends:
-        got += len(reply.read(100_000))
+    received = 0
+    # So slow that the server always has something to send, for several times its timeout.
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        received += len(reply.read(100_000))
         time.sleep(0.05)
-    got += len(reply.read())
+    received += len(reply.read())
     connection.close()
-    assert got == len(LARGE) * 8
+    assert received == len(LARGE) * 8

@@ -1,4 +1,4 @@
-"""Every operation answers what HDFS answers."""
+"""Every operation responds as HDFS does."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import time
 
 import pytest
 
-from support.webhdfs_client import TEAM, StorageCluster, Web, exception
+from support.webhdfs_client import TEAM, StorageCluster, WebHdfsClient, exception
 
 
 @pytest.mark.parametrize(
     "prefix",
     ["/webhdfs/v1", "/webhdfs/api/v1", "/webhdfs/webhdfs/v1", "/rest-server/webhdfs/v1"],
 )
-def test_it_is_served_where_clients_of_all_kinds_look(alice: Web, folder: str, prefix: str) -> None:
-    web = Web(alice.cluster, alice.token, prefix)
-    web.write(f"{folder}/file", b"x")
-    assert web.read(f"{folder}/file") == b"x"
-    assert "user" in web.names("/")
+def test_all_url_prefixes_are_served(alice: WebHdfsClient, folder: str, prefix: str) -> None:
+    client = WebHdfsClient(alice.cluster, alice.token, prefix)
+    client.write(f"{folder}/file", b"x")
+    assert client.read(f"{folder}/file") == b"x"
+    assert "user" in client.names("/")
 
 
-def test_the_status_of_a_file(alice: Web, folder: str) -> None:
+def test_status_of_a_file(alice: WebHdfsClient, folder: str) -> None:
     before = int(time.time() * 1000)
     alice.write(f"{folder}/file", b"12345")
     status = alice.json("GETFILESTATUS", f"{folder}/file")["FileStatus"]
@@ -41,41 +41,41 @@ def test_the_status_of_a_file(alice: Web, folder: str) -> None:
     }
 
 
-def test_the_status_of_a_folder(alice: Web, folder: str) -> None:
+def test_status_of_a_folder(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/file", b"12345")
     status = alice.json("GETFILESTATUS", folder)["FileStatus"]
     assert (status["type"], status["length"], status["childrenNum"]) == ("DIRECTORY", 0, 1)
     assert (status["replication"], status["blockSize"], status["accessTime"]) == (0, 0, 0)
 
 
-def test_lists_are_in_order_and_a_file_is_listed_without_a_name(alice: Web, folder: str) -> None:
+def test_listing_is_sorted_and_a_file_has_no_suffix(alice: WebHdfsClient, folder: str) -> None:
     for name in ("b", "a", "ä", "c d"):
         alice.write(f"{folder}/{name}", b"")
     assert alice.names(folder) == ["a", "b", "c d", "ä"]
-    (one,) = alice.json("LISTSTATUS", f"{folder}/a")["FileStatuses"]["FileStatus"]
-    assert (one["pathSuffix"], one["type"]) == ("", "FILE")
+    (entry,) = alice.json("LISTSTATUS", f"{folder}/a")["FileStatuses"]["FileStatus"]
+    assert (entry["pathSuffix"], entry["type"]) == ("", "FILE")
 
 
-def test_a_long_list_comes_in_batches(alice: Web, folder: str, cluster: StorageCluster) -> None:
+def test_long_listing_has_pages(alice: WebHdfsClient, folder: str, cluster: StorageCluster) -> None:
     home = cluster.home / "storage" / folder[1:]
     for i in range(1500):
         (home / f"f{i:04}").touch()
     first = alice.json("LISTSTATUS_BATCH", folder)["DirectoryListing"]
-    names = [one["pathSuffix"] for one in first["partialListing"]["FileStatuses"]["FileStatus"]]
+    names = [entry["pathSuffix"] for entry in first["partialListing"]["FileStatuses"]["FileStatus"]]
     assert (len(names), first["remainingEntries"]) == (1000, 500)
     rest = alice.json("LISTSTATUS_BATCH", folder, startAfter=names[-1])["DirectoryListing"]
-    names += [one["pathSuffix"] for one in rest["partialListing"]["FileStatuses"]["FileStatus"]]
+    names += [entry["pathSuffix"] for entry in rest["partialListing"]["FileStatuses"]["FileStatus"]]
     assert names == [f"f{i:04}" for i in range(1500)]
     assert rest["remainingEntries"] == 0
 
 
-def test_making_folders(alice: Web, folder: str) -> None:
+def test_mkdirs(alice: WebHdfsClient, folder: str) -> None:
     assert alice.put("MKDIRS", f"{folder}/a/b", permission="711").json() == {"boolean": True}
     assert alice.put("MKDIRS", f"{folder}/a/b").json() == {"boolean": True}
     assert alice.json("GETFILESTATUS", f"{folder}/a/b")["FileStatus"]["permission"] == "711"
 
 
-def test_renaming(alice: Web, folder: str) -> None:
+def test_rename(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/a", b"a")
     alice.write(f"{folder}/b", b"b")
 
@@ -93,11 +93,11 @@ def test_renaming(alice: Web, folder: str) -> None:
     assert rename("c", "b", renameoptions="OVERWRITE") == 200
     assert alice.read(f"{folder}/b") == b"a"
     assert exception(alice.put("RENAME", f"{folder}/b")) == (400, "IllegalArgumentException")
-    asked = {"destination": f"{folder}/never", "renameoptions": "OVERRIDE"}
-    assert exception(alice.put("RENAME", f"{folder}/b", **asked)) == (400, "IllegalArgumentException")
+    options = {"destination": f"{folder}/never", "renameoptions": "OVERRIDE"}
+    assert exception(alice.put("RENAME", f"{folder}/b", **options)) == (400, "IllegalArgumentException")
 
 
-def test_deleting(alice: Web, folder: str) -> None:
+def test_delete(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/a/file", b"a")
 
     def delete(path: str, **options: str) -> object:
@@ -109,7 +109,7 @@ def test_deleting(alice: Web, folder: str) -> None:
     assert delete("/", recursive="true").json() == {"boolean": False}
 
 
-def test_putting_files_together_and_cutting_them(alice: Web, folder: str) -> None:
+def test_concat_and_truncate(alice: WebHdfsClient, folder: str) -> None:
     for name in ("a", "b", "c"):
         alice.write(f"{folder}/{name}", name.encode() * 2)
     reply = alice.ask("POST", "CONCAT", f"{folder}/a", sources=f"{folder}/b,{folder}/c")
@@ -124,7 +124,7 @@ def test_putting_files_together_and_cutting_them(alice: Web, folder: str) -> Non
     )
 
 
-def test_summaries_and_checksums(alice: Web, folder: str) -> None:
+def test_summary_and_checksum(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/a/one", b"123")
     alice.write(f"{folder}/two", b"45")
     summary = alice.json("GETCONTENTSUMMARY", folder)["ContentSummary"]
@@ -138,14 +138,16 @@ def test_summaries_and_checksums(alice: Web, folder: str) -> None:
     assert exception(alice.get("GETFILECHECKSUM", folder)) == (404, "FileNotFoundException")
 
 
-def test_homes_and_defaults(alice: Web) -> None:
+def test_home_directory_and_server_defaults(alice: WebHdfsClient) -> None:
     assert alice.json("GETHOMEDIRECTORY", "/") == {"Path": "/user/alice"}
     assert alice.json("GETTRASHROOT", "/x") == {"Path": "/user/alice/.Trash"}
     defaults = alice.json("GETSERVERDEFAULTS", "/")["FsServerDefaults"]
     assert (defaults["blockSize"], defaults["checksumType"], defaults["trashInterval"]) == (134217728, 2, 0)
 
 
-def test_modes_owners_times_and_replication(alice: Web, admin: Web, folder: str) -> None:
+def test_set_permission_owner_times_and_replication(
+    alice: WebHdfsClient, admin: WebHdfsClient, folder: str
+) -> None:
     path = f"{folder}/file"
     alice.write(path, b"x", permission="600")
     assert alice.put("SETPERMISSION", path, permission="1755").status == 200
@@ -160,7 +162,7 @@ def test_modes_owners_times_and_replication(alice: Web, admin: Web, folder: str)
     assert status["modificationTime"] == 1500000000123
 
 
-def test_access_is_checked(alice: Web, bob: Web, folder: str) -> None:
+def test_check_access(alice: WebHdfsClient, bob: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/file", b"x")
     assert alice.get("CHECKACCESS", f"{folder}/file", fsaction="rw-").status == 200
     assert exception(alice.get("CHECKACCESS", f"{folder}/file", fsaction="r-x")) == (
@@ -178,14 +180,14 @@ def test_access_is_checked(alice: Web, bob: Web, folder: str) -> None:
         )
 
 
-def test_a_team_shares_a_folder(alice: Web, bob: Web, admin: Web) -> None:
+def test_team_folder_is_shared(alice: WebHdfsClient, bob: WebHdfsClient, admin: WebHdfsClient) -> None:
     alice.write(f"/shared/{TEAM}/plan", b"alice")
     bob.write(f"/shared/{TEAM}/plan", b"bob", overwrite="true")
     assert alice.read(f"/shared/{TEAM}/plan") == b"bob"
     assert admin.json("GETFILESTATUS", f"/shared/{TEAM}")["FileStatus"]["permission"] == "770"
 
 
-def test_block_locations_and_attributes_have_an_answer(alice: Web, folder: str) -> None:
+def test_block_locations_acls_and_xattrs(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/file", b"12345")
     (block,) = alice.json("GETFILEBLOCKLOCATIONS", f"{folder}/file")["BlockLocations"]["BlockLocation"]
     assert (block["offset"], block["length"], block["corrupt"]) == (0, 5, False)
@@ -197,6 +199,6 @@ def test_block_locations_and_attributes_have_an_answer(alice: Web, folder: str) 
     assert alice.json("LISTXATTRS", folder) == {"XAttrNames": "[]"}
 
 
-def test_names_of_parameters_and_operations_are_taken_in_any_case(alice: Web, folder: str) -> None:
+def test_parameters_and_operations_are_case_insensitive(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/a", b"12345")
     assert alice.get("open", f"{folder}/a", OFFSET=2, Length=2).body == b"34"

@@ -1,4 +1,4 @@
-"""The same requests to a real HDFS and to ours: the same answers."""
+"""The same requests to a real HDFS and to a cluster: the same responses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from support.webhdfs_client import StorageCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
-# Times and numbers that are each machine's own, what grew in later versions of HDFS, and who made it.
-_OWN = {"accessTime", "modificationTime", "fileId", "owner", "group", "quota"}
-_LATER = {"ecPolicy", "typeQuota"} | {f"snapshot{what}" for what in ("DirectoryCount", "FileCount", "Length")}
-_IGNORED = _OWN | _LATER | {"snapshotSpaceConsumed", "message"}
-# HDFS 2 gives files 755 where none is asked for, and 3 gives 644.
+# Values that differ between machines, owners, and fields of later HDFS versions.
+_MACHINE_SPECIFIC = {"accessTime", "modificationTime", "fileId", "owner", "group", "quota"}
+_LATER_VERSIONS = {"ecPolicy", "typeQuota"} | {
+    f"snapshot{field}" for field in ("DirectoryCount", "FileCount", "Length")
+}
+_IGNORED = _MACHINE_SPECIFIC | _LATER_VERSIONS | {"snapshotSpaceConsumed", "message"}
+# The default mode of files is 755 in HDFS 2 and 644 in HDFS 3.
 _MODE = "permission=640"
 
 
@@ -33,7 +35,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealHdfs]:
 
 
 def _ask(url: str, method: str, path: str, token: str = "", body: bytes | None = None) -> tuple[int, Any]:
-    """Following one redirect by hand, with the body only then: as clients of HDFS do."""
+    """Send a request and follow one redirect, which gets the body: as HDFS clients do."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.netloc, timeout=30)
     user = "" if token else f"&user.name={getpass.getuser()}"
@@ -44,9 +46,9 @@ def _ask(url: str, method: str, path: str, token: str = "", body: bytes | None =
     data = reply.read()
     connection.close()
     if reply.status == 307:
-        where = urlsplit(str(reply.getheader("location")))
-        connection = http.client.HTTPConnection(where.netloc, timeout=30)
-        connection.request(method, f"{where.path}?{where.query}", body)
+        location = urlsplit(str(reply.getheader("location")))
+        connection = http.client.HTTPConnection(location.netloc, timeout=30)
+        connection.request(method, f"{location.path}?{location.query}", body)
         reply = connection.getresponse()
         data = reply.read()
         connection.close()
@@ -125,14 +127,14 @@ _REQUESTS: list[tuple[str, str, bytes | None]] = [
 ]
 
 
-def test_every_request_gets_the_same_answer(cluster: StorageCluster, real: RealHdfs) -> None:
+def test_responses_equal_those_of_hdfs(cluster: StorageCluster, real: RealHdfs) -> None:
     admin = cluster.tokens["admin"]
     different = []
     for method, path, body in _REQUESTS:
-        theirs = _ask(f"{real.url}/webhdfs/v1", method, path, body=body)
-        ours = _ask(f"{cluster.url}/webhdfs/v1", method, path, admin, body)
+        expected = _ask(f"{real.url}/webhdfs/v1", method, path, body=body)
+        actual = _ask(f"{cluster.url}/webhdfs/v1", method, path, admin, body)
         if path.endswith("GETHOMEDIRECTORY"):
-            theirs, ours = (theirs[0], list(theirs[1])), (ours[0], list(ours[1]))
-        if ours != theirs:
-            different.append(f"{method} {path}\n  theirs: {theirs}\n  ours:   {ours}")
+            expected, actual = (expected[0], list(expected[1])), (actual[0], list(actual[1]))
+        if actual != expected:
+            different.append(f"{method} {path}\n  expected: {expected}\n  actual:   {actual}")
     assert not different, "\n".join(different)

@@ -1,4 +1,4 @@
-"""Whatever is put into an address, it stays below the root."""
+"""No URL leads outside the storage."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ _PIECES = [
 
 
 @pytest.fixture(scope="module")
-def trapped(cluster: StorageCluster) -> StorageCluster:
-    """The storage of the cluster, with links that lead to a secret in its home."""
+def cluster_with_links(cluster: StorageCluster) -> StorageCluster:
+    """Cluster whose storage has links to a secret in its home."""
     (cluster.home / "secret").write_bytes(b"THE SECRET")
-    admin = cluster.person("admin")
+    admin = cluster.client("admin")
     admin.put("MKDIRS", "/traps")
-    for place in (cluster.home / "storage/traps", cluster.home / "storage"):
-        (place / "up").symlink_to(cluster.home)
-        (place / "away").symlink_to(cluster.home / "secret")
+    for folder in (cluster.home / "storage/traps", cluster.home / "storage"):
+        (folder / "up").symlink_to(cluster.home)
+        (folder / "away").symlink_to(cluster.home / "secret")
     return cluster
 
 
-def ask(cluster: StorageCluster, method: str, target: str, body: bytes = b"") -> bytes:
-    """A request line as it is: no client cleans it up."""
+def send(cluster: StorageCluster, method: str, target: str, body: bytes = b"") -> bytes:
+    """Send a request line unchanged: no client normalises it."""
     with socket.create_connection(cluster.address, timeout=20) as connection:
         connection.sendall(
             f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
             f"Authorization: Bearer {cluster.tokens['admin']}\r\n\r\n".encode("utf-8", "surrogateescape")
             + body
         )
-        answer = b""
+        response = b""
         while data := connection.recv(65536):
-            answer += data
-        return answer
+            response += data
+        return response
 
 
 @settings(deadline=None, max_examples=60)
@@ -75,7 +75,9 @@ def ask(cluster: StorageCluster, method: str, target: str, body: bytes = b"") ->
     st.lists(st.sampled_from(_PIECES), min_size=1, max_size=6),
     st.sampled_from(["", "/", "/traps/", "/traps/up/", "/../", "/%2e%2e/"]),
 )
-def test_nothing_outside_is_read_or_written(trapped: StorageCluster, pieces: list[str], lead: str) -> None:
+def test_no_url_reads_or_writes_anything_outside(
+    cluster_with_links: StorageCluster, pieces: list[str], lead: str
+) -> None:
     target = "/webhdfs/v1" + lead + "/".join(pieces)
     for method, op in (
         ("GET", "OPEN"),
@@ -83,26 +85,26 @@ def test_nothing_outside_is_read_or_written(trapped: StorageCluster, pieces: lis
         ("PUT", "MKDIRS"),
         ("PUT", "CREATE&data=true"),
     ):
-        answer = ask(trapped, method, f"{target}?op={op}", b"written")
-        assert b"THE SECRET" not in answer
-        assert b"cluster.db" not in answer
-        assert str(trapped.home).encode() not in answer
-        assert b"X-Evil" not in answer.partition(b"\r\n\r\n")[0]
-    answer = ask(trapped, "PUT", f"/webhdfs/v1/traps?op=RENAME&destination={'/'.join(pieces)}")
-    assert b" 500 " not in answer.partition(b"\r\n")[0]
-    if b'"boolean":true' in answer:
-        ask(trapped, "DELETE", f"/webhdfs/v1{'/'.join(pieces)}/traps?op=DELETE&recursive=true")
-        (trapped.home / "storage/traps").mkdir(exist_ok=True)
-    assert (trapped.home / "secret").read_bytes() == b"THE SECRET"
-    assert {"storage", "secret", "cluster.db"} <= {item.name for item in trapped.home.iterdir()}
-    assert not {"written", "new"} & {item.name for item in trapped.home.iterdir()}
+        response = send(cluster_with_links, method, f"{target}?op={op}", b"written")
+        assert b"THE SECRET" not in response
+        assert b"cluster.db" not in response
+        assert str(cluster_with_links.home).encode() not in response
+        assert b"X-Evil" not in response.partition(b"\r\n\r\n")[0]
+    response = send(cluster_with_links, "PUT", f"/webhdfs/v1/traps?op=RENAME&destination={'/'.join(pieces)}")
+    assert b" 500 " not in response.partition(b"\r\n")[0]
+    if b'"boolean":true' in response:
+        send(cluster_with_links, "DELETE", f"/webhdfs/v1{'/'.join(pieces)}/traps?op=DELETE&recursive=true")
+        (cluster_with_links.home / "storage/traps").mkdir(exist_ok=True)
+    assert (cluster_with_links.home / "secret").read_bytes() == b"THE SECRET"
+    assert {"storage", "secret", "cluster.db"} <= {item.name for item in cluster_with_links.home.iterdir()}
+    assert not {"written", "new"} & {item.name for item in cluster_with_links.home.iterdir()}
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.binary(max_size=40), st.binary(max_size=40))
-def test_any_bytes_get_an_answer(cluster: StorageCluster, path: bytes, query: bytes) -> None:
+def test_arbitrary_bytes_get_a_valid_response(cluster: StorageCluster, path: bytes, query: bytes) -> None:
     encoded = "".join(f"%{byte:02x}" for byte in path)
     value = "".join(f"%{byte:02x}" for byte in query)
     for op in ("GETFILESTATUS", "LISTSTATUS_BATCH", "GETCONTENTSUMMARY"):
-        answer = ask(cluster, "GET", f"/webhdfs/v1/{encoded}?op={op}&startAfter={value}&doas={value}")
-        assert answer.split(b" ", 2)[1] in (b"200", b"400", b"401", b"403", b"404"), answer
+        response = send(cluster, "GET", f"/webhdfs/v1/{encoded}?op={op}&startAfter={value}&doas={value}")
+        assert response.split(b" ", 2)[1] in (b"200", b"400", b"401", b"403", b"404"), response

@@ -1,4 +1,4 @@
-"""The clients people use from Python are happy: `hdfs` with its command, and fsspec."""
+"""Python clients: `hdfs` with its command, and fsspec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hdfs import HdfsError
 from hdfs.client import Client, TokenClient
 
-from support.webhdfs_client import StorageCluster, Web
+from support.webhdfs_client import StorageCluster, WebHdfsClient
 
 DATA = hashlib.shake_128(b"clients").digest(2_500_000)
 
@@ -22,18 +22,20 @@ def hdfs_client(cluster: StorageCluster) -> TokenClient:
     return TokenClient(cluster.url, token=cluster.tokens["alice"], root="/user/alice")
 
 
-def test_hdfs_finds_its_way_by_the_address_of_openpais_proxy(cluster: StorageCluster, folder: str) -> None:
+def test_hdfs_client_with_the_url_of_openpais_proxy(cluster: StorageCluster, folder: str) -> None:
     client = TokenClient(cluster.url + "/webhdfs", token=cluster.tokens["alice"])
     client.write(f"{folder}/file", data=b"x")
     assert client.list(folder) == ["file"]
 
 
-def test_hdfs_with_a_delegation_token(alice: Web, cluster: StorageCluster, folder: str) -> None:
+def test_hdfs_client_with_a_delegation_token(
+    alice: WebHdfsClient, cluster: StorageCluster, folder: str
+) -> None:
     token = alice.json("GETDELEGATIONTOKEN", "/")["Token"]["urlString"]
     assert TokenClient(cluster.url, token=token).list(folder) == []
 
 
-def test_hdfs_uploads_and_downloads_folders(hdfs_client: Client, folder: str, tmp_path: Path) -> None:
+def test_hdfs_client_uploads_and_downloads_folders(hdfs_client: Client, folder: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "deep/er").mkdir(parents=True)
     (source / "large").write_bytes(DATA)
@@ -49,7 +51,7 @@ def test_hdfs_uploads_and_downloads_folders(hdfs_client: Client, folder: str, tm
         assert reader.read() == b"new"
 
 
-def test_hdfs_reads_writes_and_asks(hdfs_client: Client, folder: str) -> None:
+def test_hdfs_client_operations(hdfs_client: Client, folder: str) -> None:
     with hdfs_client.write(f"{folder}/file", encoding="utf-8") as writer:
         writer.write("línea 1\n")
         writer.write("línea 2\n")
@@ -79,7 +81,7 @@ def test_hdfs_reads_writes_and_asks(hdfs_client: Client, folder: str) -> None:
         hdfs_client.write(f"{folder}/twice", data=b"")
 
 
-def test_hdfscli_is_a_command(cluster: StorageCluster, folder: str, tmp_path: Path) -> None:
+def test_hdfscli_command(cluster: StorageCluster, folder: str, tmp_path: Path) -> None:
     config = tmp_path / "hdfscli.cfg"
     config.write_text(
         f"[global]\ndefault.alias = pai\n[pai.alias]\nclient = TokenClient\nurl = {cluster.url}\n"
@@ -112,7 +114,7 @@ def files(cluster: StorageCluster) -> fsspec.AbstractFileSystem:
     )
 
 
-def test_fsspec_reads_writes_and_asks(files: fsspec.AbstractFileSystem, folder: str) -> None:
+def test_fsspec_operations(files: fsspec.AbstractFileSystem, folder: str) -> None:
     with files.open(f"{folder}/large", "wb", block_size=1 << 20) as file:
         for i in range(0, len(DATA), 300_000):
             file.write(DATA[i : i + 300_000])
@@ -137,6 +139,6 @@ def test_fsspec_reads_writes_and_asks(files: fsspec.AbstractFileSystem, folder: 
         files.info(f"{folder}/sub")
 
 
-def test_fsspec_is_refused_what_is_not_its_own(files: fsspec.AbstractFileSystem, folder: str) -> None:
+def test_fsspec_raises_permission_error(files: fsspec.AbstractFileSystem, folder: str) -> None:
     with pytest.raises(PermissionError):
         files.ls("/user/bob")

@@ -14,8 +14,8 @@ from support.team_cluster import storage_team  # noqa: F401
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[Storage]:
-    """A cluster's own, without a cluster, with the home of one person."""
-    made = Storage(tmp_path / "storage")
-    made.provision(ALICE)
-    yield made
-    made.close()
+    """Storage without a cluster, with the home of one user."""
+    opened = Storage(tmp_path / "storage")
+    opened.provision(ALICE)
+    yield opened
+    opened.close()

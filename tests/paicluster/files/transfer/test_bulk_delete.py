@@ -1,4 +1,4 @@
-"""What goes in one request: thousands of files that are no longer wanted."""
+"""Bulk delete: thousands of files in one request."""
 
 from __future__ import annotations
 
@@ -33,75 +33,77 @@ def alice(team: TeamCluster) -> ClusterBackend:
     return backend
 
 
-def filled(backend: Backend, folder: str, *names: str) -> None:
+def create_files(backend: Backend, folder: str, *names: str) -> None:
     for name in names:
         backend.write_small(f"{folder}/{name}", b"x", 10**18, 0o644)
 
 
-def asked(backend: ClusterBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every request from now on."""
-    seen: list[str] = []
+def record_requests(backend: ClusterBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """List of all requests from now on."""
+    requests: list[str] = []
     ask: Callable[..., object] = backend._request
 
-    def watched(method: str, path: str, *rest: object) -> object:
-        seen.append(f"{method} {path}")
+    def record(method: str, path: str, *rest: object) -> object:
+        requests.append(f"{method} {path}")
         return ask(method, path, *rest)
 
-    monkeypatch.setattr(backend, "_request", watched)
-    return seen
+    monkeypatch.setattr(backend, "_request", record)
+    return requests
 
 
-def test_files_and_folders_go_and_what_is_gone_already_is_fine(alice: ClusterBackend, folder: str) -> None:
-    filled(alice, folder, "a", "b", "deep/er/c", "stays")
+def test_bulk_delete_ignores_missing_names(alice: ClusterBackend, folder: str) -> None:
+    create_files(alice, folder, "a", "b", "deep/er/c", "stays")
     assert alice.delete_all(folder, ["a", "never", "deep", "b"]) == []
     assert [entry.name for entry in alice.list_folder(folder)] == ["stays"]
 
 
 @pytest.mark.parametrize("name", ["", "/", "../bob/x", ".", "a:b"])
-def test_a_name_that_is_none_is_told_and_the_others_go(alice: ClusterBackend, folder: str, name: str) -> None:
-    filled(alice, folder, "a", "stays")
-    assert [told for told, _ in alice.delete_all(folder, [name, "a"])] == [name]
+def test_bulk_delete_reports_invalid_names(alice: ClusterBackend, folder: str, name: str) -> None:
+    create_files(alice, folder, "a", "stays")
+    assert [failed for failed, _ in alice.delete_all(folder, [name, "a"])] == [name]
     assert [entry.name for entry in alice.list_folder(folder)] == ["stays"]
 
 
-def test_what_is_another_persons_stays(team: TeamCluster, alice: ClusterBackend, folder: str) -> None:
-    filled(alice, folder, "a", "b")
+def test_bulk_delete_keeps_files_of_other_users(
+    team: TeamCluster, alice: ClusterBackend, folder: str
+) -> None:
+    create_files(alice, folder, "a", "b")
     bob = storage_of(team, "bob", over_http=True).backend
     assert [error.code for _, error in bob.delete_all(folder, ["a", "b"])] == ["ForbiddenFileError"] * 2
     assert len(alice.list_folder(folder)) == 2
 
 
-def test_a_sync_asks_once_for_a_thousand(
+def test_sync_sends_one_request_per_thousand_deletions(
     alice: ClusterBackend, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for i in range(MAX_PACK_FILES + 1):
         (tmp_path / f"{i:04}").write_bytes(b"")
     synchronise(alice, tmp_path, folder)
-    for found in tmp_path.iterdir():
-        found.unlink()
+    for file in tmp_path.iterdir():
+        file.unlink()
     (tmp_path / "new").write_bytes(b"1")
-    seen = asked(alice, monkeypatch)
+    requests = record_requests(alice, monkeypatch)
     synchronise(alice, tmp_path, folder)
     assert [entry.name for entry in alice.list_folder(folder)] == ["new"]
-    assert seen.count("POST /api/v2/transfer/remove") == 2
+    assert requests.count("POST /api/v2/transfer/remove") == 2
 
 
-def test_a_cluster_that_does_not_offer_it_is_asked_for_each(
+def test_deletes_one_by_one_without_bulk_delete_support(
     alice: ClusterBackend, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled(alice, folder, "a", "b", "stays")
+    create_files(alice, folder, "a", "b", "stays")
     del alice.capabilities["removes"]
-    seen = asked(alice, monkeypatch)
+    requests = record_requests(alice, monkeypatch)
     assert alice.delete_all(folder, ["a", "b", "never"]) == []
     assert [entry.name for entry in alice.list_folder(folder)] == ["stays"]
-    assert not any("remove" in request for request in seen)
+    assert not any("remove" in request for request in requests)
 
 
-def test_a_sync_says_how_many_could_not_be_deleted(
+def test_sync_reports_how_many_could_not_be_deleted(
     team: TeamCluster, alice: ClusterBackend, folder: str, tmp_path: Path
 ) -> None:
-    """In a folder where everybody writes, and removes only his own."""
-    filled(alice, folder, "a", "b")
+    """In a sticky folder, where each user may delete only own files."""
+    create_files(alice, folder, "a", "b")
     team.ask("PUT", f"/webhdfs/v1{folder}?op=SETPERMISSION&permission=1777")
     team.ask("PUT", "/webhdfs/v1/user/alice?op=SETPERMISSION&permission=755")
     bob = storage_of(team, "bob", over_http=True).backend

@@ -1,4 +1,4 @@
-"""Many small files as one: each comes whole, at its own place, whatever disk and names there are."""
+"""Packs of small files: each file is written atomically, with and without O_TMPFILE."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, open
 from support.cluster_storage import ALICE
 
 
-@pytest.fixture(params=["a disk with files that have no name", "a disk without"])
+@pytest.fixture(params=["with O_TMPFILE", "without O_TMPFILE"])
 def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "without" in request.param:
         monkeypatch.setattr(packs, "_UNNAMED", os.O_WRONLY)
@@ -34,92 +34,92 @@ def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def pack(*files: tuple[str, bytes]) -> bytes:
-    made = b""
+    data_of_pack = b""
     for name, data in files:
         digest = hashing.hash_bytes(data, hashing.XXH3)
-        made += (
+        data_of_pack += (
             record_header(PackRecord(FILE, name, data, mode=0o640, mtime_ns=10**18 + 1, digest=digest)) + data
         )
-    return made + end_record(len(files))
+    return data_of_pack + end_record(len(files))
 
 
 def content(storage: Storage, path: str) -> bytes:
     return (storage.root / path.lstrip("/")).read_bytes()
 
 
-def left_aside(storage: Storage) -> list[str]:
+def staging_files(storage: Storage) -> list[str]:
     return [*os.listdir(storage.root / ".pai/staged"), *storage.staging_area.active]
 
 
 @pytest.mark.usefixtures("disk")
-def test_files_take_their_places_and_replace_what_was_there(storage: Storage) -> None:
-    # Longer than the kernel is given at once.
+def test_pack_replaces_existing_files(storage: Storage) -> None:
+    # Longer than one write call.
     long = os.urandom(300 << 10)
     assert packs.write_pack(storage, ALICE, "/user/alice", pack(("a", b"old"), ("d/e/b", long))) == []
-    held = (storage.root / "user/alice/a").open("rb")
+    old_file = (storage.root / "user/alice/a").open("rb")
     assert packs.write_pack(storage, ALICE, "/user/alice", pack(("a", b"new"), ("d/e/c", b""))) == []
-    with held:
-        assert held.read() == b"old"
+    with old_file:
+        assert old_file.read() == b"old"
     assert content(storage, "/user/alice/a") == b"new"
     assert content(storage, "/user/alice/d/e/b") == long
     assert content(storage, "/user/alice/d/e/c") == b""
-    told = storage.status("/user/alice/a", ALICE)
-    assert (told.ownership.owner, told.ownership.mode) == ("alice", 0o640)
+    entry = storage.status("/user/alice/a", ALICE)
+    assert (entry.ownership.owner, entry.ownership.mode) == ("alice", 0o640)
     assert (storage.root / "user/alice/a").stat().st_mtime_ns == 10**18 + 1
-    assert left_aside(storage) == []
+    assert staging_files(storage) == []
 
 
 @pytest.mark.usefixtures("disk")
-def test_a_file_does_not_take_the_place_of_a_folder(storage: Storage) -> None:
+def test_pack_file_does_not_replace_a_folder(storage: Storage) -> None:
     packs.write_pack(storage, ALICE, "/user/alice", pack(("d/f", b"1")))
     [problem] = packs.write_pack(storage, ALICE, "/user/alice", pack(("d", b"2")))
     assert problem["code"] == "ConflictFileError"
-    assert left_aside(storage) == []
+    assert staging_files(storage) == []
 
 
-def test_a_new_folder_appears_with_all_its_files(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_folder_appears_with_all_its_files(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
-    place = UnpublishedFolder.publish
+    publish = UnpublishedFolder.publish
 
-    def look_first(folder: UnpublishedFolder) -> None:
+    def list_then_publish(folder: UnpublishedFolder) -> None:
         seen.append(sorted(os.listdir(storage.root / "user/alice/old")))
-        place(folder)
+        publish(folder)
         seen.append(sorted(os.listdir(storage.root / "user/alice/old/new")))
 
     packs.write_pack(storage, ALICE, "/user/alice", pack(("old/f", b"")))
-    monkeypatch.setattr(UnpublishedFolder, "publish", look_first)
-    told = packs.write_pack(
+    monkeypatch.setattr(UnpublishedFolder, "publish", list_then_publish)
+    problems = packs.write_pack(
         storage, ALICE, "/user/alice/old", pack(("new/a", b"1"), ("new/b", b"2"), ("c", b"3"))
     )
-    assert told == []
+    assert problems == []
     assert seen == [["f"], ["a", "b"]]
     assert (
         storage.status("/user/alice/old/new", ALICE).ownership
         == storage.status("/user/alice/old", ALICE).ownership
     )
-    told_of = storage.status("/user/alice/old/new/a", ALICE)
-    assert (told_of.ownership, told_of.modified_ms) == (ownership.Ownership("alice", "alice", 0o640), 10**12)
-    assert left_aside(storage) == []
+    entry = storage.status("/user/alice/old/new/a", ALICE)
+    assert (entry.ownership, entry.modified_ms) == (ownership.Ownership("alice", "alice", 0o640), 10**12)
+    assert staging_files(storage) == []
 
 
-def test_whoever_makes_the_folder_first_the_files_of_both_are_in_it(
+def test_folder_created_concurrently_gets_the_files_of_both(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = UnpublishedFolder.publish
+    publish = UnpublishedFolder.publish
 
-    def too_late(folder: UnpublishedFolder) -> None:
-        monkeypatch.setattr(UnpublishedFolder, "publish", place)
+    def publish_too_late(folder: UnpublishedFolder) -> None:
+        monkeypatch.setattr(UnpublishedFolder, "publish", publish)
         packs.write_pack(storage, ALICE, "/user/alice", pack(("new/a", b"theirs"), ("new/b", b"theirs")))
-        place(folder)
+        publish(folder)
 
-    monkeypatch.setattr(UnpublishedFolder, "publish", too_late)
+    monkeypatch.setattr(UnpublishedFolder, "publish", publish_too_late)
     assert packs.write_pack(storage, ALICE, "/user/alice", pack(("new/b", b"ours"), ("new/c", b"ours"))) == []
-    found = {name: content(storage, f"/user/alice/new/{name}") for name in "abc"}
-    assert found == {"a": b"theirs", "b": b"ours", "c": b"ours"}
-    assert left_aside(storage) == []
+    contents = {name: content(storage, f"/user/alice/new/{name}") for name in "abc"}
+    assert contents == {"a": b"theirs", "b": b"ours", "c": b"ours"}
+    assert staging_files(storage) == []
 
 
-def test_of_a_new_folder_that_a_dying_server_left_nothing_is_seen(tmp_path: Path) -> None:
+def test_unpublished_folder_of_a_crashed_server_is_deleted(tmp_path: Path) -> None:
     before = Storage(tmp_path / "storage")
     before.provision(ALICE)
     packs.write_pack(before, ALICE, "/user/alice", pack(("old/f", b"")))
@@ -129,20 +129,20 @@ def test_of_a_new_folder_that_a_dying_server_left_nothing_is_seen(tmp_path: Path
     after = Storage(tmp_path / "storage")
     try:
         assert os.listdir(after.root / "user/alice/old") == ["f"]
-        assert left_aside(after) == []
+        assert staging_files(after) == []
     finally:
         after.close()
         folder.close()
         before.close()
 
 
-def test_a_name_that_comes_twice_in_a_new_folder_is_the_later_file(storage: Storage) -> None:
+def test_later_duplicate_in_a_pack_wins(storage: Storage) -> None:
     twice = pack(("new/a", b"1"), ("new/a", b"2"), ("new/b/c", b"3"), ("new/d", b"4"))
     assert packs.write_pack(storage, ALICE, "/user/alice", twice) == []
     assert [content(storage, f"/user/alice/new/{name}") for name in ("a", "b/c", "d")] == [b"2", b"3", b"4"]
 
 
-def test_where_the_disk_is_full_a_new_folder_has_only_whole_files(
+def test_full_disk_leaves_only_complete_files_in_a_new_folder(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = packs.append
@@ -153,13 +153,15 @@ def test_where_the_disk_is_full_a_new_folder_has_only_whole_files(
             raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(packs, "append", full)
-    told = packs.write_pack(storage, ALICE, "/user/alice", pack(("n/a", b"1"), ("n/b", b"22"), ("n/c", b"3")))
-    assert [problem["code"] for problem in told] == ["StorageFullError"]
+    problems = packs.write_pack(
+        storage, ALICE, "/user/alice", pack(("n/a", b"1"), ("n/b", b"22"), ("n/c", b"3"))
+    )
+    assert [problem["code"] for problem in problems] == ["StorageFullError"]
     assert os.listdir(storage.root / "user/alice/n") == ["a"]
-    assert left_aside(storage) == []
+    assert staging_files(storage) == []
 
 
-def test_in_a_folder_of_others_no_folder_is_made(storage: Storage) -> None:
+def test_pack_creates_no_folder_without_permission(storage: Storage) -> None:
     bob = StorageUser("bob")
     storage.provision(bob)
     packs.write_pack(storage, ALICE, "/user/alice", pack(("open/f", b"")))
@@ -169,26 +171,26 @@ def test_in_a_folder_of_others_no_folder_is_made(storage: Storage) -> None:
     assert os.listdir(storage.root / "user/alice/open") == ["f"]
 
 
-def test_in_a_teams_folder_new_folders_are_the_teams(storage: Storage) -> None:
+def test_new_folder_in_a_team_folder_belongs_to_the_team(storage: Storage) -> None:
     member = StorageUser("alice", frozenset(["team"]))
     storage.provision(member)
     packs.write_pack(storage, member, "/shared/team", pack(("old/f", b"")))
     packs.write_pack(storage, member, "/shared/team", pack(("new/f", b"")))
     for name in ("", "/f"):
-        new, old = (storage.status(f"/shared/team/{way}{name}", member).ownership for way in ("new", "old"))
+        new, old = (
+            storage.status(f"/shared/team/{folder}{name}", member).ownership for folder in ("new", "old")
+        )
         assert new == old and new.group == "team"
 
 
-def test_files_of_a_pack_are_not_cleaned_away_for_being_old(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = packs.rename_noreplace
+def test_cleanup_keeps_pack_files_with_old_mtime(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = packs.rename_noreplace
     cleaned = []
 
-    def clean_first(*where: Any) -> None:
+    def clean_first(*args: Any) -> None:
         storage.clean()
-        cleaned.append(where)
-        place(*where)
+        cleaned.append(args)
+        rename(*args)
 
     monkeypatch.setattr(packs, "_UNNAMED", os.O_WRONLY)
     monkeypatch.setattr(packs, "rename_noreplace", clean_first)
@@ -204,22 +206,22 @@ _paths = st.one_of(st.lists(_names, max_size=5).map("/".join), _deep, _long)
 
 
 @given(base=st.sampled_from(["/", "/user/alice"]), paths=st.lists(_paths, min_size=1, max_size=6))
-def test_paths_of_a_pack_are_taken_apart_as_any(base: str, paths: list[str]) -> None:
-    ways = packs.PathCache(base)
+def test_path_cache_splits_like_split_path(base: str, paths: list[str]) -> None:
+    cache = packs.PathCache(base)
     for path in paths:
-        assert _told(lambda path=path: ways.split(path)) == _told(
+        assert _result(lambda path=path: cache.split(path)) == _result(
             lambda path=path: (*split_path(base), *split_path("/" + path))
         )
 
 
-def _told(ask: Any) -> object:
+def _result(call: Any) -> object:
     try:
-        return ask()
+        return call()
     except PaiError as error:
         return error.code
 
 
-def test_a_file_that_is_another_than_planned_is_taken_as_it_is_now(tmp_path: Path) -> None:
+def test_file_changed_since_the_plan_is_read_as_it_is(tmp_path: Path) -> None:
     here = LocalBackend()
     file = tmp_path / "f"
     file.write_bytes(b"planned")
@@ -241,7 +243,7 @@ def test_a_file_that_is_another_than_planned_is_taken_as_it_is_now(tmp_path: Pat
         here.read_small(str(file), facts)
 
 
-def test_a_small_file_appears_here_whole_with_its_mode_and_time(tmp_path: Path, disk: None) -> None:
+def test_small_local_file_is_written_atomically(tmp_path: Path, disk: None) -> None:
     here, target = LocalBackend(), tmp_path / "new/f"
     for content in (b"first", b"and second", b""):
         here.write_small(str(target), content, 10**18 + 1, 0o754)
@@ -252,13 +254,11 @@ def test_a_small_file_appears_here_whole_with_its_mode_and_time(tmp_path: Path, 
     (tmp_path / "link").symlink_to("new/f")
     here.write_small(
         str(tmp_path / "link"), b"its own", 1, 0o644
-    )  # a link is replaced, and what it led to stays
+    )  # the link is replaced, and its target stays
     assert (target.read_bytes(), (tmp_path / "link").read_bytes()) == (b"", b"its own")
 
 
-def test_nothing_is_left_of_a_small_file_that_was_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_small_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
 
@@ -271,7 +271,7 @@ def test_nothing_is_left_of_a_small_file_that_was_interrupted(
     assert os.listdir(tmp_path) == []
 
 
-def test_nobody_waits_long_for_his_turn() -> None:
+def test_syscall_lock_wait_is_bounded() -> None:
     turns, leave = SyscallLock(), threading.Event()
     inside = threading.Event()
 
@@ -283,10 +283,10 @@ def test_nobody_waits_long_for_his_turn() -> None:
     slow = threading.Thread(target=stay)
     slow.start()
     assert inside.wait(10)
-    began = time.monotonic()
+    started = time.monotonic()
     with turns.held():
-        assert time.monotonic() - began >= LOCK_TIMEOUT_S
-    with turns.held():  # whoever did not wait to the end took nothing away with him
+        assert time.monotonic() - started >= LOCK_TIMEOUT_S
+    with turns.held():  # a timed-out wait does not release the lock
         assert slow.is_alive()
     leave.set()
     slow.join(10)

@@ -1,4 +1,4 @@
-"""Hashes of what was sent are remembered: they belong to the bytes, or are made anew."""
+"""Range hash cache: a cached hash matches the bytes or is recomputed."""
 
 from __future__ import annotations
 
@@ -30,53 +30,51 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "f"
 
 
-def sent(known: RangeHashCache, path: Path, *, fresh: bool = False) -> tuple[bool, bytes]:
-    """Whether its bytes had to be looked at, and the hash that went after them."""
+def send(cache: RangeHashCache, path: Path, *, recompute: bool = False) -> tuple[bool, bytes]:
+    """Whether the bytes had to be hashed, and the hash that was sent."""
     with path.open("rb") as f:
-        proof = RangeHash(known, f.fileno(), 0, 7, hashing.XXH3, recompute=fresh)
-        if proof.hasher is not None:
-            proof.hasher.update(f.read(7))
-        return proof.hasher is not None, proof.digest(f.fileno())
+        range_hash = RangeHash(cache, f.fileno(), 0, 7, hashing.XXH3, recompute=recompute)
+        if range_hash.hasher is not None:
+            range_hash.hasher.update(f.read(7))
+        return range_hash.hasher is not None, range_hash.digest(f.fileno())
 
 
-def test_what_is_sent_again_is_not_looked_at_again(path: Path) -> None:
-    known, right = RangeHashCache(), hashing.hash_bytes(b"content", hashing.XXH3)
-    assert [sent(known, path) for _ in range(2)] == [(True, right), (False, right)]
-    assert sent(known, path, fresh=True) == (True, right)
+def test_second_send_uses_the_cached_hash(path: Path) -> None:
+    cache, right = RangeHashCache(), hashing.hash_bytes(b"content", hashing.XXH3)
+    assert [send(cache, path) for _ in range(2)] == [(True, right), (False, right)]
+    assert send(cache, path, recompute=True) == (True, right)
 
 
-def test_another_content_has_another_hash_even_with_the_time_of_the_old_one(path: Path) -> None:
-    known = RangeHashCache()
-    sent(known, path)
+def test_new_content_with_old_mtime_is_hashed_again(path: Path) -> None:
+    cache = RangeHashCache()
+    send(cache, path)
     before = path.stat()
     path.write_bytes(b"CONTENT")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert sent(known, path) == (True, hashing.hash_bytes(b"CONTENT", hashing.XXH3))
+    assert send(cache, path) == (True, hashing.hash_bytes(b"CONTENT", hashing.XXH3))
 
 
-def test_what_was_written_a_moment_ago_is_looked_at_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recently_written_file_is_not_cached(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_hashes, "_MIN_FILE_AGE_NS", 60 * 10**9)
-    known = RangeHashCache()
-    assert [sent(known, path)[0] for _ in range(2)] == [True, True]
+    cache = RangeHashCache()
+    assert [send(cache, path)[0] for _ in range(2)] == [True, True]
 
 
-def test_what_changes_while_it_is_sent_is_not_remembered(path: Path) -> None:
-    known = RangeHashCache()
+def test_file_changed_while_sent_is_not_cached(path: Path) -> None:
+    cache = RangeHashCache()
     with path.open("r+b") as f:
-        proof = RangeHash(known, f.fileno(), 0, 7, hashing.XXH3)
+        range_hash = RangeHash(cache, f.fileno(), 0, 7, hashing.XXH3)
         f.write(b"C")
         f.flush()
-        proof.digest(f.fileno())
-    assert sent(known, path)[0]
+        range_hash.digest(f.fileno())
+    assert send(cache, path)[0]
 
 
-def test_only_the_last_ones_are_kept(path: Path) -> None:
-    known = RangeHashCache(2)
+def test_cache_evicts_the_least_recently_used(path: Path) -> None:
+    cache = RangeHashCache(2)
     for name in "abc":
         path.with_name(name).write_bytes(b"content")
-    assert [sent(known, path.with_name(name))[0] for name in "abacab"] == [
+    assert [send(cache, path.with_name(name))[0] for name in "abacab"] == [
         True,
         True,
         False,
@@ -86,16 +84,14 @@ def test_only_the_last_ones_are_kept(path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("way", ["a copy", "a stream"])
-def test_a_hash_that_is_not_right_any_more_is_noticed_and_made_anew(
-    team: TeamCluster, tmp_path: Path, way: str
-) -> None:
-    """Whoever has mapped a file of the storage can write to it without the file having another time."""
+@pytest.mark.parametrize("method", ["copy", "stream"])
+def test_stale_cached_hash_is_detected_and_recomputed(team: TeamCluster, tmp_path: Path, method: str) -> None:
+    """A process that has mapped a file can write to it without changing its timestamps."""
     alice = storage_of(team, "alice", over_http=True)
     (tmp_path / "f").write_bytes(CONTENT)
     alice.upload(str(tmp_path / "f"), "/user/alice/mapped")
-    there = team.home / "storage/user/alice/mapped"
-    with there.open("r+b") as f, mmap.mmap(f.fileno(), 0) as mapped:
+    on_disk = team.home / "storage/user/alice/mapped"
+    with on_disk.open("r+b") as f, mmap.mmap(f.fileno(), 0) as mapped:
         mapped[0] ^= 1
         until(lambda: time.time_ns() > os.fstat(f.fileno()).st_ctime_ns + 1.1e9)
         alice.download("/user/alice/mapped", str(tmp_path / "back"))
@@ -103,14 +99,14 @@ def test_a_hash_that_is_not_right_any_more_is_noticed_and_made_anew(
         mapped[1] ^= 1
         is_silent = os.fstat(f.fileno()).st_ctime_ns == before
         now = bytes(mapped[:])
-        if way == "a copy":
+        if method == "copy":
             (tmp_path / "back").unlink()
             alice.download("/user/alice/mapped", str(tmp_path / "back"))
             assert (tmp_path / "back").read_bytes() == now
             return
         backend = alice.backend
         assert isinstance(backend, ClusterBackend)
-        if is_silent:  # else the kernel wrote it to the disk meanwhile, and noticed
+        if is_silent:  # else the kernel wrote it back meanwhile and changed the ctime
             with pytest.raises(ConnectionFailed):
                 first_part(backend)
         assert first_part(backend) == now[:PART_BYTES]
