@@ -12,7 +12,7 @@ from typing import Any
 from paicluster.engines.container.client import Client
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.engine import SlurmEngine
-from paicluster.engines.slurm.options import Share, SlurmOptions
+from paicluster.engines.slurm.options import SlurmOptions, SlurmQueue
 from support.container_images import PLAIN, bring
 from support.engine_rig import Elsewhere, block, running_with, supervisor_pid
 from support.slurm_cluster import RealSlurm
@@ -20,9 +20,11 @@ from support.slurm_report_server import ReportedEngine
 
 
 def options(folder: Path, **more: Any) -> SlurmOptions:
-    # A file is seen at once here.
-    usual = Share("main")
-    return SlurmOptions(**{"folder": folder, "usual": usual, "file_lag_s": 0.5, "interval_s": 0.5, **more})
+    # A file is visible at once here.
+    queue = SlurmQueue("main")
+    return SlurmOptions(
+        **{"folder": folder, "default_queue": queue, "file_lag_s": 0.5, "interval_s": 0.5, **more}
+    )
 
 
 def engine_of(folder: Path, port: int | None, **more: Any) -> SlurmEngine:

@@ -19,7 +19,7 @@ PENDING_REASONS = frozenset(
         "FailedScheduling",
         "Scheduled",
         "Pulling",
-        "SlurmNotAnswering",
+        "SlurmUnavailable",
         "Retrying",
         "Preempted",
         "FailedLaunch",

@@ -13,7 +13,7 @@ KEEP_WAITING = (
     "FailedScheduling",
     "Scheduled",
     "Pulling",
-    "SlurmNotAnswering",
+    "SlurmUnavailable",
     "Retrying",
     "Preempted",
     "FailedLaunch",

@@ -1,7 +1,7 @@
-"""What runs inside a Slurm allocation: finds out where each task came to be, tells it to all, starts them.
+"""Runtime inside a Slurm allocation: collects the placement of each task, distributes it, starts the tasks.
 
-A gang has a folder, on a file system that every node sees, with ``gang.json`` in it; each task has its
-attempt folder, as with any engine. ``pairuntime.pyz slurm GANG`` is all that the batch script does.
-Where there is no such file system, `boot` fetches the same folders from the server, and `carrying` brings
-back what is written into them.
+A gang has a folder with ``gang.json`` on a file system that every node sees; each task has its attempt
+folder, as with any engine. The batch script runs ``pairuntime.pyz slurm GANG`` and nothing else. Without a
+shared file system `bootstrap` downloads the same folders from the server, and `report_uploader` uploads what
+is written into them.
 """

@@ -1,9 +1,8 @@
-"""What runs first on a node that sees nothing of the cluster's files: fetches all else from the server.
+"""Bootstrap on a node without a shared file system: downloads the launch bundle, then starts it.
 
-It travels as text in the batch script, so that it can use nothing of ours before it has fetched it.
+Travels as text in the batch script: it can import nothing of this project before the download.
 """
 
-import fcntl
 import http.client
 import os
 import shutil
@@ -17,26 +16,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# The variable that carries this text to every task of a gang, and the program that runs it.
-TEXT = "PAI_SLURM_BOOT"
-START = "import os; exec(os.environ['%s'])" % TEXT
-# Nothing has begun: after so long the allocation is given back, and the attempt is tried again later.
+if "lock_folder" not in globals():  # in the batch script the text of `node` precedes this one
+    from pairuntime.slurm.node import BOOTSTRAP_VARIABLE, lock_folder
+
+# Nothing has started yet: after this time the allocation is released, and the attempt is retried later.
 _DOWNLOAD_TIMEOUT_S = 300.0
-# A chain may end at any certificate that we are given. The name came with Python 3.10.
+# ssl.VERIFY_X509_PARTIAL_CHAIN, which has a name only since Python 3.10: any given certificate is an anchor.
 _PARTIAL_CHAIN = 0x80000
-_LONGEST_PAUSE_S = 15.0
-_TIMEOUT_S = 60.0
-# In a folder of ours on a node: the node's name, locked while somebody uses the folder.
-HELD = "held"
+_BACKOFF_MAX_S = 15.0
+_REQUEST_TIMEOUT_S = 60.0
 
 
-def connect(told: "dict[str, Any]", timeout_s: "float") -> "http.client.HTTPConnection":
-    parts = urlsplit(told["url"])
+def connect(config: "dict[str, Any]", timeout_s: "float") -> "http.client.HTTPConnection":
+    parts = urlsplit(config["url"])
     if parts.scheme == "https":
         secure = ssl.create_default_context()
-        # Who was submitted by an older server brings none.
-        if told.get("authority"):
-            secure.load_verify_locations(cadata=told["authority"])
+        # Absent if an older server submitted the job.
+        if config.get("authority"):
+            secure.load_verify_locations(cadata=config["authority"])
             secure.verify_flags |= _PARTIAL_CHAIN
         return http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=secure)
     return http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
@@ -46,76 +43,60 @@ def headers(ticket: "str") -> "dict[str, str]":
     return {"Authorization": "Bearer " + ticket}
 
 
-def lock_folder(root: "str") -> "None":
-    """The folder is in use for as long as this process or a copy of it lives; programs do not inherit it."""
-    aside = os.path.join(root, "%s.%d" % (HELD, os.getpid()))
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError:
-        pass  # no locks here: nobody can tell then, and it stays
-    os.write(fd, node())
-    os.rename(aside, os.path.join(root, HELD))
-
-
-def node() -> "bytes":
-    return os.uname()[1].encode()
-
-
-def main(told: "dict[str, Any]") -> "None":
-    """``told``: where the server is, by what it is known, the gang's ticket, and where things are to lie."""
+def main(config: "dict[str, Any]") -> "None":
+    """``config``: the server's URL and certificates, the gang's ticket, and the paths on the node."""
     component = os.environ.get("PAI_SLURM_COMPONENT")
-    root = told["root"]
-    asked = {"job": os.environ.get("SLURM_JOB_ID", "")}
+    root = config["root"]
+    query = {"job": os.environ.get("SLURM_JOB_ID", "")}
     if component is not None:
-        # A task of several. It has a folder for itself, whoever else of its gang is on this node.
-        asked = {"component": component, "rank": os.environ["SLURM_PROCID"]}
-        root = "%s-%s-%s" % (root, component, asked["rank"])
-        del os.environ[TEXT]
+        # One of several tasks. It has its own folder, even if other tasks of the gang are on this node.
+        query = {"component": component, "rank": os.environ["SLURM_PROCID"]}
+        root = "%s-%s-%s" % (root, component, query["rank"])
+        del os.environ[BOOTSTRAP_VARIABLE]
     try:
         os.mkdir(root, 0o700)
     except FileExistsError:
-        # Another start of the same job left it. Nobody else could know its name.
+        # Left by another start of the same job: no other process could know its name.
         if os.path.islink(root) or os.stat(root).st_uid != os.geteuid():
             raise
     try:
-        # Also of one that is killed while it still fetches, somebody must know what it left.
+        # Before the download: if this process is killed during it, the folder must be recognizable as stale.
         lock_folder(root)
     except OSError:
-        pass  # the disk is full, perhaps; then fetching says so
-    path = "%s/bundle?%s" % (told["gang"], urlencode(asked))
-    ends = time.monotonic() + _DOWNLOAD_TIMEOUT_S
+        pass  # perhaps a full disk; then the download reports it
+    path = "%s/bundle?%s" % (config["gang"], urlencode(query))
+    deadline = time.monotonic() + _DOWNLOAD_TIMEOUT_S
     pause = 0.5
-    while not _fetch(told, path, root):
-        if time.monotonic() > ends:
+    while not _download(config, path, root):
+        if time.monotonic() > deadline:
             shutil.rmtree(root, ignore_errors=True)
-            sys.exit("The server did not answer at %s." % told["url"])
+            sys.exit("The server did not response at %s." % config["url"])
         time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE_S)
-    sys.path.insert(0, os.path.join(root, told["archive"]))
+        pause = min(pause * 2, _BACKOFF_MAX_S)
+    sys.path.insert(0, os.path.join(root, config["archive"]))
     from pairuntime.slurm import report_uploader
 
-    sys.exit(report_uploader.run(told, root))
+    sys.exit(report_uploader.run(config, root))
 
 
-def _fetch(told: "dict[str, Any]", path: "str", root: "str") -> "bool":
-    """Whether everything is here. It is not for us: leave."""
-    connection = connect(told, _TIMEOUT_S)
+def _download(config: "dict[str, Any]", path: "str", root: "str") -> "bool":
+    """Whether the bundle is complete. Exits if the server rejects this job (409)."""
+    connection = connect(config, _REQUEST_TIMEOUT_S)
     try:
-        way = urlsplit(told["url"]).path.rstrip("/") + "/api/v2/attempts/" + path
-        connection.request("GET", way, headers=headers(told["ticket"]))
-        answer = connection.getresponse()
-        if answer.status == 409:
+        target = urlsplit(config["url"]).path.rstrip("/") + "/api/v2/attempts/" + path
+        connection.request("GET", target, headers=headers(config["ticket"]))
+        response = connection.getresponse()
+        if response.status == 409:
             shutil.rmtree(root, ignore_errors=True)
             sys.exit(3)
-        if answer.status != 200:
+        if response.status != 200:
             return False
-        with tarfile.open(fileobj=answer, mode="r|") as parcel:
-            for member in parcel:
-                parcel.extract(member, root)
+        with tarfile.open(fileobj=response, mode="r|") as bundle:
+            for member in bundle:
+                bundle.extract(member, root)
     except (OSError, http.client.HTTPException, tarfile.TarError):
         return False
     finally:
         connection.close()
-    # It comes last.
-    return os.path.exists(os.path.join(root, told["folder"], "gang.json"))
+    # gang.json is the last member.
+    return os.path.exists(os.path.join(root, config["folder"], "gang.json"))

@@ -1,8 +1,8 @@
-"""Makes a short task's interpreter load less: half of the time to start would go into modules.
+"""Fast imports for short tasks: imports would take half of the interpreter's start.
 
-A task alone in its allocation has an interpreter of its own, and of `json` and `signal` it needs what their C
-halves give; the other halves bring `re`, `enum` and more. Our own modules lie ready in one file, in the order
-in which they are needed: to find each in an archive takes longer than to run it.
+A single task has an interpreter of its own, and of `json` and `signal` it needs only the C parts; the Python
+parts import `re`, `enum` and more. The runtime's own modules lie compiled in one file, in import order:
+finding each in an archive takes longer than running it.
 """
 
 import gc
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 
 def install() -> "None":
-    """Before anything of ours is loaded. Where the halves are not as expected, the whole modules serve."""
-    # Nothing of ours goes round in circles: there is nothing to collect.
+    """Replace `json` and `signal` by their C parts; if those are not as expected, the full modules stay."""
+    # The runtime creates no reference cycles: there is nothing to collect.
     gc.disable()
     try:
         import _signal  # type: ignore[import-not-found]
 
-        light = _json()
-        read = light.loads(b'{"a": [1, -2.5, "\\u00e4\\n", null, true, {}]}')
+        fast_json = _json()
+        read = fast_json.loads(b'{"a": [1, -2.5, "\\u00e4\\n", null, true, {}]}')
         if read != {"a": [1, -2.5, "\u00e4\n", None, True, {}]}:
             return
-        if light.dumps({"a": (1, None), "b": "\u00e4"}) != '{"a": [1, null], "b": "\\u00e4"}':
+        if fast_json.dumps({"a": (1, None), "b": "\u00e4"}) != '{"a": [1, null], "b": "\\u00e4"}':
             return
-    except Exception:  # noqa: BLE001 - whatever it is, the usual way works
+    except Exception:  # noqa: BLE001 - the full modules always work
         return
-    sys.modules.setdefault("json", light)
+    sys.modules.setdefault("json", fast_json)
     sys.modules.setdefault("signal", _signal)
 
 
-def preload(ready: "dict[str, types.CodeType]", archive: "str") -> "None":
-    """Modules of this code, as if they had been loaded from the archive; whatever else is, still can be."""
-    for name, code in ready.items():
+def preload(modules: "dict[str, types.CodeType]", archive: "str") -> "None":
+    """Register modules from their code, as if imported from the archive; others can still be imported."""
+    for name, code in modules.items():
         module = type(sys)(name)
         module.__file__ = "%s/%s" % (archive, code.co_filename)
         parent, _, own = name.rpartition(".")
@@ -49,8 +49,8 @@ def preload(ready: "dict[str, types.CodeType]", archive: "str") -> "None":
             setattr(sys.modules[parent], own, module)
 
 
-class _Reading:
-    """What the scanner wants to know."""
+class _ScannerSettings:
+    """Parser settings the C scanner reads."""
 
     strict = True
     object_hook = None
@@ -65,7 +65,7 @@ class _Reading:
 def _json() -> "types.ModuleType":
     from _json import encode_basestring_ascii, make_encoder, make_scanner
 
-    scan = make_scanner(_Reading)  # type: ignore[arg-type]
+    scan = make_scanner(_ScannerSettings)  # type: ignore[arg-type]
 
     def loads(text: "str | bytes") -> "Any":
         if isinstance(text, bytes):
@@ -73,18 +73,18 @@ def _json() -> "types.ModuleType":
         try:
             return scan(text.strip(), 0)[0]
         except StopIteration:
-            raise ValueError("no JSON")
+            raise ValueError("not JSON")
 
-    def refuse(value: "object") -> "object":
-        raise TypeError("no JSON: %r" % (value,))
+    def reject(value: "object") -> "object":
+        raise TypeError("not JSON: %r" % (value,))
 
-    encode = make_encoder(None, refuse, encode_basestring_ascii, None, ": ", ", ", False, False, True)
+    encode = make_encoder(None, reject, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 
     def dumps(value: "object") -> "str":
         return "".join(encode(value, 0))
 
-    light = type(sys)("json")
-    light.loads = loads  # type: ignore[attr-defined]
-    light.dumps = dumps  # type: ignore[attr-defined]
-    light.JSONDecodeError = ValueError  # type: ignore[attr-defined]
-    return light
+    module = type(sys)("json")
+    module.loads = loads  # type: ignore[attr-defined]
+    module.dumps = dumps  # type: ignore[attr-defined]
+    module.JSONDecodeError = ValueError  # type: ignore[attr-defined]
+    return module

@@ -1,99 +1,103 @@
-"""The tasks of one allocation: one alone runs in the batch step, more are started by srun and meet first."""
+"""Launcher of the tasks of one allocation.
+
+A single task runs in the batch step. Several tasks are started by srun and exchange their placements first.
+"""
 
 import json
 import os
 import sys
 import time
 
-from pairuntime.slurm import placement
+from pairuntime.slurm import node, placement
 from pairuntime.supervisor import attempt_factory, claim, process_tree
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # a task alone does without them, and starts sooner
+if TYPE_CHECKING:  # not imported at run time: a single task starts sooner without them
     import socket
     import subprocess
-    from typing import Any
+    from typing import Any, Callable
+
+    # Runs an attempt: its folder, its uid, and the function that supervises it.
+    RunAttempt = Callable[[str, str, Callable[[], int]], int]
 
 GANG = "gang.json"
-# In the gang's folder, what the tasks' account writes; the rest of it is the server's.
+# Subfolder that the tasks' account writes to; the rest of the gang's folder belongs to the server.
 RUN = "run"
 OWNER = "owner"
-COMMON_BLANK = "env.blank"
-COMMON = "env.sh"
+ENVIRONMENT_TEMPLATE = "env.template"
+ENVIRONMENT = "env.sh"
 
-# Where and by which word the tasks of a gang meet.
-MEET = "PAI_SLURM_MEET"
+# Address and secret of the rendezvous of a gang's tasks.
+RENDEZVOUS = "PAI_SLURM_RENDEZVOUS"
 COMPONENT = "PAI_SLURM_COMPONENT"
-_MEET_S = 300.0
+_RENDEZVOUS_TIMEOUT_S = 300.0
 
 
 def _read(folder: "str") -> "dict[str, object]":
     gang = dict(json.loads(claim.read_file(os.path.join(folder, GANG)).decode()))
-    # Where it travelled here, it lies beside.
+    # A relative name after a download: then the file lies beside gang.json.
     gang["nodes"] = os.path.join(folder, gang["nodes"])
     return gang
 
 
-def _own(folder: "str") -> "bool":
-    """Whether this allocation is the one that runs the gang. A second one, should there be one, leaves."""
+def _claim_gang(folder: "str") -> "bool":
+    """Whether this allocation runs the gang. A second allocation of the same gang exits."""
     job = os.environ.get("SLURM_JOB_ID", "")
-    again = os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
+    restarted = os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
     try:
         fd = os.open(os.path.join(folder, RUN, OWNER), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False
     os.write(fd, job.encode())
     os.close(fd)
-    return not again
+    return not restarted
 
 
-def run(folder: "str") -> "int":
-    """The batch script."""
+def run(folder: "str", run_attempt: "RunAttempt | None" = None) -> "int":
+    """What the batch script runs. ``run_attempt``: runs each attempt; by default it is only supervised."""
     gang = _read(folder)
-    if not _own(folder):
+    if not _claim_gang(folder):
         return 3
     tasks = gang["tasks"]  # type: list[dict[str, object]] # type: ignore[assignment]
     if len(tasks) > 1:
         return _run_rendezvous(folder, gang, tasks)
     offers = [_offer(gang, tasks[0], spare=0)]
-    places = placement.assign_ports(offers, tasks)
-    own = str(tasks[0]["folder"])
-    spec = placement.apply_placement(own, places[0], placement.values(tasks, places))
-    # Everything is told and on disk: to take the interpreter apart would only take time.
-    os._exit(_supervise(own, spec))
+    placements = placement.assign_ports(offers, tasks)
+    task_folder = str(tasks[0]["folder"])
+    spec = placement.apply_placement(task_folder, placements[0], placement.values(tasks, placements))
+    # Everything is reported and on disk: tearing down the interpreter would only take time.
+    os._exit(_run_attempt(task_folder, spec, run_attempt))
+
+
+def _run_attempt(folder: "str", spec: "dict[str, Any]", run_attempt: "RunAttempt | None") -> "int":
+    if run_attempt is None:
+        return _supervise(folder, spec)
+    return run_attempt(folder, spec["attempt"], lambda: _supervise(folder, spec))
 
 
 def _supervise(folder: "str", spec: "dict[str, Any]") -> "int":
-    if spec.get("carried"):
-        from pairuntime.slurm import report_uploader
-
-        return report_uploader.run_and_report(folder, spec["attempt"], lambda: _supervise_here(folder, spec))
-    return _supervise_here(folder, spec)
-
-
-def _supervise_here(folder: "str", spec: "dict[str, Any]") -> "int":
-    # Neither Slurm's files nor its pipes are for the task.
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
+    # The task must not inherit Slurm's files or pipes.
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
     status = attempt_factory.supervise(folder, process_tree.Cgroup(process_tree.PROC, ""), spec)
     if spec.get("cleanup"):
-        # A container whose program was killed has nobody left to remove it.
+        # A container whose client was killed is removed by no other process.
         os.spawnvpe(os.P_WAIT, spec["cleanup"][0], spec["cleanup"], spec["env"])
     return status
 
 
 def _offer(gang: "dict[str, object]", task: "dict[str, object]", spare: "int") -> "dict[str, object]":
-    node = placement.node_name()
-    wanted = sum(task["ports"].values())  # type: ignore[attr-defined]
+    name = placement.node_name()
+    port_count = sum(task["ports"].values())  # type: ignore[attr-defined]
     return {
-        "node": node,
-        "ip": placement.address(node, str(gang["nodes"])),
-        "ports": placement.free_ports(wanted, spare),
+        "node": name,
+        "ip": placement.address(name, str(gang["nodes"])),
+        "ports": placement.free_ports(port_count, spare),
         "gpus": placement.gpus(),
     }
 
 
-# -- the pilot, in the batch step ---------------------------------------------------------------------
+# -- rendezvous server, in the batch step -------------------------------------------------------------
 
 
 def _run_rendezvous(folder: "str", gang: "dict[str, object]", tasks: "list[dict[str, object]]") -> "int":
@@ -103,10 +107,10 @@ def _run_rendezvous(folder: "str", gang: "dict[str, object]", tasks: "list[dict[
     listener = socket.socket()
     listener.bind(("", 0))
     listener.listen(len(tasks) + 8)
-    word = os.urandom(16).hex()
+    secret = os.urandom(16).hex()
     host = placement.address(placement.node_name(), str(gang["nodes"]))
     environment = dict(os.environ)
-    environment[MEET] = "%s:%d:%s" % (host, listener.getsockname()[1], word)
+    environment[RENDEZVOUS] = "%s:%d:%s" % (host, listener.getsockname()[1], secret)
     steps = []
     components = gang["components"]  # type: list[list[str]] # type: ignore[assignment]
     for number, options in enumerate(components):
@@ -115,12 +119,15 @@ def _run_rendezvous(folder: "str", gang: "dict[str, object]", tasks: "list[dict[
             command.append("--het-group=%d" % number)
         command += options
         command += [sys.executable, "-I", "-S"]
-        command += _boot() if gang.get("carried") else [_archive(), "slurm-task", folder]
-        own = dict(environment)
-        own[COMPONENT] = str(number)
-        steps.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
+        # Without a shared file system each task downloads its own bundle.
+        command += (
+            ["-c", node.BOOTSTRAP_PROGRAM] if gang.get("remote") else [_archive(), "slurm-task", folder]
+        )
+        step_environment = dict(environment)
+        step_environment[COMPONENT] = str(number)
+        steps.append(subprocess.Popen(command, env=step_environment, stdin=subprocess.DEVNULL))
     try:
-        _collect_placements(folder, gang, tasks, listener, word, steps)
+        _collect_placements(folder, gang, tasks, listener, secret, steps)
     except BaseException:
         for step in steps:
             step.terminate()
@@ -131,15 +138,8 @@ def _run_rendezvous(folder: "str", gang: "dict[str, object]", tasks: "list[dict[
 
 
 def _archive() -> "str":
-    """The file we were loaded from."""
+    """The archive this module was loaded from."""
     return __file__[: __file__.index(".pyz") + 4]
-
-
-def _boot() -> "list[str]":
-    """Where nothing is shared, each task fetches what it needs as we did."""
-    from pairuntime.slurm import bootstrap
-
-    return ["-c", bootstrap.START]
 
 
 def _collect_placements(
@@ -147,18 +147,18 @@ def _collect_placements(
     gang: "dict[str, object]",
     tasks: "list[dict[str, object]]",
     listener: "socket.socket",
-    word: "str",
+    secret: "str",
     steps: "list[subprocess.Popen[bytes]]",
 ) -> "None":
-    """Hear from every task where it is, write it down for all, and let them go."""
+    """Collect the placement of every task, publish all placements, and release the tasks."""
     import select
 
     offers = [None] * len(tasks)  # type: list[dict[str, object] | None]
-    heard = []  # type: list[socket.socket]
-    deadline = time.monotonic() + _MEET_S
+    connections = []  # type: list[socket.socket]
+    deadline = time.monotonic() + _RENDEZVOUS_TIMEOUT_S
     while None in offers:
         if time.monotonic() > deadline:
-            raise RuntimeError("%d of %d tasks did not come" % (offers.count(None), len(tasks)))
+            raise RuntimeError("%d of %d tasks did not report" % (offers.count(None), len(tasks)))
         ready, _, _ = select.select([listener], [], [], 1.0)
         if not ready:
             if any(step.poll() for step in steps):
@@ -167,33 +167,33 @@ def _collect_placements(
         connection, _ = listener.accept()
         connection.settimeout(30)
         try:
-            said = json.loads(_line(connection))
+            offer = json.loads(_line(connection))
         except (OSError, ValueError):
             connection.close()
             continue
-        if said.get("word") != word:
+        if offer.get("secret") != secret:
             connection.close()
             continue
-        offers[said["number"]] = said
-        heard.append(connection)
-    places = placement.assign_ports([offer for offer in offers if offer is not None], tasks)
+        offers[offer["number"]] = offer
+        connections.append(connection)
+    placements = placement.assign_ports([found for found in offers if found is not None], tasks)
     go = b"go\n"
-    if gang.get("carried"):
-        go = json.dumps(places).encode() + b"\n"
+    if gang.get("remote"):
+        go = json.dumps(placements).encode() + b"\n"
     else:
-        placement.write(os.path.join(folder, RUN, placement.PLACES), json.dumps(places))
-        _write_common(folder, placement.values(tasks, places))
-    for connection in heard:
+        placement.write(os.path.join(folder, RUN, placement.PLACEMENTS), json.dumps(placements))
+        _write_environment(folder, placement.values(tasks, placements))
+    for connection in connections:
         try:
             connection.sendall(go)
         except OSError:
-            pass  # it died meanwhile; its end is seen by others
+            pass  # the task died meanwhile; its end is detected elsewhere
         connection.close()
 
 
-def _write_common(folder: "str", known: "dict[str, str]") -> "None":
-    with open(os.path.join(folder, COMMON_BLANK)) as f:
-        placement.write(os.path.join(folder, RUN, COMMON), placement.substitute(f.read(), known))
+def _write_environment(folder: "str", known: "dict[str, str]") -> "None":
+    with open(os.path.join(folder, ENVIRONMENT_TEMPLATE)) as f:
+        placement.write(os.path.join(folder, RUN, ENVIRONMENT), placement.substitute(f.read(), known))
 
 
 def _line(connection: "socket.socket") -> "str":
@@ -209,8 +209,8 @@ def _line(connection: "socket.socket") -> "str":
 # -- a task, in its step ------------------------------------------------------------------------------
 
 
-def run_task(folder: "str") -> "int":
-    """What srun starts, once for each task."""
+def run_task(folder: "str", run_attempt: "RunAttempt | None" = None) -> "int":
+    """What srun runs, once for each task."""
     import socket
 
     gang = _read(folder)
@@ -218,19 +218,20 @@ def run_task(folder: "str") -> "int":
     component = int(os.environ[COMPONENT])
     members = [number for number, task in enumerate(tasks) if task["component"] == component]
     number = members[int(os.environ["SLURM_PROCID"])]
-    host, port, word = os.environ[MEET].split(":")
+    host, port, secret = os.environ[RENDEZVOUS].split(":")
     offer = _offer(gang, tasks[number], spare=placement.SPARE)
     with socket.create_connection((host, int(port)), 60) as connection:
-        connection.settimeout(_MEET_S)
-        connection.sendall((json.dumps(dict(offer, number=number, word=word)) + "\n").encode())
+        connection.settimeout(_RENDEZVOUS_TIMEOUT_S)
+        connection.sendall((json.dumps(dict(offer, number=number, secret=secret)) + "\n").encode())
         go = _line(connection)
     if not go.endswith("\n"):
         return 4
-    if gang.get("carried"):
-        places = json.loads(go)
-        _write_common(folder, placement.values(tasks, places))
+    if gang.get("remote"):
+        placements = json.loads(go)
+        _write_environment(folder, placement.values(tasks, placements))
     else:
-        with open(os.path.join(folder, RUN, placement.PLACES)) as f:
-            places = json.loads(f.read())
-    own = str(tasks[number]["folder"])
-    return _supervise(own, placement.apply_placement(own, places[number], placement.values(tasks, places)))
+        with open(os.path.join(folder, RUN, placement.PLACEMENTS)) as f:
+            placements = json.loads(f.read())
+    task_folder = str(tasks[number]["folder"])
+    spec = placement.apply_placement(task_folder, placements[number], placement.values(tasks, placements))
+    return _run_attempt(task_folder, spec, run_attempt)

@@ -1,4 +1,4 @@
-"""Where a task is: node, address, free ports, GPUs; and filling that into what was left blank."""
+"""Placement of a task: node, address, free ports, GPUs; and substitution of its placeholders."""
 
 import json
 import os
@@ -11,23 +11,23 @@ if TYPE_CHECKING:  # importing typing takes time
     import types
     from typing import Any
 
-PLACE = "place.json"
-PLACES = "places.json"
-# Of podman's command line: what stands there until it is known which GPUs the task has.
+PLACEMENT = "placement.json"
+PLACEMENTS = "placements.json"
+# Option of podman that is replaced once the task's GPUs are known.
 ALL_GPUS = "--device=nvidia.com/gpu=all"
 _BASH = "/bin/bash"
 
-_BLANK = r"%pai\.[0-9.a-z]+%"
-# So many are replaced one by one sooner than `re` is loaded.
-_FEW = 16
-# Below what kernels give to whoever connects somewhere.
-_PORTS = (10000, 32000)
-# Of so many more than are needed the pilot chooses, when tasks of one node offer the same.
+_PLACEHOLDER = r"%pai\.[0-9.a-z]+%"
+# Up to this many are replaced one by one: faster than importing `re`.
+_MAX_WITHOUT_RE = 16
+# Below the kernel's range of ephemeral ports.
+_PORT_RANGE = (10000, 32000)
+# Extra ports each task offers, for when tasks on one node offer the same ones.
 SPARE = 8
 
 
 def _sockets() -> "types.ModuleType":
-    """The C half of `socket` where there is one: the other half takes as long to load as Python to start."""
+    """The C part of `socket` where it exists: the Python part takes as long to import as Python to start."""
     try:
         import _socket as found
     except ImportError:
@@ -40,7 +40,7 @@ def node_name() -> "str":
 
 
 def address(node: "str", nodes_file: "str") -> "str":
-    """How others reach this node: as Slurm does, else as the route to the world goes."""
+    """Address of this node for others: Slurm's, else that of the default route."""
     known = node
     try:
         known = json.loads(claim.read_file(nodes_file).decode()).get(node) or node
@@ -51,7 +51,7 @@ def address(node: "str", nodes_file: "str") -> "str":
     sockets = _sockets()
     for name in (known, sockets.gethostname()):
         try:
-            # Bytes: for a text it would load what names of all the world need.
+            # Bytes: text would import the IDNA codec.
             return str(sockets.gethostbyname(name.encode()))
         except OSError:
             continue
@@ -66,12 +66,12 @@ def address(node: "str", nodes_file: "str") -> "str":
 
 
 def free_ports(count: "int", spare: "int" = 0) -> "list[int]":
-    """Ports nobody listens on here, and some to choose from."""
+    """Free ports on this node: ``count``, and ``spare`` more to choose from."""
     if not count:
         return []
     sockets = _sockets()
     found = []  # type: list[int]
-    first, last = _PORTS
+    first, last = _PORT_RANGE
     for _ in range(200 + 20 * count):
         port = first + int.from_bytes(os.urandom(4), "big") % (last - first)
         if port in found:
@@ -91,16 +91,16 @@ def free_ports(count: "int", spare: "int" = 0) -> "list[int]":
 
 
 def gpus() -> "str":
-    """By the numbers under which this task may use them."""
+    """The numbers of this task's GPUs."""
     return os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("SLURM_STEP_GPUS") or ""
 
 
 def assign_ports(
     offers: "list[dict[str, object]]", tasks: "list[dict[str, object]]"
 ) -> "list[dict[str, object]]":
-    """Places out of what the tasks offer: no port twice on one node."""
+    """Placements from the tasks' offers: no port is used twice on one node."""
     taken = {}  # type: dict[object, set[int]]
-    places = []
+    placements = []
     for offer, task in zip(offers, tasks):  # noqa: B905 - Python 3.6
         used = taken.setdefault(offer["ip"], set())
         left = [port for port in offer["ports"] if port not in used]  # type: ignore[attr-defined]
@@ -110,21 +110,21 @@ def assign_ports(
             if len(ports[label]) < count:
                 raise RuntimeError("the node %s has not enough free ports" % offer["node"])
             used.update(ports[label])
-        places.append({"node": offer["node"], "ip": offer["ip"], "ports": ports, "gpus": offer["gpus"]})
-    return places
+        placements.append({"node": offer["node"], "ip": offer["ip"], "ports": ports, "gpus": offer["gpus"]})
+    return placements
 
 
-def values(tasks: "list[dict[str, object]]", places: "list[dict[str, object]]") -> "dict[str, str]":
-    """What stands for each blank of the gang."""
+def values(tasks: "list[dict[str, object]]", placements: "list[dict[str, object]]") -> "dict[str, str]":
+    """The value of each placeholder of the gang."""
     found = {}  # type: dict[str, str]
-    for task, place in zip(tasks, places):  # noqa: B905 - Python 3.6
-        blanks = task["blanks"]  # type: dict[str, object] | None # type: ignore[assignment]
-        if blanks is None:
+    for task, placement in zip(tasks, placements):  # noqa: B905 - Python 3.6
+        placeholders = task["placeholders"]  # type: dict[str, object] | None # type: ignore[assignment]
+        if placeholders is None:
             continue
-        found[str(blanks["ip"])] = str(place["ip"])
-        found[str(blanks["gpus"])] = str(place["gpus"])
-        for label, names in blanks["ports"].items():  # type: ignore[attr-defined]
-            ports = place["ports"][label]  # type: ignore[index]
+        found[str(placeholders["ip"])] = str(placement["ip"])
+        found[str(placeholders["gpus"])] = str(placement["gpus"])
+        for label, names in placeholders["ports"].items():  # type: ignore[attr-defined]
+            ports = placement["ports"][label]  # type: ignore[index]
             found.update((name, str(port)) for name, port in zip(names, ports))  # noqa: B905 - Python 3.6
     return found
 
@@ -132,39 +132,39 @@ def values(tasks: "list[dict[str, object]]", places: "list[dict[str, object]]") 
 def substitute(text: "str", known: "dict[str, str]") -> "str":
     if "%pai." not in text:
         return text
-    if len(known) <= _FEW:
-        for blank, value in known.items():
-            text = text.replace(blank, value)
+    if len(known) <= _MAX_WITHOUT_RE:
+        for placeholder, value in known.items():
+            text = text.replace(placeholder, value)
         return text
     import re
 
-    return re.sub(_BLANK, lambda match: known.get(match.group(0), match.group(0)), text)
+    return re.sub(_PLACEHOLDER, lambda match: known.get(match.group(0), match.group(0)), text)
 
 
 def write(path: "str", text: "str") -> "None":
-    """Whole or not at all."""
-    aside = "%s.%d.aside" % (path, os.getpid())
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    # Bytes: what files of text bring along takes longer than the writing.
+    """Write atomically."""
+    temporary = "%s.%d.tmp" % (path, os.getpid())
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # Bytes: importing what text files need takes longer than writing.
     with os.fdopen(fd, "wb") as f:
         f.write(text.encode())
-    os.rename(aside, path)
+    os.rename(temporary, path)
 
 
 def _choose_gpus(spec: "dict[str, Any]") -> "None":
-    """A container gets those that Slurm gave the task, by the numbers that the whole node knows them by."""
+    """Give a container the GPUs that Slurm allocated, by their numbers on the node."""
     own = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS") or ""
-    numbers = [word for word in own.split(",") if word.isdigit()]
+    numbers = [part for part in own.split(",") if part.isdigit()]
     if not numbers:
         return
     at = spec["argv"].index(ALL_GPUS)
     spec["argv"][at : at + 1] = [ALL_GPUS.replace("all", number) for number in numbers]
-    # Inside, they are all there are, and are counted from 0.
+    # Inside the container only these exist, numbered from 0.
     spec["env"]["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(numbers))))
 
 
 def _find(program: "str", path: "str") -> "str":
-    """Where a program is on this node: as the task would find it, else as we do."""
+    """Path of a program on this node: from the task's PATH, else from this process's."""
     if "/" not in program:
         for folder in (path + ":" + os.environ.get("PATH", "")).split(":"):
             if folder and os.access(os.path.join(folder, program), os.X_OK):
@@ -172,32 +172,34 @@ def _find(program: "str", path: "str") -> "str":
     return program
 
 
-def apply_placement(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -> "dict[str, Any]":
-    """Complete the task's spec, tell where it is, and give the spec."""
+def apply_placement(
+    folder: "str", placement: "dict[str, object]", known: "dict[str, str]"
+) -> "dict[str, Any]":
+    """Complete the task's spec, record the placement, and return the spec."""
     path = os.path.join(folder, "spec.json")
     spec = json.loads(claim.read_file(path).decode())  # type: dict[str, Any]
     if spec.get("output_upload"):
-        # By the Python that runs us: the server cannot know where it is here.
+        # The Python that runs this: the server cannot know its path on the node.
         spec["output_upload"]["argv"][0] = sys.executable
     if spec["argv"][:2] == ["/bin/sh", "-c"] and os.access(_BASH, os.X_OK):
-        # The best shell there is; the server could not know.
+        # Prefer bash; the server could not know whether the node has it.
         spec["argv"] = [_BASH, spec["argv"][-1]]
-    # What Slurm tells its jobs is for the task too.
+    # The task also gets Slurm's variables.
     environment = {name: value for name, value in os.environ.items() if name.startswith("SLURM")}
     environment.update((name, substitute(value, known)) for name, value in spec["env"].items())
     spec["env"] = environment
-    if spec.get("carried") and not os.path.isdir(environment.get("HOME", "")):
+    if spec.get("remote") and not os.path.isdir(environment.get("HOME", "")):
         environment["HOME"] = spec["cwd"]
     if ALL_GPUS in spec["argv"]:
         _choose_gpus(spec)
     spec["argv"][0] = _find(spec["argv"][0], environment.get("PATH", ""))
-    for same in ("cleanup", "exec_prefix", "exists"):
-        if spec.get(same):
-            spec[same][0] = spec["argv"][0]
+    for key in ("cleanup", "exec_prefix", "exists"):
+        if spec.get(key):
+            spec[key][0] = spec["argv"][0]
     write(path, json.dumps(spec))
-    numbers = [int(word) for word in str(place["gpus"]).split(",") if word.isdigit()]
-    # Which part of a job with several; what runs beside the task must go there too.
-    part = os.environ.get("PAI_SLURM_COMPONENT", "") if "SLURM_HET_SIZE" in os.environ else ""
-    told = dict(place, gpus=numbers, job=os.environ.get("SLURM_JOB_ID", ""), part=part)
-    write(os.path.join(folder, PLACE), json.dumps(told))
+    numbers = [int(part) for part in str(placement["gpus"]).split(",") if part.isdigit()]
+    # Component of a heterogeneous job; exec must use the same one.
+    component = os.environ.get("PAI_SLURM_COMPONENT", "") if "SLURM_HET_SIZE" in os.environ else ""
+    content = dict(placement, gpus=numbers, job=os.environ.get("SLURM_JOB_ID", ""), component=component)
+    write(os.path.join(folder, PLACEMENT), json.dumps(content))
     return spec

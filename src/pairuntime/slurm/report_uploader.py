@@ -1,7 +1,8 @@
-"""Brings what a task writes to the server, where no file system does: its claim, its logs, its end.
+"""Uploader of a task's claim, logs and exit record, for nodes without a shared file system.
 
-The process that Slurm started does that, and the supervisor is its child. What the supervisor writes stays
-here until the server has it; a server that does not answer is asked again, for as long as Slurm lets us.
+The process that Slurm started is the uploader; the supervisor is its child. What the supervisor writes stays
+on the node until the server has it; uploads to a server that does not respond are retried for as long as
+Slurm lets the job run.
 """
 
 import http.client
@@ -12,7 +13,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-from pairuntime.slurm import bootstrap, gang_launcher, placement, stale_folders
+from pairuntime.slurm import bootstrap, gang_launcher, node, placement, stale_folders
 from pairuntime.supervisor import attempt as supervise
 from pairuntime.supervisor import claim, exit_record
 
@@ -21,233 +22,239 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 STREAMS = ("all", "stdout", "stderr")
-# The figures a task keeps of its steps, from its working folder, and as many as the server reads.
-FIGURES = "metrics"
-_FIGURES_FILE = os.path.join("work", ".pai", "metrics.jsonl")
-MOST_FIGURES = 32 << 20
-LARGEST = 256 << 10
+# The stream of a task's metrics, their file in the working folder, and how much the server reads.
+METRICS = "metrics"
+_METRICS_FILE = os.path.join("work", ".pai", "metrics.jsonl")
+MAX_METRICS_BYTES = 32 << 20
+MAX_CHUNK_BYTES = 256 << 10
 
-# By which the supervisor is told to end: a signal of Slurm's reaches everybody, and does not say whose it is.
-TOLD = signal.SIGUSR2
-_TIMEOUT_S = 10.0
-# When Slurm ends us there is little time to ask who wanted that.
-_HURRY_S = 2.0
-_LOOK_S = 0.3
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 15.0
-# The server is asked whether it wants the task to stop, though there is nothing to bring.
-_QUIET_S = 10.0
-# After its end a task waits so long for the server before its node is given back.
+# Tells the supervisor to stop. Slurm's own signal reaches all processes, and does not say who sent it.
+STOP_SIGNAL = signal.SIGUSR2
+_REQUEST_TIMEOUT_S = 10.0
+# When Slurm ends the job there is little time to ask the server whether it requested that.
+_URGENT_TIMEOUT_S = 2.0
+_POLL_INTERVAL_S = 0.3
+_BACKOFF_MIN_S = 0.5
+_BACKOFF_MAX_S = 15.0
+# Interval of empty uploads, whose response says whether the task is to stop.
+_HEARTBEAT_INTERVAL_S = 10.0
+# How long uploads are retried after the task ended, before the node is released.
 _RETRY_WINDOW_S = 24 * 3600.0
-# The file with what went wrong, and how much of its end is told.
-_WORDS = "words"
-_MOST_WORDS = 4096
-# The server closes connections that are quiet for a little longer.
-_KEPT_S = 3.0
+# The file with error output, and how much of its end is uploaded.
+_DIAGNOSTICS = "diagnostics"
+_MAX_DIAGNOSTICS_BYTES = 4096
+# The server closes connections that are idle a little longer than this.
+_KEEP_ALIVE_S = 3.0
 
-_server = None  # type: ReportClient | None
+_client = None  # type: ReportClient | None
 
 
-def run(told: "dict[str, Any]", root: "str") -> "int":
-    """What a batch script or a step of srun does, once everything is here."""
-    global _server  # noqa: PLW0603 - one process, one server
-    _server = ReportClient(told, root)
-    folder = os.path.join(root, told["folder"])
+def run(config: "dict[str, Any]", root: "str") -> "int":
+    """What the batch script or an srun step runs after the download."""
+    global _client  # noqa: PLW0603 - one process, one server
+    _client = ReportClient(config, root)
+    folder = os.path.join(root, config["folder"])
     try:
-        # Who was submitted by an older server does not hold it yet.
-        bootstrap.lock_folder(root)
-        # What we complain of, which Slurm would keep if it had a place for it.
-        os.dup2(os.open(os.path.join(root, _WORDS), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+        # The bootstrap of an older server does not lock it.
+        node.lock_folder(root)
+        # Error output goes to a file: Slurm has no place for it here.
+        os.dup2(os.open(os.path.join(root, _DIAGNOSTICS), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
         if gang_launcher.COMPONENT in os.environ:
-            return gang_launcher.run_task(folder)
-        if not told["alone"]:
-            # It ends when its tasks have: Slurm tells them itself.
-            signal.signal(signal.SIGTERM, _nothing)
-        return gang_launcher.run(folder)
-    except Exception:  # noqa: BLE001 - it becomes words for people
-        _complain()
+            return gang_launcher.run_task(folder, run_and_report)
+        if not config["alone"]:
+            # The rendezvous step ends after its tasks, which Slurm signals itself.
+            signal.signal(signal.SIGTERM, _ignore)
+        return gang_launcher.run(folder, run_and_report)
+    except Exception:  # noqa: BLE001 - uploaded as diagnostics
+        _print_exception()
         return 1
     finally:
-        _server.leave()
+        _client.close()
 
 
-def _nothing(signum: "int", frame: "object") -> "None":
-    """A signal that is only not to end us."""
+def _ignore(signum: "int", frame: "object") -> "None":
+    """Handler of a signal that must not end the process."""
 
 
-def _complain() -> "None":
+def _print_exception() -> "None":
     sys.excepthook(*sys.exc_info())
     sys.stderr.flush()
 
 
 class ReportRejected(Exception):
-    """The server wants nothing more of this attempt."""
+    """The server accepts nothing more of this attempt."""
 
 
 class ReportClient:
-    def __init__(self, told: "dict[str, Any]", root: "str") -> "None":
-        self._root = root
-        self._told = told
-        self._gang = told["gang"]
-        self._headers = bootstrap.headers(told["ticket"])
-        self._connection = None  # type: http.client.HTTPConnection | None
-        self._used = 0.0
+    """HTTP client of the report API, for one gang."""
 
-    def put(self, path: "str", body: "bytes", timeout_s: "float" = _TIMEOUT_S) -> "dict[str, Any]":
-        """One try. OSError and HTTPException: it may be tried again."""
-        if time.monotonic() - self._used > _KEPT_S:
-            self.hang_up()
+    def __init__(self, config: "dict[str, Any]", root: "str") -> "None":
+        self._root = root
+        self._config = config
+        self._gang = config["gang"]
+        self._headers = bootstrap.headers(config["ticket"])
+        self._connection = None  # type: http.client.HTTPConnection | None
+        self._last_used = 0.0
+
+    def put(self, path: "str", body: "bytes", timeout_s: "float" = _REQUEST_TIMEOUT_S) -> "dict[str, Any]":
+        """One request. OSError and HTTPException mean that it may be retried."""
+        if time.monotonic() - self._last_used > _KEEP_ALIVE_S:
+            self.disconnect()
         if self._connection is None:
-            self._connection = bootstrap.connect(self._told, timeout_s)
+            self._connection = bootstrap.connect(self._config, timeout_s)
         elif self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)
-        way = urlsplit(self._told["url"]).path.rstrip("/") + "/api/v2/attempts/" + path
+        target = urlsplit(self._config["url"]).path.rstrip("/") + "/api/v2/attempts/" + path
         done = False
         try:
-            self._connection.request("PUT", way, body, self._headers)
-            answer = self._connection.getresponse()
-            text = answer.read()
-            if answer.status == 409:
+            self._connection.request("PUT", target, body, self._headers)
+            response = self._connection.getresponse()
+            text = response.read()
+            if response.status == 409:
                 raise ReportRejected(path)
-            if answer.status != 200:
-                raise http.client.HTTPException("status %d" % answer.status)
+            if response.status != 200:
+                raise http.client.HTTPException("status %d" % response.status)
             found = dict(json.loads(text.decode()))
             done = True
-            self._used = time.monotonic()
+            self._last_used = time.monotonic()
             return found
-        except ValueError as e:  # something else than our server answered
+        except ValueError as e:  # the response is not from our server
             raise http.client.HTTPException(str(e))
         finally:
             if not done:
-                self.hang_up()
+                self.disconnect()
 
-    def hang_up(self) -> "None":
+    def disconnect(self) -> "None":
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def claim(self, folder: "str", attempt: "str") -> "bool":
-        """Make the attempt ours, before anything of it begins. False: it is not for us, or we must leave."""
-        with open(os.path.join(folder, placement.PLACE)) as f:
-            where = json.loads(f.read())
+        """Claim the attempt before anything of it starts. False: rejected, or the job is being ended."""
+        with open(os.path.join(folder, placement.PLACEMENT)) as f:
+            own_placement = json.loads(f.read())
         pid = os.getpid()
-        said = {
+        content = {
             "attempt": attempt,
             "boot_id": claim.boot_id(),
             "pid": pid,
             "start_time": claim.start_time(pid),
             "claimed_ms": int(time.time() * 1000),
-            # By which we are known again when the answer gets lost.
-            "word": os.urandom(16).hex(),
-            "place": where,
+            # Identifies this process when a response is lost and the request repeated.
+            "nonce": os.urandom(16).hex(),
+            "placement": own_placement,
         }
-        pause = _FIRST_PAUSE_S
+        pause = _BACKOFF_MIN_S
         while signal.SIGTERM not in signal.sigpending():
             try:
-                self.put(attempt + "/claim", json.dumps(said).encode())
+                self.put(attempt + "/claim", json.dumps(content).encode())
                 return True
             except ReportRejected:
                 return False
             except (OSError, http.client.HTTPException):
                 time.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                pause = min(pause * 2, _BACKOFF_MAX_S)
         return False
 
-    def leave(self) -> "None":
-        """Say what went wrong, if anything did, and remove everything of ours from this node."""
-        path = os.path.join(self._root, _WORDS)
+    def close(self) -> "None":
+        """Upload diagnostics, if there are any, and remove this launch's folder from the node."""
+        path = os.path.join(self._root, _DIAGNOSTICS)
         try:
-            words = _contents(path, max(0, os.path.getsize(path) - _MOST_WORDS), _MOST_WORDS)
-            if words:
-                self.put(self._gang + "/diagnostics", words)
+            text = _read_at(
+                path, max(0, os.path.getsize(path) - _MAX_DIAGNOSTICS_BYTES), _MAX_DIAGNOSTICS_BYTES
+            )
+            if text:
+                self.put(self._gang + "/diagnostics", text)
         except (OSError, http.client.HTTPException, ReportRejected):
-            pass  # they are a help for people, and nothing depends on them
+            pass  # informative only: nothing depends on them
         try:
             stale_folders.remove(self._root)
         except OSError:
-            pass  # whoever comes next tries again
-        stale_folders.remove_abandoned(os.path.dirname(self._root))
+            pass  # the next job of this account tries again
+        stale_folders.remove_stale(os.path.dirname(self._root))
 
 
-def run_and_report(folder: "str", attempt: "str", run_it: "Callable[[], int]") -> "int":
-    """Claim the attempt, have it run by a child, and bring away what it writes."""
-    assert _server is not None
-    # They are waited for; the child takes them again.
-    heard = {signal.SIGTERM, signal.SIGCHLD}
-    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+def run_and_report(folder: "str", attempt: "str", supervise_attempt: "Callable[[], int]") -> "int":
+    """Claim the attempt, supervise it in a child process, and upload what it writes."""
+    assert _client is not None
+    # Waited for with sigtimedwait; the child unblocks them.
+    waited_for = {signal.SIGTERM, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
-        if not _server.claim(folder, attempt):
+        if not _client.claim(folder, attempt):
             return 3
-        # Until the supervisor listens itself, these must not end it.
-        for signum in (TOLD, signal.SIGTERM):
-            signal.signal(signum, _nothing)
-        _server.hang_up()
+        # These must not end the supervisor before it has installed its own handlers.
+        for signum in (STOP_SIGNAL, signal.SIGTERM):
+            signal.signal(signum, _ignore)
+        _client.disconnect()
         pid = os.fork()
         if pid == 0:
             status = 70
             try:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
-                status = run_it()
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for)
+                status = supervise_attempt()
             except BaseException:
-                _complain()
+                _print_exception()
             finally:
                 os._exit(status)
-        return ReportUploader(_server, folder, attempt, pid).run()
+        return ReportUploader(_client, folder, attempt, pid).run()
     finally:
-        _server.leave()
+        _client.close()
 
 
 class ReportUploader:
-    def __init__(self, server: "ReportClient", folder: "str", attempt: "str", child: "int") -> "None":
-        self._server = server
+    """Uploads logs, metrics and exit record of one attempt, and forwards stop requests to its supervisor."""
+
+    def __init__(self, client: "ReportClient", folder: "str", attempt: "str", child: "int") -> "None":
+        self._client = client
         self._folder = folder
-        self._attempt = attempt
+        self._uploadedtempt = attempt
         self._child = child
         self._status = None  # type: int | None
-        # How much the server has of each.
-        self._at = dict.fromkeys(STREAMS + (FIGURES,), 0)
-        self._sent = time.monotonic()
-        # Before the server is asked again that did not answer.
-        self._pause = _FIRST_PAUSE_S
-        # Slurm wants us to end, and whether the server was asked about that.
-        self._told = False
-        self._asked = False
+        # How many bytes of each stream the server has.
+        self._uploaded = dict.fromkeys(STREAMS + (METRICS,), 0)
+        self._last_upload = time.monotonic()
+        # Back-off after a failed request.
+        self._backoff_s = _BACKOFF_MIN_S
+        # Whether Slurm is ending the job, and whether the server was asked if it requested that.
+        self._stopping = False
+        self._checked_stop = False
 
     def run(self) -> "int":
         ended = None  # type: float | None
         while True:
             try:
-                # In this order: what is there when the record is, is all there will be.
-                over = self._reap() or os.path.exists(os.path.join(self._folder, exit_record.NAME))
-                if over and ended is None:
+                # In this order: once the exit record exists, the logs are complete.
+                is_over = self._reap() or os.path.exists(os.path.join(self._folder, exit_record.NAME))
+                if is_over and ended is None:
                     ended = time.monotonic()
                 self._check_signals()
                 sent = self._send()
-                if over and not sent and self._end():
+                if is_over and not sent and self._end():
                     break
-                self._rest(0.0 if sent and (over or sent == LARGEST) else _LOOK_S)
+                self._wait(0.0 if sent and (is_over or sent == MAX_CHUNK_BYTES) else _POLL_INTERVAL_S)
             except ReportRejected:
                 break
             except (OSError, http.client.HTTPException):
                 if ended is not None and time.monotonic() - ended > _RETRY_WINDOW_S:
                     break
-                self._rest(self._pause)
-                self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
+                self._wait(self._backoff_s)
+                self._backoff_s = min(self._backoff_s * 2, _BACKOFF_MAX_S)
         while not self._reap():
             self._check_signals()
-            self._rest(_LOOK_S)
+            self._wait(_POLL_INTERVAL_S)
         return int(self._status or 0)
 
-    def _rest(self, seconds: "float") -> "None":
-        """Until something happens, at most so long."""
-        ends = time.monotonic() + seconds
+    def _wait(self, seconds: "float") -> "None":
+        """Wait for a signal or the end of the child, at most this long."""
+        deadline = time.monotonic() + seconds
         while True:
-            left = ends - time.monotonic()
+            left = deadline - time.monotonic()
             got = signal.sigtimedwait((signal.SIGTERM, signal.SIGCHLD), max(0.0, left))
             if got is None:
                 return
             if got.si_signo == signal.SIGTERM:
-                self._told = True
+                self._stopping = True
                 return
             if self._reap():
                 return
@@ -262,87 +269,91 @@ class ReportUploader:
     # -- stopping ------------------------------------------------------------------------------
 
     def _check_signals(self) -> "None":
-        if not self._told or self._status is not None:
+        if not self._stopping or self._status is not None:
             return
-        if not self._asked:
-            self._asked = True
+        if not self._checked_stop:
+            self._checked_stop = True
             try:
-                self._put("all", self._at["all"], b"", _HURRY_S)
+                self._put("all", self._uploaded["all"], b"", _URGENT_TIMEOUT_S)
             except (OSError, http.client.HTTPException, ReportRejected):
-                pass  # then it is Slurm that ends it, as far as we know
-        # Again and again, until it is over: the first one may have come before anybody listened.
-        os.kill(self._child, TOLD)
+                pass  # then Slurm is taken as the cause
+        # Repeated until the attempt ended: the first signal may have come before the handler was installed.
+        os.kill(self._child, STOP_SIGNAL)
 
-    def _take_stop(self, wanted: "dict[str, Any] | None") -> "None":
+    def _apply_stop(self, request: "dict[str, Any] | None") -> "None":
         path = os.path.join(self._folder, supervise.STOP)
-        if wanted is not None and not os.path.exists(path):
-            placement.write(path, json.dumps(wanted))
-            self._told = self._asked = True
+        if request is not None and not os.path.exists(path):
+            placement.write(path, json.dumps(request))
+            self._stopping = self._checked_stop = True
 
-    # -- bringing ------------------------------------------------------------------------------
+    # -- uploading -----------------------------------------------------------------------------
 
     def _send(self) -> "int":
-        """A piece of each stream that has grown; how large the largest was."""
+        """Upload the next chunk of each stream that has grown; returns the size of the largest."""
         largest = 0
-        for stream in STREAMS + (FIGURES,):
-            at, data = self._piece(stream)
+        for stream in STREAMS + (METRICS,):
+            at, data = self._next_chunk(stream)
             if data:
-                before = self._at[stream]
+                before = self._uploaded[stream]
                 self._put(stream, at, data)
-                if self._at[stream] == before:
-                    raise OSError("the server has no room")
+                if self._uploaded[stream] == before:
+                    raise OSError("the server's disk is full")
                 largest = max(largest, len(data))
-        if not largest and time.monotonic() - self._sent > _QUIET_S:
-            self._put("all", self._at["all"], b"")
+        if not largest and time.monotonic() - self._last_upload > _HEARTBEAT_INTERVAL_S:
+            self._put("all", self._uploaded["all"], b"")
         return largest
 
-    def _put(self, stream: "str", at: "int", data: "bytes", timeout_s: "float" = _TIMEOUT_S) -> "None":
-        """What stands at this offset; from where the server's ends until there, nothing is left."""
-        path = "%s/logs/%s?at=%d&after=%d" % (self._attempt, stream, at, self._at[stream])
-        answer = self._server.put(path, data, timeout_s)
-        self._sent = time.monotonic()
-        self._pause = _FIRST_PAUSE_S
-        self._at[stream] = int(answer["end"])
-        self._take_stop(answer.get("stop"))
+    def _put(
+        self, stream: "str", at: "int", data: "bytes", timeout_s: "float" = _REQUEST_TIMEOUT_S
+    ) -> "None":
+        """Upload the bytes at this offset. Those between the server's end and the offset were dropped."""
+        path = "%s/logs/%s?at=%d&after=%d" % (self._uploadedtempt, stream, at, self._uploaded[stream])
+        response = self._client.put(path, data, timeout_s)
+        self._last_upload = time.monotonic()
+        self._backoff_s = _BACKOFF_MIN_S
+        self._uploaded[stream] = int(response["end"])
+        self._apply_stop(response.get("stop"))
 
-    def _piece(self, stream: "str") -> "tuple[int, bytes]":
-        """What stands where the server's ends, or next; and where that is."""
-        at = self._at[stream]
-        if stream == FIGURES:
-            path = os.path.join(self._folder, _FIGURES_FILE)
-            return at, _contents(path, at, min(LARGEST, MOST_FIGURES - at))
+    def _next_chunk(self, stream: "str") -> "tuple[int, bytes]":
+        """The bytes at the server's end, or at the next offset that is kept; and that offset."""
+        at = self._uploaded[stream]
+        if stream == METRICS:
+            path = os.path.join(self._folder, _METRICS_FILE)
+            return at, _read_at(path, at, min(MAX_CHUNK_BYTES, MAX_METRICS_BYTES - at))
         prefix = stream + "."
         try:
             names = os.listdir(self._folder)
         except OSError:
-            names = []  # the task has removed it; there is nothing to wait for
+            names = []  # the task has removed it; there is nothing to upload
         starts = [name[len(prefix) :] for name in names if name.startswith(prefix)]
         for start in sorted(int(start) for start in starts if start.isdigit()):
-            data = _contents(os.path.join(self._folder, prefix + str(start)), max(0, at - start), LARGEST)
+            data = _read_at(
+                os.path.join(self._folder, prefix + str(start)), max(0, at - start), MAX_CHUNK_BYTES
+            )
             if data:
                 return max(at, start), data
         return at, b""
 
     def _end(self) -> "bool":
-        """Tell the end, if there is one to tell. False: the server lacks something that it had."""
+        """Upload the exit record, if there is one. False: the server has lost log data that it had."""
         try:
-            said = claim.read_file(os.path.join(self._folder, exit_record.NAME))
+            record = claim.read_file(os.path.join(self._folder, exit_record.NAME))
         except FileNotFoundError:
             return self._status is not None
-        sizes = "&".join("%s=%d" % (stream, self._at[stream]) for stream in STREAMS)
-        answer = self._server.put("%s/end?%s" % (self._attempt, sizes), said)
+        sizes = "&".join("%s=%d" % (stream, self._uploaded[stream]) for stream in STREAMS)
+        response = self._client.put("%s/end?%s" % (self._uploadedtempt, sizes), record)
         for stream in STREAMS:
-            self._at[stream] = int(answer["ends"][stream])
-        return bool(answer["taken"])
+            self._uploaded[stream] = int(response["ends"][stream])
+        return bool(response["taken"])
 
 
-def _contents(path: "str", at: "int", most: "int") -> "bytes":
+def _read_at(path: "str", at: "int", limit: "int") -> "bytes":
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return b""
     try:
-        return os.pread(fd, most, at) if most > 0 else b""
+        return os.pread(fd, limit, at) if limit > 0 else b""
     except OSError:
         return b""
     finally:

@@ -1,4 +1,4 @@
-"""A task under Slurm, which may tell it to end and holds it to its memory; the server is elsewhere."""
+"""Attempt under Slurm, which may end it and enforces its memory limit; the server runs on another machine."""
 
 import os
 import signal
@@ -11,19 +11,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pairuntime.supervisor import process_tree
 
-# A request to stop comes with a signal; should that get lost, it is found this late.
-_LOOK_S = 5.0
-# A task that ends sooner has only its end to tell: each word is a file that the server has to look after.
-_BRIEF_S = 0.05
-# Not empty for as long as nothing of a task in an image has run there.
+# A stop request comes with a signal; if that is lost, the request is found after this time.
+_POLL_INTERVAL_S = 5.0
+# A task that ends sooner reports only its end: every event is a file that the server has to process.
+_START_EVENT_DELAY_S = 0.05
+# Flag file of a task in an image: not empty until its container runs.
 NOT_STARTED = "not-started"
 
 
 def refresh(folder: "str") -> "None":
-    """Have a shared file system say what is in a folder now.
+    """Invalidate a shared file system's cache of a folder.
 
-    NFS remembers for half a minute and longer that a file is not there, unless its folder is opened, which
-    makes it ask. Other file systems do not need it.
+    NFS caches for half a minute and longer that a file does not exist, unless its folder is opened, which
+    revalidates it. Other file systems do not need it.
     """
     try:
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
@@ -32,77 +32,82 @@ def refresh(folder: "str") -> "None":
 
 
 class SlurmAttempt(attempt.Attempt):
+    """Supervises one task inside a Slurm allocation."""
+
     def __init__(self, folder: "str", spec: "dict[str, object]", cgroup: "process_tree.Cgroup") -> "None":
         super(SlurmAttempt, self).__init__(folder, spec, cgroup)
-        self._limits = _OwnMemory()
-        # What Slurm leaves between asking and killing.
+        self._limits = _SlurmMemory()
+        # Slurm's time between SIGTERM and SIGKILL.
         self._kill_wait_s = float(spec.get("kill_wait_s", 30))  # type: ignore[arg-type]
-        self._boxed = bool(spec.get("cleanup"))
+        self._in_podman = bool(spec.get("cleanup"))
         self._in_image = bool(spec.get("image"))
-        # What tells whether the node has an image of this name, and the name by which it is pulled if not.
+        # Command that checks whether the node has an image of this name, and the name to pull otherwise.
         self._exists = spec.get("exists")  # type: list[str] | None # type: ignore[assignment]
         self._full_name = str(spec.get("full_name") or "")
-        self._told = False
+        self._signalled = False
         self._ended_by_slurm = False
-        # Whether it is time to ask the file system again for what it may remember as missing.
-        self._ask_again = False
-        # Where nothing is shared, whoever carries for us finds out first who wants the end.
-        self._asks_to_end = signal.SIGUSR2 if spec.get("carried") else signal.SIGTERM
-        self._began = False
+        # Whether to invalidate the file system's cache before the next check.
+        self._refresh_due = False
+        # Without a shared file system the uploader asks the server first who requested the end.
+        self._stop_signal = signal.SIGUSR2 if spec.get("remote") else signal.SIGTERM
+        self._start_pending = False
 
     def install_signal_handlers(self) -> "None":
         super(SlurmAttempt, self).install_signal_handlers()
-        attempt.set_handler(self._asks_to_end, self._hear)
-        attempt.set_handler(signal.SIGALRM, self._wake_up)
+        attempt.set_handler(self._stop_signal, self._on_stop_signal)
+        attempt.set_handler(signal.SIGALRM, self._on_timer)
 
-    def _hear(self, signum: "int", frame: "object") -> "None":
-        self._told = self._ask_again = True
+    def _on_stop_signal(self, signum: "int", frame: "object") -> "None":
+        self._signalled = self._refresh_due = True
 
-    def _wake_up(self, signum: "int", frame: "object") -> "None":
-        """The loop looks again."""
-        self._ask_again = True
-        if self._began:
-            self._began = False
-            self._leave_note("started")
+    def _on_timer(self, signum: "int", frame: "object") -> "None":
+        """Make the loop check again."""
+        self._refresh_due = True
+        if self._start_pending:
+            self._start_pending = False
+            self._write_event_file("started")
 
     def _start(self) -> "str":
         if self._in_image:
             try:
                 placement.write(os.path.join(self._folder, NOT_STARTED), "-")
             except OSError:
-                pass  # then what it ends with is taken for its own
+                pass  # then its exit code is taken as the task's own
             if self._exists and os.spawnve(os.P_WAIT, self._exists[0], self._exists, self._environment):
                 self._argv[self._argv.index(self._exists[-1])] = self._full_name
         return super(SlurmAttempt, self)._start()
 
     def _outcome(self) -> "tuple[int | None, int | None, bool, str]":
         code, signum, oom, problem = super(SlurmAttempt, self)._outcome()
-        if code and self._in_image and self._stop is None and not self._timed_out and not self._has_begun():
-            return None, None, False, self._complaint()
+        if code and self._in_image and self._stop is None and not self._timed_out and not self._has_started():
+            return None, None, False, self._start_error()
         return code, signum, oom, problem
 
-    def _has_begun(self) -> "bool":
+    def _has_started(self) -> "bool":
         try:
             return not os.stat(os.path.join(self._folder, NOT_STARTED)).st_size
         except OSError:
             return True
 
-    def _complaint(self) -> "str":
-        """Of a task that never began, all that was written is what ran its image has to say."""
+    def _start_error(self) -> "str":
+        """The error of the container client: a task that never started has written nothing itself."""
         try:
-            said = claim.read_file(os.path.join(self._folder, "stderr.0"))
+            output = claim.read_file(os.path.join(self._folder, "stderr.0"))
         except OSError:
-            said = b""
-        return said[-3000:].decode("utf-8", "replace").strip() or "the image did not start, without a word"
+            output = b""
+        return (
+            output[-3000:].decode("utf-8", "replace").strip()
+            or "the image did not start, without an error message"
+        )
 
     def _stop_requested(self) -> "bool":
-        if self._ask_again:
-            self._ask_again = False
+        if self._refresh_due:
+            self._refresh_due = False
             refresh(self._folder)
         if super(SlurmAttempt, self)._stop_requested():
             return True
-        if self._told:
-            # Nobody of ours asked: its time is up, or it must give way.
+        if self._signalled:
+            # The server did not request it: the time limit was reached, or the job is preempted.
             self._ended_by_slurm = True
             self._stop = {}
             self._grace_s = max(1.0, min(self._grace_s, self._kill_wait_s - 2))
@@ -110,12 +115,12 @@ class SlurmAttempt(attempt.Attempt):
         return False
 
     def _tree_pids(self) -> "list[int]":
-        """Of a task in a container only what is inside: those who hold it there would end it too soon."""
+        """Of a task in a container only the inner processes: stopping the client would end it too soon."""
         found = super(SlurmAttempt, self)._tree_pids()
-        if not self._boxed:
+        if not self._in_podman:
             return found
-        own = _pids_of("self")
-        return [pid for pid in found if _pids_of(pid) not in ("", own)] or found
+        own = _pid_namespace("self")
+        return [pid for pid in found if _pid_namespace(pid) not in ("", own)] or found
 
     def _write_record(self, reserved: "int", record: "dict[str, object]") -> "None":
         if self._ended_by_slurm:
@@ -123,46 +128,46 @@ class SlurmAttempt(attempt.Attempt):
         super(SlurmAttempt, self)._write_record(reserved, record)
 
     def _send_event(self, event: "str") -> "None":
-        self._began = event == "started"
-        if self._began:
-            # Timers are nobody's inheritance: the task has none.
-            signal.setitimer(signal.ITIMER_REAL, _BRIEF_S, _LOOK_S)
+        self._start_pending = event == "started"
+        if self._start_pending:
+            # Timers are not inherited: the task has none.
+            signal.setitimer(signal.ITIMER_REAL, _START_EVENT_DELAY_S, _POLL_INTERVAL_S)
         else:
-            self._leave_note(event)
+            self._write_event_file(event)
 
-    def _leave_note(self, what: "str") -> "None":
-        """A file in a folder that the server lists: no file system forgets to show that."""
+    def _write_event_file(self, event: "str") -> "None":
+        """Create a file in a folder that the server lists: every file system shows new entries."""
         if not self._events:
             return
         try:
-            path = os.path.join(self._events, "%s.%s" % (self._attempt, what))
+            path = os.path.join(self._events, "%s.%s" % (self._attempt, event))
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         except OSError:
             pass
 
 
-def _pids_of(pid: "object") -> "str":
-    """The namespace in which a process has its number; empty when it is gone."""
+def _pid_namespace(pid: "object") -> "str":
+    """The PID namespace of a process; empty when it has exited."""
     try:
         return os.readlink("/proc/%s/ns/pid" % pid)
     except OSError:
         return ""
 
 
-class _OwnMemory(Limits):
-    """The memory group that Slurm put us into. Only what was killed since we came is ours."""
+class _SlurmMemory(Limits):
+    """The memory cgroup of the Slurm job. Only OOM kills since the start count."""
 
     def __init__(self) -> "None":
-        super(_OwnMemory, self).__init__()
-        self._file = _counter()
-        self._before = _killed(self._file)
+        super(_SlurmMemory, self).__init__()
+        self._file = _oom_counter_file()
+        self._kills_at_start = _oom_kills(self._file)
 
-    def oom_killed(self) -> "bool":
-        return _killed(self._file) > self._before
+    def oom_oom_kills(self) -> "bool":
+        return _oom_kills(self._file) > self._kills_at_start
 
 
-def _counter() -> "str":
-    """The file in which the kernel counts what it killed in our memory group; empty where there is none."""
+def _oom_counter_file() -> "str":
+    """The file in which the kernel counts OOM kills of this memory cgroup; empty where there is none."""
     try:
         own = [line.split(":", 2) for line in _lines("/proc/self/cgroup")]
         mounts = [line.split(" - ") for line in _lines("/proc/self/mountinfo")]
@@ -187,11 +192,11 @@ def _counter() -> "str":
 
 
 def _lines(path: "str") -> "list[str]":
-    """Whole ones. By the plain call: `open` takes its time, and lines of text end at more than a newline."""
+    """Complete lines. Not with `open`, which is slow and splits text at more than newlines."""
     return os.fsdecode(claim.read_file(path)).split("\n")[:-1]
 
 
-def _killed(path: "str") -> "int":
+def _oom_kills(path: "str") -> "int":
     try:
         for line in _lines(path):
             if line.startswith("oom_kill "):

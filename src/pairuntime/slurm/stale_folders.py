@@ -1,63 +1,63 @@
-"""Folders that a killed job left on a node, with nobody to remove them: the account's next job there does."""
+"""Stale folders: left on a node by a killed job, removed by the next job of the same account there."""
 
 import fcntl
 import os
 import shutil
 import stat
 
-from pairuntime.slurm.bootstrap import HELD, node
+from pairuntime.slurm.node import LOCK_FILE, host_name
 
 PREFIX = "pai-"
 
 
 def remove(root: "str") -> "None":
-    """A folder of ours with all that is in it. Should that be cut short, the mark is still there."""
+    """Remove a folder. The lock file goes last, so that an interrupted removal can be repeated."""
     for name in os.listdir(root):
         path = os.path.join(root, name)
         if os.path.isdir(path) and not os.path.islink(path):
-            _open_all(path)
+            _make_writable(path)
             shutil.rmtree(path)
-        elif name != HELD:
+        elif name != LOCK_FILE:
             os.unlink(path)
     shutil.rmtree(root)
 
 
-def remove_abandoned(folder: "str") -> "None":
-    """What is ours in there, was held, and is not any more."""
+def remove_stale(folder: "str") -> "None":
+    """Remove this account's folders in there that no process has locked any more."""
     try:
         names = os.listdir(folder)
-    except OSError:  # others may have closed it
+    except OSError:  # not readable
         return
     for name in names:
         if name.startswith(PREFIX):
             path = os.path.join(folder, name)
             try:
-                if _is_abandoned(path):
+                if _is_stale(path):
                     remove(path)
             except OSError:
                 pass
 
 
-def _open_all(root: "str") -> "None":
-    """Some programs leave folders that even their owner cannot write to."""
+def _make_writable(root: "str") -> "None":
+    """Make folders writable: some programs leave folders that even their owner cannot write to."""
     for path, folders, _ in os.walk(root):
-        for one in (path, *(os.path.join(path, name) for name in folders)):
-            if not os.path.islink(one):
+        for entry in (path, *(os.path.join(path, name) for name in folders)):
+            if not os.path.islink(entry):
                 try:
-                    os.chmod(one, 0o700)
+                    os.chmod(entry, 0o700)
                 except OSError:
                     pass
 
 
-def _is_abandoned(path: "str") -> "bool":
-    """OSError where that cannot be told, as of one that is just being made."""
+def _is_stale(path: "str") -> "bool":
+    """Raises OSError when that cannot be determined, as for a folder that is just being created."""
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return False
-    fd = os.open(os.path.join(path, HELD), os.O_RDONLY | os.O_NOFOLLOW)
+    fd = os.open(os.path.join(path, LOCK_FILE), os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        if os.read(fd, 256) != node():
-            return False  # not on a disk of this node: locks may not be seen from here
+        if os.read(fd, 256) != host_name():
+            return False  # not on a disk of this node: locks may be invisible here
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return False

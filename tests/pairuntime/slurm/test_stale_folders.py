@@ -15,8 +15,8 @@ from pairuntime.slurm import stale_folders
 
 _HOLDS = """
 import os, sys
-from pairuntime.slurm import bootstrap
-bootstrap.lock_folder(sys.argv[1])
+from pairuntime.slurm import node
+node.lock_folder(sys.argv[1])
 if os.fork():
     os._exit(0)
 print("held", flush=True)
@@ -37,19 +37,17 @@ def root(tmp_path: Path) -> Iterator[Path]:
         folder.chmod(0o700)
 
 
-def test_one_that_is_in_use_stays_and_goes_when_all_copies_of_its_process_are_gone(
-    tmp_path: Path, root: Path
-) -> None:
+def test_folder_is_kept_until_all_forks_have_exited(tmp_path: Path, root: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _HOLDS, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
         assert holder.stdout is not None and holder.stdin is not None
         assert holder.stdout.readline() == b"held\n"
-        stale_folders.remove_abandoned(str(tmp_path))
+        stale_folders.remove_stale(str(tmp_path))
         assert (root / "work" / "closed" / "file").exists()
         holder.stdin.close()
         holder.stdout.read()  # to the end of the copy, too
-    stale_folders.remove_abandoned(str(tmp_path))
+    stale_folders.remove_stale(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -61,36 +59,36 @@ bootstrap.main({"url": url, "ticket": "t", "gang": "g", "root": root, "archive":
 """
 
 
-def test_one_whose_job_is_killed_while_it_still_fetches_goes_too(tmp_path: Path) -> None:
+def test_folder_of_a_job_killed_during_download_is_removed(tmp_path: Path) -> None:
     root = tmp_path / "pai-4567"
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with subprocess.Popen([sys.executable, "-c", _FETCHES, url, str(root)]) as fetching:
             asking, _ = server.accept()  # and is not answered
             with asking:
-                stale_folders.remove_abandoned(str(tmp_path))
+                stale_folders.remove_stale(str(tmp_path))
                 assert root.exists()
                 fetching.kill()
-    stale_folders.remove_abandoned(str(tmp_path))
+    stale_folders.remove_stale(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_nobody_held_yet_or_another_node_holds_stays(tmp_path: Path, root: Path) -> None:
-    stale_folders.remove_abandoned(str(tmp_path))
+def test_unlocked_or_other_nodes_folder_is_kept(tmp_path: Path, root: Path) -> None:
+    stale_folders.remove_stale(str(tmp_path))
     assert root.exists()
-    (root / "held").write_text("some-other-node")
-    stale_folders.remove_abandoned(str(tmp_path))
+    (root / "lock").write_text("some-other-node")
+    stale_folders.remove_stale(str(tmp_path))
     assert (root / "words").exists()
 
 
-def test_a_link_and_a_file_of_that_name_are_not_ours(tmp_path: Path) -> None:
+def test_links_and_files_of_that_name_are_kept(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
-    (kept / "held").write_bytes(os.uname().nodename.encode())
+    (kept / "lock").write_bytes(os.uname().nodename.encode())
     folder = tmp_path / "node"
     folder.mkdir()
     (folder / "pai-link").symlink_to(kept)
     (folder / "pai-file").write_text("")
-    stale_folders.remove_abandoned(str(folder))
-    assert (kept / "held").exists() and (folder / "pai-file").exists()
-    stale_folders.remove_abandoned(str(tmp_path / "nowhere"))
+    stale_folders.remove_stale(str(folder))
+    assert (kept / "lock").exists() and (folder / "pai-file").exists()
+    stale_folders.remove_stale(str(tmp_path / "nowhere"))

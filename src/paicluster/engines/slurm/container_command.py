@@ -1,4 +1,4 @@
-"""How a task's script is run in an image, by the programs that Slurm clusters have for it."""
+"""Command lines that run a task's script in an image: podman, apptainer, enroot."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.slurm.placement import ALL_GPUS
 from pairuntime.slurm.slurm_attempt import NOT_STARTED
 
-# Beside a task's script, for podman: the login of its image's registry.
+# Beside a task's script, for podman: the registry login of its image.
 LOGIN = "login.json"
 
-# What Slurm says to a task, for programs that pass on only what they are told to.
-_OF_SLURM = (
+# Slurm's variables, for container clients that pass on only named ones.
+_SLURM_VARIABLES = (
     *("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"),
     *("SLURMD_NODENAME", "SLURM_CPUS_PER_TASK", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"),
 )
-# The best shell there is.
+# bash if the node or image has it.
 _SHELL = 'command -v bash >/dev/null 2>&1 && exec bash "$0"; exec sh "$0"'
-# In a container: that it began is told by emptying a file, which takes no room on any disk.
-_INSIDE = f'{{ true >"${{0%/*}}/{NOT_STARTED}"; }} 2>/dev/null; {_SHELL}'
+# In a container: signal the start by truncating a file, which needs no disk space.
+_CONTAINER_SHELL = f'{{ true >"${{0%/*}}/{NOT_STARTED}"; }} 2>/dev/null; {_SHELL}'
 # The image's own programs come first.
 _WITH_RUNTIME = "PATH=$PATH:$PAI_RUNTIME_DIR/bin; export PATH; "
 
@@ -41,22 +41,27 @@ def program(
     folders: Sequence[Path],
     variables: Iterable[str] = (),
 ) -> list[str]:
-    """What the supervisor starts. ``folders`` are those the task needs to see at their own places;
-    ``variables`` the names of what is in its environment."""
+    """The command the supervisor starts. ``folders`` are mounted at their own paths; ``variables`` are the
+    names in the environment."""
     if not task.image or not options.container:
         return shell_command(script)
     if options.container == "enroot":
-        # It knows no working folder.
-        begin = [*_enroot(task, options, folders, variables), "sh", "-c", f'cd "$1" && {{ {_INSIDE}; }}']
-        return [*begin, str(script), str(work)]
+        # It has no option for the working folder.
+        prefix = [
+            *_enroot(task, options, folders, variables),
+            "sh",
+            "-c",
+            f'cd "$1" && {{ {_CONTAINER_SHELL}; }}',
+        ]
+        return [*prefix, str(script), str(work)]
     if options.container == "apptainer":
-        return [*_apptainer(task, options, work, folders), "sh", "-c", _INSIDE, str(script)]
-    begin = _podman(task, options, script, work, folders, variables)
-    return [*begin, "sh", "-c", _WITH_RUNTIME + _INSIDE, str(script)]
+        return [*_apptainer(task, options, work, folders), "sh", "-c", _CONTAINER_SHELL, str(script)]
+    prefix = _podman(task, options, script, work, folders, variables)
+    return [*prefix, "sh", "-c", _WITH_RUNTIME + _CONTAINER_SHELL, str(script)]
 
 
 def details(task: TaskLaunch, options: SlurmOptions, work: Path) -> dict[str, object]:
-    """What the supervisor has to know of a task in an image, beside the program."""
+    """Further keys of the spec of a task in an image."""
     if not task.image or not options.container:
         return {}
     found: dict[str, object] = {
@@ -66,28 +71,28 @@ def details(task: TaskLaunch, options: SlurmOptions, work: Path) -> dict[str, ob
     }
     full = image_names.full_name(task.image)
     if options.container == "podman" and full != task.image:
-        # A node's own image may have a short name; one that has to be pulled comes from where docker would.
+        # A local image may have a short name; a pulled one comes from docker's default registry.
         found["exists"] = [*_command(options), "image", "exists", task.image]
         found["full_name"] = full
     return found
 
 
 def login(task: TaskLaunch, options: SlurmOptions) -> str | None:
-    """What podman reads the login from; None where there is none to read."""
+    """Content of podman's login file; None if there is no login."""
     if not task.image or task.login is None or options.container != "podman":
         return None
     return image_names.login_file(task.image, task.login)
 
 
 def cleanup(task: TaskLaunch, options: SlurmOptions) -> list[str]:
-    """What removes whatever is left of a task in an image; nothing where nothing can be."""
+    """Command that removes a task's container; empty if none can be left behind."""
     if not task.image or options.container != "podman":
         return []
     return [*_command(options), "rm", "--force", "--ignore", "--time=0", f"pai-{task.uid}"]
 
 
 def exec_prefix(task: TaskLaunch, options: SlurmOptions, work: Path) -> list[str]:
-    """What comes before a command that is to run beside a task in its image; nothing: it runs on the host."""
+    """Prefix of a command that runs inside a task's container; empty: it runs on the host."""
     if not task.image or options.container != "podman":
         return []
     return [*_command(options), "exec", "--interactive", f"--workdir={work}", f"pai-{task.uid}"]
@@ -106,50 +111,52 @@ def _podman(
     variables: Iterable[str],
 ) -> list[str]:
     registry = image_names.registry_of(str(task.image))
-    words = [*_command(options), "run", "--rm", f"--name=pai-{task.uid}"]
-    words.append(f"--pull={'never' if registry == 'localhost' else 'missing'}")
+    arguments = [*_command(options), "run", "--rm", f"--name=pai-{task.uid}"]
+    arguments.append(f"--pull={'never' if registry == 'localhost' else 'missing'}")
     if image_names.is_local_registry(registry):
-        words.append("--tls-verify=false")
+        arguments.append("--tls-verify=false")
     if task.login is not None:
-        words.append(f"--authfile={script.with_name(LOGIN)}")
-    words += ["--network=host", "--ipc=host", f"--workdir={work}", "--entrypoint="]
-    # Whose folders these are is the account, and that is root inside, whatever user the image names.
-    words += ["--user=0:0", "--security-opt=label=disable", "--no-healthcheck", "--log-driver=none"]
-    # Names alone: it takes the values from its own environment, of which the node's part stays outside.
-    words += [f"--env={name}" for name in variables if name not in HOST_VARIABLES and "*" not in name]
-    words += ["--env=SLURM*", f"--env=PAI_WORK_DIR={work}"]
-    words += [f"--volume={folder}:{folder}" for folder in folders]
-    words += [
+        arguments.append(f"--authfile={script.with_name(LOGIN)}")
+    arguments += ["--network=host", "--ipc=host", f"--workdir={work}", "--entrypoint="]
+    # The account owns the folders and is root inside, whatever user the image names.
+    arguments += ["--user=0:0", "--security-opt=label=disable", "--no-healthcheck", "--log-driver=none"]
+    # Names only: podman takes the values from its own environment; the node's variables stay outside.
+    arguments += [f"--env={name}" for name in variables if name not in HOST_VARIABLES and "*" not in name]
+    arguments += ["--env=SLURM*", f"--env=PAI_WORK_DIR={work}"]
+    arguments += [f"--volume={folder}:{folder}" for folder in folders]
+    arguments += [
         f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
     ]
     if task.gpu_count:
-        # Which they are is known on the node.
-        words += [ALL_GPUS, "--env=CUDA_VISIBLE_DEVICES"]
-    return [*words, *options.container_options, str(task.image)]
+        # Replaced on the node, where the numbers are known.
+        arguments += [ALL_GPUS, "--env=CUDA_VISIBLE_DEVICES"]
+    return [*arguments, *options.container_options, str(task.image)]
 
 
 def _apptainer(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
-    words = [*(options.container_command or ("apptainer",)), "exec", f"--pwd={work}"]
-    words += [f"--bind={folder}" for folder in folders]
-    words += [
+    arguments = [*(options.container_command or ("apptainer",)), "exec", f"--pwd={work}"]
+    arguments += [f"--bind={folder}" for folder in folders]
+    arguments += [
         f"--bind={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
     ]
     if task.gpu_count:
-        words.append("--nv")
+        arguments.append("--nv")
     image = str(task.image)
     known = image.startswith("/") or "://" in image
-    return [*words, *options.container_options, image if known else f"docker://{image}"]
+    return [*arguments, *options.container_options, image if known else f"docker://{image}"]
 
 
 def _enroot(
     task: TaskLaunch, options: SlurmOptions, folders: Sequence[Path], variables: Iterable[str]
 ) -> list[str]:
-    """An image is a squashfs file, or one that `enroot import` has made beforehand under its name."""
-    words = [*(options.container_command or ("enroot",)), "start", "--rw"]
-    # Names alone: it takes the values from its own environment, and nobody reads them on a command line.
-    words += [f"--env={name}" for name in dict.fromkeys((*variables, *_OF_SLURM)) if can_be_exported(name)]
-    words += [f"--mount={folder}:{folder}" for folder in folders]
-    words += [
+    """The image is a squashfs file, or one that `enroot import` made beforehand under its name."""
+    arguments = [*(options.container_command or ("enroot",)), "start", "--rw"]
+    # Names only: enroot takes the values from its own environment, so none is on a command line.
+    arguments += [
+        f"--env={name}" for name in dict.fromkeys((*variables, *_SLURM_VARIABLES)) if can_be_exported(name)
+    ]
+    arguments += [f"--mount={folder}:{folder}" for folder in folders]
+    arguments += [
         f"--mount={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
     ]
-    return [*words, *options.container_options, str(task.image)]
+    return [*arguments, *options.container_options, str(task.image)]

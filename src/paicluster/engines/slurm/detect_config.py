@@ -1,4 +1,4 @@
-"""What `paicluster init --slurm` writes: the Slurm cluster of this machine, for the cluster's file."""
+"""Detection for `paicluster init --slurm`: the Slurm cluster of this machine as sections of cluster.yaml."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from openpaisdk.errors import ConfigError
 
 _COMMAND_TIMEOUT_S = 30
-_NO_TEXTS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+_NOT_STRINGS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +22,24 @@ class Partition:
 
     @property
     def virtual_cluster(self) -> str:
-        """The name of a virtual cluster has letters, digits and _ only."""
+        """Name of its virtual cluster: letters, digits and _ only."""
         return re.sub(r"[^A-Za-z0-9_]", "_", self.name)
 
 
 def detect() -> tuple[str, str]:
     """The sections ``engine`` and ``virtual-clusters``, each as text of a YAML file."""
-    config = _fields_by_line(_ask("scontrol", "show", "config"))
-    partitions = read_partitions(_ask("scontrol", "--oneliner", "show", "partitions").splitlines())
+    config = _fields_by_line(_run("scontrol", "show", "config"))
+    partitions = read_partitions(_run("scontrol", "--oneliner", "show", "partitions").splitlines())
     if not partitions:
-        raise ConfigError("Slurm has no partitions here.", hint="Look at: sinfo")
+        raise ConfigError("Slurm has no partitions here.", hint="Check: sinfo")
     gpus = "gpu" in config.get("GresTypes", "").split(",")
     return sections(config.get("ClusterName", ""), partitions, gpus=gpus)
 
 
 def validate_options(options: Sequence[str]) -> str:
-    """What the sbatch of this machine has against these options; empty: nothing, or it cannot say."""
+    """The error of this machine's sbatch about these options; empty: none, or sbatch is not usable."""
     try:
-        # It reads all before it helps, and asks nobody.
+        # With --help sbatch parses all options and contacts no server.
         done = subprocess.run(
             ["sbatch", *options, "--help"],
             capture_output=True,
@@ -56,49 +56,52 @@ def validate_options(options: Sequence[str]) -> str:
 
 
 def sections(cluster: str, partitions: Sequence[Partition], *, gpus: bool) -> tuple[str, str]:
-    usual = next((one for one in partitions if one.default), partitions[0])
+    default = next((one for one in partitions if one.default), partitions[0])
     engine = [
         f"# Where tasks run: on the Slurm cluster {cluster}.",
         "engine:",
         "  type: slurm",
-        "  folder: slurm                         # on every node under the same name: a shared file system",
-        "  # shared: true                          # false: nodes do not see it; needs external-url, above",
-        f"  partition: {_word(usual.name)}",
+        "  folder: slurm                         # same path on every node: a shared file system",
+        "  # shared: true                          # false: not on the nodes; needs external-url, above",
+        f"  partition: {_quote(default.name)}",
         "  # account: my-account                   # --account and --qos of all jobs",
         "  # qos: normal",
-        "  # options: [--exclude=node7]            # any other options of sbatch, each in one word",
-        f"  {'' if gpus else '# '}gres: gpu                             # what GPUs are called in --gres",
+        "  # options: [--exclude=node7]            # any other options of sbatch, each one string",
+        f"  {'' if gpus else '# '}gres: gpu                             # name of GPUs in --gres",
         "  # python: python3                       # Python 3.6 or newer on the nodes",
-        "  # container: podman                     # what runs images there: podman, apptainer or enroot",
+        "  # container: podman                     # how images are run: podman, apptainer or enroot",
     ]
-    others = [one for one in partitions if one is not usual]
+    others = [partition for partition in partitions if partition is not default]
     clusters = ""
     if others:
         engine.append("  clusters:                             # by virtual cluster, where it differs")
         names = _names(others)
         engine += [
-            f"    {_word(name)}: {{partition: {_word(one.name)}}}"
-            for name, one in zip(names, others, strict=True)
+            f"    {_quote(name)}: {{partition: {_quote(partition.name)}}}"
+            for name, partition in zip(names, others, strict=True)
         ]
         clusters = "".join(
-            f"\n  {_word(name)}: {{engine: slurm}}".ljust(40) + f"# {one.nodes} nodes with {one.cpus} cores"
-            for name, one in zip(names, others, strict=True)
+            f"\n  {_quote(name)}: {{engine: slurm}}".ljust(40)
+            + f"# {partition.nodes} nodes with {partition.cpus} cores"
+            for name, partition in zip(names, others, strict=True)
         )
     return "\n".join(engine) + "\n", clusters
 
 
-def _word(name: str) -> str:
-    """As YAML takes it for a text: on, null and 7 are something else to it."""
-    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) and name.lower() not in _NO_TEXTS else f'"{name}"'
+def _quote(name: str) -> str:
+    """A YAML string: quoted if YAML would read it as a boolean, null or a number."""
+    return (
+        name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) and name.lower() not in _NOT_STRINGS else f'"{name}"'
+    )
 
 
 def _names(partitions: Sequence[Partition]) -> list[str]:
-    """One for each, none twice and none that is the usual virtual cluster's."""
+    """A virtual cluster name for each: unique, and not `default`."""
     names: list[str] = []
-    for one in partitions:
-        name, number = one.virtual_cluster, 2
+    for partition in partitions:
+        name, number = partition.virtual_cluster, 2
         while name in (*names, "default"):
-            name, number = f"{one.virtual_cluster}_{number}", number + 1
+            name, number = f"{partition.virtual_cluster}_{number}", number + 1
         names.append(name)
     return names
 
@@ -106,12 +109,13 @@ def _names(partitions: Sequence[Partition]) -> list[str]:
 def read_partitions(lines: Sequence[str]) -> list[Partition]:
     found = []
     for line in lines:
-        said = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if said.get("PartitionName") and said.get("State", "UP") == "UP":
+        fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
+        if fields.get("PartitionName") and fields.get("State", "UP") == "UP":
             numbers = [
-                int(said[key]) if said.get(key, "").isdigit() else 0 for key in ("TotalNodes", "TotalCPUs")
+                int(fields[key]) if fields.get(key, "").isdigit() else 0
+                for key in ("TotalNodes", "TotalCPUs")
             ]
-            found.append(Partition(said["PartitionName"], said.get("Default") == "YES", *numbers))
+            found.append(Partition(fields["PartitionName"], fields.get("Default") == "YES", *numbers))
     return found
 
 
@@ -120,16 +124,19 @@ def _fields_by_line(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
 
-def _ask(*words: str) -> str:
+def _run(*command: str) -> str:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, check=False
+        )
     except FileNotFoundError:
         raise ConfigError(
-            f"The command {words[0]} is not here.", hint="Run this on a login node of the Slurm cluster."
+            f"The command {command[0]} is not installed.",
+            hint="Run this on a login node of the Slurm cluster.",
         ) from None
     except subprocess.TimeoutExpired:
-        raise ConfigError("Slurm does not answer.", hint="Look at: scontrol ping") from None
+        raise ConfigError("Slurm does not respond.", hint="Check: scontrol ping") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise ConfigError(f"Slurm does not answer: {said[0] if said else done.returncode}")
+        lines = done.stderr.strip().splitlines()
+        raise ConfigError(f"Slurm does not respond: {lines[0] if lines else done.returncode}")
     return done.stdout

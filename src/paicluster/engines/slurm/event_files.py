@@ -1,4 +1,4 @@
-"""Tasks say that something happened by a note: an empty file each, in one folder that all of them see."""
+"""Event files: tasks signal a start or an end by an empty file in one folder that all nodes see."""
 
 from __future__ import annotations
 
@@ -15,86 +15,89 @@ from paicluster.engines.slurm.gang_registry import GangRegistry
 
 log = logging.getLogger(__name__)
 
-# The notes are listed this often after something happened, and ever more seldom the longer nothing does.
-_SOONEST_S = 0.02
-_LATEST_S = 1.0
-_DEBOUNCE_S = 0.02
-# What a note is about is looked for this often,
-_AGAIN_AFTER_S = 0.25
-# and by then even NFS shows it, whatever it remembers.
-_SHOWN_AFTER_S = 120.0
+# The folder is listed at this interval after an event, and less often the longer there is none.
+_MIN_INTERVAL_S = 0.02
+_MAX_INTERVAL_S = 1.0
+# Growth of the interval per second without an event.
+_INTERVAL_GROWTH = 0.02
+# Interval of checks for the files an event belongs to,
+_VISIBILITY_INTERVAL_S = 0.25
+# which are visible after this time even on NFS, whatever it has cached.
+_VISIBILITY_TIMEOUT_S = 120.0
 
 
 class EventFileWatcher:
+    """Lists the folder of event files and hints at the tasks concerned."""
+
     def __init__(self, home: gang_folder.SlurmFolders, gangs: GangRegistry, files: Executor, hint: Hint):
-        """``files``: where the files of tasks are looked at."""
+        """``files``: the thread that reads task folders."""
         self._home = home
         self._gangs = gangs
         self._files = files
         self._hint = hint
-        # Set when there is something to watch.
-        self._busy = asyncio.Event()
+        # Set when there are gangs to watch.
+        self._woken = asyncio.Event()
         self._last_change = time.monotonic()
-        # What others put there and cannot be removed like a file.
-        self._stubborn: set[str] = set()
-        # Notes of what is not to be seen yet, and until when it is looked for.
-        self._early: dict[str, float] = {}
-        self._look_at = 0.0
+        # Entries that cannot be unlinked, such as folders of other accounts.
+        self._unremovable: set[str] = set()
+        # Events whose files are not visible yet, and until when they are checked.
+        self._invisible: dict[str, float] = {}
+        self._next_check = 0.0
 
     def wake(self) -> None:
-        """There is something to watch."""
+        """There are gangs to watch."""
         self._last_change = time.monotonic()
-        self._busy.set()
+        self._woken.set()
 
     async def read(self) -> None:
         while True:
             if not self._gangs:
-                self._early.clear()
-                self._busy.clear()
-                await self._busy.wait()
-            quiet = time.monotonic() - self._last_change
-            await asyncio.sleep(min(_LATEST_S, max(_SOONEST_S, _DEBOUNCE_S * quiet)))
+                self._invisible.clear()
+                self._woken.clear()
+                await self._woken.wait()
+            idle_s = time.monotonic() - self._last_change
+            await asyncio.sleep(min(_MAX_INTERVAL_S, max(_MIN_INTERVAL_S, _INTERVAL_GROWTH * idle_s)))
             try:
-                names = set(os.listdir(self._home.notes))
+                names = set(os.listdir(self._home.events))
             except OSError as error:
-                log.warning("The notes of tasks cannot be read: %s", error)
-                await asyncio.sleep(_LATEST_S)
+                log.warning("The event files of tasks cannot be listed: %s", error)
+                await asyncio.sleep(_MAX_INTERVAL_S)
                 continue
-            self._stubborn &= names
-            for name in names - self._stubborn:
-                self._take(name)
-            if self._early and time.monotonic() >= self._look_at:
-                await self._look_for_early_ones()
+            self._unremovable &= names
+            for name in names - self._unremovable:
+                self._consume(name)
+            if self._invisible and time.monotonic() >= self._next_check:
+                await self._check_invisible()
 
-    def _take(self, name: str) -> None:
+    def _consume(self, name: str) -> None:
         self._last_change = time.monotonic()
         try:
-            (self._home.notes / name).unlink(missing_ok=True)
+            (self._home.events / name).unlink(missing_ok=True)
         except OSError:
-            self._stubborn.add(name)
+            self._unremovable.add(name)
             return
         uid, _ = _parts(name)
         self._hint(uid)
-        if self._gangs.of(uid) is not None and is_on_network(self._home.notes):
-            self._early[name] = self._last_change + _SHOWN_AFTER_S
+        if self._gangs.of(uid) is not None and is_on_network(self._home.events):
+            self._invisible[name] = self._last_change + _VISIBILITY_TIMEOUT_S
 
-    async def _look_for_early_ones(self) -> None:
-        """A file system may show a note before what it is about: then somebody has to look again."""
-        names = list(self._early)
+    async def _check_invisible(self) -> None:
+        """A file system may show an event before its files: check again until they are visible."""
+        names = list(self._invisible)
 
-        def look() -> list[str]:
-            return [name for name in names if observe.says(self._home, *_parts(name))]
+        def check() -> list[str]:
+            return [name for name in names if observe.event_is_visible(self._home, *_parts(name))]
 
-        shown = await asyncio.get_running_loop().run_in_executor(self._files, look)
+        visible = await asyncio.get_running_loop().run_in_executor(self._files, check)
         now = time.monotonic()
-        self._look_at = now + _AGAIN_AFTER_S
-        for name in shown:
-            del self._early[name]
+        self._next_check = now + _VISIBILITY_INTERVAL_S
+        for name in visible:
+            del self._invisible[name]
             self._hint(_parts(name)[0])
-        self._early = {name: until for name, until in self._early.items() if until > now}
+        self._invisible = {name: until for name, until in self._invisible.items() if until > now}
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Whose note it is, and of what."""
-    uid, _, what = name.partition(".")
-    return uid, what
+    """The task's uid and the event."""
+    uid, _, event = name.partition(".")
+    return uid, event

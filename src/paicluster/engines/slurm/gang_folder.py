@@ -1,6 +1,6 @@
-"""The folders of a gang and its tasks, on the file system that all nodes share.
+"""Folders of a gang and its tasks, on the file system that all nodes share.
 
-Where there is none they are here alone: tasks have a copy of their own, and what they write is brought here.
+Without one they exist on the server only: tasks have a copy, and upload what they write.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.common.unix_accounts import Account
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.engines.slurm import container_command, sbatch_command, untrusted_files
-from paicluster.engines.slurm.launch_bundle import RemoteLaunch
-from paicluster.engines.slurm.launch_bundle import batch_script as carried_script
+from paicluster.engines.slurm.launch_bundle import RemoteLaunch, remote_batch_script
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.slurm import gang_launcher as inside
+from pairuntime.slurm import gang_launcher
 from pairuntime.supervisor import attempt, claim
 
 JOB = "job"
 SUBMITTING = "submitting"
-REFUSED = "refused"
-LEFT = "left"
-COMMAND = "sbatch.json"
-OWNER = f"{inside.RUN}/{inside.OWNER}"
-OUTPUT = f"{inside.RUN}/slurm.out"
-# A hash of what the tasks of a gang have to show when they report over the network.
+REJECTED = "rejected"
+CANCELLED_AS_STALE = "cancelled-as-stale"
+SBATCH_COMMAND = "sbatch.json"
+OWNER = f"{gang_launcher.RUN}/{gang_launcher.OWNER}"
+OUTPUT = f"{gang_launcher.RUN}/slurm.out"
+# Hash of the ticket with which the tasks of a gang report over HTTP.
 TICKET = "ticket"
 WORK = "work"
 SCRIPT = "task.sh"
@@ -44,7 +43,7 @@ _HEADER = 'set -o errexit -o nounset\nif [ -n "${BASH_VERSION:-}" ]; then set -o
 
 @dataclass(frozen=True, slots=True)
 class SlurmFolders:
-    """Where everything of one Slurm engine lies."""
+    """Paths of one Slurm engine."""
 
     root: Path
 
@@ -53,8 +52,8 @@ class SlurmFolders:
         return self.root / "tasks"
 
     @property
-    def notes(self) -> Path:
-        return self.root / "notes"
+    def events(self) -> Path:
+        return self.root / "events"
 
     @property
     def sources(self) -> Path:
@@ -76,58 +75,60 @@ def prepare(
     gang: Sequence[TaskLaunch],
     options: SlurmOptions,
     runtime: Path,
-    usual: dict[str, object],
+    common_spec: dict[str, object],
     command: Sequence[str],
     account: Account | None,
-    carried: RemoteLaunch | None = None,
+    remote: RemoteLaunch | None = None,
 ) -> None:
-    """Write everything; `gang.json` comes last: with it the gang is complete. All, or nothing is left."""
+    """Write all files of a gang. `gang.json` comes last and marks it complete; a failure removes all."""
     folder = home.gang(gang[0].uid)
-    made: list[Path] = []
+    created: list[Path] = []
     try:
-        made.append(folder)
+        created.append(folder)
         if account is not None:
-            # What an earlier server left unfinished may be the account's already, with anything in it.
+            # What an earlier server left unfinished may belong to the account already, with any content.
             folder_size.remove_tree(folder)
-        open_folder(folder, 0o700)
-        (folder / inside.RUN).mkdir(mode=0o700, exist_ok=True)
+        create_folder(folder, 0o700)
+        (folder / gang_launcher.RUN).mkdir(mode=0o700, exist_ok=True)
         for task in gang[1:]:
-            open_folder(home.gang(task.uid).parent)
+            create_folder(home.gang(task.uid).parent)
             _write(home.gang(task.uid), gang[0].uid)
-        there = _there(home, gang, carried)
-        for task, seen in zip(gang, there, strict=True):
+        node_folders = _node_folders(home, gang, remote)
+        for task, node_folder in zip(gang, node_folders, strict=True):
             path = home.task(task.uid)
             if not os.path.lexists(path / claim.NAME):
-                made.append(path)
+                created.append(path)
                 if account is not None:
                     folder_size.remove_tree(path)
-                _prepare_task(home, seen, task, gang, options, runtime, usual, carried)
+                _prepare_task(home, node_folder, task, gang, options, runtime, common_spec, remote)
         alone = len(gang) == 1
-        if carried is None:
+        if remote is None:
             script = sbatch_command.batch_script(options, runtime, folder, alone=alone)
         else:
-            _write(folder / TICKET, hash_of(carried.ticket))
-            below = {"archive": runtime.relative_to(home.root), "folder": folder.relative_to(home.root)}
-            script = carried_script(carried, options.python, uid=gang[0].uid, alone=alone, **below)
+            _write(folder / TICKET, hash_of(remote.ticket))
+            paths = {"archive": runtime.relative_to(home.root), "folder": folder.relative_to(home.root)}
+            script = remote_batch_script(remote, options.python, uid=gang[0].uid, alone=alone, **paths)
         _write(folder / "batch.sh", script)
-        _write(folder / COMMAND, json.dumps(list(command)))
+        _write(folder / SBATCH_COMMAND, json.dumps(list(command)))
         if len(gang) > 1:
             own = {name for task in gang for name in task.environment}
-            # Each has its own of these, which leads to the runtime.
+            # Each task has its own value of these, which depends on the runtime's path.
             own.update(task_files.runtime_variables(gang[0].shared_environment, "", ""))
-            # In an image they mean nothing.
+            # In an image they have no meaning.
             own.update(HOST_VARIABLES)
-            _write(folder / inside.COMMON_BLANK, exports(gang[0].shared_environment, exclude=own))
+            _write(
+                folder / gang_launcher.ENVIRONMENT_TEMPLATE, exports(gang[0].shared_environment, exclude=own)
+            )
         if account is not None:
-            _hand_over(made, account, shared=carried is None)
-        # The account reads it; the server believes it, so it is nobody's to change.
+            _give_to_account(created, account, shared=remote is None)
+        # The account may read it; the server trusts it, so only the server may change it.
         _write(
-            folder / inside.GANG,
-            json.dumps({**_description(there, gang), **_carriage(home, carried, runtime)}),
-            0o644 if account is not None and carried is None else 0o600,
+            folder / gang_launcher.GANG,
+            json.dumps({**_description(node_folders, gang), **_remote_description(home, remote, runtime)}),
+            0o644 if account is not None and remote is None else 0o600,
         )
     except OSError as error:
-        for path in made:
+        for path in created:
             folder_size.remove_tree(path)
         raise LaunchFailed(
             f"The tasks' folders could not be written: {error.strerror} ({error.filename})."
@@ -138,38 +139,38 @@ def hash_of(ticket: str) -> str:
     return hashlib.sha256(ticket.encode()).hexdigest()
 
 
-def _there(
-    home: SlurmFolders, gang: Sequence[TaskLaunch], carried: RemoteLaunch | None
+def _node_folders(
+    home: SlurmFolders, gang: Sequence[TaskLaunch], remote: RemoteLaunch | None
 ) -> list[SlurmFolders]:
-    """What each task sees as the home: ours, or a folder of its own on its node."""
-    if carried is None:
+    """The folders as each task sees them: the shared ones, or its own copy on its node."""
+    if remote is None:
         return [home] * len(gang)
     if len(gang) == 1:
-        return [SlurmFolders(carried.root)]
+        return [SlurmFolders(remote.root)]
     found = {
-        member: SlurmFolders(carried.of(number, rank))
+        member: SlurmFolders(remote.of(number, rank))
         for number, part in enumerate(sbatch_command.components(gang))
         for rank, member in enumerate(part.members)
     }
     return [found[number] for number in range(len(gang))]
 
 
-def _carriage(home: SlurmFolders, carried: RemoteLaunch | None, runtime: Path) -> dict[str, object]:
-    """What a gang's description says beside, where it has to travel; ``nodes`` lies beside it then."""
-    if carried is None:
+def _remote_description(home: SlurmFolders, remote: RemoteLaunch | None, runtime: Path) -> dict[str, object]:
+    """Further keys of a gang's description in a launch bundle; ``nodes`` then lies beside it."""
+    if remote is None:
         return {}
     archive = str(runtime.relative_to(home.root))
-    return {"carried": True, "archive": archive, "nodes": home.nodes_file.name}
+    return {"remote": True, "archive": archive, "nodes": home.nodes_file.name}
 
 
-def _description(there: Sequence[SlurmFolders], gang: Sequence[TaskLaunch]) -> dict[str, object]:
+def _description(node_folders: Sequence[SlurmFolders], gang: Sequence[TaskLaunch]) -> dict[str, object]:
     parts = sbatch_command.components(gang)
     part_of = {member: number for number, part in enumerate(parts) for member in part.members}
     tasks = []
     for number, task in enumerate(gang):
-        blanks = None
+        placeholders = None
         if task.placeholders is not None:
-            blanks = {
+            placeholders = {
                 "ip": task.placeholders.ip,
                 "gpus": task.placeholders.gpus,
                 "ports": dict(task.placeholders.ports),
@@ -177,11 +178,13 @@ def _description(there: Sequence[SlurmFolders], gang: Sequence[TaskLaunch]) -> d
         tasks.append(
             {
                 "uid": task.uid,
-                "folder": str(there[number].task(task.uid)),
+                "folder": str(node_folders[number].task(task.uid)),
                 "component": part_of[number],
                 "sources": "" if task.sources is None else task.sources.name,
-                "ports": {} if blanks is None else {k: len(v) for k, v in task.placeholders.ports.items()},  # type: ignore[union-attr]
-                "blanks": blanks,
+                "ports": {}
+                if placeholders is None
+                else {k: len(v) for k, v in task.placeholders.ports.items()},  # type: ignore[union-attr]
+                "placeholders": placeholders,
                 "image": task.image or "",
                 "login": "" if task.login is None else task.login.username,
             }
@@ -189,32 +192,32 @@ def _description(there: Sequence[SlurmFolders], gang: Sequence[TaskLaunch]) -> d
     return {
         "tasks": tasks,
         "components": [sbatch_command.srun_options(part) for part in parts],
-        "nodes": str(there[0].nodes_file),
+        "nodes": str(node_folders[0].nodes_file),
     }
 
 
 def _prepare_task(
     home: SlurmFolders,
-    there: SlurmFolders,
+    node_folder: SlurmFolders,
     task: TaskLaunch,
     gang: Sequence[TaskLaunch],
     options: SlurmOptions,
     runtime: Path,
-    usual: dict[str, object],
-    carried: RemoteLaunch | None,
+    common_spec: dict[str, object],
+    remote: RemoteLaunch | None,
 ) -> None:
-    """Written here, in words for ``there``."""
-    written = home.task(task.uid)
-    open_folder(written, 0o700)
-    (written / WORK).mkdir(exist_ok=True)
-    task_files.create_output_folders(written / WORK)
-    path = there.task(task.uid)
+    """Write a task's folder here, with the paths of ``node_folder``."""
+    folder = home.task(task.uid)
+    create_folder(folder, 0o700)
+    (folder / WORK).mkdir(exist_ok=True)
+    task_files.create_output_folders(folder / WORK)
+    path = node_folder.task(task.uid)
     work = path / WORK
     secrets = list(task.secrets)
-    if carried is not None:
-        runtime = there.root / runtime.relative_to(home.root)
-        usual = {**usual, "carried": True, "events": ""}
-        secrets.append(carried.ticket)
+    if remote is not None:
+        runtime = node_folder.root / runtime.relative_to(home.root)
+        common_spec = {**common_spec, "remote": True, "events": ""}
+        secrets.append(remote.ticket)
     key, _, value = environment_marker(task.uid).partition("=")
     environment = {**task.environment, key: value}
     environment.update(
@@ -228,21 +231,21 @@ def _prepare_task(
     if len(gang) == 1:
         environment = {**task.shared_environment, **environment}
     else:
-        common = there.gang(gang[0].uid) / inside.RUN / inside.COMMON
-        usual = {**usual, "shared_exports": str(common)}
+        common = node_folder.gang(gang[0].uid) / gang_launcher.RUN / gang_launcher.ENVIRONMENT
+        common_spec = {**common_spec, "shared_exports": str(common)}
         text = f". {shlex.quote(str(common))}\n"
         shared = task.shared_environment
         hosts = {name: shared[name] for name in HOST_VARIABLES & shared.keys()}
         environment = {**hosts, **dict(not_exportable(shared)), **environment}
-    folders = [path, there.gang(gang[0].uid), runtime.parent]
+    folders = [path, node_folder.gang(gang[0].uid), runtime.parent]
     if task.sources is not None:
-        bundle = there.sources / _bring(task.sources, home.sources).name
+        bundle = node_folder.sources / _share_sources(task.sources, home.sources).name
         folders.append(bundle.parent)
         text += f"tar -xpf {shlex.quote(str(bundle))} || {{ echo 'The sources could not be unpacked.' >&2; "
         text += "exit 127; }\n"
-    _write(written / SCRIPT, text + _HEADER + task.script + "\n")
+    _write(folder / SCRIPT, text + _HEADER + task.script + "\n")
     spec = {
-        **usual,
+        **common_spec,
         "attempt": task.uid,
         "gang": gang[0].uid,
         "slurm": True,
@@ -255,24 +258,24 @@ def _prepare_task(
         "output_upload": task_files.output_upload_spec(task, work, runtime.parent, options.python),
     }
     if (login := container_command.login(task, options)) is not None:
-        _write(written / container_command.LOGIN, login)
-    _write(written / attempt.SPEC, json.dumps(spec))
+        _write(folder / container_command.LOGIN, login)
+    _write(folder / attempt.SPEC, json.dumps(spec))
 
 
-def _bring(sources: Path, shared: Path) -> Path:
-    """Uploaded sources to where the nodes see them; another name for the same file where that is possible."""
+def _share_sources(sources: Path, shared: Path) -> Path:
+    """Copy uploaded sources to the shared folder, by a hard link where possible."""
     target = shared / sources.name
     if not target.exists():
-        open_folder(shared)
-        aside = target.with_name(f"{target.name}.{os.getpid()}")
-        aside.unlink(missing_ok=True)
+        create_folder(shared)
+        temporary = target.with_name(f"{target.name}.{os.getpid()}")
+        temporary.unlink(missing_ok=True)
         try:
-            os.link(sources, aside)
+            os.link(sources, temporary)
         except OSError:
-            shutil.copyfile(sources, aside)
-        # Whoever knows its name, a hash of what is in it, may read it: tasks of any account do.
-        aside.chmod(0o644)
-        aside.rename(target)
+            shutil.copyfile(sources, temporary)
+        # Readable for tasks of any account, by its name, which is a hash of its content.
+        temporary.chmod(0o644)
+        temporary.rename(target)
     return target
 
 
@@ -281,52 +284,52 @@ def remove(home: SlurmFolders, uid: str) -> None:
         folder_size.remove_tree(path)
 
 
-def open_folder(folder: Path, mode: int = 0o711) -> None:
-    """Make it, if it is not there, with this mode whatever our umask is; what leads there can be passed."""
+def create_folder(folder: Path, mode: int = 0o711) -> None:
+    """Create a folder with this mode, whatever the umask; its parents are traversable."""
     try:
         folder.mkdir()
     except FileExistsError:
         return
     except FileNotFoundError:
-        open_folder(folder.parent)
+        create_folder(folder.parent)
         folder.mkdir(exist_ok=True)
     folder.chmod(mode)
 
 
-def _hand_over(made: Sequence[Path], account: Account, *, shared: bool) -> None:
-    """``made``: the gang's folder, then its tasks'. Of what travels, only whose it is can be seen here."""
+def _give_to_account(created: Sequence[Path], account: Account, *, shared: bool) -> None:
+    """``created``: the gang's folder, then its tasks'. In a remote launch only the owner is recorded here."""
     if not shared:
-        os.chown(made[0] / inside.RUN, account.uid, account.gid)
+        os.chown(created[0] / gang_launcher.RUN, account.uid, account.gid)
         return
-    for path in made[1:]:
-        _give(path, account)
-    _open_gang(made[0], account)
+    for path in created[1:]:
+        _chown_tree(path, account)
+    _open_gang(created[0], account)
 
 
 def _open_gang(folder: Path, account: Account) -> None:
-    """The account may read what is for it, and write in one folder; the marks stay the server's own."""
-    # The batch script is for sbatch alone, which finds options in it too.
-    for name in (inside.COMMON_BLANK, inside.RUN):
+    """Let the account read its files and write in one folder; the flags stay the server's own."""
+    # Not the batch script: only sbatch reads it, and it takes options from it.
+    for name in (gang_launcher.ENVIRONMENT_TEMPLATE, gang_launcher.RUN):
         if (folder / name).exists():
             os.chown(folder / name, account.uid, account.gid)
     folder.chmod(0o711)
 
 
-def _give(folder: Path, account: Account) -> None:
-    # The folder last: until then nobody else can put anything into it.
+def _chown_tree(folder: Path, account: Account) -> None:
+    # The folder last: until then no other account can create files in it.
     for path in (*folder.rglob("*"), folder):
         os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
 
 def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    # The folder may be another account's, which cannot have put anything under a name it did not know.
-    aside = f"{path}.{os.urandom(8).hex()}"
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    # The folder may belong to another account, which cannot have prepared a file under this random name.
+    temporary = f"{path}.{os.urandom(8).hex()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(fd, "w") as f:
         f.write(text)
-        # Whatever our umask is.
+        # Whatever the umask is.
         os.fchmod(fd, mode)
-    os.rename(aside, path)  # noqa: PTH104 - on the way of every job
+    os.rename(temporary, path)  # noqa: PTH104 - on the critical path of every job
 
 
 def write_flag(folder: Path, name: str, text: str) -> None:
@@ -341,80 +344,80 @@ def read_flag(folder: Path, name: str) -> str | None:
 
 
 def request_stop(path: Path, uid: str, grace_s: float) -> None:
-    """Leave the request to stop; an attempt that has not started never will."""
+    """Write the stop request; an attempt that has not started never will."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Readable for the supervisor, which may be another account's.
+    # Readable for the supervisor, which may run under another account.
     _write(path / attempt.STOP, json.dumps({"grace_s": grace_s}), 0o644)
     claim.bury(str(path), uid)
 
 
 def members(folder: Path) -> tuple[str, ...]:
-    """The tasks of a gang; none when it is not complete."""
+    """The tasks of a gang; empty when its folder is not complete."""
     try:
-        found: dict[str, Any] = json.loads((folder / inside.GANG).read_text())
+        found: dict[str, Any] = json.loads((folder / gang_launcher.GANG).read_text())
     except (OSError, ValueError):
         return ()
     return tuple(task["uid"] for task in found["tasks"])
 
 
 def image_of(folder: Path, uid: str) -> tuple[str, str]:
-    """The image of one of a gang's tasks, and who logs in where it comes from; empty where there is none."""
+    """The image of a task and the user name for its registry; empty where there is none."""
     try:
-        said = json.loads((folder / inside.GANG).read_text())
-    except OSError:  # it is being removed
+        description = json.loads((folder / gang_launcher.GANG).read_text())
+    except OSError:  # the folder is being removed
         return "", ""
     return next(
-        (task.get("image", ""), task.get("login", "")) for task in said["tasks"] if task["uid"] == uid
+        (task.get("image", ""), task.get("login", "")) for task in description["tasks"] if task["uid"] == uid
     )
 
 
 def leader_of(home: SlurmFolders, uid: str) -> str | None:
-    """The first task of an attempt's gang, by which the gang is known; None when it has none."""
+    """The first task of an attempt's gang, whose uid is the gang's; None when there is no gang."""
     path = home.gang(uid)
     try:
-        # Not from the attempt's own folder: whoever can write there would choose what the server believes.
+        # Not from the attempt's own folder: the task's account can write there, and the server trusts this.
         return uid if path.is_dir() else path.read_text()
     except OSError:
         return None
 
 
 def run_folder(home: SlurmFolders, uid: str) -> Path:
-    """In the folder of an attempt's gang, what is its account's."""
-    return home.gang(leader_of(home, uid) or uid) / inside.RUN
+    """The part of an attempt's gang folder that its account may write to."""
+    return home.gang(leader_of(home, uid) or uid) / gang_launcher.RUN
 
 
 def on_node(home: SlurmFolders, uid: str) -> tuple[Path, Path] | None:
-    """Where an attempt that has travelled has the runtime, and its own folder; None: here."""
-    said = json.loads((run_folder(home, uid).parent / inside.GANG).read_text())
-    if "archive" not in said:
+    """Paths of the runtime and the attempt folder on its node after a remote launch; None if shared."""
+    description = json.loads((run_folder(home, uid).parent / gang_launcher.GANG).read_text())
+    if "archive" not in description:
         return None
-    own = next(Path(task["folder"]) for task in said["tasks"] if task["uid"] == uid)
-    # Below its root everything is as it is here.
+    own = next(Path(task["folder"]) for task in description["tasks"] if task["uid"] == uid)
+    # Below its root the layout is the same as here.
     root = own.parents[len(home.task(uid).relative_to(home.root).parts) - 1]
-    return root / said["archive"], own
+    return root / description["archive"], own
 
 
 def owner_of(folder: Path) -> int:
-    """The account whose job of Slurm this gang is; -1 when the folder is being removed."""
+    """The account that owns the gang's Slurm job; -1 when the folder is being removed."""
     try:
-        return (folder / inside.RUN).stat().st_uid if os.geteuid() == 0 else os.geteuid()
+        return (folder / gang_launcher.RUN).stat().st_uid if os.geteuid() == 0 else os.geteuid()
     except OSError:
         return -1
 
 
 def job_of(path: Path) -> list[str]:
-    """How srun is told the allocation that an attempt runs in; nothing before it runs."""
-    job, part = untrusted_files.allocation_of(path)
-    return [f"--jobid={job}", *([f"--het-group={part}"] if part else [])] if job else []
+    """Options of srun that select an attempt's allocation; empty before it runs."""
+    job, component = untrusted_files.allocation_of(path)
+    return [f"--jobid={job}", *([f"--het-group={component}"] if component else [])] if job else []
 
 
 def never_reported(folder: Path) -> bool:
-    """Whether it should have fetched its tasks from here, and did not."""
+    """Whether a remote launch never downloaded its bundle."""
     return (folder / TICKET).exists() and not (folder / OWNER).exists()
 
 
-def last_words(folder: Path, size: int = 600) -> str:
-    """The end of what the batch script and Slurm itself wrote."""
+def output_tail(folder: Path, size: int = 600) -> str:
+    """The end of the output of the batch script and of Slurm itself."""
     try:
         data = untrusted_files.tail(folder / OUTPUT, size)
     except OSError:

@@ -1,4 +1,4 @@
-"""The gangs that are not over, as this server knows them; the folders have the truth."""
+"""Registry of unfinished gangs in memory; the folders are authoritative."""
 
 from __future__ import annotations
 
@@ -13,66 +13,71 @@ from paicluster.engines.slurm import gang_folder as folder
 from paicluster.engines.slurm.job_states import SlurmJob
 from pairuntime.supervisor import claim, exit_record
 
-_KEPT_S = 600.0
+_KEEP_FINISHED_S = 600.0
 _UID = re.compile(r"[0-9a-f-]{8,64}")
 
 
-def _told(path: Path) -> bool:
+def _has_exit_record(path: Path) -> bool:
     return os.path.lexists(path / exit_record.NAME)
 
 
 @dataclass(slots=True)
 class SubmittedGang:
+    """A gang and the Slurm job that runs it."""
+
     uid: str
     folder: Path
     members: tuple[str, ...]
-    # The number Slurm gave it; None until it has one.
+    # The Slurm job id; None until it is known.
     job: str | None = None
-    # The account whose job it is: others can call theirs whatever they like.
+    # The account that owns the job: jobs of other accounts may carry any comment.
     owner: int = field(default_factory=os.geteuid)
-    # When that became known here: what Slurm was asked before says nothing about it.
+    # When the job id became known: earlier squeue results say nothing about it.
     submitted: float = 0.0
-    # What Slurm last said.
+    # The last state seen in Slurm.
     seen: SlurmJob | None = None
-    # When Slurm was first seen to be done with it.
-    over_since: float | None = None
-    said: str = ""
-    # Members not yet known to be over.
+    # When Slurm was first seen to have finished it.
+    finished_at: float | None = None
+    # The last notice, to report each change once.
+    last_notice: str = ""
+    # Members not known to have ended.
     live: set[str] = field(default_factory=set)
-    # When a gang that was told to stop is ended by force.
+    # When a gang that was asked to stop is cancelled.
     kill_at: float | None = None
-    # A member was seen to run, or to have run.
-    began: bool = False
-    # Slurm told a member to end, and has not said why.
+    # A member is running, or has run.
+    started: bool = False
+    # Slurm is ending a member, and the reason is not known yet.
     ending: bool = False
     # When a member was first seen to have ended.
-    ends: dict[str, float] = field(default_factory=dict)
-    # Slurm did not take it as things were, and may later.
-    refused_for_now: bool = False
+    ended_at: dict[str, float] = field(default_factory=dict)
+    # Slurm rejected it for now, and may accept it later.
+    rejected_for_now: bool = False
 
-    def saw(self, job: SlurmJob) -> None:
+    def update(self, job: SlurmJob) -> None:
         self.seen = job
-        if job.over and self.over_since is None:
-            self.over_since = time.monotonic()
+        if job.is_over and self.finished_at is None:
+            self.finished_at = time.monotonic()
 
     @property
     def is_steady(self) -> bool:
-        """Whether nothing that only Slurm knows is to be expected soon."""
-        if self.over_since is not None:
+        """Whether no change that only Slurm knows is expected soon."""
+        if self.finished_at is not None:
             return True
-        return self.seen is not None and not self.seen.waiting and self.began and not self.ending
+        return self.seen is not None and not self.seen.is_pending and self.started and not self.ending
 
-    def knows_end(self, uid: str, lag_s: float) -> bool:
-        """Whether that this one ended has been known for so long that whatever it wrote is visible here."""
+    def end_is_visible(self, uid: str, lag_s: float) -> bool:
+        """Whether a task's end has been known long enough for all its writes to be visible here."""
         now = time.monotonic()
-        return now - self.ends.setdefault(uid, now) >= lag_s
+        return now - self.ended_at.setdefault(uid, now) >= lag_s
 
-    def gone(self, lag_s: float) -> bool:
-        """Whether Slurm is done with it, for so long that whatever its tasks wrote is visible here."""
-        return self.over_since is not None and time.monotonic() - self.over_since >= lag_s
+    def is_gone(self, lag_s: float) -> bool:
+        """Whether Slurm finished it long enough ago for all writes of its tasks to be visible here."""
+        return self.finished_at is not None and time.monotonic() - self.finished_at >= lag_s
 
 
 class GangRegistry:
+    """Gangs by uid and by task."""
+
     def __init__(self, home: folder.SlurmFolders):
         self._home = home
         self._by_uid: dict[str, SubmittedGang] = {}
@@ -89,7 +94,7 @@ class GangRegistry:
         return self._of_task.get(uid)
 
     def find(self, uid: str) -> tuple[SubmittedGang, bool] | None:
-        """The gang of a task, from its folder if need be, and whether it was new here; None: it has none."""
+        """The gang of a task, from its folder if necessary, and whether it was loaded; None: no gang."""
         known = self._of_task.get(uid)
         if known is not None:
             return known, False
@@ -101,27 +106,27 @@ class GangRegistry:
         if uid not in members:
             return None
         job = folder.read_flag(path, folder.JOB) or None
-        live = {member for member in members if not _told(self._home.task(member))} | {uid}
+        live = {member for member in members if not _has_exit_record(self._home.task(member))} | {uid}
         since = time.monotonic() if job else 0.0
         gang = SubmittedGang(leader, path, members, job, folder.owner_of(path), since, live=live)
         self._add(gang)
         return gang, True
 
-    def is_left(self, uid: str, owner: int) -> bool:
-        """Whether it is a gang of that account of which nothing can begin any more."""
-        if not _UID.fullmatch(uid):  # anybody can call his job anything
+    def is_stale(self, uid: str, owner: int) -> bool:
+        """Whether it is a gang of that account of which no task can start any more."""
+        if not _UID.fullmatch(uid):  # a job's comment may hold anything
             return False
         known = self._by_uid.get(uid)
-        if known is not None and known.kill_at is None and not known.began:
+        if known is not None and known.kill_at is None and not known.started:
             return False
         path = self._home.gang(uid)
         members = folder.members(path)
         claimed = (os.path.lexists(self._home.task(member) / claim.NAME) for member in members)
         return bool(members) and folder.owner_of(path) == owner and all(claimed)
 
-    def leave(self, uid: str) -> None:
-        """Note, before it is cancelled, that we do that: nobody has asked for its end."""
-        folder.write_flag(self._home.gang(uid), folder.LEFT, str(time.time()))
+    def mark_stale(self, uid: str) -> None:
+        """Record, before it is cancelled, that the server does so: no user requested it."""
+        folder.write_flag(self._home.gang(uid), folder.CANCELLED_AS_STALE, str(time.time()))
 
     def new(self, uid: str, members: tuple[str, ...]) -> SubmittedGang:
         path = self._home.gang(uid)
@@ -134,7 +139,7 @@ class GangRegistry:
         for member in gang.members:
             self._of_task[member] = gang
 
-    def task_over(self, uid: str) -> None:
+    def task_ended(self, uid: str) -> None:
         gang = self._of_task.get(uid)
         if gang is not None:
             gang.live.discard(uid)
@@ -142,9 +147,9 @@ class GangRegistry:
                 self.forget(gang)
 
     def forget_old(self) -> None:
-        """Gangs that Slurm has long been done with; whoever asks for one finds it by its folder."""
+        """Drop gangs that Slurm finished long ago; `find` loads one from its folder again."""
         for gang in self:
-            if gang.gone(_KEPT_S):
+            if gang.is_gone(_KEEP_FINISHED_S):
                 self.forget(gang)
 
     def forget(self, gang: SubmittedGang) -> None:

@@ -1,4 +1,4 @@
-"""What Slurm says of its jobs, and what it means."""
+"""Slurm's job states, as squeue prints them, and their meaning."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from paicluster.engines.interface import Loss, Notice
 from paicluster.engines.slurm.sbatch_command import uid_of
 
-# One line a job. The comment comes last: it may hold anything, also the end of a line.
+# One line per job. The comment comes last: it may hold anything, even a newline.
 _FORMAT = "%i|%T|%r|%N|%U|%k"
 _FIELDS = _FORMAT.count("|")
 
-_WAITING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
-_OVER = frozenset(
+_PENDING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
+_FINISHED = frozenset(
     (
         "COMPLETED",
         "CANCELLED",
@@ -35,111 +35,111 @@ _LOSSES = {
     "REVOKED": Loss.CANCELLED,
 }
 
-# Why Slurm itself cancels what it could not start: nobody wanted that.
+# Reasons with which Slurm itself cancels a job that it could not start: no user requested that.
 _NOT_STARTED = frozenset(("JobLaunchFailure", "Prolog"))
 
-# Slurm's reasons in words for people; others are told as they are.
+# Slurm's pending reasons as sentences; others are shown as they are.
 _REASONS = {
-    "Resources": "Slurm waits for nodes with enough free.",
+    "Resources": "Slurm waits for nodes with enough free resources.",
     "Priority": "Other jobs come first in Slurm's queue.",
     "Dependency": "Slurm waits for another job.",
     "JobHeldUser": "The job is held in Slurm.",
     "JobHeldAdmin": "An administrator holds the job in Slurm.",
-    "BeginTime": "Slurm waits for the time at which the job may begin.",
+    "BeginTime": "Slurm waits for the job's begin time.",
     "ReqNodeNotAvail": "Nodes that the job needs are down or reserved.",
-    "PartitionConfig": "The job asks for more than its partition has or allows.",
+    "PartitionConfig": "The job requests more than its partition has or allows.",
     "PartitionDown": "The partition is down.",
     "PartitionInactive": "The partition is inactive.",
     "PartitionNodeLimit": "The job needs more nodes than its partition has.",
-    "PartitionTimeLimit": "The job asks for more time than its partition allows.",
+    "PartitionTimeLimit": "The job requests more time than its partition allows.",
     "Reservation": "Slurm waits for a reservation to begin.",
     "Licenses": "Slurm waits for licences.",
 }
 
 
 SUSPENDED = Notice(
-    "SlurmSuspended", "The job is suspended in Slurm: its tasks stand still until it is resumed.", "Warning"
+    "SlurmSuspended", "The job is suspended in Slurm: its tasks are paused until it is resumed.", "Warning"
 )
-RESUMED = Notice("SlurmResumed", "The job was resumed in Slurm: its tasks go on.")
+RESUMED = Notice("SlurmResumed", "The job was resumed in Slurm: its tasks continue.")
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One job as Slurm tells of it; of one with several components, the whole."""
+    """One job in Slurm; a heterogeneous job counts as one."""
 
     id: str
     state: str
     reason: str = ""
     nodes: str = ""
-    # Whose it is.
+    # Uid of its owner.
     owner: int = -1
 
     @property
-    def waiting(self) -> bool:
-        return self.state in _WAITING
+    def is_pending(self) -> bool:
+        return self.state in _PENDING
 
     @property
-    def suspended(self) -> bool:
+    def is_suspended(self) -> bool:
         return self.state == "SUSPENDED"
 
     @property
-    def over(self) -> bool:
-        return self.state in _OVER
+    def is_over(self) -> bool:
+        return self.state in _FINISHED
 
     @property
     def loss(self) -> Loss:
         return Loss.UNKNOWN if self.reason in _NOT_STARTED else _LOSSES.get(self.state, Loss.UNKNOWN)
 
     @property
-    def out_of_time(self) -> bool:
+    def timed_out(self) -> bool:
         return self.state in ("TIMEOUT", "DEADLINE")
 
     @property
-    def over_memory(self) -> bool:
+    def out_of_memory(self) -> bool:
         return self.state == "OUT_OF_MEMORY"
 
 
-def format_of(word: str) -> str:
-    """How squeue is to tell of jobs: each line begins with a word that nobody could know beforehand."""
-    return f"{word}|{_FORMAT}"
+def format_of(marker: str) -> str:
+    """squeue's --format: each line begins with a random marker, which no job's comment can contain."""
+    return f"{marker}|{_FORMAT}"
 
 
-def read_jobs(lines: Iterable[str], word: str) -> dict[str, list[SlurmJob]]:
-    """Our jobs, by the uid of the gang; usually one each. Anybody can call a job of his own one of ours."""
+def read_jobs(lines: Iterable[str], marker: str) -> dict[str, list[SlurmJob]]:
+    """This engine's jobs by gang uid, usually one each. Any account can give its job such a comment."""
     parts: dict[str, dict[str, list[SlurmJob]]] = {}
     for line in lines:
-        began, _, rest = line.rstrip("\n").partition("|")
+        start, _, rest = line.rstrip("\n").partition("|")
         fields = rest.split("|", _FIELDS)
-        if began != word or len(fields) <= _FIELDS:
+        if start != marker or len(fields) <= _FIELDS:
             continue
         number, state, reason, nodes, owner, comment = fields
         uid = uid_of(comment)
         if uid:
             leader = number.partition("+")[0].partition("_")[0]
-            whose = int(owner) if owner.isdecimal() else -1
-            job = SlurmJob(leader, state, reason, nodes, whose)
+            uid_of_owner = int(owner) if owner.isdecimal() else -1
+            job = SlurmJob(leader, state, reason, nodes, uid_of_owner)
             parts.setdefault(uid, {}).setdefault(leader, []).append(job)
-    return {uid: [_whole(found) for found in by_job.values()] for uid, by_job in parts.items()}
+    return {uid: [_merge_components(found) for found in by_job.values()] for uid, by_job in parts.items()}
 
 
-def _whole(found: list[SlurmJob]) -> SlurmJob:
-    """Of several components: it waits while one waits, and is over when all are; the worst end tells."""
+def _merge_components(found: list[SlurmJob]) -> SlurmJob:
+    """A heterogeneous job: pending while one component is, finished when all are; the worst end counts."""
     for job in found:
-        if job.waiting:
+        if job.is_pending:
             return job
-    running = [job for job in found if not job.over]
+    running = [job for job in found if not job.is_over]
     if running:
         return running[0]
     return next((job for job in found if job.state != "COMPLETED"), found[0])
 
 
 def pending_notice(job: SlurmJob) -> Notice | None:
-    """What people should know of a job that waits; nothing when there is nothing to say yet."""
-    if not job.waiting or job.reason in ("", "None", "(null)"):
+    """The pending reason as a notice; None if Slurm has not given one."""
+    if not job.is_pending or job.reason in ("", "None", "(null)"):
         return None
     known = _REASONS.get(job.reason.split(",")[0].split(" ")[0])
     return Notice(
         "FailedScheduling",
-        f"{known} ({job.reason})" if known else f"Slurm keeps the job waiting: {job.reason}.",
+        f"{known} ({job.reason})" if known else f"The job is pending in Slurm: {job.reason}.",
         "Warning",
     )

@@ -1,4 +1,4 @@
-"""What travels to nodes that see nothing of our files: the batch script, and what that fetches from us."""
+"""Remote launch on nodes without a shared file system: the batch script and the bundle it downloads."""
 
 from __future__ import annotations
 
@@ -11,57 +11,58 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paicluster.engines.common import task_files
-from pairuntime.slurm import bootstrap, stale_folders
+from pairuntime.slurm import bootstrap, node, stale_folders
 
 _CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteLaunch:
-    """How the tasks of a gang reach us, by which right, and the folder that is theirs on a node."""
+    """How the tasks of a gang connect to the server: its URL, a ticket, and their folder on a node."""
 
     url: str
     root: Path
     ticket: str = field(repr=False)
-    # The certificates by which they know us, beside those that their system trusts.
+    # CA certificates of the server, in addition to those of the node's system.
     authority: str = field(default="", repr=False)
 
     @classmethod
     def new(cls, url: str, node_folder: Path, authority: str = "") -> RemoteLaunch:
-        # Nobody can be there before: the name cannot be guessed.
+        # The name cannot be guessed, so no other process can have created the folder.
         root = node_folder / f"{stale_folders.PREFIX}{secrets.token_hex(8)}"
         return cls(url, root, secrets.token_urlsafe(32), authority)
 
     def of(self, component: int, rank: int) -> Path:
-        """The folder of one task of several: whoever else is on its node has another."""
+        """The folder of one of several tasks: each has its own, even on the same node."""
         return Path(f"{self.root}-{component}-{rank}")
 
 
-def batch_script(
-    carried: RemoteLaunch, python: str, *, uid: str, archive: Path, folder: Path, alone: bool
+def remote_batch_script(
+    remote: RemoteLaunch, python: str, *, uid: str, archive: Path, folder: Path, alone: bool
 ) -> str:
-    """``archive`` and ``folder``, of the runtime and the gang, are those below the root."""
-    told = {
-        "url": carried.url,
-        "authority": carried.authority,
-        "ticket": carried.ticket,
-        "root": str(carried.root),
+    """``archive`` and ``folder``: paths of the runtime and of the gang's folder below the root."""
+    config = {
+        "url": remote.url,
+        "authority": remote.authority,
+        "ticket": remote.ticket,
+        "root": str(remote.root),
         "gang": uid,
         "archive": str(archive),
         "folder": str(folder),
         "alone": alone,
     }
-    text = f"{Path(bootstrap.__file__).read_text()}\n\nmain({told!r})\n"
-    # In a variable, not on a command line: everybody on a node sees those.
-    start = shlex.join([python, "-I", "-S", "-c", bootstrap.START])
-    return f"#!/bin/sh\nexport {bootstrap.TEXT}={shlex.quote(text)}\nexec {start}\n"
+    modules = (Path(str(module.__file__)).read_text() for module in (node, bootstrap))
+    text = "\n".join((*modules, f"main({config!r})\n"))
+    # In a variable, not on a command line, which every user of a node can see.
+    start = shlex.join([python, "-I", "-S", "-c", node.BOOTSTRAP_PROGRAM])
+    return f"#!/bin/sh\nexport {node.BOOTSTRAP_VARIABLE}={shlex.quote(text)}\nexec {start}\n"
 
 
 @dataclass(slots=True)
 class SlurmLaunchBundle:
-    """A tar with what one process on a node needs, made while it is sent."""
+    """Tar with the files that one process on a node needs, generated while it is sent."""
 
-    # By the name below the root there: the words, or the file that has them.
+    # By the path below the root: the content, or the file to read it from.
     _parts: list[tuple[str, bytes | Path]] = field(default_factory=list)
     _folders: list[str] = field(default_factory=list)
 
@@ -77,9 +78,9 @@ class SlurmLaunchBundle:
                 self.add(name / path.relative_to(folder), path)
 
     def add_work(self, name: Path) -> None:
-        """A task's working folder, as every engine makes it."""
-        for one in (name, name / task_files.PAI_FOLDER, name / task_files.OUTPUT_FOLDER):
-            self.add_folder(one)
+        """A task's working folder, as every engine creates it."""
+        for path in (name, name / task_files.PAI_FOLDER, name / task_files.OUTPUT_FOLDER):
+            self.add_folder(path)
 
     def chunks(self) -> Iterator[bytes]:
         for name in self._folders:
@@ -95,7 +96,7 @@ class SlurmLaunchBundle:
             with content.open("rb") as f:
                 found = os.fstat(f.fileno())
                 header.size = found.st_size
-                # The owner's rights alone, whoever may have it here.
+                # Only the owner's permissions, whatever they are here.
                 header.mode = found.st_mode & 0o700
                 yield header.tobuf()
                 while chunk := f.read(_CHUNK):

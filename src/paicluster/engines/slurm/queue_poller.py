@@ -1,4 +1,4 @@
-"""Asks Slurm about all of our jobs at once: why one waits, and what took one away."""
+"""Poller of Slurm's queue: one squeue call for all jobs, for pending reasons and lost jobs."""
 
 from __future__ import annotations
 
@@ -12,188 +12,192 @@ from paicluster.engines.slurm import gang_folder
 from paicluster.engines.slurm.gang_registry import GangRegistry, SubmittedGang
 from paicluster.engines.slurm.job_states import RESUMED, SUSPENDED, SlurmJob, pending_notice
 from paicluster.engines.slurm.options import SlurmOptions
-from paicluster.engines.slurm.slurm_commands import NOT_ANSWERING, SlurmCommands
+from paicluster.engines.slurm.slurm_commands import UNAVAILABLE, SlurmCommands
 
-# A task that was told to stop, and its supervisor with it, is given so much longer than its grace.
-FORCE_AFTER_S = 30.0
-_LONGEST_PAUSE_S = 30.0
+# A task asked to stop, with its supervisor, gets this much longer than its grace period before scancel.
+CANCEL_AFTER_S = 30.0
+_MAX_INTERVAL_S = 30.0
 
 
 class QueuePoller:
+    """Updates the registered gangs from squeue and sacct, and cancels stale jobs."""
+
     def __init__(
         self,
         options: SlurmOptions,
         slurm: SlurmCommands,
         gangs: GangRegistry,
-        say: Callable[[SubmittedGang, Notice], None],
+        notify: Callable[[SubmittedGang, Notice], None],
         hint: Hint,
     ):
         self._options = options
         self._slurm = slurm
         self._gangs = gangs
-        self._say = say
+        self._notify = notify
         self._hint = hint
-        self._busy = asyncio.Event()
-        # Whether Slurm may have jobs that are over for us: an earlier server left some, or it was not told.
-        self._has_stale_jobs = True
-        # Those of them that it had at the last answer.
-        self._waited: frozenset[str] = frozenset()
-        # Called when Slurm answers again after it did not.
-        self.on_answer: Callable[[], None] = lambda: None
+        self._woken = asyncio.Event()
+        # Whether Slurm may have stale jobs: of an earlier server, or whose scancel failed.
+        self._may_have_stale_jobs = True
+        # Stale jobs that were pending in the last result.
+        self._stale_pending: frozenset[str] = frozenset()
+        # Called when Slurm is available again.
+        self.on_available: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
-        """There is something to watch."""
-        self._busy.set()
+        """There are gangs to watch."""
+        self._woken.set()
 
     async def cancel(self, job_ids: Sequence[str], *how: str) -> None:
-        """Tell Slurm; where it does not answer, what must not begin is cancelled when it does."""
+        """Call scancel; if Slurm is unavailable, stale jobs are cancelled when it is available again."""
         if not await self._slurm.cancel(job_ids, *how):
-            self._has_stale_jobs = True
+            self._may_have_stale_jobs = True
             self.wake()
 
     async def run(self) -> None:
-        """One question for all jobs. The more Slurm has to do, the less often."""
-        answered = time.monotonic()
-        silent = False
+        """Poll with one squeue call for all jobs, less often the longer squeue takes."""
+        last_result = time.monotonic()
+        unavailable = False
         while True:
-            if not self._gangs and not self._has_stale_jobs:
-                self._busy.clear()
-                await self._busy.wait()
-            self._busy.clear()
-            asked = time.monotonic()
-            doubt, self._has_stale_jobs = self._has_stale_jobs, False
+            if not self._gangs and not self._may_have_stale_jobs:
+                self._woken.clear()
+                await self._woken.wait()
+            self._woken.clear()
+            polled = time.monotonic()
+            may_have_stale_jobs, self._may_have_stale_jobs = self._may_have_stale_jobs, False
             found = await self._slurm.jobs()
-            took = time.monotonic() - asked
+            took = time.monotonic() - polled
             if found is None:
-                silent = True
-                self._has_stale_jobs = self._has_stale_jobs or doubt
-                if time.monotonic() - answered > 2 * self._options.interval_s:
-                    self._say_silent()
+                unavailable = True
+                self._may_have_stale_jobs = self._may_have_stale_jobs or may_have_stale_jobs
+                if time.monotonic() - last_result > 2 * self._options.interval_s:
+                    self._notify_unavailable()
             else:
-                answered = time.monotonic()
-                if silent:
-                    silent = False
-                    self.on_answer()
-                await self._compare(found, asked)
-                await self._cancel_left(found)
-            await self._end_by_force()
+                last_result = time.monotonic()
+                if unavailable:
+                    unavailable = False
+                    self.on_available()
+                await self._compare(found, polled)
+                await self._cancel_stale(found)
+            await self._cancel_overdue()
             self._gangs.forget_old()
-            calm = not silent and all(gang.is_steady for gang in self._gangs)
-            pause = self._options.interval_s
-            if not silent:
-                pause = max(pause, min(10 * took, _LONGEST_PAUSE_S))
+            is_steady = not unavailable and all(gang.is_steady for gang in self._gangs)
+            interval_s = self._options.interval_s
+            if not unavailable:
+                interval_s = max(interval_s, min(10 * took, _MAX_INTERVAL_S))
             elif not self._gangs:
-                await self._rest(_LONGEST_PAUSE_S - pause)
-            await asyncio.sleep(pause)
-            if calm:
-                await self._rest(self._options.calm_interval_s - pause)
+                await self._wait(_MAX_INTERVAL_S - interval_s)
+            await asyncio.sleep(interval_s)
+            if is_steady:
+                await self._wait(self._options.steady_interval_s - interval_s)
 
-    async def _rest(self, seconds: float) -> None:
-        """Until there is more to watch, so that whoever comes now is soon told why he waits."""
+    async def _wait(self, seconds: float) -> None:
+        """Wait, or until a gang is added, so that its pending reason is known soon."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._busy.wait(), seconds)
+            await asyncio.wait_for(self._woken.wait(), seconds)
 
-    def _say_silent(self) -> None:
+    def _notify_unavailable(self) -> None:
         for gang in self._gangs:
-            if gang.job is None or (gang.seen is None or gang.seen.waiting):
-                self._say(gang, NOT_ANSWERING)
+            if gang.job is None or (gang.seen is None or gang.seen.is_pending):
+                self._notify(gang, UNAVAILABLE)
 
-    async def _compare(self, found: Mapping[str, Sequence[SlurmJob]], asked: float) -> None:
+    async def _compare(self, found: Mapping[str, Sequence[SlurmJob]], polled: float) -> None:
         missing: list[SubmittedGang] = []
         for gang in self._gangs:
             if gang.job is None:
                 continue
             jobs = [job for job in found.get(gang.uid, ()) if job.owner == gang.owner]
             own = next((job for job in jobs if job.id == gang.job), None)
-            others = [job.id for job in jobs if job.id != gang.job and not job.over]
+            others = [job.id for job in jobs if job.id != gang.job and not job.is_over]
             if others:
                 await self.cancel(others)
             if own is None:
-                if gang.submitted and gang.submitted < asked and gang.over_since is None:
+                if gang.submitted and gang.submitted < polled and gang.finished_at is None:
                     missing.append(gang)
                 continue
-            self._note(gang, own)
+            self._update(gang, own)
         if missing:
-            past = await self._slurm.accounting([gang.job for gang in missing if gang.job is not None])
+            accounted = await self._slurm.accounting([gang.job for gang in missing if gang.job is not None])
             for gang in missing:
-                job = past.get(gang.job or "")
+                job = accounted.get(gang.job or "")
                 if job is not None:
-                    self._note(gang, job)
-                elif gang.over_since is None:
-                    # Slurm forgets jobs some time after their end. Without accounting nobody knows more.
-                    gang.over_since = time.monotonic()
-                    self._look_when_gone(gang)
+                    self._update(gang, job)
+                elif gang.finished_at is None:
+                    # Slurm drops jobs some time after their end. Without accounting nothing more is known.
+                    gang.finished_at = time.monotonic()
+                    self._observe_when_gone(gang)
         for gang in self._gangs:
-            self._look_if_gone(gang)
+            self._observe_if_gone(gang)
 
-    async def _cancel_left(self, found: Mapping[str, Sequence[SlurmJob]]) -> None:
-        """What waits in Slurm's queue and is over for us: it was stopped, or put back there by somebody."""
-        waiting = {
+    async def _cancel_stale(self, found: Mapping[str, Sequence[SlurmJob]]) -> None:
+        """Cancel pending Slurm jobs of finished gangs: they were stopped, or requeued manually."""
+        pending = {
             job.id: uid
             for uid, jobs in found.items()
             for job in jobs
-            if job.waiting and self._gangs.is_left(uid, job.owner)
+            if job.is_pending and self._gangs.is_stale(uid, job.owner)
         }
-        left = []
-        for number, uid in waiting.items():
-            # One that has just begun was waiting when Slurm was asked: only the next answer counts.
-            if number in self._waited:
-                # A full disk: it is cancelled once that can be noted.
+        stale = []
+        for number, uid in pending.items():
+            # One that has just started was pending in this result: only the second result counts.
+            if number in self._stale_pending:
+                # On a full disk it is cancelled once that can be recorded.
                 with contextlib.suppress(OSError):
-                    self._gangs.leave(uid)
-                    left.append(number)
-        self._waited = frozenset(waiting)
-        self._has_stale_jobs = self._has_stale_jobs or bool(waiting)
-        if left:
-            await self.cancel(left)
+                    self._gangs.mark_stale(uid)
+                    stale.append(number)
+        self._stale_pending = frozenset(pending)
+        self._may_have_stale_jobs = self._may_have_stale_jobs or bool(pending)
+        if stale:
+            await self.cancel(stale)
 
-    def _look_when_gone(self, gang: SubmittedGang) -> None:
-        """Now, for those whose end is told and lacked only Slurm's word, and when the others' is due."""
+    def _observe_when_gone(self, gang: SubmittedGang) -> None:
+        """Observe the tasks now, for those that have ended already, and again when all writes are visible."""
         for uid in gang.live:
             self._hint(uid)
         loop = asyncio.get_running_loop()
-        # A little later: clocks are not that exact.
-        loop.call_later(self._options.file_lag_s + 0.02, self._look_if_gone, gang)
+        # A little later: timers are not exact.
+        loop.call_later(self._options.file_lag_s + 0.02, self._observe_if_gone, gang)
 
-    def _look_if_gone(self, gang: SubmittedGang) -> None:
-        if gang.live and gang.gone(self._options.file_lag_s):
-            self.say_ended(gang)
+    def _observe_if_gone(self, gang: SubmittedGang) -> None:
+        if gang.live and gang.is_gone(self._options.file_lag_s):
+            self.notify_ended(gang)
             for uid in gang.live:
                 self._hint(uid)
 
-    def _note(self, gang: SubmittedGang, job: SlurmJob) -> None:
-        known = gang.over_since is not None
-        stood_still = gang.seen is not None and gang.seen.suspended
-        gang.saw(job)
-        if not known and gang.over_since is not None:
-            self._look_when_gone(gang)
-        # Also what was said before: meanwhile it may have waited for something else.
-        remark = pending_notice(job)
-        if job.suspended:
-            remark = SUSPENDED
-        elif stood_still and not job.over:
-            remark = RESUMED
-        if remark is not None:
-            self._say(gang, remark)
+    def _update(self, gang: SubmittedGang, job: SlurmJob) -> None:
+        was_finished = gang.finished_at is not None
+        was_suspended = gang.seen is not None and gang.seen.is_suspended
+        gang.update(job)
+        if not was_finished and gang.finished_at is not None:
+            self._observe_when_gone(gang)
+        # Also a repeated reason: it may have been pending for another one meanwhile.
+        notice = pending_notice(job)
+        if job.is_suspended:
+            notice = SUSPENDED
+        elif was_suspended and not job.is_over:
+            notice = RESUMED
+        if notice is not None:
+            self._notify(gang, notice)
 
-    def say_ended(self, gang: SubmittedGang) -> None:
+    def notify_ended(self, gang: SubmittedGang) -> None:
         state = gang.seen.state if gang.seen is not None else ""
-        words = gang_folder.last_words(gang.folder)
-        if not words and state == "FAILED" and gang_folder.never_reported(gang.folder):
-            words = "Its node fetched nothing from here: are external-url, python and node-folder right?"
-        if state == "COMPLETED" and not words:
+        output = gang_folder.output_tail(gang.folder)
+        if not output and state == "FAILED" and gang_folder.never_reported(gang.folder):
+            output = (
+                "Its node downloaded nothing from the server: check external-url, python and node-folder."
+            )
+        if state == "COMPLETED" and not output:
             return
         text = (
-            f"Slurm ended job {gang.job} as {state}."
-            if state
-            else f"Slurm does not know job {gang.job} any more."
+            f"Slurm ended job {gang.job} as {state}." if state else f"Slurm no longer knows job {gang.job}."
         )
-        self._say(gang, Notice("SlurmJobEnded", f"{text} {words}".strip(), "Warning"))
+        self._notify(gang, Notice("SlurmJobEnded", f"{text} {output}".strip(), "Warning"))
 
-    async def _end_by_force(self) -> None:
+    async def _cancel_overdue(self) -> None:
         now = time.monotonic()
-        late = [gang for gang in self._gangs if gang.kill_at is not None and gang.kill_at < now and gang.job]
-        for gang in late:
-            gang.kill_at = now + FORCE_AFTER_S
-        if late:
-            await self.cancel([gang.job for gang in late if gang.job])
+        overdue = [
+            gang for gang in self._gangs if gang.kill_at is not None and gang.kill_at < now and gang.job
+        ]
+        for gang in overdue:
+            gang.kill_at = now + CANCEL_AFTER_S
+        if overdue:
+            await self.cancel([gang.job for gang in overdue if gang.job])

@@ -1,7 +1,7 @@
-"""What tasks on nodes without our file system say: kept where they would have written it themselves.
+"""Report sink: stores reports of tasks on nodes without a shared file system in the tasks' folders.
 
-Whoever has a gang's ticket is a process of its account. It can fetch what its tasks need until they have
-begun, and write their claims, logs and ends: each within its limits, and nowhere else.
+A client with a gang's ticket is a process of the gang's account. It can download the launch bundle until the
+tasks have started, and write their claims, logs and exit records, within limits and nowhere else.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from paicluster.engines.interface import AppendResult, Hint
 from paicluster.engines.slurm import container_command, gang_folder, untrusted_files
 from paicluster.engines.slurm.launch_bundle import SlurmLaunchBundle
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.slurm import gang_launcher as inside
-from pairuntime.slurm import placement, report_uploader
+from pairuntime.slurm import gang_launcher, placement, report_uploader
 from pairuntime.supervisor import attempt, claim, exit_record
 from pairuntime.supervisor.log_segments import SegmentedLog
 
 T = TypeVar("T")
 
-_FARTHEST = 1 << 52
-# Whoever leaves gaps has them each begin a file.
-_MOST_SEGMENTS = 64
+_MAX_OFFSET = 1 << 52
+# Every gap in a log starts a new segment file.
+_MAX_SEGMENTS = 64
 
 
 class SlurmReportSink:
+    """Implements the report API for one Slurm engine."""
+
     def __init__(self, home: gang_folder.SlurmFolders, options: SlurmOptions, files: Executor, hint: Hint):
-        """``files``: one thread, so that what is said twice at once is taken one after the other."""
+        """``files``: a single thread, so that concurrent duplicates are processed one after the other."""
         self._home = home
         self._options = options
         self._files = files
@@ -43,138 +44,144 @@ class SlurmReportSink:
 
     def allows(self, uid: str, ticket: str) -> bool:
         leader = gang_folder.leader_of(self._home, uid)
-        kept = None if leader is None else gang_folder.read_flag(self._home.gang(leader), gang_folder.TICKET)
-        return kept is not None and hmac.compare_digest(kept.encode(), gang_folder.hash_of(ticket).encode())
+        expected = (
+            None if leader is None else gang_folder.read_flag(self._home.gang(leader), gang_folder.TICKET)
+        )
+        return expected is not None and hmac.compare_digest(
+            expected.encode(), gang_folder.hash_of(ticket).encode()
+        )
 
     async def launch_bundle(self, uid: str, job: str, component: int | None, rank: int) -> SlurmLaunchBundle:
-        return await self._do(lambda: self._pack(uid, job, component, rank))
+        return await self._in_files(lambda: self._pack(uid, job, component, rank))
 
     async def claim(self, uid: str, content: Mapping[str, Any]) -> None:
-        await self._do(lambda: self._claim(self._home.task(uid), content))
+        await self._in_files(lambda: self._claim(self._home.task(uid), content))
         self._hint(uid)
 
     async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
-        return await self._do(lambda: self._append(self._running(uid), stream, at, after, data))
+        return await self._in_files(lambda: self._append(self._running_task(uid), stream, at, after, data))
 
     async def end(
         self, uid: str, record: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Mapping[str, int] | None:
-        missing = await self._do(lambda: self._end(uid, record, sizes))
+        missing = await self._in_files(lambda: self._end(uid, record, sizes))
         self._hint(uid)
         return missing
 
     async def record_diagnostics(self, uid: str, data: bytes) -> None:
         text = data.decode(errors="replace")
-        await self._do(lambda: gang_folder.write_flag(self._gang(uid), gang_folder.OUTPUT, text))
+        await self._in_files(lambda: gang_folder.write_flag(self._gang(uid), gang_folder.OUTPUT, text))
 
-    async def _do(self, work: Callable[[], T]) -> T:
+    async def _in_files(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files, work)
 
     def _gang(self, uid: str) -> Path:
         path = self._home.gang(uid)
         if not path.is_dir():
-            raise NotFound("These tasks are known by another of them.", code=NO_JOB)
+            raise NotFound("This uid is not that of a gang.", code=NO_JOB)
         return path
 
-    def _running(self, uid: str) -> Path:
+    def _running_task(self, uid: str) -> Path:
         path = self._home.task(uid)
         owner = untrusted_files.read_claim(path)
-        # An empty one is what a crash of this machine left of somebody's.
-        buried = owner is None or (owner and "pid" not in owner)
-        if buried or os.path.lexists(path / exit_record.NAME):
-            raise Conflict("The task is over, or has not begun.", code=JOB_CONFLICT)
+        # An empty claim is what a crash of this machine left.
+        is_buried = owner is None or (owner and "pid" not in owner)
+        if is_buried or os.path.lexists(path / exit_record.NAME):
+            raise Conflict("The task has ended, or has not started.", code=JOB_CONFLICT)
         return path
 
-    # -- what they fetch -----------------------------------------------------------------------
+    # -- downloads -----------------------------------------------------------------------------
 
     def _pack(self, uid: str, job: str, component: int | None, rank: int) -> SlurmLaunchBundle:
         path = self._gang(uid)
-        text = (path / inside.GANG).read_bytes()
-        said = json.loads(text)
-        own: list[dict[str, Any]] = said["tasks"]
+        text = (path / gang_launcher.GANG).read_bytes()
+        description = json.loads(text)
+        tasks: list[dict[str, Any]] = description["tasks"]
         if component is not None:
-            own = [task for task in own if task["component"] == component][rank : rank + 1]
+            tasks = [task for task in tasks if task["component"] == component][rank : rank + 1]
         else:
-            self._own(path, job)
-            if len(own) > 1:  # the pilot of several, who each fetch what is theirs
-                own = []
-        parcel = SlurmLaunchBundle()
-        runtime = Path(said["archive"]).parent
-        parcel.add_tree(runtime, self._home.root / runtime)
-        here = path.relative_to(self._home.root)
-        parcel.add_folder(here / inside.RUN)
-        for task in own:
-            self._add_task(parcel, task)
+            self._check_owner(path, job)
+            if len(tasks) > 1:  # the rendezvous server; each task downloads its own bundle
+                tasks = []
+        bundle = SlurmLaunchBundle()
+        runtime = Path(description["archive"]).parent
+        bundle.add_tree(runtime, self._home.root / runtime)
+        relative = path.relative_to(self._home.root)
+        bundle.add_folder(relative / gang_launcher.RUN)
+        for task in tasks:
+            self._add_task(bundle, task)
         if self._home.nodes_file.exists():
-            parcel.add(here / said["nodes"], self._home.nodes_file)
-        if (path / inside.COMMON_BLANK).exists():
-            parcel.add(here / inside.COMMON_BLANK, path / inside.COMMON_BLANK)
-        # With it everything is there.
-        parcel.add(here / inside.GANG, text)
-        return parcel
+            bundle.add(relative / description["nodes"], self._home.nodes_file)
+        if (path / gang_launcher.ENVIRONMENT_TEMPLATE).exists():
+            bundle.add(
+                relative / gang_launcher.ENVIRONMENT_TEMPLATE, path / gang_launcher.ENVIRONMENT_TEMPLATE
+            )
+        # Last: it marks the bundle complete.
+        bundle.add(relative / gang_launcher.GANG, text)
+        return bundle
 
-    def _own(self, path: Path, job: str) -> None:
-        """Only one job of Slurm runs a gang; it may ask again when our answer got lost."""
+    def _check_owner(self, path: Path, job: str) -> None:
+        """Only one Slurm job runs a gang; it may repeat the request if the response was lost."""
         owner = gang_folder.read_flag(path, gang_folder.OWNER)
         if owner is None:
             gang_folder.write_flag(path, gang_folder.OWNER, job)
         elif owner != job:
-            raise Conflict("Another job of Slurm runs these tasks.", code=JOB_CONFLICT)
+            raise Conflict("Another Slurm job runs these tasks.", code=JOB_CONFLICT)
 
-    def _add_task(self, parcel: SlurmLaunchBundle, task: Mapping[str, Any]) -> None:
+    def _add_task(self, bundle: SlurmLaunchBundle, task: Mapping[str, Any]) -> None:
         path = self._home.task(task["uid"])
         if os.path.lexists(path / claim.NAME):
-            raise Conflict("The task has begun, or will not.", code=JOB_CONFLICT)
-        here = path.relative_to(self._home.root)
-        parcel.add_work(here / gang_folder.WORK)
+            raise Conflict("The task has started already, or was stopped.", code=JOB_CONFLICT)
+        relative = path.relative_to(self._home.root)
+        bundle.add_work(relative / gang_folder.WORK)
         for name in (gang_folder.SCRIPT, attempt.SPEC, container_command.LOGIN):
             if name != container_command.LOGIN or (path / name).exists():
-                parcel.add(here / name, path / name)
+                bundle.add(relative / name, path / name)
         if task["sources"]:
-            bundle = self._home.sources / task["sources"]
-            parcel.add(bundle.relative_to(self._home.root), bundle)
+            sources = self._home.sources / task["sources"]
+            bundle.add(sources.relative_to(self._home.root), sources)
 
-    # -- what they say -------------------------------------------------------------------------
+    # -- uploads -------------------------------------------------------------------------------
 
-    def _claim(self, path: Path, said: Mapping[str, Any]) -> None:
-        owner = untrusted_files.json_of(path / claim.NAME)
-        if owner is None and said.get("word"):
-            gang_folder.write_flag(path, placement.PLACE, json.dumps(said.get("place")))
-            aside = path / f"claim.{os.urandom(8).hex()}"
-            aside.write_text(json.dumps({"pid": 0, **said, "place": None}))
+    def _claim(self, path: Path, content: Mapping[str, Any]) -> None:
+        owner = untrusted_files.read_json(path / claim.NAME)
+        if owner is None and content.get("nonce"):
+            gang_folder.write_flag(path, placement.PLACEMENT, json.dumps(content.get("placement")))
+            temporary = path / f"claim.{os.urandom(8).hex()}"
+            temporary.write_text(json.dumps({"pid": 0, **content, "placement": None}))
             try:
-                # Not over a tombstone that was put there meanwhile.
-                os.link(aside, path / claim.NAME)
+                # Does not replace a tombstone that was written meanwhile.
+                os.link(temporary, path / claim.NAME)
             except FileExistsError:
                 pass
             finally:
-                aside.unlink()
-            owner = untrusted_files.json_of(path / claim.NAME)
-        if not owner or not said.get("word") or owner.get("word") != said["word"]:
-            raise Conflict("The task has begun, or will not.", code=JOB_CONFLICT)
+                temporary.unlink()
+            owner = untrusted_files.read_json(path / claim.NAME)
+        if not owner or not content.get("nonce") or owner.get("nonce") != content["nonce"]:
+            raise Conflict("The task has started already, or was stopped.", code=JOB_CONFLICT)
 
     def _append(self, path: Path, stream: str, at: int, after: int, data: bytes) -> AppendResult:
-        if not after <= at <= _FARTHEST:
-            raise Conflict("There are no such offsets.", code=JOB_CONFLICT)
-        stop = untrusted_files.json_of(path / attempt.STOP)
-        if stream == report_uploader.FIGURES:
+        if not after <= at <= _MAX_OFFSET:
+            raise Conflict("The offsets are invalid.", code=JOB_CONFLICT)
+        stop = untrusted_files.read_json(path / attempt.STOP)
+        if stream == report_uploader.METRICS:
             return AppendResult(
-                _append_figures(path / gang_folder.WORK / task_files.METRICS_FILE, at, data), stop
+                _append_metrics(path / gang_folder.WORK / task_files.METRICS_FILE, at, data), stop
             )
-        with _Received(path, stream, self._options) as log:
+        with _ReceivedLog(path, stream, self._options) as log:
             if at > log.offset >= after:
                 log.skip_to(at)
             if at <= log.offset:
                 log.write(data[log.offset - at :])
-        # As it is on disk: a full one may not have taken everything.
-        return AppendResult(_Received(path, stream, self._options).offset, stop)
+        # From the disk: if it is full, not everything was written.
+        return AppendResult(_ReceivedLog(path, stream, self._options).offset, stop)
 
-    def _end(self, uid: str, said: Mapping[str, Any], sizes: Mapping[str, int]) -> Mapping[str, int] | None:
+    def _end(self, uid: str, record: Mapping[str, Any], sizes: Mapping[str, int]) -> Mapping[str, int] | None:
         path = self._home.task(uid)
         if os.path.lexists(path / exit_record.NAME):
             return None
-        self._running(uid)
-        logs = {stream: _Received(path, stream, self._options) for stream in report_uploader.STREAMS}
+        self._running_task(uid)
+        logs = {stream: _ReceivedLog(path, stream, self._options) for stream in report_uploader.STREAMS}
         ends = {stream: log.offset for stream, log in logs.items()}
         if any(ends[stream] < size for stream, size in sizes.items()):
             return ends
@@ -182,16 +189,16 @@ class SlurmReportSink:
             log.force()
         fd = exit_record.reserve(str(path))
         try:
-            exit_record.write(str(path), fd, dict(said))
+            exit_record.write(str(path), fd, dict(record))
         finally:
             os.close(fd)
-        # The node forgets all of it when it hears that.
+        # The node deletes its copy after this response.
         exit_record.sync(str(path))
         return None
 
 
-class _Received(SegmentedLog):
-    """A log that goes on where its files end, whoever wrote them."""
+class _ReceivedLog(SegmentedLog):
+    """A log that continues where its files end."""
 
     def __init__(self, path: Path, stream: str, options: SlurmOptions):
         super().__init__(str(path), stream, options.log_limit, options.log_segment)
@@ -205,33 +212,33 @@ class _Received(SegmentedLog):
     def _last(self) -> Path:
         return Path(f"{self._prefix}{self._starts[-1]}")
 
-    def __enter__(self) -> _Received:
+    def __enter__(self) -> _ReceivedLog:
         if self._starts and self._size < self._segment:
             self._fd = os.open(self._last(), os.O_WRONLY | os.O_APPEND)
         return self
 
-    def __exit__(self, *what: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def skip_to(self, at: int) -> None:
-        """What is between is nowhere any more."""
+        """Mark the bytes up to the offset as lost."""
         self._drop(at - self._offset)
-        while len(self._starts) >= _MOST_SEGMENTS:
+        while len(self._starts) >= _MAX_SEGMENTS:
             self._drop_oldest(keep=0)
 
     def force(self) -> None:
-        """To disk."""
+        """Sync to disk."""
         with self:
             self.sync()
 
 
-def _append_figures(file: Path, at: int, data: bytes) -> int:
+def _append_metrics(file: Path, at: int, data: bytes) -> int:
     fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         end = os.fstat(fd).st_size
-        if at <= end and at + len(data) <= report_uploader.MOST_FIGURES:
+        if at <= end and at + len(data) <= report_uploader.MAX_METRICS_BYTES:
             end += os.write(fd, data[end - at :])
         return end
     finally:

@@ -1,4 +1,4 @@
-"""The runtime where all nodes see it, with its byte code in it: a fresh interpreter is then quicker."""
+"""Runtime archive on the shared file system, with byte code: a new interpreter starts faster with it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from types import CodeType
 from paicluster.engines.common import runtime_install
 
 _NAME = "compiled.pyz"
-# Beside it, for a task alone: the modules it needs as code that lies ready, in this order.
-READY = "ready"
-_LIGHT = "pairuntime.slurm.fast_imports"
-ALONE = (
+# Beside it, for single tasks: the code of the modules they need, in import order.
+PRELOAD = "preload"
+_FAST_IMPORTS = "pairuntime.slurm.fast_imports"
+SINGLE_TASK_MODULES = (
     "pairuntime",
     "pairuntime.slurm",
     "pairuntime.supervisor",
@@ -32,21 +32,22 @@ ALONE = (
     "pairuntime.supervisor.attempt",
     "pairuntime.supervisor.attempt_factory",
     "pairuntime.slurm.slurm_attempt",
+    "pairuntime.slurm.node",
     "pairuntime.slurm.gang_launcher",
 )
-_NEEDED = (
+_INCLUDED = (
     "__main__",
     "pairuntime/__",
     "pairuntime/exec_in_task",
     "pairuntime/supervisor/",
     "pairuntime/slurm/",
 )
-# A hash instead of a time, and nobody need check it: what is in an archive never changes.
+# Unchecked hash-based pyc (PEP 552): the content of an archive never changes.
 _UNCHECKED = (1).to_bytes(4, "little")
 
 
 def install(runtimes: Path, authority: str = "") -> Path:
-    """Put this version's runtime into the folder, if it is not there, and give its path."""
+    """Install this version's runtime into the folder, unless it is there, and return its path."""
     plain = runtime_install.install(runtimes, authority)
     target = plain.with_name(_NAME)
     if not target.exists():
@@ -54,17 +55,20 @@ def install(runtimes: Path, authority: str = "") -> Path:
             path.chmod(0o755)
         data = plain.read_bytes()
         plain.chmod(0o644)
-        # The archive comes last: with it everything is there.
-        for path, content in ((target.with_name(READY), _ready(data)), (target, _with_byte_code(data))):
-            aside = path.with_suffix(f".{os.getpid()}")
-            aside.write_bytes(content)
-            aside.chmod(0o644)
-            aside.rename(path)
+        # The archive comes last: it marks the installation complete.
+        for path, content in (
+            (target.with_name(PRELOAD), _preload_code(data)),
+            (target, _with_byte_code(data)),
+        ):
+            temporary = path.with_suffix(f".{os.getpid()}")
+            temporary.write_bytes(content)
+            temporary.chmod(0o644)
+            temporary.rename(path)
     return target
 
 
 def loader(archive: Path, folder: Path) -> list[str]:
-    """Words for Python that run a gang of one task, by the code that lies ready if it is this Python's."""
+    """Arguments of Python that run a single task, with the preload code if its Python version matches."""
     program = (
         "import sys, marshal\n"
         "a, b, g = sys.argv[1:]\n"
@@ -75,17 +79,17 @@ def loader(archive: Path, folder: Path) -> list[str]:
         "    l, r = marshal.loads(memoryview(d)[4:]) if d[:4] == m else (None, None)\n"
         "except Exception: l = None\n"
         "if l:\n"
-        "    n = {'__name__': 'light'}\n"
+        "    n = {'__name__': 'fast_imports'}\n"
         "    exec(l, n)\n"
         "    n['install']()\n"
         "    n['preload'](r, a)\n"
         "from pairuntime.slurm import gang_launcher\n"
         "sys.exit(gang_launcher.run(g))"
     )
-    return ["-I", "-S", "-c", program, str(archive), str(archive.with_name(READY)), str(folder)]
+    return ["-I", "-S", "-c", program, str(archive), str(archive.with_name(PRELOAD)), str(folder)]
 
 
-def _ready(data: bytes) -> bytes:
+def _preload_code(data: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = set(archive.namelist())
 
@@ -94,16 +98,16 @@ def _ready(data: bytes) -> bytes:
             path = f"{path}/__init__.py" if f"{path}/__init__.py" in names else f"{path}.py"
             return compile(archive.read(path), path, "exec", dont_inherit=True, optimize=2)
 
-        ready = (code(_LIGHT), {module: code(module) for module in ALONE})
-    return importlib.util.MAGIC_NUMBER + marshal.dumps(ready)
+        preload = (code(_FAST_IMPORTS), {module: code(module) for module in SINGLE_TASK_MODULES})
+    return importlib.util.MAGIC_NUMBER + marshal.dumps(preload)
 
 
 def _with_byte_code(data: bytes) -> bytes:
-    """What a supervisor needs, with compiled files too. Another version of Python compiles it by itself."""
+    """The modules of a supervisor, with byte code. Another version of Python compiles them itself."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
-            if not name.startswith(_NEEDED):
+            if not name.startswith(_INCLUDED):
                 continue
             source = old.read(name)
             new.writestr(zipfile.ZipInfo(name), source)

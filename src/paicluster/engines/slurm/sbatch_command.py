@@ -1,4 +1,4 @@
-"""The command lines by which a gang becomes an allocation. Pure: what is sent can be looked at beforehand."""
+"""Command lines of sbatch and srun for a gang. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from paicluster.engines.slurm import sbatch_options as option
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.runtime_archive import loader
 
-# Between the end of a task's own limit and Slurm's: Slurm's is only for when ours fails.
+# Between a task's own time limit and Slurm's, which only applies when the supervisor's fails.
 _TIME_MARGIN_S = 120
 _COMMENT = "pai:"
-# What root may do and the job's user may not, where sbatch is called by root: to come before everybody else,
-# to go where he is not let in, to read root's files, to restart nodes.
+# Options that root may use but the job's user may not, where root calls sbatch: to raise priorities, to use
+# partitions without access, to read root's files, to reboot nodes.
 _PRIVILEGED = (
     "nice",
     "priority",
@@ -37,16 +37,16 @@ _PRIVILEGED = (
     "propagate",
     "mcs-label",
 )
-# Whole names that others begin with: --mem is not short for --mem-bind.
-_WHOLE = ("--gpus", "--gres", "--mem", "--ntasks", "--time")
-# These read a file when they are given one.
-_LISTS = ("nodelist", "exclude")
-_LONGEST_EXTRAS = 16384
+# Full names that are prefixes of others: --mem is no abbreviation of --mem-bind.
+_FULL_NAMES = ("--gpus", "--gres", "--mem", "--ntasks", "--time")
+# Options that read a file if the value is a path.
+_NODE_LISTS = ("nodelist", "exclude")
+_MAX_EXTRA_CHARACTERS = 16384
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """Tasks that need the same, by their place in the gang: one part of an allocation."""
+    """Tasks with the same resource request, by their index in the gang: one component of an allocation."""
 
     cpu: int
     memory_mb: int
@@ -55,7 +55,7 @@ class Component:
 
 
 def components(gang: Sequence[TaskLaunch]) -> list[Component]:
-    """One for each kind of need, in the order of the tasks."""
+    """One for each distinct resource request, in the order of the tasks."""
     kinds: dict[tuple[int, int, int], list[int]] = {}
     for number, task in enumerate(gang):
         kinds.setdefault((max(1, task.cpu), task.memory_mb, task.gpu_count), []).append(number)
@@ -69,22 +69,22 @@ def sbatch(
     *,
     account: tuple[int, int] | None = None,
 ) -> list[str]:
-    """The words that submit this gang; the script is `batch_script`. ``account``: whose job it is to be."""
+    """The command that submits a gang; its script is `batch_script`. ``account``: uid and gid of the job."""
     first = gang[0]
-    extras = check_extras(first.options.get("slurm", ()), for_others=account is not None)
-    share = _share(first.vc, options)
-    _check_against(extras, share, first.vc)
+    extras = check_extras(first.options.get("slurm", ()), as_root=account is not None)
+    queue = _queue_options(first.vc, options)
+    _check_conflicts(extras, queue, first.vc)
     for task in gang:
         if task.image and (task.image.startswith("-") or not task.image.isprintable()):
-            raise _refused(f"{task.image!r} is no name of an image.")
-    words = ["sbatch", "--parsable"]
+            raise _rejected(f"{task.image!r} is not a valid image name.")
+    arguments = ["sbatch", "--parsable"]
     for number, component in enumerate(components(gang)):
         if number:
-            words.append(":")
-        words += _resources(component, options, alone=len(gang) == 1)
-        # Of two options that say the same the later holds: the cluster's own.
-        words += [*extras, *share, *_time(first)]
-        words += [
+            arguments.append(":")
+        arguments += _resources(component, options, alone=len(gang) == 1)
+        # Of two equal options the later one counts: the cluster's own.
+        arguments += [*extras, *queue, *_time(first)]
+        arguments += [
             f"--job-name={_job_name(first)}",
             f"--comment={_COMMENT}{first.uid}",
             f"--output={folder / 'run' / 'slurm.out' if options.shared else '/dev/null'}",
@@ -94,81 +94,81 @@ def sbatch(
             "--export=ALL",
         ]
         if account is not None:
-            words += [f"--uid={account[0]}", f"--gid={account[1]}"]
-    words.append(str(folder / "batch.sh"))
-    return words
+            arguments += [f"--uid={account[0]}", f"--gid={account[1]}"]
+    arguments.append(str(folder / "batch.sh"))
+    return arguments
 
 
-def check_extras(said: object, *, for_others: bool = False) -> list[str]:
-    """Any option is passed on, but none that would make the job another's, or several."""
-    if not isinstance(said, list | tuple):
-        raise _refused("Options of sbatch are a list of words, such as [--constraint=a100].")
-    words = [str(word) for word in said]
-    if not all(word.isprintable() for word in words) or sum(map(len, words)) > _LONGEST_EXTRAS:
-        raise _refused("Options of sbatch must be printable, and not thousands of characters long.")
-    for word in words:
-        if not word.startswith("-") or word in ("-", "--"):
-            raise _refused(f"{word!r} is no option of sbatch in one word, such as --constraint=a100.")
-        name = option.option_name(word)
+def check_extras(extras: object, *, as_root: bool = False) -> list[str]:
+    """Options of sbatch from a job. Any is passed on except those that change the job's owner or number."""
+    if not isinstance(extras, list | tuple):
+        raise _rejected("Options of sbatch must be a list of strings, such as [--constraint=a100].")
+    checked = [str(extra) for extra in extras]
+    if not all(extra.isprintable() for extra in checked) or sum(map(len, checked)) > _MAX_EXTRA_CHARACTERS:
+        raise _rejected("Options of sbatch must be printable, and not longer than 16384 characters in all.")
+    for extra in checked:
+        if not extra.startswith("-") or extra in ("-", "--"):
+            raise _rejected(f"{extra!r} is not an option of sbatch in one string, such as --constraint=a100.")
+        name = option.option_name(extra)
         if not name:
-            raise _refused(
-                f"The option {word} of sbatch must be given by its long name, such as {option.EXAMPLE}."
+            raise _rejected(
+                f"The option {extra} of sbatch must be given by its long name, such as {option.EXAMPLE}."
             )
-        if option.is_reserved(name) or (for_others and option.matches_any(name, _PRIVILEGED)):
-            raise _refused(f"The option {word} of sbatch is the cluster's own.")
-        if for_others and "/" in word and option.matches_any(name, _LISTS):
-            raise _refused(f"The option {word} of sbatch names a file; name the nodes.")
-    return words
+        if option.is_reserved(name) or (as_root and option.matches_any(name, _PRIVILEGED)):
+            raise _rejected(f"The option {extra} of sbatch is reserved for the cluster.")
+        if as_root and "/" in extra and option.matches_any(name, _NODE_LISTS):
+            raise _rejected(f"The option {extra} of sbatch names a file; name the nodes.")
+    return checked
 
 
-def _check_against(extras: Sequence[str], share: Sequence[str], vc: str) -> None:
-    """What the virtual cluster decides would hold without a word, and the job be not what was asked for."""
-    for word in extras:
-        name = word.partition("=")[0]
-        for own in share:
-            its_name = own.partition("=")[0]
-            if its_name == name or (name not in _WHOLE and its_name.startswith(name)):
-                raise _refused(f"The option {word} of sbatch is the cluster's own: {vc} has {own}.")
+def _check_conflicts(extras: Sequence[str], queue: Sequence[str], vc: str) -> None:
+    """Reject options that the virtual cluster sets: they would be overridden silently."""
+    for extra in extras:
+        name = extra.partition("=")[0]
+        for own in queue:
+            own_name = own.partition("=")[0]
+            if own_name == name or (name not in _FULL_NAMES and own_name.startswith(name)):
+                raise _rejected(f"The option {extra} of sbatch is set by the virtual cluster {vc}: {own}.")
 
 
-def _refused(message: str) -> LaunchFailed:
+def _rejected(message: str) -> LaunchFailed:
     return LaunchFailed(message, transient=False)
 
 
 def uid_of(comment: str) -> str:
-    """The gang that a job of Slurm is; empty for a job that is none of ours."""
+    """The gang of a Slurm job; empty for a job of others."""
     return comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else ""
 
 
 def _resources(component: Component, options: SlurmOptions, *, alone: bool) -> list[str]:
     tasks = len(component.members)
-    words = [f"--ntasks={tasks}", f"--cpus-per-task={component.cpu}"]
+    arguments = [f"--ntasks={tasks}", f"--cpus-per-task={component.cpu}"]
     if component.memory_mb:
         memory = component.memory_mb + options.overhead_mb * (1 if alone else 2)
-        # sbatch takes no two ways to ask for memory, not even for different components.
+        # sbatch accepts only one kind of memory option, even across components.
         if alone:
-            words.append(f"--mem={memory}M")
+            arguments.append(f"--mem={memory}M")
         else:
-            words.append(f"--mem-per-cpu={math.ceil(memory / component.cpu)}M")
+            arguments.append(f"--mem-per-cpu={math.ceil(memory / component.cpu)}M")
     if component.gpus:
         if alone:
-            words.append(f"--gres={options.gres}:{component.gpus}")
+            arguments.append(f"--gres={options.gres}:{component.gpus}")
         else:
             kind = options.gres.partition(":")[2]
-            words.append(f"--gpus-per-task={kind + ':' if kind else ''}{component.gpus}")
+            arguments.append(f"--gpus-per-task={kind + ':' if kind else ''}{component.gpus}")
     if tasks == 1:
-        words.append("--nodes=1")
-    return words
+        arguments.append("--nodes=1")
+    return arguments
 
 
-def _share(vc: str, options: SlurmOptions) -> list[str]:
-    share = options.share(vc)
-    words = [
+def _queue_options(vc: str, options: SlurmOptions) -> list[str]:
+    queue = options.queue_of(vc)
+    arguments = [
         f"--{name}={value}"
-        for name, value in (("partition", share.partition), ("account", share.account), ("qos", share.qos))
+        for name, value in (("partition", queue.partition), ("account", queue.account), ("qos", queue.qos))
         if value
     ]
-    return words + list(share.options)
+    return arguments + list(queue.options)
 
 
 def _time(task: TaskLaunch) -> list[str]:
@@ -182,13 +182,13 @@ def _job_name(task: TaskLaunch) -> str:
 
 
 def srun_options(component: Component) -> list[str]:
-    """How srun starts the tasks of one component."""
-    words = [f"--ntasks={len(component.members)}", f"--cpus-per-task={component.cpu}"]
+    """Options of srun for the tasks of one component."""
+    arguments = [f"--ntasks={len(component.members)}", f"--cpus-per-task={component.cpu}"]
     if component.gpus:
-        words.append(f"--gpus-per-task={component.gpus}")
-    return words
+        arguments.append(f"--gpus-per-task={component.gpus}")
+    return arguments
 
 
 def batch_script(options: SlurmOptions, archive: Path, folder: Path, *, alone: bool) -> str:
-    words = loader(archive, folder) if alone else ["-I", "-S", str(archive), "slurm", str(folder)]
-    return f"#!/bin/sh\nexec {shlex.join([options.python, *words])}\n"
+    arguments = loader(archive, folder) if alone else ["-I", "-S", str(archive), "slurm", str(folder)]
+    return f"#!/bin/sh\nexec {shlex.join([options.python, *arguments])}\n"

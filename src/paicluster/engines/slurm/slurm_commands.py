@@ -1,4 +1,4 @@
-"""Asks Slurm by its own commands. Each question has a deadline; answers are text, or a failure with words."""
+"""Slurm's commands (squeue, sacct, scontrol, scancel, sbatch), run with a timeout."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from paicluster.engines.slurm.job_states import SlurmJob, format_of, read_jobs
 
 log = logging.getLogger(__name__)
 
-NOT_ANSWERING = Notice(
-    "SlurmNotAnswering",
-    "Slurm's controller does not answer. The job waits for it; nothing is lost.",
+UNAVAILABLE = Notice(
+    "SlurmUnavailable",
+    "Slurm's controller does not respond. The job waits for it; nothing is lost.",
     "Warning",
 )
-_DEADLINE_S = 60.0
-_AT_ONCE = 10
-_TOO_LATE = 124
+_COMMAND_TIMEOUT_S = 60.0
+_MAX_CONCURRENT = 10
+_TIMED_OUT = 124
 _NOT_RUN = 127
-_UNANSWERED = (_TOO_LATE, _NOT_RUN)
-_SCANCEL_AT_ONCE = 500
-# Of the server's environment only what Slurm's commands need: sbatch passes on all it has.
-_PASSED = ("HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDIR")
-_USUAL_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+_NO_RESPONSE = (_TIMED_OUT, _NOT_RUN)
+_MAX_JOBS_PER_SCANCEL = 500
+# Variables passed to Slurm's commands. No others: sbatch exports its whole environment to the job.
+_PASSED_VARIABLES = ("HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDIR")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
-# Slurm is not there to be asked: it may be tomorrow.
+# Slurm is unavailable for now.
 _DOWN = re.compile(
     r"unable to contact slurm controller|connection refused|socket timed out|communication connection failure"
     r"|zero bytes were transmitted|slurm backup controller in standby|munge|authentication|timed out"
     r"|process configuration file|temporarily unable|resource temporarily unavailable|unable to resolve",
     re.IGNORECASE,
 )
-# It cannot be as things are, but may be when the cluster or somebody's limits change.
-_NOT_NOW = re.compile(
+# Rejected for now; may be accepted when the cluster or a limit changes.
+_RETRYABLE = re.compile(
     r"configuration is not available|node count specification|limit|partition .*(down|inactive|drain)"
     r"|more processors requested|memory specification can not be satisfied|not available|queue is full"
     r"|required node|reservation|licenses",
@@ -51,57 +51,59 @@ _NOT_NOW = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
+    """Exit status and output of a command."""
+
     status: int
     out: str
     err: str
 
     @property
-    def down(self) -> bool:
-        if self.status in (0, *_UNANSWERED):
+    def is_unavailable(self) -> bool:
+        if self.status in (0, *_NO_RESPONSE):
             return self.status != 0
-        # One that was killed, or died without a word, may have been answered or not.
+        # A command that was killed, or failed without a message, may have reached Slurm or not.
         return self.status < 0 or not self.err.strip() or bool(_DOWN.search(self.err))
 
     @property
     def is_retryable(self) -> bool:
-        return self.status != 0 and bool(_NOT_NOW.search(self.err))
+        return self.status != 0 and bool(_RETRYABLE.search(self.err))
 
     @property
     def error_text(self) -> str:
-        """What the command had to say, for people."""
+        """The error message, without the command's prefix."""
         lines = [
             re.sub(r"^\w+(: error|:| error:)\s*:?\s*", "", line)
             for line in self.err.splitlines()
             if line.strip()
         ]
-        return " ".join(lines)[:500] or f"it ended with {self.status}"
+        return " ".join(lines)[:500] or f"exit status {self.status}"
 
 
 class SlurmCommands:
-    """The commands. ``calls`` counts the questions to slurmctld, by command."""
+    """Runs Slurm's commands. ``calls`` counts the requests to slurmctld, by command."""
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="slurm-commands")
-        self._environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
-        # Of our own PATH the nodes need only where Slurm's commands are: there may be anything in it here.
-        where = Path(shutil.which("sbatch") or "/usr/bin/sbatch").parent
-        self._environment["PATH"] = f"{where}:{_USUAL_PATH}"
+        self._threads = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="slurm-commands")
+        self._environment = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+        # Not the server's PATH, which jobs would inherit: only the folder of Slurm's commands.
+        folder = Path(shutil.which("sbatch") or "/usr/bin/sbatch").parent
+        self._environment["PATH"] = f"{folder}:{_DEFAULT_PATH}"
         self.has_accounting: bool | None = None
-        # Why it does not tell its nodes, as it was last said.
-        self._complaint = ""
+        # The last error of `nodes`, to log each one once.
+        self._nodes_error = ""
 
-    async def ask(self, words: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> CommandResult:
-        self.calls[words[0]] = self.calls.get(words[0], 0) + 1
+    async def run(self, command: Sequence[str], *, timeout_s: float = _COMMAND_TIMEOUT_S) -> CommandResult:
+        self.calls[command[0]] = self.calls.get(command[0], 0) + 1
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._run, list(words), deadline_s)
+        return await loop.run_in_executor(self._threads, self._run, list(command), timeout_s)
 
-    def _run(self, words: list[str], deadline_s: float) -> CommandResult:
-        """In a thread: the event loop's own way copies this whole process, and everybody waits for it."""
+    def _run(self, command: list[str], timeout_s: float) -> CommandResult:
+        """In a thread: asyncio's subprocesses fork this whole process, which blocks the event loop."""
         try:
             process = subprocess.Popen(
-                words,
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -109,91 +111,93 @@ class SlurmCommands:
                 start_new_session=True,
             )
         except OSError as error:
-            return CommandResult(_NOT_RUN, "", f"{words[0]} cannot be run: {error.strerror}")
+            return CommandResult(_NOT_RUN, "", f"{command[0]} cannot be run: {error.strerror}")
         self._running.add(process)
         try:
-            out, err = process.communicate(timeout=deadline_s)
+            out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            return CommandResult(_TOO_LATE, "", f"{words[0]} did not end within {deadline_s:.0f} s")
+            return CommandResult(_TIMED_OUT, "", f"{command[0]} did not end within {timeout_s:.0f} s")
         finally:
             self._running.discard(process)
         return CommandResult(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
     def close(self) -> None:
-        """Wait for nobody: what was being asked is asked again by the next server."""
+        """Kill running commands: the next server repeats them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in list(self._running):
             process.kill()
 
     async def jobs(self) -> dict[str, list[SlurmJob]] | None:
-        """All of our jobs that Slurm still knows, by gang; None when it does not answer."""
-        mine = [] if os.geteuid() == 0 else [f"--user={os.geteuid()}"]
-        word = os.urandom(8).hex()
-        answer = await self.ask(
-            ["squeue", "--local", "--noheader", "--states=all", *mine, f"--format={format_of(word)}"]
+        """All jobs of this engine that Slurm still knows, by gang; None when Slurm is unavailable."""
+        user_filter = [] if os.geteuid() == 0 else [f"--user={os.geteuid()}"]
+        marker = os.urandom(8).hex()
+        result = await self.run(
+            ["squeue", "--local", "--noheader", "--states=all", *user_filter, f"--format={format_of(marker)}"]
         )
-        if answer.status:
-            log.debug("squeue: %s", answer.error_text)
+        if result.status:
+            log.debug("squeue: %s", result.error_text)
             return None
-        return read_jobs(answer.out.split("\n"), word)
+        return read_jobs(result.out.split("\n"), marker)
 
     async def accounting(self, job_ids: Sequence[str]) -> dict[str, SlurmJob]:
-        """What the accounting knows of jobs that the queue has forgotten; nothing without accounting."""
+        """Jobs that squeue no longer shows, from sacct; empty without accounting."""
         if not job_ids or self.has_accounting is False or shutil.which("sacct") is None:
             return {}
-        answer = await self.ask(
-            ["sacct", "-X", "-n", "-P", "-o", "JobID,State,NodeList", "-j", ",".join(job_ids)], deadline_s=20
+        result = await self.run(
+            ["sacct", "-X", "-n", "-P", "-o", "JobID,State,NodeList", "-j", ",".join(job_ids)], timeout_s=20
         )
-        if answer.status:
-            self.has_accounting = not ("disabled" in answer.err or "not running" in answer.err)
+        if result.status:
+            self.has_accounting = not ("disabled" in result.err or "not running" in result.err)
             return {}
         found = {}
-        for line in answer.out.splitlines():
+        for line in result.out.splitlines():
             number, state, nodes = line.split("|", 2)
-            # CANCELLED comes with who did it.
+            # CANCELLED is followed by the uid that did it.
             found[number.partition("+")[0]] = SlurmJob(
                 number.partition("+")[0], state.split(" ")[0], "", nodes
             )
         return found
 
     async def nodes(self) -> tuple[list[Node], dict[str, str]] | None:
-        """The nodes that are up, and the address of every one; None when Slurm does not answer."""
-        answer = await self.ask(["scontrol", "--oneliner", "show", "nodes"])
-        if answer.status:
-            if answer.error_text != self._complaint:
-                self._complaint = answer.error_text
-                log.warning("Slurm does not say which nodes it has; it is asked again: %s", answer.error_text)
+        """The nodes that are up, and the address of every node; None when Slurm is unavailable."""
+        result = await self.run(["scontrol", "--oneliner", "show", "nodes"])
+        if result.status:
+            if result.error_text != self._nodes_error:
+                self._nodes_error = result.error_text
+                log.warning("The nodes of Slurm cannot be listed; retrying: %s", result.error_text)
             return None
-        self._complaint = ""
-        return read_nodes(answer.out.splitlines())
+        self._nodes_error = ""
+        return read_nodes(result.out.splitlines())
 
     async def config(self) -> dict[str, str]:
-        answer = await self.ask(["scontrol", "show", "config"])
+        result = await self.run(["scontrol", "show", "config"])
         found = {}
-        for line in answer.out.splitlines():
+        for line in result.out.splitlines():
             key, equals, value = line.partition("=")
             if equals:
                 found[key.strip()] = value.strip()
         return found
 
-    async def cancel(self, job_ids: Sequence[str], *how: str) -> bool:
-        """False: Slurm does not answer, and may not have been told."""
-        told = True
-        for start in range(0, len(job_ids), _SCANCEL_AT_ONCE):
-            answer = await self.ask(["scancel", "--quiet", *how, *job_ids[start : start + _SCANCEL_AT_ONCE]])
-            if answer.status:
-                log.info("scancel: %s", answer.error_text)
-                told = told and not answer.down
-        return told
+    async def cancel(self, job_ids: Sequence[str], *options: str) -> bool:
+        """Call scancel. False: Slurm is unavailable and may not have received it."""
+        received = True
+        for start in range(0, len(job_ids), _MAX_JOBS_PER_SCANCEL):
+            result = await self.run(
+                ["scancel", "--quiet", *options, *job_ids[start : start + _MAX_JOBS_PER_SCANCEL]]
+            )
+            if result.status:
+                log.info("scancel: %s", result.error_text)
+                received = received and not result.is_unavailable
+        return received
 
 
 def read_nodes(lines: Sequence[str]) -> tuple[list[Node], dict[str, str]]:
     nodes, addresses = [], {}
     for line in lines:
-        # Backwards, so that the first of a name counts: what people wrote about a node comes last.
-        fields = dict(word.split("=", 1) for word in reversed(line.split()) if "=" in word)
+        # Reversed, so that the first field of a name counts: a node's comment comes last.
+        fields = dict(field.split("=", 1) for field in reversed(line.split()) if "=" in field)
         name = fields.get("NodeName", "")
         if not name:
             continue

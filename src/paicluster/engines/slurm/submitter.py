@@ -1,4 +1,4 @@
-"""Hands gangs to Slurm: each once, however often this server or Slurm's controller dies in between."""
+"""Submits gangs to Slurm: each exactly once, even if this server or slurmctld crashes in between."""
 
 from __future__ import annotations
 
@@ -13,40 +13,42 @@ from paicluster.engines.interface import Notice
 from paicluster.engines.slurm import gang_folder, untrusted_files
 from paicluster.engines.slurm.gang_registry import SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob
-from paicluster.engines.slurm.slurm_commands import NOT_ANSWERING, CommandResult, SlurmCommands
+from paicluster.engines.slurm.slurm_commands import UNAVAILABLE, CommandResult, SlurmCommands
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 8
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
-# Of those that Slurm does not take as things are one is tried so often; the next at once when one was taken.
-_ONE_EVERY_S = 1.0
-# No job of Slurm has this number.
-_FORGOTTEN = "0"
+_MAX_CONCURRENT = 8
+_BACKOFF_MIN_S = 1.0
+_BACKOFF_MAX_S = 30.0
+# Of gangs that Slurm rejects for now one is retried per interval; after a success the next follows at once.
+_RETRY_INTERVAL_S = 1.0
+# Job id of a gang that Slurm has dropped: no job has this number.
+_UNKNOWN_JOB = "0"
 
 
 class Submitter:
+    """Queue of gangs to submit, with retries."""
+
     def __init__(
         self,
         slurm: SlurmCommands,
-        wanted: Callable[[SubmittedGang], bool],
-        say: Callable[[SubmittedGang, Notice], None],
-        done: Callable[[SubmittedGang], None],
+        is_startable: Callable[[SubmittedGang], bool],
+        notify: Callable[[SubmittedGang, Notice], None],
+        on_done: Callable[[SubmittedGang], None],
     ):
         self._slurm = slurm
-        self._wanted = wanted
-        self._say = say
-        self._done = done
-        self._room = asyncio.Semaphore(_AT_ONCE)
-        # Those who were told "not now" come one after the other.
-        self._turn = asyncio.Lock()
-        self._asking = asyncio.Lock()
-        # The one that is to be asked next.
-        self._question: asyncio.Task[dict[str, list[SlurmJob]] | None] | None = None
-        self._questions: set[asyncio.Task[Any]] = set()
-        # Set when Slurm answers again.
-        self._answers = asyncio.Event()
+        self._is_startable = is_startable
+        self._notify = notify
+        self._on_done = on_done
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
+        # Gangs rejected for now are retried one after the other.
+        self._retry_lock = asyncio.Lock()
+        self._query_lock = asyncio.Lock()
+        # The squeue call that has not started yet.
+        self._next_query: asyncio.Task[dict[str, list[SlurmJob]] | None] | None = None
+        self._queries: set[asyncio.Task[Any]] = set()
+        # Set when Slurm is available again.
+        self._available = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def add(self, gang: SubmittedGang) -> None:
@@ -55,99 +57,97 @@ class Submitter:
             self._tasks[gang.uid] = task
             task.add_done_callback(lambda _: self._tasks.pop(gang.uid, None))
 
-    def slurm_answers_again(self) -> None:
-        """Whoever waits for that tries now."""
-        self._answers.set()
-        self._answers.clear()
+    def on_slurm_available(self) -> None:
+        """Retry all waiting gangs now."""
+        self._available.set()
+        self._available.clear()
 
     async def close(self) -> None:
-        """What is being submitted is found again by the next server."""
-        tasks = [*self._tasks.values(), *self._questions]
+        """Cancel all submissions; the next server finds those under way."""
+        tasks = [*self._tasks.values(), *self._queries]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _submit(self, gang: SubmittedGang) -> None:
-        pause = _FIRST_PAUSE_S
+        backoff_s = _BACKOFF_MIN_S
         while True:
             try:
-                over = await (self._try_in_turn(gang) if gang.refused_for_now else self._try(gang))
+                is_done = await (self._retry_in_turn(gang) if gang.rejected_for_now else self._try(gang))
             except Exception:
-                log.exception("The gang %s could not be submitted; it is tried again.", gang.uid)
-                over = False
-            if over:
-                self._done(gang)
+                log.exception("The gang %s could not be submitted; retrying.", gang.uid)
+                is_done = False
+            if is_done:
+                self._on_done(gang)
                 return
             try:
-                await asyncio.wait_for(self._answers.wait(), pause)
-                pause = _FIRST_PAUSE_S
+                await asyncio.wait_for(self._available.wait(), backoff_s)
+                backoff_s = _BACKOFF_MIN_S
             except TimeoutError:
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
 
-    async def _try_in_turn(self, gang: SubmittedGang) -> bool:
-        """What keeps one from being taken keeps the others: a limit that thousands have run into."""
-        async with self._turn:
-            over = await self._try(gang)
-            if not over:
-                await asyncio.sleep(_ONE_EVERY_S)
-            return over
+    async def _retry_in_turn(self, gang: SubmittedGang) -> bool:
+        """One at a time: what blocks one blocks the others too, such as a limit that thousands have hit."""
+        async with self._retry_lock:
+            is_done = await self._try(gang)
+            if not is_done:
+                await asyncio.sleep(_RETRY_INTERVAL_S)
+            return is_done
 
     async def _try(self, gang: SubmittedGang) -> bool:
-        """One attempt at it. False: it must be tried again."""
+        """One attempt to submit. False: it must be retried."""
         if not gang.folder.exists():
             return True  # removed meanwhile
         if gang_folder.read_flag(
             gang.folder, gang_folder.SUBMITTING
         ) is not None and not await self._find_lost_submission(gang):
             return gang.job is not None
-        if gang.job is not None or not self._wanted(gang):
-            return True  # it is there, or was told to stop before it came so far
+        if gang.job is not None or not self._is_startable(gang):
+            return True  # submitted already, or stopped before it was submitted
         gang_folder.write_flag(gang.folder, gang_folder.SUBMITTING, str(time.time()))
-        words = json.loads((gang.folder / gang_folder.COMMAND).read_text())
-        async with self._room:
-            answer = await self._slurm.ask(words)
-        if answer.status == 0:
-            number = answer.out.strip().rpartition("\n")[2].partition(";")[0]
+        command = json.loads((gang.folder / gang_folder.SBATCH_COMMAND).read_text())
+        async with self._slots:
+            result = await self._slurm.run(command)
+        if result.status == 0:
+            number = result.out.strip().rpartition("\n")[2].partition(";")[0]
             if not number.isdecimal():
-                # It was asked for something else than to submit, such as for its version.
-                answer = CommandResult(
-                    1, "", f"sbatch gave no number of a job: {untrusted_files.sanitize(number)}"
-                )
+                # An option made sbatch do something else, such as print its version.
+                result = CommandResult(1, "", f"sbatch printed no job id: {untrusted_files.sanitize(number)}")
             else:
                 self._record_job_id(gang, number)
                 return True
-        return self._failed(gang, answer)
+        return self._failed(gang, result)
 
     async def _find_lost_submission(self, gang: SubmittedGang) -> bool:
-        """Somebody tried before and was not answered: does Slurm have it? True: it does not."""
+        """An earlier submission has no known result: look for its job. True: there is none."""
         found = await self._jobs()
         if found is None:
-            self._say(gang, NOT_ANSWERING)
+            self._notify(gang, UNAVAILABLE)
             return False
         own = next((job for job in found.get(gang.uid, ()) if job.owner == gang.owner), None)
         if own is not None:
             self._record_job_id(gang, own.id)
             return False
         if gang_folder.read_flag(gang.folder, gang_folder.OWNER) is not None:
-            # It has even begun, and Slurm has forgotten it since. Its number is only an account's word.
-            self._record_job_id(gang, _FORGOTTEN)
+            # It has even started, and Slurm has dropped it since. The job id in its folder is not trusted.
+            self._record_job_id(gang, _UNKNOWN_JOB)
             return False
         return True
 
     async def _jobs(self) -> dict[str, list[SlurmJob]] | None:
-        """One question for all who need to know now: asked after each of them came."""
-        if self._question is None:
-            self._question = asyncio.create_task(self._ask())
-            self._questions.add(self._question)
-            self._question.add_done_callback(self._questions.discard)
-        return await asyncio.shield(self._question)
+        """One squeue call shared by all callers; it starts after each of them called."""
+        if self._next_query is None:
+            self._next_query = asyncio.create_task(self._query())
+            self._queries.add(self._next_query)
+            self._next_query.add_done_callback(self._queries.discard)
+        return await asyncio.shield(self._next_query)
 
-    async def _ask(self) -> dict[str, list[SlurmJob]] | None:
-        async with self._asking:
-            self._question = None
+    async def _query(self) -> dict[str, list[SlurmJob]] | None:
+        async with self._query_lock:
+            self._next_query = None
             found = await self._slurm.jobs()
             if found is None:
-                await asyncio.sleep(_FIRST_PAUSE_S)
+                await asyncio.sleep(_BACKOFF_MIN_S)
             return found
 
     def _record_job_id(self, gang: SubmittedGang, job: str) -> None:
@@ -155,21 +155,19 @@ class Submitter:
         gang.job = job
         gang.submitted = time.monotonic()
 
-    def _failed(self, gang: SubmittedGang, answer: CommandResult) -> bool:
-        if answer.down:
-            self._say(gang, NOT_ANSWERING)
+    def _failed(self, gang: SubmittedGang, result: CommandResult) -> bool:
+        if result.is_unavailable:
+            self._notify(gang, UNAVAILABLE)
             return False
-        # It is known not to have been taken.
+        # It is known not to have been submitted.
         (gang.folder / gang_folder.SUBMITTING).unlink(missing_ok=True)
-        gang.refused_for_now = answer.is_retryable
-        if answer.is_retryable:
-            self._say(gang, Notice("FailedScheduling", f"Slurm says: {answer.error_text}", "Warning"))
+        gang.rejected_for_now = result.is_retryable
+        if result.is_retryable:
+            self._notify(gang, Notice("FailedScheduling", f"Slurm says: {result.error_text}", "Warning"))
             return False
-        log.warning("sbatch refuses %s: %s", gang.uid, answer.error_text)
-        self._say(
-            gang, Notice("SlurmRefused", f"Slurm does not take the job: {answer.error_text}", "Warning")
-        )
+        log.warning("sbatch rejects %s: %s", gang.uid, result.error_text)
+        self._notify(gang, Notice("SlurmRefused", f"Slurm rejected the job: {result.error_text}", "Warning"))
         gang_folder.write_flag(
-            gang.folder, gang_folder.REFUSED, f"Slurm does not take the job: {answer.error_text}"
+            gang.folder, gang_folder.REJECTED, f"Slurm rejected the job: {result.error_text}"
         )
         return True

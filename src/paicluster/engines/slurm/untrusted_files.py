@@ -1,7 +1,7 @@
-"""What a task's account has written, read with care: as root the server reads what others may have put there.
+"""Untrusted files: reads what a task's account has written, which a server running as root must not trust.
 
-A link is not followed, a pipe not waited for, and nobody's numbers and words get further than where they make
-sense. What makes none counts as not written.
+Links are not followed, pipes are not waited for, and every value is checked. An invalid value counts as not
+written.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pairuntime.slurm import placement as placing
 from pairuntime.supervisor import claim, exit_record
 
 # Environments of large gangs are not in these files.
-_LARGEST = 1 << 20
-_LONGEST = 4000
-_LATEST = 1 << 52
-_MANY = 4096
+_MAX_FILE_BYTES = 1 << 20
+_MAX_TEXT = 4000
+_MAX_NUMBER = 1 << 52
+_MAX_ITEMS = 4096
 
 
-def tail(path: Path, size: int = _LARGEST) -> bytes:
-    """The end of a file; OSError when there is none that is one."""
+def tail(path: Path, size: int = _MAX_FILE_BYTES) -> bytes:
+    """The end of a regular file; OSError if there is none."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         found = os.fstat(fd)
@@ -38,13 +38,13 @@ def tail(path: Path, size: int = _LARGEST) -> bytes:
         os.close(fd)
 
 
-def sanitize(value: object, longest: int = _LONGEST) -> str:
-    """Words that any database and any terminal takes."""
-    return "".join(one if one.isprintable() else " " for one in str(value)[:longest])
+def sanitize(value: object, limit: int = _MAX_TEXT) -> str:
+    """Printable text, safe for any database and terminal."""
+    return "".join(char if char.isprintable() else " " for char in str(value)[:limit])
 
 
-def json_of(path: Path) -> dict[str, Any] | None:
-    """None: nothing is there. Empty: something is, and makes no sense."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is no file, {} if it is invalid."""
     try:
         found = json.loads(tail(path))
     except FileNotFoundError:
@@ -54,80 +54,82 @@ def json_of(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {}
 
 
-def _number(value: object, most: int) -> int | None:
-    right = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
-    return int(value) if right else None  # type: ignore[call-overload]
+def _number(value: object, maximum: int) -> int | None:
+    is_valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= maximum
+    return int(value) if is_valid else None  # type: ignore[call-overload]
 
 
 def read_claim(path: Path) -> dict[str, Any] | None:
-    """Who owns an attempt; None: nobody. Empty: somebody."""
-    said = json_of(path / claim.NAME)
-    if not said:
-        return said
-    found: dict[str, Any] = {"claimed_ms": _number(said.get("claimed_ms"), _LATEST)}
-    if "pid" in said:
-        found["pid"] = _number(said["pid"], _LATEST) or 0
-    if said.get("lost"):
+    """The claim file's content; None if unclaimed, {} if claimed but unreadable."""
+    content = read_json(path / claim.NAME)
+    if not content:
+        return content
+    found: dict[str, Any] = {"claimed_ms": _number(content.get("claimed_ms"), _MAX_NUMBER)}
+    if "pid" in content:
+        found["pid"] = _number(content["pid"], _MAX_NUMBER) or 0
+    if content.get("lost"):
         losses = {loss.value: loss for loss in Loss}
-        found["lost"] = losses.get(str(said["lost"]), Loss.UNKNOWN)
+        found["lost"] = losses.get(str(content["lost"]), Loss.UNKNOWN)
     return found
 
 
 def read_exit_record(path: Path) -> dict[str, Any] | None:
-    """How an attempt ended; None: it has not said so."""
-    said = json_of(path / exit_record.NAME)
-    if not said:
+    """The exit record of an attempt; None if there is none yet."""
+    content = read_json(path / exit_record.NAME)
+    if not content:
         return None
-    sent = said.get("signals_sent")
+    sent = content.get("signals_sent")
     return {
-        "started_ms": _number(said.get("started_ms"), _LATEST) or 0,
-        "ended_ms": _number(said.get("ended_ms"), _LATEST) or 0,
-        "exit_code": _number(said.get("exit_code"), 255),
-        "signal": _number(said.get("signal"), 64),
-        "signals_sent": [one for one in sent if _number(one, 64)] if isinstance(sent, list) else [],
-        "start_error": "\n".join(map(sanitize, str(said.get("start_error") or "")[:_LONGEST].split("\n"))),
-        **{key: bool(said.get(key)) for key in ("stopped", "timed_out", "oom", "ended_by_slurm")},
-        # What could not be kept leaves a log shorter than it was.
-        "log_sizes": {} if said.get("log_dropped") else _sizes(said.get("log_sizes")),
+        "started_ms": _number(content.get("started_ms"), _MAX_NUMBER) or 0,
+        "ended_ms": _number(content.get("ended_ms"), _MAX_NUMBER) or 0,
+        "exit_code": _number(content.get("exit_code"), 255),
+        "signal": _number(content.get("signal"), 64),
+        "signals_sent": [number for number in sent if _number(number, 64)] if isinstance(sent, list) else [],
+        "start_error": "\n".join(
+            map(sanitize, str(content.get("start_error") or "")[:_MAX_TEXT].split("\n"))
+        ),
+        **{key: bool(content.get(key)) for key in ("stopped", "timed_out", "oom", "ended_by_slurm")},
+        # If parts could not be kept, the log is shorter than recorded.
+        "log_sizes": {} if content.get("log_dropped") else _sizes(content.get("log_sizes")),
     }
 
 
-def _sizes(said: object) -> dict[str, int]:
-    found = said if isinstance(said, dict) else {}
-    return {stream: _number(found.get(stream), _LATEST) or 0 for stream in STREAMS}
+def _sizes(value: object) -> dict[str, int]:
+    found = value if isinstance(value, dict) else {}
+    return {stream: _number(found.get(stream), _MAX_NUMBER) or 0 for stream in STREAMS}
 
 
-def whole_log_is_shown(path: Path, ended: Mapping[str, Any]) -> bool:
-    """A file system may show that a task ended before the last it wrote."""
+def log_is_complete(path: Path, ended: Mapping[str, Any]) -> bool:
+    """Whether the whole log is visible: a file system may show the exit record before the last writes."""
     try:
         return all(LogReader(path, stream).size() >= size for stream, size in ended["log_sizes"].items())
-    except OSError:  # what cannot be looked at is not waited for
+    except OSError:  # what cannot be read is not waited for
         return True
 
 
-def place_of(path: Path) -> Placement | None:
-    said = json_of(path / placing.PLACE)
-    if not said:
+def read_placement(path: Path) -> Placement | None:
+    content = read_json(path / placing.PLACEMENT)
+    if not content:
         return None
-    ports, gpus = said.get("ports"), said.get("gpus")
+    ports, gpus = content.get("ports"), content.get("gpus")
     return Placement(
-        sanitize(said.get("node", ""), 256),
-        sanitize(said.get("ip", ""), 256),
-        {sanitize(label, 256): _numbers(some, 65535) for label, some in list(ports.items())[:_MANY]}
+        sanitize(content.get("node", ""), 256),
+        sanitize(content.get("ip", ""), 256),
+        {sanitize(label, 256): _numbers(values, 65535) for label, values in list(ports.items())[:_MAX_ITEMS]}
         if isinstance(ports, dict)
         else {},
-        _numbers(gpus, _MANY),
+        _numbers(gpus, _MAX_ITEMS),
     )
 
 
-def _numbers(some: object, most: int) -> tuple[int, ...]:
-    if not isinstance(some, list):
+def _numbers(values: object, maximum: int) -> tuple[int, ...]:
+    if not isinstance(values, list):
         return ()
-    return tuple(number for one in some[:_MANY] if (number := _number(one, most)) is not None)
+    return tuple(number for item in values[:_MAX_ITEMS] if (number := _number(item, maximum)) is not None)
 
 
 def allocation_of(path: Path) -> tuple[str, str]:
-    """The job of Slurm that an attempt runs in, and which part of it; empty when it does not say so."""
-    said = json_of(path / placing.PLACE) or {}
-    job, part = str(said.get("job", "")), str(said.get("part", ""))
-    return (job, part if part.isdecimal() else "") if job.isdecimal() else ("", "")
+    """The Slurm job of an attempt, and its component in a heterogeneous job; empty if unknown."""
+    content = read_json(path / placing.PLACEMENT) or {}
+    job, component = str(content.get("job", "")), str(content.get("component", ""))
+    return (job, component if component.isdecimal() else "") if job.isdecimal() else ("", "")

@@ -49,7 +49,7 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-async def test_each_job_runs_as_its_users_account(slurm: RealSlurm, open_folder: Path) -> None:
+async def test_each_job_runs_under_its_users_account(slurm: RealSlurm, open_folder: Path) -> None:
     rig = PeoplesRig(slurm, open_folder / "shared")
     script = "id -un; touch mine; echo $HOME; trap 'echo bye; exit 0' TERM; echo up; sleep 60 & wait"
     gang = [task(rig, script, owner="alice") for _ in range(2)]
@@ -70,7 +70,7 @@ async def test_each_job_runs_as_its_users_account(slurm: RealSlurm, open_folder:
     rig.close()
 
 
-def test_a_server_without_roots_rights_serves_its_own_person(slurm: RealSlurm, open_folder: Path) -> None:
+def test_unprivileged_server_runs_jobs_of_its_own_account(slurm: RealSlurm, open_folder: Path) -> None:
     account = pwd.getpwnam("nobody")
     home = open_folder / "own"
     home.mkdir()
@@ -119,7 +119,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_command_runs_beside_a_task_of_the_second_component(slurm: RealSlurm, tmp_path: Path) -> None:
+async def test_exec_reaches_a_task_of_the_second_component(slurm: RealSlurm, tmp_path: Path) -> None:
     rig = SlurmRig(slurm, tmp_path / "shared")
     small = task(rig, "echo up; sleep 60")
     large = dataclasses.replace(task(rig, "echo here >file; echo up; sleep 60"), cpu=2)
@@ -139,7 +139,7 @@ async def test_a_command_runs_beside_a_task_of_the_second_component(slurm: RealS
     rig.close()
 
 
-async def test_what_the_nodes_lack_is_told(slurm: RealSlurm, tmp_path: Path) -> None:
+async def test_missing_node_software_is_reported(slurm: RealSlurm, tmp_path: Path) -> None:
     """Without Python on a node nothing can hold a task there: the job says what the batch script said."""
     said: list[Notice] = []
     engine = SlurmEngine(options(tmp_path / "shared", python="/no/such/python3"))
@@ -158,13 +158,11 @@ async def test_what_the_nodes_lack_is_told(slurm: RealSlurm, tmp_path: Path) -> 
     rig.close()
 
 
-async def test_who_comes_while_others_merely_run_is_told_at_once_why_he_waits(
-    slurm: RealSlurm, tmp_path: Path
-) -> None:
+async def test_pending_reason_is_reported_soon_while_others_run(slurm: RealSlurm, tmp_path: Path) -> None:
     rig = SlurmRig(slurm, tmp_path / "shared")
     running = task(rig, "echo up; sleep 60")
     held = task(rig, "true", options={"slurm": ("--hold",)})
-    async with Driven(rig, calm_interval_s=600) as driven:
+    async with Driven(rig, steady_interval_s=600) as driven:
         assert isinstance(driven.engine, SlurmEngine)
         await driven.launch(running)
         await driven.wait_for_output(running.uid, b"up")
@@ -179,7 +177,7 @@ async def test_who_comes_while_others_merely_run_is_told_at_once_why_he_waits(
     rig.close()
 
 
-async def test_a_submission_whose_answer_was_lost_is_not_repeated(slurm: RealSlurm, tmp_path: Path) -> None:
+async def test_submission_with_lost_response_is_not_repeated(slurm: RealSlurm, tmp_path: Path) -> None:
     """The server died before it could write sbatch's answer down; one job waits, the other runs."""
     rig = SlurmRig(slurm, tmp_path / "shared")
     held = task(rig, "echo ran", options={"slurm": ("--hold",)})
@@ -211,9 +209,7 @@ engine: {{type: slurm, folder: {shared}, file-lag: 0.5, options: [--ntasks-per-n
 """
 
 
-def test_the_distributed_example_runs_on_two_nodes_with_the_same_command(
-    slurm: RealSlurm, tmp_path: Path
-) -> None:
+def test_distributed_example_runs_on_two_nodes(slurm: RealSlurm, tmp_path: Path) -> None:
     person = Person(tmp_path / "person")
     shutil.copy(EXAMPLE, person.project)
     home = tmp_path / "home"
@@ -239,7 +235,7 @@ def test_the_distributed_example_runs_on_two_nodes_with_the_same_command(
         cluster.close()
 
 
-async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp_path: Path) -> None:
+async def test_task_runs_in_its_image_with_podman(slurm: RealSlurm, tmp_path: Path) -> None:
     debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
     client = await client_detection.detect(tmp_path, ("podman",))
     assert isinstance(client, Client), client
@@ -300,7 +296,7 @@ def _podman(client: Client, *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_cluster_is_described_by_what_slurm_says_and_runs(slurm: RealSlurm, tmp_path: Path) -> None:
+def test_detected_configuration_runs_jobs(slurm: RealSlurm, tmp_path: Path) -> None:
     home = tmp_path / "home"
     words = [sys.executable, "-m", "paicluster", "init", "--slurm", "--home", str(home)]
     subprocess.run(words, env=slurm.environment, check=True, timeout=60, capture_output=True)
@@ -315,7 +311,7 @@ def test_a_cluster_is_described_by_what_slurm_says_and_runs(slurm: RealSlurm, tm
         cluster.close()
 
 
-def test_options_that_sbatch_does_not_take_are_told_before_a_job_is(slurm: RealSlurm, tmp_path: Path) -> None:
+def test_check_config_reports_options_that_sbatch_rejects(slurm: RealSlurm, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     text = "engine: {type: slurm, options: [%s], clusters: {gpu: {options: [--nice=5]}}}"
     told = []

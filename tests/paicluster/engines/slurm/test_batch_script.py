@@ -38,7 +38,7 @@ def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> 
     archive = runtime_archive.install(home / "runtime")
     if spoil:
         archive.with_name(spoil).write_bytes(b"nothing of use")
-    (home / "notes").mkdir()
+    (home / "events").mkdir()
     task = TaskLaunch(
         uid="ab12",
         node="",
@@ -46,7 +46,7 @@ def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> 
         environment={"PORT": "%pai.0.0.0%"},
         placeholders=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
     )
-    usual: dict[str, object] = {"events": str(home / "notes")}
+    usual: dict[str, object] = {"events": str(home / "events")}
     gang_folder.prepare(gang_folder.SlurmFolders(home), [task], options, archive, usual, ["sbatch"], None)
     done = subprocess.run(
         ["/bin/sh", str(gang_folder.SlurmFolders(home).gang("ab12") / "batch.sh")],
@@ -60,7 +60,7 @@ def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> 
 
 
 def _notes(home: Path) -> list[str]:
-    return sorted(note.name for note in (home / "notes").iterdir())
+    return sorted(note.name for note in (home / "events").iterdir())
 
 
 def _ran(path: Path) -> None:
@@ -68,11 +68,11 @@ def _ran(path: Path) -> None:
     assert (path / "stdout.0").read_text() == "out\n"
     assert (path / "stderr.0").read_text() == "err\n"
     assert "ab12.ended" in _notes(path.parents[2])
-    place = json.loads((path / "place.json").read_text())
+    place = json.loads((path / "placement.json").read_text())
     assert place["node"] == "n1" and place["ip"].count(".") == 3
 
 
-def test_this_python_needs_only_the_code_that_lies_ready(tmp_path: Path) -> None:
+def test_same_python_uses_only_the_preload_code(tmp_path: Path) -> None:
     status, path, said = _run(
         tmp_path, sys.executable, spoil=runtime_archive.install(tmp_path / "runtime").name
     )
@@ -80,36 +80,36 @@ def test_this_python_needs_only_the_code_that_lies_ready(tmp_path: Path) -> None
     _ran(path)
 
 
-def test_without_that_code_the_archive_serves(tmp_path: Path) -> None:
-    status, path, said = _run(tmp_path, sys.executable, spoil=runtime_archive.READY)
+def test_without_preload_code_the_archive_is_used(tmp_path: Path) -> None:
+    status, path, said = _run(tmp_path, sys.executable, spoil=runtime_archive.PRELOAD)
     assert (status, said) == (0, "")
     _ran(path)
 
 
 @pytest.mark.skipif(not _OTHERS, reason="no other Python here")
 @pytest.mark.parametrize("python", _OTHERS)
-def test_any_other_python_takes_the_archive(tmp_path: Path, python: str) -> None:
+def test_other_python_versions_use_the_archive(tmp_path: Path, python: str) -> None:
     status, path, said = _run(tmp_path, python)
     assert (status, said) == (0, "")
     _ran(path)
 
 
-def test_what_lies_ready_is_all_that_a_task_alone_loads() -> None:
+def test_preload_code_contains_all_modules_of_a_single_task() -> None:
     """A module that is missing in the list would be looked for in the archive, for each task."""
     program = (
         "import sys; from pairuntime.slurm import gang_launcher, slurm_attempt;"
         "print(*sorted(name for name in sys.modules if name.startswith('pairuntime')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == sorted(runtime_archive.ALONE)
+    assert done.stdout.split() == sorted(runtime_archive.SINGLE_TASK_MODULES)
 
 
-def test_a_task_that_is_brief_says_only_that_it_ended(tmp_path: Path) -> None:
+def test_brief_task_sends_only_its_end_event(tmp_path: Path) -> None:
     home, archive = gang_folder.SlurmFolders(tmp_path), runtime_archive.install(tmp_path / "runtime")
-    home.notes.mkdir()
+    home.events.mkdir()
     task = TaskLaunch(uid="ab12", node="", script="true", environment={})
     gang_folder.prepare(
-        home, [task], SlurmOptions(folder=tmp_path), archive, {"events": str(home.notes)}, [], None
+        home, [task], SlurmOptions(folder=tmp_path), archive, {"events": str(home.events)}, [], None
     )
     # However slow this machine is.
     program = (
@@ -120,16 +120,16 @@ def test_a_task_that_is_brief_says_only_that_it_ended(tmp_path: Path) -> None:
     assert _notes(tmp_path) == ["ab12.ended"]
 
 
-def test_a_task_that_is_not_brief_says_that_it_began(tmp_path: Path) -> None:
-    told = tmp_path / "notes" / "ab12.started"
+def test_longer_task_sends_a_start_event(tmp_path: Path) -> None:
+    told = tmp_path / "events" / "ab12.started"
     status, _, said = _run(tmp_path, sys.executable, script=f"until [ -e {told} ]; do /bin/sleep 0.01; done")
     assert (status, said) == (0, "")
     assert _notes(tmp_path) == ["ab12.ended", "ab12.started"]
 
 
-def test_nothing_large_is_loaded_to_find_an_address_and_ports(tmp_path: Path) -> None:
+def test_placement_imports_no_large_modules(tmp_path: Path) -> None:
     """Their outer halves, and what those bring along, take longer to load than Python to start."""
-    (tmp_path / "notes").mkdir()
+    (tmp_path / "events").mkdir()
     archive = runtime_archive.install(tmp_path / "runtime")
     home, options = gang_folder.SlurmFolders(tmp_path), SlurmOptions(folder=tmp_path)
     task = TaskLaunch(
@@ -139,7 +139,7 @@ def test_nothing_large_is_loaded_to_find_an_address_and_ports(tmp_path: Path) ->
         environment={"PATH": "/usr/bin:/bin", "PORT": "%pai.0.0.0%", "WHERE": "%pai.0.ip%"},
         placeholders=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
     )
-    gang_folder.prepare(home, [task], options, archive, {"events": str(home.notes)}, [], None)
+    gang_folder.prepare(home, [task], options, archive, {"events": str(home.events)}, [], None)
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *runtime_archive.loader(archive, home.gang("ab12"))],
         env={"SLURM_JOB_ID": "5", "SLURMD_NODENAME": "localhost"},

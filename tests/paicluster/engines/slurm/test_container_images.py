@@ -63,7 +63,7 @@ async def run(rig: SlurmRig, image: str, script: str, **more: Any) -> tuple[Obse
         )
 
 
-async def test_an_image_that_nobody_has_fails_the_task_and_says_so(rig: SlurmRig, shelf: str) -> None:
+async def test_unknown_image_fails_the_task_with_a_message(rig: SlurmRig, shelf: str) -> None:
     image = f"{shelf}/no/such:1"
     seen, _, said = await run(rig, image, "true")
     assert (seen.platform_code, seen.exit_code) == (254, None)
@@ -71,13 +71,13 @@ async def test_an_image_that_nobody_has_fails_the_task_and_says_so(rig: SlurmRig
     assert said == [f"FailedToStart: {seen.start_error}"]
 
 
-async def test_an_image_of_the_node_alone_that_is_not_there_is_looked_for_nowhere(rig: SlurmRig) -> None:
+async def test_missing_localhost_image_is_not_pulled(rig: SlurmRig) -> None:
     seen, _, _ = await run(rig, "localhost/no-such:1", "true")
     assert seen.platform_code == 254
     assert "There is no image localhost/no-such:1 on the node n" in seen.start_error
 
 
-async def test_login_is_required_checked_and_used(rig: SlurmRig, locked_shelf: str) -> None:
+async def test_registry_login_is_required_checked_and_used(rig: SlurmRig, locked_shelf: str) -> None:
     image = f"{locked_shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
     make_own("podman", image)
     for words in (
@@ -98,14 +98,14 @@ async def test_login_is_required_checked_and_used(rig: SlurmRig, locked_shelf: s
         subprocess.run(["podman", "rmi", "--ignore", image], check=True, capture_output=True)
 
 
-async def test_unreachable_registry_is_retried(rig: SlurmRig) -> None:
+async def test_unavailable_registry_is_retried(rig: SlurmRig) -> None:
     (port,) = free_ports(1)
     seen, _, said = await run(rig, f"127.0.0.1:{port}/some/image:1", "true")
     assert seen.platform_code == -120
     assert "could not be pulled" in said[-1] and "connection refused" in said[-1]
 
 
-async def test_what_is_no_name_and_what_has_no_shell_is_told(rig: SlurmRig) -> None:
+async def test_invalid_image_name_and_missing_shell_are_reported(rig: SlurmRig) -> None:
     bring("podman", "", NO_SHELL)
     seen, _, _ = await run(rig, "Not/A/Name", "true")
     assert seen.platform_code == 254 and "is not a valid image name" in seen.start_error
@@ -113,7 +113,7 @@ async def test_what_is_no_name_and_what_has_no_shell_is_told(rig: SlurmRig) -> N
     assert seen.platform_code == -1203 and "has no shell" in seen.start_error
 
 
-async def test_a_short_name_is_the_nodes_own_or_comes_from_where_docker_has_it(rig: SlurmRig) -> None:
+async def test_short_image_name_is_local_or_from_docker_hub(rig: SlurmRig) -> None:
     bring("podman", "", PLAIN)
     seen, _, _ = await run(rig, PLAIN.removeprefix("localhost/"), "exit 3")
     assert seen.exit_code == 3
@@ -122,7 +122,7 @@ async def test_a_short_name_is_the_nodes_own_or_comes_from_where_docker_has_it(r
     assert "docker.io/library/pai-" in log and "short-name" not in log, log
 
 
-async def test_a_task_finds_what_its_image_says_and_what_it_was_given(rig: SlurmRig) -> None:
+async def test_task_has_variables_of_image_and_job(rig: SlurmRig) -> None:
     """The image's programs, not where the server's lie; its home; and values of any kind."""
     changes = ["ENV PATH=/odd:/bin", "ENV OWN=image", "USER somebody", 'ENTRYPOINT ["/bin/false"]']
     make("podman", PLAIN, changes, _ODD)
@@ -137,7 +137,7 @@ async def test_a_task_finds_what_its_image_says_and_what_it_was_given(rig: Slurm
     assert (rest, seen.exit_code) == (f"{value}\nnone\n", 0)
 
 
-async def test_the_tasks_of_a_gang_find_that_too(rig: SlurmRig) -> None:
+async def test_gang_tasks_have_variables_of_image_and_job(rig: SlurmRig) -> None:
     make("podman", PLAIN, ["ENV PATH=/odd:/bin"], _ODD + "-gang")
     shared = {"HOME": "/nobody", "VIRTUAL_ENV": "/nobody", "COMMON": "all", "LANG": "C.UTF-8"}
     script = 'echo "${PATH%:*} $HOME $COMMON ${VIRTUAL_ENV-none}"'
@@ -149,7 +149,7 @@ async def test_the_tasks_of_a_gang_find_that_too(rig: SlurmRig) -> None:
             assert (seen.exit_code, driven.log(one.uid)) == (0, b"/odd:/bin /root all none\n")
 
 
-async def test_an_image_that_wants_to_be_watched_says_nothing_of_it(rig: SlurmRig, tmp_path: Path) -> None:
+async def test_healthcheck_of_an_image_is_disabled(rig: SlurmRig, tmp_path: Path) -> None:
     bring("podman", "", PLAIN)
     recipe = f"FROM {PLAIN}\nHEALTHCHECK CMD true\n".encode()
     (tmp_path / "nothing").mkdir()
@@ -159,7 +159,7 @@ async def test_an_image_that_wants_to_be_watched_says_nothing_of_it(rig: SlurmRi
     assert (seen.exit_code, log) == (0, "up\n")
 
 
-async def test_a_task_that_waits_for_its_image_can_be_stopped_and_has_a_time_limit(rig: SlurmRig) -> None:
+async def test_task_pulling_its_image_can_be_stopped_and_times_out(rig: SlurmRig) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -42,7 +42,7 @@ def losing() -> Iterator[tuple[RealSlurm, Path]]:
 
 
 @pytest.mark.parametrize("instances", [1, 2])
-def test_a_job_whose_script_slurm_lost_is_tried_again_soon(
+def test_job_whose_script_slurm_lost_is_retried_soon(
     losing: tuple[RealSlurm, Path], tmp_path: Path, instances: int
 ) -> None:
     slurm, lose = losing
@@ -70,33 +70,33 @@ def test_a_job_whose_script_slurm_lost_is_tried_again_soon(
 _SELDOM_S = 3600.0
 
 
-async def test_a_job_that_runs_for_slurm_and_never_began_is_not_left_to_itself(
+async def test_job_running_in_slurm_that_never_starts_is_detected(
     losing: tuple[RealSlurm, Path], tmp_path: Path
 ) -> None:
     slurm, lose = losing
     (lose / "one").touch()
     rig = SlurmRig(slurm, tmp_path / "home")
     one = task(rig, "true")
-    async with Driven(rig, calm_interval_s=_SELDOM_S) as driven:
+    async with Driven(rig, steady_interval_s=_SELDOM_S) as driven:
         await driven.launch(one)
         seen = await driven.until(one.uid, Phase.LOST)
         assert seen.loss is Loss.NOT_STARTED
 
 
-async def test_somebody_who_ends_a_job_past_us_is_noticed_when_its_task_is(
+async def test_external_scancel_is_detected_when_the_task_ends(
     losing: tuple[RealSlurm, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm, _ = losing
     # Without Slurm's word its end would not be believed while we are here.
-    monkeypatch.setattr(observe, "_REASON_S", _SELDOM_S)
+    monkeypatch.setattr(observe, "_REASON_TIMEOUT_S", _SELDOM_S)
     rig = SlurmRig(slurm, tmp_path / "home")
     one = task(rig, "echo up; exec sleep 60")
-    async with Driven(rig, calm_interval_s=_SELDOM_S) as driven:
+    async with Driven(rig, steady_interval_s=_SELDOM_S) as driven:
         engine = driven.engine
         assert isinstance(engine, SlurmEngine)
         await driven.launch(one)
         await driven.wait_for_output(one.uid, b"up")
         await driven.until(one.uid, Phase.RUNNING)
-        await appears(lambda: engine._watcher._busy._waiters, "it to be asked about, and to rest")
+        await appears(lambda: engine._poller._woken._waiters, "it to be asked about, and to rest")
         await asyncio.to_thread(slurm.ask, "scancel", *slurm.jobs())
         assert (await driven.ended(one.uid)).loss is Loss.WITHDRAWN

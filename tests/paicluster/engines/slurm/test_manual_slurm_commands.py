@@ -44,7 +44,7 @@ def cores(cluster: Cluster) -> int:
     return found
 
 
-def test_a_drained_node_is_not_offered(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_drained_node_is_not_listed(cluster: Cluster, slurm: RealSlurm) -> None:
     eventually(lambda: cores(cluster) == 3 * CPUS, "all nodes")
     slurm.ask("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     eventually(lambda: cores(cluster) == 2 * CPUS, "one node less")
@@ -53,9 +53,7 @@ def test_a_drained_node_is_not_offered(cluster: Cluster, slurm: RealSlurm) -> No
     eventually(lambda: cores(cluster) == 3 * CPUS, "the node again")
 
 
-def test_whoever_asks_for_the_nodes_is_answered_while_slurm_is_down(
-    cluster: Cluster, slurm: RealSlurm
-) -> None:
+def test_nodes_are_served_from_cache_while_slurm_is_down(cluster: Cluster, slurm: RealSlurm) -> None:
     eventually(lambda: cores(cluster) == 3 * CPUS, "all nodes")
     slurm.kill_controller(signal.SIGTERM)
     try:
@@ -68,7 +66,7 @@ def scontrol(slurm: RealSlurm, *words: str) -> None:
     subprocess.run(["scontrol", *words], env=slurm.environment, check=True, timeout=60)
 
 
-def test_a_job_that_is_suspended_says_so_and_can_be_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_suspended_job_is_reported_and_can_be_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
     name = cluster.accept(over_slurm("suspended", "echo up; exec sleep 600"))
     cluster.wait_state(name, "RUNNING")
     (number,) = slurm.jobs()
@@ -83,7 +81,7 @@ def test_a_job_that_is_suspended_says_so_and_can_be_stopped(cluster: Cluster, sl
     eventually(lambda: not slurm.jobs(), "its end in Slurm")
 
 
-def test_a_job_that_is_put_back_into_the_queue_begins_anew_once(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_requeued_job_is_retried_once(cluster: Cluster, slurm: RealSlurm) -> None:
     name = cluster.accept(over_slurm("requeued", "echo up; exec sleep 600"))
     cluster.wait_state(name, "RUNNING")
     (number,) = slurm.jobs()
@@ -97,7 +95,7 @@ def test_a_job_that_is_put_back_into_the_queue_begins_anew_once(cluster: Cluster
     cluster.wait_over(name)
 
 
-def test_a_job_that_somebody_cancels_before_it_began_is_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_pending_job_cancelled_in_slurm_is_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
     later = {"openpaisdk": {"slurm": ["--begin=now+1hour"]}}
     name = cluster.accept(over_slurm("cancelled", "true", extras=later))
     eventually(slurm.jobs, "its submission")
@@ -109,7 +107,7 @@ def test_a_job_that_somebody_cancels_before_it_began_is_stopped(cluster: Cluster
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_is_stopped_while_slurm_is_down_does_not_stay_in_its_queue(
+def test_job_stopped_while_slurm_is_down_is_cancelled_later(
     slurm: RealSlurm, tmp_path: Path, restarted: bool
 ) -> None:
     cluster = make(tmp_path / "own", slurm).start()
@@ -153,7 +151,7 @@ def _is_scancel(pid: str) -> bool:
         return False
 
 
-def test_a_stop_that_slurm_does_not_hear_of_keeps_nobody_waiting(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_stop_does_not_block_while_slurm_is_down(cluster: Cluster, slurm: RealSlurm) -> None:
     name = cluster.accept(over_slurm("stopped", "echo up; exec sleep 600"))
     cluster.wait_state(name, "RUNNING")
     controller = int((slurm.folder / "run" / "slurmctld.pid").read_text())
@@ -170,9 +168,7 @@ def test_a_stop_that_slurm_does_not_hear_of_keeps_nobody_waiting(cluster: Cluste
     eventually(lambda: not slurm.jobs(), "its end in Slurm")
 
 
-async def test_many_that_slurm_does_not_take_yet_do_not_ask_all_the_time(
-    slurm: RealSlurm, tmp_path: Path
-) -> None:
+async def test_many_rejected_submissions_do_not_flood_slurm(slurm: RealSlurm, tmp_path: Path) -> None:
     rig = SlurmRig(slurm, tmp_path / "shared")
     many = [task(rig, "true", gpu_count=9) for _ in range(40)]
     async with Driven(rig) as driven:

@@ -52,7 +52,9 @@ def _sources(cluster: CrewCluster) -> dict[str, Any]:
     return {"sha256": name, "size": len(data.getvalue())}
 
 
-def test_everybody_is_who_he_is_and_reads_only_what_is_his(cluster: CrewCluster, slurm: RealSlurm) -> None:
+def test_users_run_under_their_accounts_and_cannot_read_others(
+    cluster: CrewCluster, slurm: RealSlurm
+) -> None:
     cluster.as_user(ALICE)
     with_sources = job("who", "id -un; echo $USER $HOME; ls; pai-runtime || true; pwd")
     with_sources["extras"] = {"openpaisdk": {"sources": _sources(cluster)}}
@@ -68,7 +70,7 @@ def test_everybody_is_who_he_is_and_reads_only_what_is_his(cluster: CrewCluster,
 
     cluster.as_user(BOB)
     shared = work.partition("/tasks/")[0]
-    peek = f"ls {work} {work}/.. {shared} {shared}/notes {shared}/tasks; cat {work}/../{{spec.json,task.sh}}"
+    peek = f"ls {work} {work}/.. {shared} {shared}/events {shared}/tasks; cat {work}/../{{spec.json,task.sh}}"
     said = _said(
         cluster, job("peek", f"({peek}) 2>&1 | grep -v 'Permission denied' || true; id -un")
     ).splitlines()

@@ -93,7 +93,7 @@ def cluster(base: Path, shared: Shared, nodes: RealSlurm) -> Iterator[Cluster]:
         running.close()
 
 
-def test_every_node_sees_it_through_a_mount_of_its_own(shared: Shared, nodes: RealSlurm) -> None:
+def test_every_node_has_its_own_nfs_mount(shared: Shared, nodes: RealSlurm) -> None:
     assert is_on_network(shared.folder)
     assert len(shared.mounts) == 1 + len(NODES)
     (shared.folder / "asked").exists()  # it is not, and that is remembered here
@@ -102,7 +102,7 @@ def test_every_node_sees_it_through_a_mount_of_its_own(shared: Shared, nodes: Re
     eventually(lambda: (shared.folder / "asked").exists(), "what a node wrote to be seen")
 
 
-def test_jobs_end_as_they_did_and_all_they_wrote_is_there(cluster: Cluster) -> None:
+def test_exit_codes_and_logs_are_complete_over_nfs(cluster: Cluster) -> None:
     wrote = "".join(f"line {n}\n" for n in range(5_000))
     says = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
     for name, ending, state in (("well", "", "SUCCEEDED"), ("badly", "; exit 3", "FAILED")):
@@ -111,7 +111,7 @@ def test_jobs_end_as_they_did_and_all_they_wrote_is_there(cluster: Cluster) -> N
         assert cluster.log_of(name).decode() == wrote
 
 
-async def test_an_end_is_noticed_as_soon_as_it_is_shown(
+async def test_end_is_observed_as_soon_as_it_is_visible(
     shared: Shared, nodes: RealSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks here but when he is told to, and Slurm is not asked again: the note's word alone, which is
@@ -125,7 +125,7 @@ async def test_an_end_is_noticed_as_soon_as_it_is_shown(
             await driven.hinted(one.uid)
 
 
-def test_many_short_jobs_are_each_run_once(cluster: Cluster, base: Path) -> None:
+def test_many_short_jobs_run_once_each(cluster: Cluster, base: Path) -> None:
     marks = base / "marks"
     marks.mkdir()
     names = [f"short-{n}" for n in range(20)]
@@ -137,7 +137,7 @@ def test_many_short_jobs_are_each_run_once(cluster: Cluster, base: Path) -> None
     assert sorted(path.name for path in marks.iterdir()) == sorted(names)
 
 
-def test_a_gang_over_the_nodes_finds_itself(cluster: Cluster) -> None:
+def test_gang_across_nodes_finds_its_peers(cluster: Cluster) -> None:
     spread = {"openpaisdk": {"slurm": ["--nodes=3", "--ntasks-per-node=1"]}}
     says = "echo $SLURMD_NODENAME; echo done > $PAI_OUTPUT_DIR/of-$PAI_TASK_INDEX"
     status = cluster.run(job("gang", says, instances=3, extras=spread))
@@ -146,7 +146,7 @@ def test_a_gang_over_the_nodes_finds_itself(cluster: Cluster) -> None:
     assert sorted(one["containerNodeName"] for one in tasks) == list(NODES)
 
 
-def test_lines_are_seen_while_the_job_runs_and_it_stops_when_told(cluster: Cluster) -> None:
+def test_log_is_visible_while_running_and_stop_works(cluster: Cluster) -> None:
     cluster.accept(job("long", "trap 'echo asked; exit 0' TERM", "echo begun", "while :; do sleep 0.1; done"))
     eventually(lambda: b"begun" in cluster.log_of("long"), "the first line")
     cluster.stop("long")
@@ -154,7 +154,7 @@ def test_lines_are_seen_while_the_job_runs_and_it_stops_when_told(cluster: Clust
     assert b"asked" in cluster.log_of("long")
 
 
-def test_whoever_follows_reads_to_the_last_line(cluster: Cluster) -> None:
+def test_follower_reads_to_the_last_line(cluster: Cluster) -> None:
     """The log's size is older than the news that the task ended."""
     says = "for i in $(seq 60); do echo line $i; sleep 0.05; done; for i in 1 2 3; do echo last $i; done"
     wrote = "".join([*(f"line {n}\n" for n in range(1, 61)), *(f"last {n}\n" for n in range(1, 4))])
@@ -167,7 +167,7 @@ def test_whoever_follows_reads_to_the_last_line(cluster: Cluster) -> None:
         assert read.decode() == wrote
 
 
-def test_a_killed_server_finds_all_again(cluster: Cluster, base: Path) -> None:
+def test_killed_server_adopts_all_jobs(cluster: Cluster, base: Path) -> None:
     mark = base / "ran"
     cluster.accept(job("survives", f"echo x >>{mark}", "sleep 3", "echo survived"))
     eventually(mark.exists, "the start")

@@ -110,9 +110,7 @@ def left_on_nodes(apart: RealSlurm, base: Path) -> str:
     return apart.ask("srun", "-N3", "--quiet", "--chdir=/", "ls", str(base / "local"))
 
 
-def test_a_job_runs_and_its_nodes_see_nothing_of_the_server(
-    cluster: Cluster, base: Path, apart: RealSlurm
-) -> None:
+def test_job_runs_without_shared_file_system(cluster: Cluster, base: Path, apart: RealSlurm) -> None:
     said = succeeded(cluster, job("hello", f"echo $SLURMD_NODENAME sees $(ls {base}); pwd; echo no >&2"))
     (task,) = tasks_of(cluster, "hello")
     node, work, wrong = said.splitlines()
@@ -124,19 +122,19 @@ def test_a_job_runs_and_its_nodes_see_nothing_of_the_server(
     assert left_on_nodes(apart, base) == ""
 
 
-def test_an_exit_code_is_told_as_anywhere(cluster: Cluster) -> None:
+def test_exit_code_is_reported(cluster: Cluster) -> None:
     assert cluster.run(job("fails", "echo so; exit 7"))["state"] == "FAILED"
     assert tasks_of(cluster, "fails")[0]["originUserExitCode"] == 7
     assert cluster.log_of("fails") == b"so\n"
 
 
-def test_what_we_take_beside_a_task_is_within_what_we_ask_for(cluster: Cluster) -> None:
+def test_memory_overhead_is_within_the_request(cluster: Cluster) -> None:
     look = "cat /proc/$PPID/smaps_rollup /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/smaps_rollup | grep ^Pss:"
     said = succeeded(cluster, job("small", look))
     assert sum(int(line.split()[1]) for line in said.splitlines()) < 24 << 10, said
 
 
-def test_sources_travel_there_and_results_and_figures_back(cluster: Cluster) -> None:
+def test_sources_outputs_and_metrics_are_transferred(cluster: Cluster) -> None:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
         big = tarfile.TarInfo("big.bin")
@@ -157,7 +155,7 @@ def test_sources_travel_there_and_results_and_figures_back(cluster: Cluster) -> 
     assert [path.stat().st_size for path in home.rglob("kept.bin")] == [3_000_000]
 
 
-def test_a_log_is_followed_while_the_task_writes_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_log_is_followed_while_the_task_writes_it(cluster: Cluster, tmp_path: Path) -> None:
     """It writes a line only when the one before has come."""
     lines = tmp_path / "lines"
     os.mkfifo(lines)
@@ -172,7 +170,7 @@ def test_a_log_is_followed_while_the_task_writes_it(cluster: Cluster, tmp_path: 
     stream.close()
 
 
-def test_much_output_arrives_whole(cluster: Cluster) -> None:
+def test_large_output_arrives_completely(cluster: Cluster) -> None:
     said = succeeded(cluster, job("much", "seq 1 1000000"))
     assert said == "".join(f"{n}\n" for n in range(1, 1000001))
 
@@ -198,7 +196,7 @@ def test_tasks_on_two_nodes_know_each_other(cluster: Cluster, base: Path, apart:
     eventually(lambda: left_on_nodes(apart, base) == "", "that the nodes are as they were")
 
 
-def test_a_stopped_job_has_the_time_it_was_promised(cluster: Cluster, apart: RealSlurm) -> None:
+def test_stopped_job_gets_its_grace_period(cluster: Cluster, apart: RealSlurm) -> None:
     """More than Slurm would leave it."""
     goodbye = "trap 'sleep 5; echo bye; exit 1' TERM; echo up; sleep 60 & wait"
     name = cluster.accept(job("stopped", goodbye))
@@ -209,7 +207,7 @@ def test_a_stopped_job_has_the_time_it_was_promised(cluster: Cluster, apart: Rea
     eventually(lambda: not apart.jobs(), "the end of the allocation", 20)
 
 
-def test_a_gang_is_stopped_with_all_its_tasks(cluster: Cluster, apart: RealSlurm) -> None:
+def test_stop_ends_all_tasks_of_a_gang(cluster: Cluster, apart: RealSlurm) -> None:
     name = cluster.accept(on_two_nodes("gang", "echo up; exec sleep 60"))
     for index in range(2):
         eventually(lambda index=index: b"up" in cluster.log_of(name, role="main", index=index), "its words")
@@ -218,9 +216,7 @@ def test_a_gang_is_stopped_with_all_its_tasks(cluster: Cluster, apart: RealSlurm
     eventually(lambda: not apart.jobs(), "the end of the allocation", 20)
 
 
-def test_a_job_that_was_stopped_while_it_waited_never_starts(
-    cluster: Cluster, apart: RealSlurm, tmp_path: Path
-) -> None:
+def test_job_stopped_while_pending_never_starts(cluster: Cluster, apart: RealSlurm, tmp_path: Path) -> None:
     blocker = apart.ask("sbatch", "--parsable", "-N3", "--exclusive", "-o/dev/null", "--wrap=sleep 100")
     name = cluster.accept(job("unwanted", f"touch {tmp_path}/ran"))
     eventually(lambda: len(apart.jobs()) == 2, "its place in the queue")
@@ -231,7 +227,7 @@ def test_a_job_that_was_stopped_while_it_waited_never_starts(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_command_runs_beside_a_task(cluster: Cluster, base: Path, apart: RealSlurm, tmp_path: Path) -> None:
+def test_exec_runs_in_a_task(cluster: Cluster, base: Path, apart: RealSlurm, tmp_path: Path) -> None:
     go = tmp_path / "go"
     name = cluster.accept(on_two_nodes("beside", f"echo up; until [ -e {go} ]; do sleep 0.05; done"))
     eventually(lambda: b"up" in cluster.log_of(name, role="main", index=1), "its first words")
@@ -245,7 +241,7 @@ def test_a_command_runs_beside_a_task(cluster: Cluster, base: Path, apart: RealS
     assert cluster.wait_over(name)["state"] == "SUCCEEDED"
 
 
-def test_what_somebody_cancels_in_slurm_is_stopped(cluster: Cluster, apart: RealSlurm) -> None:
+def test_job_cancelled_in_slurm_is_stopped(cluster: Cluster, apart: RealSlurm) -> None:
     name = cluster.accept(job("cancelled", "echo up; exec sleep 60"))
     eventually(lambda: b"up" in cluster.log_of(name), "its first words")
     apart.ask("scancel", *apart.jobs())
@@ -253,7 +249,7 @@ def test_what_somebody_cancels_in_slurm_is_stopped(cluster: Cluster, apart: Real
     assert (over["state"], over["retries"]) == ("STOPPED", 0)
 
 
-def test_what_a_killed_job_left_on_its_node_the_next_one_removes(
+def test_next_job_removes_stale_folders_of_a_killed_one(
     cluster: Cluster, apart: RealSlurm, base: Path, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -278,7 +274,7 @@ def test_what_a_killed_job_left_on_its_node_the_next_one_removes(
     assert left_on_nodes(apart, base) == ""
 
 
-def test_a_node_that_dies_costs_no_job_its_retries(own: Cluster, apart: RealSlurm, tmp_path: Path) -> None:
+def test_node_failure_is_retried_without_counting(own: Cluster, apart: RealSlurm, tmp_path: Path) -> None:
     go = tmp_path / "go"
     name = own.accept(job("pinned", "echo up", f"until [ -e {go} ]; do sleep 0.05; done"))
     eventually(lambda: b"up" in own.log_of(name), "its first words")
@@ -293,7 +289,7 @@ def test_a_node_that_dies_costs_no_job_its_retries(own: Cluster, apart: RealSlur
         apart.wait_idle()
 
 
-def test_a_server_that_is_killed_again_and_again_has_every_byte_once(own: Cluster, tmp_path: Path) -> None:
+def test_repeatedly_killed_server_has_every_byte_once(own: Cluster, tmp_path: Path) -> None:
     """While the task writes, and also when it ends."""
     go, ended = tmp_path / "go", tmp_path / "ended"
     write = (
@@ -322,7 +318,7 @@ def test_a_server_that_is_killed_again_and_again_has_every_byte_once(own: Cluste
     assert sorted(own.log_of(name).decode().splitlines()) == sorted(out + wrong)
 
 
-def test_a_task_that_begins_while_no_server_is_there_waits_for_it(own: Cluster, apart: RealSlurm) -> None:
+def test_task_that_starts_without_a_server_waits_for_it(own: Cluster, apart: RealSlurm) -> None:
     blocker = apart.ask("sbatch", "--parsable", "-N3", "--exclusive", "-o/dev/null", "--wrap=sleep 100")
     name = own.accept(job("early", "echo here"))
     eventually(lambda: len(apart.jobs()) == 2, "its place in the queue")
@@ -334,14 +330,14 @@ def test_a_task_that_begins_while_no_server_is_there_waits_for_it(own: Cluster, 
     assert own.log_of(name) == b"here\n"
 
 
-def test_a_node_that_cannot_reach_the_server_is_said_so(base: Path, apart: RealSlurm) -> None:
+def test_node_without_connection_to_the_server_is_reported(base: Path, apart: RealSlurm) -> None:
     running = make(base, "mute", apart)
     file = running.home / "cluster.yaml"
     file.write_text(file.read_text() + "  python: /no/such/python3\n")
     try:
         running.start()
         name = running.accept(job("mute", "true"))
-        wanted = "Its node fetched nothing from here"
+        wanted = "Its node downloaded nothing from the server"
         eventually(lambda: any(wanted in one["message"] for one in running.events(name)), "the event")
         running.stop(name)
         running.wait_over(name)
@@ -349,7 +345,7 @@ def test_a_node_that_cannot_reach_the_server_is_said_so(base: Path, apart: RealS
         running.close()
 
 
-def test_nodes_know_a_server_whose_certificate_their_system_does_not(
+def test_nodes_trust_the_certificate_in_the_batch_script(
     base: Path, apart: RealSlurm, tmp_path: Path
 ) -> None:
     plain = make(base, "secure", apart)
@@ -381,7 +377,7 @@ def _ticket(home: Path, uid: str) -> str:
     return found[1]
 
 
-def test_a_ticket_is_good_for_its_own_attempt_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
+def test_ticket_is_valid_only_for_its_own_attempts(cluster: Cluster, tmp_path: Path) -> None:
     go = tmp_path / "go"
     wait = f"echo up; until [ -e {go} ]; do sleep 0.05; done"
     uids = []
@@ -402,7 +398,7 @@ def test_a_ticket_is_good_for_its_own_attempt_and_nothing_else(cluster: Cluster,
         assert put(f"{yours}/{what}", b"{}") == 401
     # What the tasks need is given out until they have begun.
     assert cluster.get(f"/api/v2/attempts/{mine}/bundle?job=1", token=ticket).status == 409
-    assert put(f"{mine}/claim", b'{"word": "another"}') == 409
+    assert put(f"{mine}/claim", b'{"nonce": "another"}') == 409
     for stream in ("spec.json", "..", "claim", "%2e%2e%2fclaim"):
         assert put(f"{mine}/logs/{stream}?at=0&after=0") in (400, 404)
     assert put(f"{mine}/{log}", b"x" * ((1 << 20) + 1)) == 413
@@ -416,7 +412,7 @@ def test_a_ticket_is_good_for_its_own_attempt_and_nothing_else(cluster: Cluster,
     assert put(f"{mine}/{log}") == 409
 
 
-def test_a_ticket_is_seen_neither_in_logs_nor_on_command_lines(cluster: Cluster, tmp_path: Path) -> None:
+def test_ticket_is_in_no_log_and_on_no_command_line(cluster: Cluster, tmp_path: Path) -> None:
     look = "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'; env; tr '\\0' '\\n' < /proc/$PPID/environ"
     name = "curious"
     said = succeeded(cluster, job(name, look))
@@ -442,7 +438,7 @@ def crew(base: Path, apart: RealSlurm) -> Iterator[CrewCluster]:
                 apart.ask("scancel", "-u", name)
 
 
-def test_everybody_is_who_he_is_on_the_nodes(crew: CrewCluster, tmp_path: Path) -> None:
+def test_tasks_run_under_their_users_accounts_on_the_nodes(crew: CrewCluster, tmp_path: Path) -> None:
     crew.as_user(ALICE)
     said = succeeded(crew, job("who", "id -un; echo $USER; stat -c '%U %a' .. ; pwd"))
     assert said.split()[:4] == [ALICE, ALICE, ALICE, "700"]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,6 @@ from paicluster.engines.slurm.report_sink import SlurmReportSink
 from paicluster.logs.reader import LogReader
 from paicluster.server.engine_factory import build_engines
 from pairuntime.slurm import gang_launcher as batch
-from pairuntime.slurm import report_uploader
 from pairuntime.supervisor import attempt as supervise
 from pairuntime.supervisor import claim, exit_record, process_tree
 from support.slurm_report_server import QuietServer, app_of
@@ -75,7 +74,7 @@ class Node:
         self.reports = SlurmReportSink(self.home, self.options, thread, self.hints.append)
 
     async def begun(self) -> Node:
-        await self.reports.claim(self.uid, {"word": "a", "pid": 7, "place": {"node": "n1"}})
+        await self.reports.claim(self.uid, {"nonce": "a", "pid": 7, "placement": {"node": "n1"}})
         return self
 
     async def put(self, at: int, data: bytes, after: int | None = None) -> int:
@@ -102,7 +101,7 @@ def node(tmp_path: Path, thread: ThreadPoolExecutor) -> Node:
     return Node(tmp_path / "slurm", thread)
 
 
-async def test_what_is_sent_again_is_kept_once(node: Node) -> None:
+async def test_repeated_upload_is_stored_once(node: Node) -> None:
     await node.begun()
     assert await node.put(0, b"one\n") == 4
     assert await node.put(0, b"one\ntwo\n") == 8
@@ -110,7 +109,7 @@ async def test_what_is_sent_again_is_kept_once(node: Node) -> None:
     assert node.log() == [(0, b"one\ntwo\n")]
 
 
-async def test_whoever_is_ahead_of_what_is_kept_is_told_where_it_ends(node: Node) -> None:
+async def test_upload_past_the_end_returns_the_current_end(node: Node) -> None:
     """As after a crash of the machine that lost the end of a file."""
     await node.begun()
     await node.put(0, b"one\n")
@@ -118,7 +117,7 @@ async def test_whoever_is_ahead_of_what_is_kept_is_told_where_it_ends(node: Node
     assert node.log() == [(0, b"one\n")]
 
 
-async def test_what_a_node_could_not_keep_is_a_gap_and_offsets_stay(node: Node) -> None:
+async def test_dropped_bytes_are_a_gap_and_offsets_stay(node: Node) -> None:
     await node.begun()
     await node.put(0, b"one\n")
     assert await node.put(50, b"late\n", after=4) == 55
@@ -126,7 +125,7 @@ async def test_what_a_node_could_not_keep_is_a_gap_and_offsets_stay(node: Node) 
     assert node.log() == [(0, b"one\n"), (50, b"late\nr\n")]
 
 
-async def test_a_log_keeps_its_newest_part_within_its_limit(node: Node) -> None:
+async def test_log_keeps_its_newest_part_within_its_limit(node: Node) -> None:
     await node.begun()
     at = 0
     for number in range(100):
@@ -138,14 +137,14 @@ async def test_a_log_keeps_its_newest_part_within_its_limit(node: Node) -> None:
     assert node.log()[0][0] == 1000 - sum(sizes)
 
 
-async def test_gaps_do_not_fill_the_disk_with_files(node: Node) -> None:
+async def test_gaps_do_not_create_unlimited_segments(node: Node) -> None:
     await node.begun()
     for number in range(200):
         await node.put(number * 10, b"x", after=number * 10 - 9 if number else 0)
     assert len(list(node.home.task(node.uid).glob("all.*"))) <= 64
 
 
-async def test_the_end_is_taken_when_the_log_is_whole(node: Node) -> None:
+async def test_exit_record_is_accepted_when_the_log_is_complete(node: Node) -> None:
     await node.begun()
     await node.put(0, b"one\n")
     said = {"exit_code": 3, "started_ms": 1, "ended_ms": 2}
@@ -161,7 +160,7 @@ async def test_the_end_is_taken_when_the_log_is_whole(node: Node) -> None:
         await node.put(8, b"more\n")
 
 
-async def test_an_end_that_is_taken_is_on_disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_accepted_exit_record_is_synced(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     await node.begun()
     settled: list[str] = []
     monkeypatch.setattr(exit_record, "sync", settled.append)
@@ -169,48 +168,50 @@ async def test_an_end_that_is_taken_is_on_disk(node: Node, monkeypatch: pytest.M
     assert settled == [str(node.home.task(node.uid))]
 
 
-async def test_nothing_is_taken_of_a_task_that_has_not_begun(node: Node) -> None:
+async def test_uploads_of_an_unclaimed_task_are_rejected(node: Node) -> None:
     with pytest.raises(Conflict):
         await node.put(0, b"one\n")
     with pytest.raises(Conflict):
         await node.reports.end(node.uid, {}, {})
 
 
-async def test_one_process_claims_a_task_however_often_it_says_so(node: Node) -> None:
+async def test_repeated_claim_of_one_process_is_accepted(node: Node) -> None:
     await node.begun()
     await node.begun()
     with pytest.raises(Conflict):
-        await node.reports.claim(node.uid, {"word": "b", "pid": 8})
+        await node.reports.claim(node.uid, {"nonce": "b", "pid": 8})
     seen = observe.observe_attempt(node.home, node.uid, None, 0)
     assert seen.placement is not None
     assert (seen.phase, seen.placement.node) == (Phase.RUNNING, "n1")
     assert set(node.hints) == {node.uid}
 
 
-async def test_a_task_that_was_buried_cannot_be_claimed_or_fetched(node: Node) -> None:
+async def test_buried_task_cannot_be_claimed_or_downloaded(node: Node) -> None:
     claim.bury(str(node.home.task(node.uid)), node.uid)
-    for said in ({"word": "a"}, {"word": ""}, {}):
+    for said in ({"nonce": "a"}, {"nonce": ""}, {}):
         with pytest.raises(Conflict):
             await node.reports.claim(node.uid, said)
     with pytest.raises(Conflict):
         await node.reports.launch_bundle(node.uid, "1", None, 0)
 
 
-async def test_a_second_job_of_slurm_gets_nothing(node: Node) -> None:
+async def test_second_slurm_job_of_a_gang_is_rejected(node: Node) -> None:
     await node.reports.launch_bundle(node.uid, "1", None, 0)
     await node.reports.launch_bundle(node.uid, "1", None, 0)
     with pytest.raises(Conflict):
         await node.reports.launch_bundle(node.uid, "2", None, 0)
 
 
-async def test_a_request_to_stop_comes_with_the_answer(node: Node) -> None:
+async def test_stop_request_comes_with_the_upload_response(node: Node) -> None:
     await node.begun()
     folder.request_stop(node.home.task(node.uid), node.uid, 4.0)
     taken = await node.reports.append(node.uid, "all", 0, 0, b"")
     assert taken.stop == {"grace_s": 4.0}
 
 
-async def test_what_travels_is_for_one_process_alone(tmp_path: Path, thread: ThreadPoolExecutor) -> None:
+async def test_bundle_contains_only_the_files_of_one_process(
+    tmp_path: Path, thread: ThreadPoolExecutor
+) -> None:
     node = Node(tmp_path / "slurm", thread, tasks=2)
     pilot, second = (
         await node.reports.launch_bundle(node.uid, "1", None, 0),
@@ -227,7 +228,7 @@ async def test_what_travels_is_for_one_process_alone(tmp_path: Path, thread: Thr
     assert kept["cwd"] == f"{node.carried.root}-0-1/tasks/{node.gang[1].uid[:2]}/{node.gang[1].uid}/work"
 
 
-async def test_the_ticket_is_not_kept_and_is_good_for_its_gang_alone(
+async def test_only_the_hash_of_a_ticket_is_stored_per_gang(
     tmp_path: Path, thread: ThreadPoolExecutor
 ) -> None:
     node, other = (Node(tmp_path / name, thread, tasks=2) for name in ("a", "b"))
@@ -241,7 +242,7 @@ async def test_the_ticket_is_not_kept_and_is_good_for_its_gang_alone(
     assert node.carried.ticket not in script.read_text().rpartition("\nexec ")[2]
 
 
-async def test_figures_are_kept_up_to_what_is_read_of_them(node: Node) -> None:
+async def test_metrics_are_stored_up_to_their_limit(node: Node) -> None:
     await node.begun()
     file = node.home.task(node.uid) / "work" / ".pai" / "metrics.jsonl"
     for at, data in ((0, b'{"a":1}\n'), (0, b'{"a":1}\n{"a":2}\n'), (100, b"beyond")):
@@ -252,14 +253,14 @@ async def test_figures_are_kept_up_to_what_is_read_of_them(node: Node) -> None:
     assert taken.end == 32 << 20
 
 
-def test_a_job_that_travels_leaves_no_file_where_anybody_may_have_put_one(tmp_path: Path) -> None:
+def test_remote_job_writes_no_predictable_files(tmp_path: Path) -> None:
     options = replace(SlurmOptions(tmp_path), shared=False)
     words = sbatch_command.sbatch([task()], options, tmp_path / "g")
     assert "--output=/dev/null" in words
     assert "--chdir=/tmp" in words
 
 
-async def test_a_task_brings_every_byte_once_though_answers_get_lost(
+async def test_every_byte_is_uploaded_once_despite_lost_responses(
     tmp_path: Path, thread: ThreadPoolExecutor
 ) -> None:
     """The batch script as Slurm would run it, and a server that fails every second time."""
@@ -308,7 +309,7 @@ async def test_a_task_brings_every_byte_once_though_answers_get_lost(
     assert list(local.iterdir()) == []
 
 
-def test_a_server_whose_tasks_are_to_report_must_say_where_to(tmp_path: Path) -> None:
+def test_remote_launch_requires_an_external_url(tmp_path: Path) -> None:
     slurm = EngineSettings("slurm", "slurm", {"shared": False})
     settings = Settings(home=tmp_path, engines=(slurm,))
     here = Machine("here", "127.0.0.1", 1, 1)
@@ -319,15 +320,20 @@ def test_a_server_whose_tasks_are_to_report_must_say_where_to(tmp_path: Path) ->
     assert build_engines(told, here).report_sink("anything") is not None
 
 
-def test_a_supervisor_knows_that_it_is_carried_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would hear Slurm's signal before it is known who wanted the end."""
-    told: list[dict[str, object]] = []
+def test_remote_spec_reaches_the_supervisor_through_the_uploader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the supervisor would react to Slurm's signal before it is known who requested the end."""
+    specs: list[dict[str, object]] = []
+    attempts: list[str] = []
 
-    def taken(folder: str, cgroup: process_tree.Cgroup, spec: dict[str, object]) -> int:
-        told.append(spec)
+    def supervise_attempt(folder: str, cgroup: process_tree.Cgroup, spec: dict[str, object]) -> int:
+        specs.append(spec)
         return 5
 
-    monkeypatch.setattr(report_uploader, "run_and_report", lambda folder, attempt, run_it: run_it())
-    monkeypatch.setattr(supervise, "supervise", taken)
-    assert batch._supervise("/nowhere", {"attempt": "one", "carried": True}) == 5
-    assert [spec["carried"] for spec in told] == [True]
+    def run_attempt(folder: str, attempt: str, run: Callable[[], int]) -> int:
+        attempts.append(attempt)
+        return run()
+
+    monkeypatch.setattr(supervise, "supervise", supervise_attempt)
+    assert batch._run_attempt("/nowhere", {"attempt": "one", "remote": True}, run_attempt) == 5
+    assert attempts == ["one"]
+    assert [spec["remote"] for spec in specs] == [True]

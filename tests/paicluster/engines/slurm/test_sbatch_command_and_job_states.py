@@ -26,7 +26,7 @@ from paicluster.engines.slurm import (
 )
 from paicluster.engines.slurm.gang_registry import SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob, pending_notice, read_jobs
-from paicluster.engines.slurm.options import Share, SlurmOptions, options_of
+from paicluster.engines.slurm.options import SlurmOptions, SlurmQueue, options_of
 from paicluster.engines.slurm.queue_poller import QueuePoller
 from paicluster.engines.slurm.slurm_commands import CommandResult, read_nodes
 from pairuntime.slurm import placement
@@ -47,7 +47,7 @@ def words(*gang: TaskLaunch, options: SlurmOptions = OPTIONS, **more: Any) -> li
 # -- submitting ---------------------------------------------------------------------------------------
 
 
-def test_one_task_asks_for_its_cores_memory_and_gpus() -> None:
+def test_single_task_requests_cores_memory_and_gpus() -> None:
     said = words(launch(cpu=4, memory_mb=1000, gpu_count=2, job="train", owner="ann"))
     assert said[0] == "sbatch"
     for wanted in ("--ntasks=1", "--cpus-per-task=4", "--mem=1032M", "--gres=gpu:2", "--nodes=1"):
@@ -56,7 +56,7 @@ def test_one_task_asks_for_its_cores_memory_and_gpus() -> None:
     assert said[-1] == str(FOLDER / "batch.sh")
 
 
-def test_equal_tasks_are_one_component_and_others_another() -> None:
+def test_equal_tasks_form_one_component() -> None:
     said = words(
         launch("a", cpu=2, memory_mb=100), launch("b", cpu=2, memory_mb=100), launch("c", gpu_count=1)
     )
@@ -67,32 +67,32 @@ def test_equal_tasks_are_one_component_and_others_another() -> None:
     assert first.count("--comment=pai:a") == second.count("--comment=pai:a") == 1
 
 
-def test_a_virtual_cluster_has_a_partition_an_account_and_a_qos() -> None:
+def test_virtual_cluster_sets_partition_account_and_qos() -> None:
     said = options_of(
         {"partition": "main", "qos": "normal", "clusters": {"lab": {"partition": "gpu", "account": "ai"}}},
         Path("/home"),
         "slurm",
     )
-    assert said.share("default") == Share("main", "", "normal")
-    assert said.share("lab") == Share("gpu", "ai", "normal")
+    assert said.queue_of("default") == SlurmQueue("main", "", "normal")
+    assert said.queue_of("lab") == SlurmQueue("gpu", "ai", "normal")
     sent = words(launch(vc="lab"), options=said)
     assert {"--partition=gpu", "--account=ai", "--qos=normal"} <= set(sent)
     assert said.folder == Path("/home/slurm")
 
 
-def test_slurms_time_limit_leaves_room_for_ours() -> None:
+def test_slurms_time_limit_exceeds_the_tasks() -> None:
     assert "--time=62" in words(launch(time_limit_s=3600))
     assert not any(word.startswith("--time") for word in words(launch()))
 
 
-def test_a_kind_of_gpu_is_named_in_both_ways_of_asking() -> None:
+def test_gpu_type_is_used_in_gres_and_gpus_per_task() -> None:
     some = dataclasses.replace(OPTIONS, gres="gpu:a100")
     assert "--gres=gpu:a100:2" in words(launch(gpu_count=2), options=some)
     two = (launch("a", gpu_count=2), launch("b", gpu_count=2))
     assert "--gpus-per-task=a100:2" in words(*two, options=some)
 
 
-def test_options_of_a_job_come_after_the_clusters_and_before_what_must_hold() -> None:
+def test_job_options_come_before_the_clusters_own() -> None:
     said = words(launch(options={"slurm": ("--constraint=a100", "--mem=0")}), account=(1000, 1001))
     assert said.index("--constraint=a100") < said.index("--comment=pai:uid")
     assert {"--uid=1000", "--gid=1001"} <= set(said)
@@ -114,30 +114,32 @@ def test_options_of_a_job_come_after_the_clusters_and_before_what_must_hold() ->
         "--",
     ],
 )
-def test_what_would_make_a_job_anothers_or_several_is_refused(word: str) -> None:
+def test_reserved_options_are_rejected(word: str) -> None:
     with pytest.raises(LaunchFailed) as refused:
         words(launch(options={"slurm": (word,)}))
     assert not refused.value.transient
 
 
 @pytest.mark.parametrize("word", ["--partition=gpu", "--part=gpu", "--qos=high", "--constraint=v100"])
-def test_what_the_virtual_cluster_decides_is_not_passed_over_in_silence(word: str) -> None:
-    lab = Share("main", qos="normal", options=("--constraint=a100",))
-    options = dataclasses.replace(OPTIONS, shares={"lab": lab})
-    with pytest.raises(LaunchFailed, match=r"lab has --(partition=main|qos=normal|constraint=a100)"):
+def test_options_set_by_the_virtual_cluster_are_rejected(word: str) -> None:
+    lab = SlurmQueue("main", qos="normal", options=("--constraint=a100",))
+    options = dataclasses.replace(OPTIONS, queues={"lab": lab})
+    with pytest.raises(
+        LaunchFailed, match=r"virtual cluster lab: --(partition=main|qos=normal|constraint=a100)"
+    ):
         words(launch(vc="lab", options={"slurm": (word,)}), options=options)
     assert word in words(launch(options={"slurm": (word,)}), options=options)
 
 
 @pytest.mark.parametrize("word", ["--mem=2G", "--gres=gpu:1", "--time=10"])
-def test_a_whole_name_is_not_taken_for_the_beginning_of_another(word: str) -> None:
-    lab = Share(options=("--mem-bind=local", "--gres-flags=enforce-binding", "--time-min=5"))
-    options = dataclasses.replace(OPTIONS, shares={"lab": lab})
+def test_full_option_name_is_no_abbreviation(word: str) -> None:
+    lab = SlurmQueue(options=("--mem-bind=local", "--gres-flags=enforce-binding", "--time-min=5"))
+    options = dataclasses.replace(OPTIONS, queues={"lab": lab})
     assert word in words(launch(vc="lab", options={"slurm": (word,)}), options=options)
 
 
 @given(st.text(max_size=300), st.text(max_size=50))
-def test_no_name_of_a_job_can_become_an_option(job: str, owner: str) -> None:
+def test_job_name_cannot_become_an_option(job: str, owner: str) -> None:
     names = [word for word in words(launch(job=job, owner=owner)) if word.startswith("--job-name=")]
     assert len(names) == 1 and " " not in names[0] and len(names[0]) < 250
 
@@ -153,7 +155,7 @@ def test_no_name_of_a_job_can_become_an_option(job: str, owner: str) -> None:
         ("enroot", ["enroot", "start"], "--mount=/data:/mnt:ro", None, "tf:2"),
     ],
 )
-def test_an_image_is_run_by_the_program_the_cluster_names(
+def test_image_is_run_by_the_configured_client(
     kind: str, first: list[str], mounted: str, gpus: str | None, image: str
 ) -> None:
     one = launch(image="tf:2", gpu_count=1, mounts=(Mount(Path("/data"), "/mnt", read_only=True),))
@@ -164,7 +166,7 @@ def test_an_image_is_run_by_the_program_the_cluster_names(
     assert "/t/task.sh" in said[-2:]
 
 
-def test_enroot_is_told_the_names_of_variables_and_enters_the_working_folder() -> None:
+def test_enroot_gets_variable_names_and_working_folder() -> None:
     options = dataclasses.replace(OPTIONS, container="enroot")
     one = launch(image="tf.sqsh")
     said = container_command.program(
@@ -175,7 +177,7 @@ def test_enroot_is_told_the_names_of_variables_and_enters_the_working_folder() -
     assert said.index("tf.sqsh") < said.index("sh")
 
 
-def test_a_container_gets_the_gpus_that_slurm_gave_and_its_program_is_found_on_the_node(
+def test_container_gets_slurms_gpus_and_the_nodes_client_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "bin" / "podman"
@@ -200,13 +202,13 @@ def test_a_container_gets_the_gpus_that_slurm_gave_and_its_program_is_found_on_t
 
 
 @pytest.mark.parametrize("image", ["--privileged", "-v/:/host", "tf\n:2"])
-def test_no_name_of_an_image_can_become_an_option(image: str) -> None:
-    with pytest.raises(LaunchFailed, match="no name of an image") as refused:
+def test_image_name_cannot_become_an_option(image: str) -> None:
+    with pytest.raises(LaunchFailed, match="not a valid image name") as refused:
         words(launch(image=image))
     assert not refused.value.transient
 
 
-def test_without_such_a_program_a_task_runs_on_the_host() -> None:
+def test_without_container_client_a_task_runs_on_the_host() -> None:
     said = container_command.program(launch(image="tf:2"), OPTIONS, Path("/t/task.sh"), Path("/t/work"), [])
     assert said[0] == "/bin/sh"
 
@@ -214,7 +216,7 @@ def test_without_such_a_program_a_task_runs_on_the_host() -> None:
 # -- answers ------------------------------------------------------------------------------------------
 
 
-def test_our_jobs_are_known_by_their_comment_and_components_are_one_job() -> None:
+def test_jobs_are_identified_by_comment_and_components_merged() -> None:
     found = read_jobs(
         [
             "w|7|RUNNING|None|n1|5|pai:one",
@@ -232,14 +234,14 @@ def test_our_jobs_are_known_by_their_comment_and_components_are_one_job() -> Non
     }
 
 
-def test_of_several_components_the_worst_end_tells() -> None:
+def test_worst_component_state_counts() -> None:
     (job,) = read_jobs(["w|8+0|COMPLETED|None|n1|5|pai:a", "w|8+1|NODE_FAIL|None|n2|5|pai:a"], "w")["a"]
-    assert job.over and job.loss is Loss.NODE
+    assert job.is_over and job.loss is Loss.NODE
     (job,) = read_jobs(["w|8+0|COMPLETED|None|n1|5|pai:a", "w|8+1|RUNNING|None|n2|5|pai:a"], "w")["a"]
-    assert not job.over
+    assert not job.is_over
 
 
-def test_reasons_are_told_in_words_and_as_slurm_has_them() -> None:
+def test_pending_reasons_are_explained_with_slurms_name() -> None:
     known = pending_notice(SlurmJob("1", "PENDING", "Resources"))
     assert known is not None and known.message.endswith("(Resources)") and known.reason == "FailedScheduling"
     other = pending_notice(SlurmJob("1", "PENDING", "QOSMaxJobsPerUserLimit"))
@@ -272,11 +274,9 @@ def test_reasons_are_told_in_words_and_as_slurm_has_them() -> None:
         ("sbatch: error: invalid partition specified: nope", False, False),
     ],
 )
-def test_a_silent_controller_a_full_cluster_and_a_wrong_job_are_told_apart(
-    said: str, down: bool, not_now: bool
-) -> None:
+def test_unavailable_retryable_and_invalid_are_distinguished(said: str, down: bool, not_now: bool) -> None:
     answer = CommandResult(1, "", said)
-    assert (answer.down, answer.is_retryable) == (down, not_now)
+    assert (answer.is_unavailable, answer.is_retryable) == (down, not_now)
     assert "error:" not in answer.error_text
 
 
@@ -289,12 +289,12 @@ def test_a_silent_controller_a_full_cluster_and_a_wrong_job_are_told_apart(
         CommandResult(127, "", "no"),
     ],
 )
-def test_a_command_that_told_nothing_may_have_been_heard(answer: CommandResult) -> None:
+def test_silent_failure_counts_as_unavailable(answer: CommandResult) -> None:
     """It is asked about before it is sent again, and never taken for a refusal."""
-    assert answer.down and not answer.is_retryable
+    assert answer.is_unavailable and not answer.is_retryable
 
 
-def test_nodes_that_are_down_do_not_count_but_keep_their_address() -> None:
+def test_down_nodes_are_not_listed_but_keep_their_address() -> None:
     nodes, addresses = read_nodes(
         [
             "NodeName=n1 CPUTot=8 RealMemory=1000 Gres=gpu:a100:2(S:0),gpu:v:1 NodeAddr=10.0.0.1 State=IDLE "
@@ -309,7 +309,7 @@ def test_nodes_that_are_down_do_not_count_but_keep_their_address() -> None:
 # -- the file of a new cluster ------------------------------------------------------------------------
 
 
-def test_partitions_become_virtual_clusters_of_a_file_that_holds(tmp_path: Path) -> None:
+def test_partitions_become_virtual_clusters_in_a_valid_file(tmp_path: Path) -> None:
     from paicluster.config import cluster_file as cluster_file
     from paicluster.config import template
 
@@ -325,11 +325,11 @@ def test_partitions_become_virtual_clusters_of_a_file_that_holds(tmp_path: Path)
     settings = cluster_file.settings_of(cluster_file.load(written)).check()
     assert dict(settings.engine_of) == {"gpu_a100": "slurm"}
     options = options_of(settings.engines[0].options, tmp_path, "slurm")
-    assert options.share("default").partition == "main"
-    assert options.share("gpu_a100").partition == "gpu-a100"
+    assert options.queue_of("default").partition == "main"
+    assert options.queue_of("gpu_a100").partition == "gpu-a100"
 
 
-def test_partitions_of_any_name_become_virtual_clusters_each_its_own() -> None:
+def test_odd_partition_names_become_unique_virtual_clusters() -> None:
     names = ["main", "on", "7", "a-b", "a.b", "default"]
     engine, clusters = detect_config.sections(
         "test", [detect_config.Partition(name, name == "main", 1, 2) for name in names], gpus=False
@@ -340,7 +340,7 @@ def test_partitions_of_any_name_become_virtual_clusters_each_its_own() -> None:
     assert "default" not in said["clusters"]
 
 
-def test_a_program_for_images_that_is_not_known_is_refused() -> None:
+def test_unknown_container_client_is_rejected() -> None:
     with pytest.raises(ConfigError, match="podman"):
         options_of({"container": "cage"}, Path("/"), "slurm")
 
@@ -348,7 +348,7 @@ def test_a_program_for_images_that_is_not_known_is_refused() -> None:
 # -- places -------------------------------------------------------------------------------------------
 
 
-def test_no_port_is_dealt_twice_on_one_node() -> None:
+def test_no_port_is_assigned_twice_on_one_node() -> None:
     tasks: list[dict[str, object]] = [
         {"ports": {"http": 2}},
         {"ports": {"http": 1, "ssh": 1}},
@@ -366,7 +366,7 @@ def test_no_port_is_dealt_twice_on_one_node() -> None:
 
 
 @pytest.mark.parametrize("peers", [1, 40])
-def test_what_was_left_blank_is_filled_and_nothing_else(peers: int) -> None:
+def test_only_placeholders_are_substituted(peers: int) -> None:
     known = {f"%pai.{n}.ip%": f"10.0.0.{n}" for n in range(peers)}
     assert (
         placement.substitute("a %pai.0.ip% %pai.0.ip% 100% %pai.other%", known)
@@ -374,7 +374,7 @@ def test_what_was_left_blank_is_filled_and_nothing_else(peers: int) -> None:
     )
 
 
-def test_the_light_modules_do_what_the_whole_ones_do() -> None:
+def test_fast_json_behaves_like_json() -> None:
     program = (
         "from pairuntime.slurm import fast_imports; fast_imports.install(); import json, signal, sys;"
         "value = json.loads(sys.argv[1]); print(json.dumps(value)); print(int(signal.SIGTERM))"
@@ -412,7 +412,7 @@ def attempt(
 ) -> Any:
     """An attempt as its folder and Slurm tell of it."""
     home = gang_folder.SlurmFolders(root)
-    one = launch("uid", blanks=Placeholders("%pai.0.ip%", {}, "%pai.0.gpus%"))
+    one = launch("uid", placeholders=Placeholders("%pai.0.ip%", {}, "%pai.0.gpus%"))
     (root / "tasks").mkdir(parents=True, exist_ok=True)
     gang_folder.prepare(home, [one], OPTIONS, root / "x" / "runtime.pyz", {}, [], None)
     gang = SubmittedGang("uid", home.gang("uid"), ("uid",), "7", live={"uid"})
@@ -422,13 +422,13 @@ def attempt(
     if ended is not None:
         (path / exit_record.NAME).write_text(json.dumps({"started_ms": 5, "ended_ms": 9, **ended}))
     if left:
-        gang_folder.write_flag(gang.folder, gang_folder.LEFT, "1")
+        gang_folder.write_flag(gang.folder, gang_folder.CANCELLED_AS_STALE, "1")
     if state is not None:
-        gang.saw(SlurmJob("7", state))
+        gang.update(SlurmJob("7", state))
     return observe.observe_attempt(home, "uid", gang, 0)
 
 
-def test_a_gang_that_slurm_has_not_started_is_queued(tmp_path: Path) -> None:
+def test_pending_gang_is_observed_as_queued(tmp_path: Path) -> None:
     assert attempt(tmp_path, "PENDING", claimed=False).phase is Phase.QUEUED
     assert attempt(tmp_path, None, claimed=False).phase is Phase.QUEUED
 
@@ -445,7 +445,7 @@ def test_a_gang_that_slurm_has_not_started_is_queued(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("claimed", [True, False])
-def test_what_took_an_attempt_away_is_told_apart(
+def test_loss_reasons_are_distinguished(
     tmp_path: Path, state: str, loss: Loss, timed_out: bool, over_memory: bool, claimed: bool
 ) -> None:
     seen = attempt(tmp_path, state, claimed=claimed)
@@ -459,7 +459,7 @@ def test_what_took_an_attempt_away_is_told_apart(
     )
 
 
-def test_what_slurm_ended_in_good_order_has_both_its_own_end_and_the_reason(tmp_path: Path) -> None:
+def test_attempt_ended_by_slurm_has_exit_code_and_reason(tmp_path: Path) -> None:
     told = {"exit_code": 3, "ended_by_slurm": True}
     seen = attempt(tmp_path / "a", "PREEMPTED", claimed=True, ended=told)
     assert (seen.phase, seen.exit_code, seen.loss) == (Phase.ENDED, 3, Loss.PREEMPTED)
@@ -468,7 +468,7 @@ def test_what_slurm_ended_in_good_order_has_both_its_own_end_and_the_reason(tmp_
     assert attempt(tmp_path / "c", "RUNNING", claimed=True, ended=told).loss is Loss.CANCELLED
 
 
-def test_what_we_took_out_of_the_queue_nobody_wanted_to_end(tmp_path: Path) -> None:
+def test_stale_job_cancelled_by_the_server_is_cancelled_not_withdrawn(tmp_path: Path) -> None:
     """Somebody put it back there, and we cancelled it: that is no word against another attempt."""
     told = {"exit_code": 143, "ended_by_slurm": True}
     assert attempt(tmp_path / "a", "CANCELLED", claimed=True, ended=told).loss is Loss.WITHDRAWN
@@ -476,48 +476,50 @@ def test_what_we_took_out_of_the_queue_nobody_wanted_to_end(tmp_path: Path) -> N
     assert attempt(tmp_path / "c", "CANCELLED", claimed=True, left=True).loss is Loss.CANCELLED
 
 
-async def test_one_that_has_just_begun_is_not_taken_for_one_that_was_put_back() -> None:
-    """Slurm was asked before it began, and says that it waits: only the next answer counts."""
-    told: list[str] = []
+async def test_job_that_just_started_is_not_cancelled_as_stale() -> None:
+    """squeue ran before the job started and shows it as pending: only the second result counts."""
+    cancelled: list[str] = []
 
-    class Asked:
+    class Commands:
         async def cancel(self, job_ids: list[str]) -> bool:
-            told.extend(job_ids)
+            cancelled.extend(job_ids)
             return True
 
-    class Left:
-        def is_left(self, uid: str, owner: int) -> bool:
+    class StaleGangs:
+        def is_stale(self, uid: str, owner: int) -> bool:
             return True
 
-        def leave(self, uid: str) -> None:
-            assert uid == "uid" and not told
+        def mark_stale(self, uid: str) -> None:
+            assert uid == "uid" and not cancelled
 
-    watcher = QueuePoller(OPTIONS, cast("Any", Asked()), cast("Any", Left()), lambda *_: None, lambda _: None)
-    waits = {"uid": [SlurmJob("7", "PENDING")]}
-    await watcher._cancel_left(waits)
-    await watcher._cancel_left({"uid": [SlurmJob("7", "RUNNING")]})
-    await watcher._cancel_left(waits)
-    assert not told
-    await watcher._cancel_left(waits)
-    assert told == ["7"]
+    poller = QueuePoller(
+        OPTIONS, cast("Any", Commands()), cast("Any", StaleGangs()), lambda *_: None, lambda _: None
+    )
+    pending = {"uid": [SlurmJob("7", "PENDING")]}
+    await poller._cancel_stale(pending)
+    await poller._cancel_stale({"uid": [SlurmJob("7", "RUNNING")]})
+    await poller._cancel_stale(pending)
+    assert not cancelled
+    await poller._cancel_stale(pending)
+    assert cancelled == ["7"]
 
 
-def test_a_record_wins_over_whatever_slurm_says(tmp_path: Path) -> None:
+def test_exit_record_takes_precedence_over_slurm(tmp_path: Path) -> None:
     seen = attempt(tmp_path, "NODE_FAIL", claimed=True, ended={"exit_code": 0})
     assert (seen.phase, seen.exit_code, seen.loss) == (Phase.ENDED, 0, None)
 
 
-def test_a_second_allocation_of_the_same_gang_leaves_at_once(tmp_path: Path) -> None:
+def test_second_allocation_of_a_gang_exits_at_once(tmp_path: Path) -> None:
     """Slurm's controller may forget that it started a job, and start it again."""
     home = gang_folder.SlurmFolders(tmp_path)
-    home.notes.mkdir(parents=True)
+    home.events.mkdir(parents=True)
     installed = runtime_archive.install(tmp_path / "runtime")
     ran = tmp_path / "ran"
-    one = launch("uid", blanks=Placeholders("%pai.0.ip%", {}, "%pai.0.gpus%"))
+    one = launch("uid", placeholders=Placeholders("%pai.0.ip%", {}, "%pai.0.gpus%"))
     one = dataclasses.replace(
         one, script=f"echo $SLURM_JOB_ID >> {ran}", environment={"PATH": "/usr/bin:/bin"}
     )
-    gang_folder.prepare(home, [one], OPTIONS, installed, {"events": str(home.notes)}, [], None)
+    gang_folder.prepare(home, [one], OPTIONS, installed, {"events": str(home.events)}, [], None)
     codes = []
     for number in ("1", "1", "2"):
         environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": number, "SLURMD_NODENAME": "localhost"}
@@ -527,6 +529,6 @@ def test_a_second_allocation_of_the_same_gang_leaves_at_once(tmp_path: Path) -> 
         codes.append(done.returncode)
     assert codes == [0, 3, 3]
     assert ran.read_text() == "1\n"
-    assert (home.notes / "uid.ended").exists()
+    assert (home.events / "uid.ended").exists()
     seen = observe.observe_attempt(home, "uid", None, 0)
     assert seen.exit_code == 0 and seen.placement is not None and seen.placement.node == "localhost"

@@ -9,7 +9,7 @@ import pytest
 
 from paicluster.engines.interface import Loss, Phase
 from paicluster.engines.slurm.engine import SlurmEngine
-from paicluster.engines.slurm.options import Share
+from paicluster.engines.slurm.options import SlurmQueue
 from support.engine_rig import Driven, appears, task
 from support.slurm_accounting import Accounting
 from support.slurm_cluster import RealSlurm, eventually, open_folder
@@ -37,9 +37,7 @@ def accounted(request: pytest.FixtureRequest) -> Iterator[RealSlurm]:
                 made.close()
 
 
-async def test_what_became_of_a_job_that_the_queue_has_forgotten_is_known(
-    accounted: RealSlurm, tmp_path: Path
-) -> None:
+async def test_state_of_a_dropped_job_comes_from_accounting(accounted: RealSlurm, tmp_path: Path) -> None:
     rig = SlurmRig(accounted, tmp_path / "shared")
     waits = task(rig, "true", options={"slurm": ("--begin=now+1hour",)})
     runs = task(rig, "echo up; exec sleep 600")
@@ -72,16 +70,19 @@ async def test_what_became_of_a_job_that_the_queue_has_forgotten_is_known(
 
 
 @pytest.mark.parametrize("accounted", [LIMITED], indirect=True)
-async def test_a_limit_makes_a_job_wait_and_what_does_not_exist_is_refused(
+async def test_limit_keeps_a_job_pending_and_unknown_account_rejects_it(
     accounted: RealSlurm, tmp_path: Path
 ) -> None:
     for words in ("add account lab", "add user root account=lab", "modify user root set maxsubmitjobs=1"):
         accounted.ask("sacctmgr", "--immediate", *words.split())
     rig = SlurmRig(accounted, tmp_path / "shared")
-    for lacking, words in ((Share(account="nobodys"), "Invalid account"), (Share(qos="none"), "Invalid qos")):
-        async with Driven(rig, usual=lacking) as driven:
+    for queue, message in (
+        (SlurmQueue(account="unknown"), "Invalid account"),
+        (SlurmQueue(qos="none"), "Invalid qos"),
+    ):
+        async with Driven(rig, default_queue=queue) as driven:
             (seen,) = await driven.run(task(rig, "true"))
-            assert f"Slurm does not take the job: Batch job submission failed: {words}" in seen.rejection
+            assert f"Slurm rejected the job: Batch job submission failed: {message}" in seen.rejection
     first, second = task(rig, "echo up; exec sleep 600"), task(rig, "exit 3")
     async with Driven(rig) as driven:
         await driven.launch(first)

@@ -27,7 +27,7 @@ def tasks_of(cluster: Cluster, name: str) -> dict[str, list[dict[str, Any]]]:
     return {role: found["taskStatuses"] for role, found in roles.items()}
 
 
-def test_a_job_runs_over_slurm_and_its_log_is_there(cluster: Cluster) -> None:
+def test_job_runs_and_its_log_is_readable(cluster: Cluster) -> None:
     status = cluster.run(over_slurm("hello", "echo hello from $SLURMD_NODENAME, task $PAI_TASK_INDEX"))
     assert status["state"] == "SUCCEEDED"
     (task,) = tasks_of(cluster, "hello")["main"]
@@ -36,19 +36,19 @@ def test_a_job_runs_over_slurm_and_its_log_is_there(cluster: Cluster) -> None:
     assert task["containerIp"] == "127.0.0.1"
 
 
-def test_a_job_of_another_virtual_cluster_runs_on_this_machine_meanwhile(cluster: Cluster) -> None:
+def test_other_virtual_cluster_uses_the_local_engine(cluster: Cluster) -> None:
     assert cluster.run(job("beside", "echo here"))["state"] == "SUCCEEDED"
     (task,) = tasks_of(cluster, "beside")["main"]
     assert task["containerNodeName"] not in ("n1", "n2", "n3")
 
 
-def test_a_failure_is_told_as_anywhere(cluster: Cluster) -> None:
+def test_failed_job_has_its_exit_code(cluster: Cluster) -> None:
     status = cluster.run(over_slurm("fails", "echo no >&2; exit 3"))
     assert status["state"] == "FAILED"
     assert cluster.log_of("fails") == b"no\n"
 
 
-def test_two_roles_are_one_allocation_and_know_each_other(cluster: Cluster) -> None:
+def test_two_roles_share_one_allocation(cluster: Cluster) -> None:
     two = over_slurm("two-roles", 'echo "$PAI_HOST_IP_worker_1:$PAI_PORT_LIST_worker_1_http"')
     two["taskRoles"] = {
         "chief": role(
@@ -76,7 +76,7 @@ def test_two_roles_are_one_allocation_and_know_each_other(cluster: Cluster) -> N
     assert f"worker 1 has {port} of 3" in cluster.log_of("two-roles", role="worker", index=1).decode()
 
 
-def test_a_task_has_its_gpus_and_no_others(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_task_sees_only_its_gpus(cluster: Cluster, slurm: RealSlurm) -> None:
     look = f"for n in 0 1 2 3; do (: < {slurm.folder}/dev/gpu$n) 2>&1 | grep -c 'not permitted' || true; done"
     status = cluster.run(over_slurm("gpus", 'echo "devices $CUDA_VISIBLE_DEVICES"', look, gpu=2))
     assert status["state"] == "SUCCEEDED"
@@ -87,7 +87,7 @@ def test_a_task_has_its_gpus_and_no_others(cluster: Cluster, slurm: RealSlurm) -
         assert said[1:5].count("1") == 2
 
 
-def test_more_memory_than_asked_for_is_told_apart(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_out_of_memory_is_distinguished(cluster: Cluster, slurm: RealSlurm) -> None:
     if not slurm.cgroups:
         pytest.skip("Slurm cannot hold tasks to their memory here")
     greedy = 'python3 -c "b = bytearray(400 << 20); print(len(b))"'
@@ -95,13 +95,13 @@ def test_more_memory_than_asked_for_is_told_apart(cluster: Cluster, slurm: RealS
     assert (status["state"], status["appExitCode"]) == ("FAILED", -1200)
 
 
-def test_a_time_limit_of_the_job_ends_it(cluster: Cluster) -> None:
+def test_jobs_time_limit_ends_it(cluster: Cluster) -> None:
     long = over_slurm("timed", "sleep 60", extras={"openpaisdk": {"timeLimit": 1}})
     status = cluster.run(long)
     assert (status["state"], status["appExitCode"]) == ("FAILED", -1004)
 
 
-def test_a_stopped_job_may_end_in_its_own_way(cluster: Cluster) -> None:
+def test_stopped_job_can_handle_sigterm(cluster: Cluster) -> None:
     name = cluster.accept(over_slurm("stopped", "trap 'echo bye; exit 1' TERM; echo up; sleep 60 & wait"))
     eventually(lambda: b"up" in cluster.log_of(name), "its first words")
     cluster.stop(name)
@@ -109,7 +109,7 @@ def test_a_stopped_job_may_end_in_its_own_way(cluster: Cluster) -> None:
     assert cluster.log_of(name) == b"up\nbye\n"
 
 
-def test_a_gang_is_stopped_with_all_its_tasks(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_stop_ends_all_tasks_of_a_gang(cluster: Cluster, slurm: RealSlurm) -> None:
     name = cluster.accept(over_slurm("gang", "echo up; exec sleep 60", instances=3))
     cluster.wait_state(name, "RUNNING")
     cluster.stop(name)
@@ -117,7 +117,7 @@ def test_a_gang_is_stopped_with_all_its_tasks(cluster: Cluster, slurm: RealSlurm
     eventually(lambda: not slurm.jobs(), "the end of the allocation", 20)
 
 
-def test_a_job_that_waits_says_why_and_can_be_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_pending_job_has_a_reason_and_can_be_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
     blocker = slurm.ask(
         "sbatch", "--parsable", "-N3", "--exclusive", "-o/dev/null", "--wrap=sleep 100"
     ).strip()
@@ -129,7 +129,7 @@ def test_a_job_that_waits_says_why_and_can_be_stopped(cluster: Cluster, slurm: R
     eventually(lambda: slurm.jobs() == [blocker], "its removal from Slurm's queue")
 
 
-def test_what_can_never_fit_waits_and_says_so_at_once(cluster: Cluster) -> None:
+def test_unschedulable_job_stays_pending_with_a_reason(cluster: Cluster) -> None:
     name = cluster.accept(over_slurm("huge", "true", gpu=9))
     says(cluster, name, "configuration is not available")
     assert cluster.status(name)["state"] == "WAITING"
@@ -137,7 +137,7 @@ def test_what_can_never_fit_waits_and_says_so_at_once(cluster: Cluster) -> None:
     assert cluster.wait_over(name)["state"] == "STOPPED"
 
 
-def test_options_for_sbatch_pass_as_they_are(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_sbatch_options_are_passed_on(cluster: Cluster, slurm: RealSlurm) -> None:
     wanted = over_slurm("placed", "true", extras={"openpaisdk": {"slurm": ["--nodelist=n3", "--nice=7"]}})
     assert cluster.run(wanted)["state"] == "SUCCEEDED"
     assert tasks_of(cluster, "placed")["main"][0]["containerNodeName"] == "n3"
@@ -147,13 +147,13 @@ def test_options_for_sbatch_pass_as_they_are(cluster: Cluster, slurm: RealSlurm)
     says(cluster, "wrong", "no-such-option")
 
 
-def test_options_that_are_the_clusters_own_are_refused(cluster: Cluster) -> None:
+def test_reserved_sbatch_options_are_rejected(cluster: Cluster) -> None:
     status = cluster.run(over_slurm("sly", "id", extras={"openpaisdk": {"slurm": ["--uid=0"]}}))
     assert status["state"] == "FAILED"
-    says(cluster, "sly", "is the cluster's own")
+    says(cluster, "sly", "is reserved for the cluster")
 
 
-def test_tasks_without_a_gang_are_allocations_of_their_own(cluster: Cluster) -> None:
+def test_tasks_without_gang_are_separate_allocations(cluster: Cluster) -> None:
     array = over_slurm(
         "array",
         'echo "task $PAI_TASK_INDEX"',
@@ -164,7 +164,7 @@ def test_tasks_without_a_gang_are_allocations_of_their_own(cluster: Cluster) -> 
     assert [cluster.log_of("array", index=n) for n in range(3)] == [b"task %d\n" % n for n in range(3)]
 
 
-def test_what_slurm_ends_for_others_runs_again(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_what_slurm_ends_as_root_runs_again(cluster: Cluster, slurm: RealSlurm) -> None:
     """A job of a partition with a higher tier takes the nodes."""
     name = cluster.accept(over_slurm("guest", "echo up; exec sleep 5", vc="low"))
     cluster.wait_state(name, "RUNNING")
@@ -176,7 +176,7 @@ def test_what_slurm_ends_for_others_runs_again(cluster: Cluster, slurm: RealSlur
     cluster.wait_over(name)
 
 
-def test_a_job_that_somebody_cancels_in_slurm_is_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_job_cancelled_in_slurm_is_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
     name = cluster.accept(over_slurm("cancelled", "echo up; exec sleep 60"))
     cluster.wait_state(name, "RUNNING")
     slurm.ask("scancel", *slurm.jobs())
@@ -200,7 +200,7 @@ def own(slurm: RealSlurm, tmp_path: Path) -> Iterator[Callable[[], Cluster]]:
         one.close()
 
 
-def test_a_killed_server_loses_nothing_and_runs_nothing_twice(
+def test_killed_server_loses_nothing_and_runs_nothing_twice(
     own: Callable[[], Cluster], tmp_path: Path
 ) -> None:
     cluster = own()
@@ -219,7 +219,7 @@ def test_a_killed_server_loses_nothing_and_runs_nothing_twice(
     assert sorted(ran.read_text().split()) == sorted("011233455")
 
 
-def test_slurmctld_down_makes_submissions_wait_and_running_jobs_end_all_the_same(
+def test_slurmctld_down_delays_submissions_but_not_running_jobs(
     own: Callable[[], Cluster], slurm: RealSlurm, tmp_path: Path
 ) -> None:
     cluster = own()
@@ -241,7 +241,7 @@ def test_slurmctld_down_makes_submissions_wait_and_running_jobs_end_all_the_same
     slurm.wait_idle()
 
 
-def test_who_waits_for_slurm_is_told_what_for_now(own: Callable[[], Cluster], slurm: RealSlurm) -> None:
+def test_pending_reason_is_updated(own: Callable[[], Cluster], slurm: RealSlurm) -> None:
     """Whatever was said before: that slurmctld is down, and when it is back, again what Slurm says."""
     cluster = own()
     held = over_slurm("held", "true", extras={"openpaisdk": {"slurm": ["--hold"]}})
@@ -269,7 +269,7 @@ def test_who_waits_for_slurm_is_told_what_for_now(own: Callable[[], Cluster], sl
     slurm.wait_idle()
 
 
-def test_a_node_that_dies_costs_no_job_its_retries(
+def test_node_failure_is_retried_without_counting(
     own: Callable[[], Cluster], slurm: RealSlurm, tmp_path: Path
 ) -> None:
     cluster = own()
@@ -292,7 +292,7 @@ def test_a_node_that_dies_costs_no_job_its_retries(
         slurm.wait_idle()
 
 
-def test_slurms_own_time_limit_is_told_apart(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_slurms_time_limit_is_distinguished(cluster: Cluster, slurm: RealSlurm) -> None:
     """Slurm's minutes are long, so its administrator makes the end of this job come sooner."""
     name = cluster.accept(over_slurm("overdue", "echo up; exec sleep 200", vc="short"))
     cluster.wait_state(name, "RUNNING")

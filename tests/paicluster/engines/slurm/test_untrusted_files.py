@@ -30,7 +30,7 @@ from support.engine_rig import Driven, task
 from support.slurm_cluster import RealSlurm
 from support.slurm_rig import SlurmRig, options
 
-_FILES = (claim.NAME, exit_record.NAME, placing.PLACE)
+_FILES = (claim.NAME, exit_record.NAME, placing.PLACEMENT)
 
 
 def _launch(uid: str) -> TaskLaunch:
@@ -40,7 +40,7 @@ def _launch(uid: str) -> TaskLaunch:
 def _prepared(root: Path, *uids: str, account: Account | None = None) -> gang_folder.SlurmFolders:
     home = gang_folder.SlurmFolders(root)
     for path in (root, home.tasks, root / "gangs"):
-        gang_folder.open_folder(path)
+        gang_folder.create_folder(path)
     gang = [_launch(uid) for uid in uids]
     gang_folder.prepare(home, gang, SlurmOptions(root), root / "x" / "compiled.pyz", {}, ["sbatch"], account)
     return home
@@ -81,9 +81,7 @@ _NONSENSE = {
 
 @pytest.mark.parametrize("name", _FILES)
 @pytest.mark.parametrize("what", _NONSENSE)
-def test_nonsense_in_an_attempts_folder_is_an_observation_like_any(
-    tmp_path: Path, name: str, what: str
-) -> None:
+def test_invalid_files_yield_a_valid_observation(tmp_path: Path, name: str, what: str) -> None:
     home = _prepared(tmp_path / "shared", "abc")
     path = home.task("abc")
     if name != claim.NAME:
@@ -94,7 +92,7 @@ def test_nonsense_in_an_attempts_folder_is_an_observation_like_any(
     assert seen.phase in (Phase.RUNNING, Phase.ENDED)
     _can_be_kept(seen)
     # Slurm's word that it is over ends it, whatever is there.
-    gang.over_since = -1000.0
+    gang.finished_at = -1000.0
     assert observe.observe_attempt(home, "abc", gang, 1.0).phase in (Phase.LOST, Phase.ENDED)
 
 
@@ -117,7 +115,7 @@ _KEYS = ("exit_code", "signal", "signals_sent", "started_ms", "ended_ms", "start
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(_KEYS, _VALUES)))
-def test_whatever_a_record_says_can_be_kept(said: dict[str, Any]) -> None:
+def test_any_exit_record_can_be_stored(said: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / exit_record.NAME).write_text(json.dumps(said))
         found = untrusted_files.read_exit_record(Path(name))
@@ -125,25 +123,25 @@ def test_whatever_a_record_says_can_be_kept(said: dict[str, Any]) -> None:
             _can_be_kept(observation_from_record(found))
 
 
-def test_the_last_words_of_a_gang_are_short_and_come_from_a_file(tmp_path: Path) -> None:
+def test_output_tail_is_short_and_from_a_regular_file(tmp_path: Path) -> None:
     home = _prepared(tmp_path / "shared", "abc")
     written = home.gang("abc") / gang_folder.OUTPUT
     os.mkfifo(written)
-    assert gang_folder.last_words(home.gang("abc")) == ""
+    assert gang_folder.output_tail(home.gang("abc")) == ""
     written.unlink()
     with written.open("wb") as f:
         f.truncate(1 << 40)
         f.seek(0, os.SEEK_END)
         f.write(b"the\0end\n")
-    assert gang_folder.last_words(home.gang("abc")).endswith("the end")
+    assert gang_folder.output_tail(home.gang("abc")).endswith("the end")
 
 
-def test_whose_gang_an_attempt_is_is_not_for_it_to_say(tmp_path: Path) -> None:
+def test_gang_of_an_attempt_is_not_read_from_its_folder(tmp_path: Path) -> None:
     home = _prepared(tmp_path / "shared", "abc", "def")
     evil = home.root / "gangs" / ".." / "evil"
     evil.mkdir()
     (evil / "gang.json").write_text(json.dumps({"tasks": [{"uid": "abc"}, {"uid": "../x"}]}))
-    (evil / gang_folder.COMMAND).write_text(json.dumps(["touch", str(tmp_path / "done")]))
+    (evil / gang_folder.SBATCH_COMMAND).write_text(json.dumps(["touch", str(tmp_path / "done")]))
     for uid in ("abc", "def"):
         spec = home.task(uid) / "spec.json"
         spec.write_text(json.dumps({**json.loads(spec.read_text()), "gang": "../evil"}))
@@ -152,7 +150,7 @@ def test_whose_gang_an_attempt_is_is_not_for_it_to_say(tmp_path: Path) -> None:
         assert (found[0].uid, found[0].members) == ("abc", ("abc", "def"))
 
 
-def test_jobs_of_slurm_cannot_be_forged_by_what_others_call_theirs() -> None:
+def test_comments_of_other_jobs_cannot_forge_state() -> None:
     lines = [
         "w|7|RUNNING|None|n1|1000|pai:one",
         "w|8|RUNNING|None|n1|1001|x",
@@ -172,9 +170,9 @@ def test_jobs_of_slurm_cannot_be_forged_by_what_others_call_theirs() -> None:
         *("--nodelist=/etc/shadow", "--exclu=/x", "--exclude=/x", "--get-user-env", "--reserv=r", "--hold"),
     ],
 )
-def test_what_only_root_may_do_is_not_done_for_others(word: str) -> None:
+def test_what_only_root_may_do_is_not_done_as_root(word: str) -> None:
     with pytest.raises(LaunchFailed):
-        sbatch_command.check_extras([word], for_others=True)
+        sbatch_command.check_extras([word], as_root=True)
     if word != "--exclu=/x":
         assert sbatch_command.check_extras([word]) == [word]
 
@@ -182,12 +180,12 @@ def test_what_only_root_may_do_is_not_done_for_others(word: str) -> None:
 @pytest.mark.parametrize(
     "said", ["--nice=1", 5, {"a": 1}, ["--nice=\n"], ["--x=\0"], ["--x=" + "y" * 20_000]]
 )
-def test_options_that_no_command_can_be_given_are_refused(said: object) -> None:
+def test_unprintable_or_long_options_are_rejected(said: object) -> None:
     with pytest.raises(LaunchFailed):
         sbatch_command.check_extras(said)
 
 
-def test_a_folder_so_deep_that_nobody_recurses_into_it_is_measured_and_removed(tmp_path: Path) -> None:
+def test_very_deep_folder_is_measured_and_removed(tmp_path: Path) -> None:
     top = tmp_path / "attempt"
     top.mkdir()
     (top / "file").write_bytes(b"x" * 100_000)
@@ -210,7 +208,7 @@ _ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 
 @_ROOT_ONLY
-def test_what_the_server_believes_and_sbatch_reads_is_not_the_accounts(tmp_path: Path) -> None:
+def test_trusted_gang_files_are_not_writable_by_the_account(tmp_path: Path) -> None:
     account = Account("nobody", _NOBODY.pw_uid, _NOBODY.pw_gid, ())
     before = os.umask(0o077)
     try:
@@ -218,7 +216,7 @@ def test_what_the_server_believes_and_sbatch_reads_is_not_the_accounts(tmp_path:
     finally:
         os.umask(before)
     gang = home.gang("abc")
-    for name in ("gang.json", "batch.sh", gang_folder.COMMAND):
+    for name in ("gang.json", "batch.sh", gang_folder.SBATCH_COMMAND):
         found = (gang / name).stat()
         assert (found.st_uid, found.st_mode & 0o022) == (0, 0), name
     assert gang.stat().st_uid == home.gang("def").stat().st_uid == 0
@@ -228,7 +226,7 @@ def test_what_the_server_believes_and_sbatch_reads_is_not_the_accounts(tmp_path:
 
 
 @_ROOT_ONLY
-def test_what_an_unfinished_launch_left_to_an_account_is_not_written_through(tmp_path: Path) -> None:
+def test_leftover_links_of_an_account_are_not_followed(tmp_path: Path) -> None:
     account = Account("nobody", _NOBODY.pw_uid, _NOBODY.pw_gid, ())
     victim = tmp_path / "victim"
     victim.write_text("untouched")
@@ -270,11 +268,11 @@ spec["gang"] = "../evil"
 json.dump(spec, open("spec.json", "w"))
 END
 gang=%(gang)s
-rm -f place.json; mkfifo place.json
+rm -f placement.json; mkfifo placement.json
 rm -f "$gang/run/slurm.out"; mkfifo "$gang/run/slurm.out"
 echo 1 >"$gang/run/owner"
 ln -s /etc/shadow all.99999
-mkdir %(notes)s/odd %(notes)s/odd/inner
+mkdir %(events)s/odd %(events)s/odd/inner
 ! echo '#SBATCH --nice=-100' >>"$gang/batch.sh"
 ! echo '{"tasks": []}' >"$gang/gang.json"
 echo up
@@ -285,11 +283,11 @@ sleep 60
 @pytest.mark.slow
 @pytest.mark.service
 @_ROOT_ONLY
-async def test_a_task_that_spoils_its_folder_spoils_nobody_elses_day(slurm: RealSlurm, shared: Path) -> None:
+async def test_task_that_corrupts_its_folder_affects_no_other(slurm: RealSlurm, shared: Path) -> None:
     rig = _PeoplesRig(slurm, shared)
     bad = task(rig, "", owner="alice")
     good = task(rig, "echo up; exec sleep 60", owner="alice")
-    words = {"gang": rig.gang(bad.uid), "notes": rig.home / "notes"}
+    words = {"gang": rig.gang(bad.uid), "events": rig.home / "events"}
     bad = TaskLaunch(**{**{name: getattr(bad, name) for name in bad.__slots__}, "script": _MISCHIEF % words})
     async with Driven(rig) as driven:
         await driven.launch(bad)
