@@ -101,9 +101,9 @@ def _check_options(options: Mapping[str, Any], home: Path, name: str) -> Sequenc
 
     parsed = options_of(options, home, name)
     found = []
-    for share in dict.fromkeys((parsed.usual, *parsed.shares.values())):
-        if share.options and (error := validate_options(share.options)):
-            found.append(f"sbatch on this machine rejects {' '.join(share.options)}: {error}.")
+    for queue in dict.fromkeys((parsed.default_queue, *parsed.queues.values())):
+        if queue.options and (error := validate_options(queue.options)):
+            found.append(f"sbatch on this machine rejects {' '.join(queue.options)}: {error}.")
     return found
 
 

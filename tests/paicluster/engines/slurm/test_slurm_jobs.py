@@ -164,7 +164,7 @@ def test_tasks_without_gang_are_separate_allocations(cluster: Cluster) -> None:
     assert [cluster.log_of("array", index=n) for n in range(3)] == [b"task %d\n" % n for n in range(3)]
 
 
-def test_what_slurm_ends_as_root_runs_again(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_preempted_job_is_retried(cluster: Cluster, slurm: RealSlurm) -> None:
     """A job of a partition with a higher tier takes the nodes."""
     name = cluster.accept(over_slurm("guest", "echo up; exec sleep 5", vc="low"))
     cluster.wait_state(name, "RUNNING")

@@ -170,7 +170,7 @@ def test_comments_of_other_jobs_cannot_forge_state() -> None:
         *("--nodelist=/etc/shadow", "--exclu=/x", "--exclude=/x", "--get-user-env", "--reserv=r", "--hold"),
     ],
 )
-def test_what_only_root_may_do_is_not_done_as_root(word: str) -> None:
+def test_privileged_sbatch_options_are_rejected_for_users(word: str) -> None:
     with pytest.raises(LaunchFailed):
         sbatch_command.check_extras([word], as_root=True)
     if word != "--exclu=/x":
