@@ -35,7 +35,7 @@ from paicluster.logs.reader import LogReader
 from paicluster.server.engine_factory import build_engines
 from pairuntime.slurm import gang_launcher as batch
 from pairuntime.supervisor import attempt as supervise
-from pairuntime.supervisor import claim, exit_record, process_tree
+from pairuntime.supervisor import attempt_factory, claim, exit_record, process_tree
 from support.slurm_report_server import QuietServer, app_of
 
 SEGMENT, LIMIT = 100, 300
@@ -333,7 +333,7 @@ def test_remote_spec_reaches_the_supervisor_through_the_uploader(monkeypatch: py
         attempts.append(attempt)
         return run()
 
-    monkeypatch.setattr(supervise, "supervise", supervise_attempt)
+    monkeypatch.setattr(attempt_factory, "supervise", supervise_attempt)
     assert batch._run_attempt("/nowhere", {"attempt": "one", "remote": True}, run_attempt) == 5
     assert attempts == ["one"]
     assert [spec["remote"] for spec in specs] == [True]
