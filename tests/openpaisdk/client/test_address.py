@@ -22,25 +22,25 @@ from openpaisdk.errors import UsageError
         ("https://a:80", "https://a:80"),
     ],
 )
-def test_an_address_is_read_as_it_is_meant(typed: str, meant: str) -> None:
+def test_cluster_address_is_parsed(typed: str, meant: str) -> None:
     assert str(parse_uri(typed)) == meant
 
 
 @pytest.mark.parametrize(
     "typed", ["", "http://", "ftp://x", "http://a:port", "http://a:0", "http://a b", "http://a:99999"]
 )
-def test_what_is_no_address_is_refused(typed: str) -> None:
+def test_invalid_address_is_rejected(typed: str) -> None:
     with pytest.raises(UsageError):
         parse_uri(typed)
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+def test_password_in_address_is_rejected_and_not_shown() -> None:
     with pytest.raises(UsageError) as caught:
         parse_uri("http://me:secret@host")
     assert "secret" not in str(caught.value)
 
 
-def test_loopback_is_known() -> None:
+def test_loopback_addresses_are_recognised() -> None:
     for uri in ("http://127.0.0.1:1", "http://localhost", "http://[::1]:1", "http://127.9.9.9"):
         assert parse_uri(uri).is_loopback
     for uri in ("http://127.example.org", "http://10.0.0.1", "http://localhost.example.org"):
@@ -48,11 +48,11 @@ def test_loopback_is_known() -> None:
 
 
 @given(st.text())
-def test_quoting_is_that_of_the_standard_library(text: str) -> None:
+def test_quote_matches_the_standard_library(text: str) -> None:
     text = text.encode("utf-8", "ignore").decode()
     assert quote(text) == reference_quote(text, safe="")
 
 
-def test_empty_values_are_left_out_of_a_query() -> None:
+def test_empty_query_values_are_omitted() -> None:
     assert query({"a": "x y", "b": "", "c": None, "d": 0}) == "?a=x%20y&d=0"
     assert query({"a": ""}) == ""

@@ -23,7 +23,7 @@ from support.http_peer import reply
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
+def no_retry_delay(monkeypatch):
     monkeypatch.setattr(transport_module, "RETRY_DELAYS_S", (0.001,))
 
 
@@ -31,26 +31,26 @@ def cluster(uri: str, **more) -> ClusterClient:
     return ClusterClient("test", Endpoint(uri, "me", "secret", **more))
 
 
-def test_every_request_carries_the_token_and_goes_through_the_front_door(peer) -> None:
+def test_requests_have_the_token_and_the_rest_server_prefix(peer) -> None:
     p = peer(lambda r: reply([]))
     cluster(p.uri).jobs(user="me", state="RUNNING")
     assert p.requests[0].headers["authorization"] == "Bearer secret"
     assert p.requests[0].target == "/rest-server/api/v2/jobs?username=me&state=RUNNING"
 
 
-def test_the_front_door_is_left_out_where_the_address_says_so(peer) -> None:
+def test_rest_server_prefix_is_not_repeated(peer) -> None:
     p = peer(lambda r: reply([]))
     cluster(p.uri + "/rest-server").jobs()
     cluster(p.uri, rest_path="").jobs()
     assert [r.path for r in p.requests] == ["/rest-server/api/v2/jobs", "/api/v2/jobs"]
 
 
-def test_a_page_with_a_total_count_is_read_too(peer) -> None:
+def test_page_with_total_count_is_parsed(peer) -> None:
     p = peer(lambda r: reply({"totalCount": 1, "data": [{"name": "a", "state": "RUNNING"}]}))
     assert [j.name for j in cluster(p.uri).jobs()] == ["a"]
 
 
-def test_a_lost_answer_is_asked_for_again_under_the_same_key(peer) -> None:
+def test_lost_response_is_retried_with_the_same_idempotency_key(peer) -> None:
     keys = []
 
     def answer(r):
@@ -63,12 +63,12 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(peer) -> None:
     assert p.requests[0].headers["content-type"] == "text/yaml"
 
 
-def test_a_cluster_that_is_starting_is_asked_again(peer) -> None:
+def test_starting_cluster_is_retried(peer) -> None:
     answers = [reply({"code": "X", "message": "starting"}, 503), reply([])]
     assert cluster(peer(lambda r: answers.pop(0)).uri).jobs() == []
 
 
-def test_a_cluster_that_stays_unavailable_says_why(peer) -> None:
+def test_unavailable_cluster_reports_the_reason(peer) -> None:
     p = peer(lambda r: reply({"code": "UnavailableError", "message": "The disk is full."}, 503))
     with pytest.raises(PaiError, match="The disk is full") as caught:
         cluster(p.uri).jobs()
@@ -87,27 +87,27 @@ def test_a_cluster_that_stays_unavailable_says_why(peer) -> None:
         (500, "UnknownError", PaiError),
     ],
 )
-def test_an_error_of_the_cluster_is_the_same_error_here(peer, status: int, code: str, kind: type) -> None:
+def test_error_response_becomes_the_same_error(peer, status: int, code: str, kind: type) -> None:
     p = peer(lambda r: reply({"code": code, "message": "Because."}, status))
     with pytest.raises(kind, match="Because") as caught:
         cluster(p.uri).virtual_clusters()
     assert caught.value.code == code and type(caught.value) is kind
 
 
-def test_what_the_cluster_advises_reaches_the_person(peer) -> None:
+def test_hint_of_the_cluster_is_kept(peer) -> None:
     p = peer(lambda r: reply({"code": "ForbiddenUserError", "message": "No.", "hint": "Ask again."}, 403))
     with pytest.raises(Forbidden) as caught:
         cluster(p.uri).jobs()
     assert caught.value.hint == "Ask again."
 
 
-def test_an_unknown_job_is_named(peer) -> None:
+def test_unknown_job_error_names_the_job(peer) -> None:
     p = peer(lambda r: reply({"code": "NoJobError", "message": "Job me~x is not found."}, 404))
     with pytest.raises(NotFound, match="There is no job 'x' on the cluster test"):
         cluster(p.uri).job("x")
 
 
-def test_a_job_of_somebody_else_is_asked_for_by_both_names(peer) -> None:
+def test_job_of_another_user_is_requested_by_full_name(peer) -> None:
     p = peer(lambda r: reply({"name": "j", "jobStatus": {}, "taskRoles": {}}))
     c = cluster(p.uri)
     c.job("j")
@@ -117,13 +117,13 @@ def test_a_job_of_somebody_else_is_asked_for_by_both_names(peer) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1]", b"null", b""])
-def test_something_else_than_a_cluster_is_told_apart(peer, body: bytes) -> None:
+def test_server_that_is_not_a_cluster_is_detected(peer, body: bytes) -> None:
     p = peer(lambda r: reply(body))
     with pytest.raises(ConnectionFailed, match="does not respond like an OpenPAI cluster"):
         cluster(p.uri).info()
 
 
-def test_nobody_at_the_address_is_one_sentence() -> None:
+def test_connection_refused_is_a_one_line_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     with pytest.raises(
@@ -132,12 +132,12 @@ def test_nobody_at_the_address_is_one_sentence() -> None:
         cluster(f"http://127.0.0.1:{port}").jobs()
 
 
-def test_a_name_nobody_knows_is_one_sentence() -> None:
+def test_unknown_host_is_a_one_line_error() -> None:
     with pytest.raises(ConnectionFailed, match="its host name cannot be resolved"):
         cluster("http://no-such-host.invalid").jobs()
 
 
-def test_a_cluster_that_moved_is_found_again(peer) -> None:
+def test_moved_cluster_is_found_again(peer) -> None:
     p = peer(lambda r: reply([]))
     with socket.create_server(("127.0.0.1", 0)) as s:
         gone = f"http://127.0.0.1:{s.getsockname()[1]}"
@@ -152,7 +152,7 @@ def test_a_cluster_that_moved_is_found_again(peer) -> None:
     assert asked == [CONNECTION_LOST] and p.requests[0].headers["authorization"] == "Bearer new"
 
 
-def test_who_asks_late_does_not_take_the_new_cluster_for_the_one_that_is_gone(peer, monkeypatch) -> None:
+def test_late_request_does_not_discard_the_new_endpoint(peer, monkeypatch) -> None:
     p = peer(lambda r: reply([]))
     with socket.create_server(("127.0.0.1", 0)) as s:
         gone = f"http://127.0.0.1:{s.getsockname()[1]}"
@@ -169,7 +169,7 @@ def test_who_asks_late_does_not_take_the_new_cluster_for_the_one_that_is_gone(pe
     assert waited_for == ["", gone, gone]
 
 
-def test_a_token_that_was_replaced_is_read_anew(peer) -> None:
+def test_rejected_token_is_renewed(peer) -> None:
     def answer(r):
         good = r.headers["authorization"] == "Bearer new"
         return reply([]) if good else reply({"code": "UnauthorizedUserError", "message": "no"}, 401)
@@ -181,7 +181,7 @@ def test_a_token_that_was_replaced_is_read_anew(peer) -> None:
     assert c.jobs() == []
 
 
-def test_sources_travel_only_where_they_are_kept(peer) -> None:
+def test_sources_are_uploaded_only_if_the_cluster_has_a_source_store(peer) -> None:
     p = peer(
         lambda r: (
             reply(b"", 404) if r.method == "HEAD" else reply({"code": "NoApiError", "message": "no"}, 404)
@@ -193,14 +193,14 @@ def test_sources_travel_only_where_they_are_kept(peer) -> None:
         c.put_sources("0" * 64, b"tar")
 
 
-def test_loopback_never_goes_through_a_proxy(peer, monkeypatch) -> None:
+def test_loopback_bypasses_the_proxy(peer, monkeypatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     p = peer(lambda r: reply([]))
     assert cluster(p.uri).jobs() == []
 
 
-def test_other_hosts_go_through_the_proxy_the_environment_names(peer, monkeypatch) -> None:
+def test_other_hosts_use_the_proxy_of_the_environment(peer, monkeypatch) -> None:
     p = peer(lambda r: reply([]))
     monkeypatch.setenv("http_proxy", f"http://u:p%40@127.0.0.1:{p.port}")
     monkeypatch.delenv("no_proxy", raising=False)

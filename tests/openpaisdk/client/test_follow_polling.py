@@ -10,7 +10,7 @@ from support.http_peer import reply
 LOG = b"".join(b"line %d\n" % i for i in range(100))
 
 
-class Classic:
+class OpenPai18:
     """What a real OpenPAI cluster of version 1.8 answers, with a log that grows at each look."""
 
     def __init__(self, ranges: bool = True):
@@ -62,21 +62,21 @@ class Classic:
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
+def no_poll_delay(monkeypatch):
     monkeypatch.setattr(follow_polling, "POLL_INTERVALS_S", (0.001,))
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_the_log_comes_whole_and_the_states_in_order(peer, ranges: bool) -> None:
-    c = ClusterClient("old", Endpoint(peer(Classic(ranges)).uri, "me", "t"))
+def test_whole_log_and_states_in_order(peer, ranges: bool) -> None:
+    c = ClusterClient("old", Endpoint(peer(OpenPai18(ranges)).uri, "me", "t"))
     got = list(follow(c, FollowRequest("j")))
     assert b"".join(f.data for f in got if f.kind == "log") == LOG
     assert [f.head["state"] for f in got if f.kind == "state"] == ["WAITING", "RUNNING", "SUCCEEDED"]
     assert got[-1].kind == "end"
 
 
-def test_tail_takes_the_last_lines(peer) -> None:
-    p = Classic()
+def test_tail_returns_the_last_lines(peer) -> None:
+    p = OpenPai18()
     p.looks = 10
     c = ClusterClient("old", Endpoint(peer(p).uri, "me", "t"))
     assert b"".join(f.data for f in follow(c, FollowRequest("j", tail=2))) == b"line 98\nline 99\n"

@@ -14,7 +14,7 @@ from support.http_peer import reply
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
+def no_reconnect_delay(monkeypatch):
     monkeypatch.setattr(transport_module, "RETRY_DELAYS_S", (0.001,))
     monkeypatch.setattr(follow_stream_module, "RECONNECT_DELAYS_S", (0.001,))
 
@@ -39,18 +39,18 @@ def stream(log: bytes, start: int, rng: random.Random) -> bytes:
     return b"".join(out)
 
 
-def streamed(data: bytes) -> bytes:
+def chunked_response(data: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"%x\r\n%s\r\n" % (len(data), data)
 
 
 @pytest.mark.parametrize("turn", range(12))
-def test_every_byte_comes_once_however_often_the_connection_breaks(peer, turn: int) -> None:
+def test_every_byte_arrives_once_despite_connection_breaks(peer, turn: int) -> None:
     rng = random.Random(turn)
     log = rng.randbytes(20_000)
 
     def answer(r):
         start = int(r.query.get("from", "0.0:0").replace("%3A", ":").partition(":")[2])
-        whole = streamed(stream(log, start, rng)) + b"0\r\n\r\n"
+        whole = chunked_response(stream(log, start, rng)) + b"0\r\n\r\n"
         cut = rng.randint(1, len(whole)) if rng.random() < 0.85 else len(whole)
         yield whole[:cut]
 
@@ -62,18 +62,18 @@ def test_every_byte_comes_once_however_often_the_connection_breaks(peer, turn: i
     assert sum(f.kind == "end" for f in frames) == 1
 
 
-def test_a_new_attempt_is_followed_from_its_own_beginning(peer) -> None:
+def test_new_attempt_is_followed_from_its_start(peer) -> None:
     asked = []
 
     def answer(r):
         asked.append(r.query.get("from"))
         if len(asked) == 1:
-            yield streamed(
+            yield chunked_response(
                 frame("log", b"first", attempt=0, taskAttempt=0, offset=0)
                 + frame("log", b"sec", attempt=1, taskAttempt=2, offset=0)
             )
         else:
-            yield streamed(
+            yield chunked_response(
                 frame("log", b"ond", attempt=1, taskAttempt=2, offset=3)
                 + frame("end", state="FAILED", exitCode=1)
             )
@@ -83,26 +83,26 @@ def test_a_new_attempt_is_followed_from_its_own_beginning(peer) -> None:
     assert asked == [None, "1.2%3A3"]
 
 
-def test_tail_counts_once_and_not_again_after_a_break(peer) -> None:
+def test_tail_is_not_repeated_after_reconnect(peer) -> None:
     asked = []
 
     def answer(r):
         asked.append((r.query.get("tail"), r.query.get("from")))
         yield (
-            streamed(frame("log", b"x", attempt=0, taskAttempt=0, offset=9))
+            chunked_response(frame("log", b"x", attempt=0, taskAttempt=0, offset=9))
             if len(asked) == 1
-            else streamed(frame("end", state="STOPPED", exitCode=-210))
+            else chunked_response(frame("end", state="STOPPED", exitCode=-210))
         )
 
     list(follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j", tail=1)))
     assert asked == [("1", None), (None, "0.0%3A10")]
 
 
-def test_what_the_cluster_had_to_drop_leaves_a_marker(peer) -> None:
+def test_dropped_output_leaves_a_marker(peer) -> None:
     """A full disk, or a log of too many megabytes: the oldest part goes, and nobody must think it is all."""
 
     def answer(r):
-        yield streamed(
+        yield chunked_response(
             frame("log", b"late\n", attempt=0, taskAttempt=0, offset=100)
             + frame("log", b"later\n", attempt=0, taskAttempt=0, offset=105)
             + frame("log", b"last\n", attempt=0, taskAttempt=0, offset=131)
@@ -123,28 +123,30 @@ def test_what_the_cluster_had_to_drop_leaves_a_marker(peer) -> None:
     assert asked_for_the_end[0].data == b"late\n"
 
 
-def test_without_keep_it_ends_with_what_there_is(peer) -> None:
+def test_without_follow_it_ends_after_existing_output(peer) -> None:
     p = peer(
-        lambda r: iter([streamed(frame("log", b"now", attempt=0, taskAttempt=0, offset=0)) + b"0\r\n\r\n"])
+        lambda r: iter(
+            [chunked_response(frame("log", b"now", attempt=0, taskAttempt=0, offset=0)) + b"0\r\n\r\n"]
+        )
     )
     frames = list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j", follow=False)))
     assert [f.data for f in frames] == [b"now"]
     assert p.requests[0].query["follow"] == "false"
 
 
-def test_an_unknown_job_is_an_error_at_once(peer) -> None:
+def test_unknown_job_fails_at_once(peer) -> None:
     p = peer(lambda r: reply({"code": "NoJobError", "message": "no"}, 404))
     with pytest.raises(NotFound):
         list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j")))
 
 
-def test_a_cluster_that_does_not_come_back_is_given_up(peer) -> None:
+def test_reconnect_timeout_ends_the_stream(peer) -> None:
     count = []
 
     def answer(r):
         count.append(1)
         return (
-            iter([streamed(frame("log", b"x", attempt=0, taskAttempt=0, offset=0))])
+            iter([chunked_response(frame("log", b"x", attempt=0, taskAttempt=0, offset=0))])
             if len(count) == 1
             else None
         )
@@ -156,17 +158,17 @@ def test_a_cluster_that_does_not_come_back_is_given_up(peer) -> None:
         )
 
 
-def test_a_gap_worth_a_word_is_told_and_so_is_its_end(peer, monkeypatch) -> None:
+def test_long_interruption_is_reported_with_its_end(peer, monkeypatch) -> None:
     monkeypatch.setattr(follow_stream_module, "NOTICE_AFTER_S", 0.0)
     count = []
 
     def answer(r):
         count.append(1)
         if len(count) == 1:
-            return iter([streamed(frame("state", state="RUNNING"))])
+            return iter([chunked_response(frame("state", state="RUNNING"))])
         if len(count) < 5:
             return None
-        return iter([streamed(frame("end", state="SUCCEEDED", exitCode=0))])
+        return iter([chunked_response(frame("end", state="SUCCEEDED", exitCode=0))])
 
     kinds = [
         f.kind for f in follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j"))
@@ -174,12 +176,14 @@ def test_a_gap_worth_a_word_is_told_and_so_is_its_end(peer, monkeypatch) -> None
     assert kinds == ["state", "lost", "back", "end"]
 
 
-def test_a_follower_finds_a_cluster_that_moved(peer) -> None:
-    first = peer(lambda r: iter([streamed(frame("log", b"one ", attempt=0, taskAttempt=0, offset=0))]))
+def test_follower_finds_a_moved_cluster(peer) -> None:
+    first = peer(
+        lambda r: iter([chunked_response(frame("log", b"one ", attempt=0, taskAttempt=0, offset=0))])
+    )
     second = peer(
         lambda r: iter(
             [
-                streamed(
+                chunked_response(
                     frame("log", b"two", attempt=0, taskAttempt=0, offset=4)
                     + frame("end", state="SUCCEEDED", exitCode=0)
                 )

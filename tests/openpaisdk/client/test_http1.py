@@ -14,7 +14,7 @@ def connection(p) -> SocketConnection:
     return SocketConnection("127.0.0.1", p.port, 5)
 
 
-def test_one_connection_serves_many_requests(peer) -> None:
+def test_connection_is_reused(peer) -> None:
     p = peer(lambda r: reply({"path": r.path}))
     c = connection(p)
     for i in range(5):
@@ -23,13 +23,13 @@ def test_one_connection_serves_many_requests(peer) -> None:
     assert p.connections == 1
 
 
-def test_a_body_travels_whole(peer) -> None:
+def test_body_is_sent_completely(peer) -> None:
     p = peer(lambda r: reply(r.body))
     body = bytes(range(256)) * 1000
     assert connection(p).request("POST", "/", {}, body, 5).read() == body
 
 
-def test_a_body_made_on_the_way_travels_whole(peer) -> None:
+def test_generated_body_is_sent_completely(peer) -> None:
     class Counting(Body):
         def chunks(self):
             for _ in range(100):
@@ -39,7 +39,7 @@ def test_a_body_made_on_the_way_travels_whole(peer) -> None:
     assert connection(p).request("PUT", "/", {}, Counting(100_000), 5).read() == b"100000"
 
 
-def test_chunks_come_as_they_arrive(peer) -> None:
+def test_chunks_are_returned_as_they_arrive(peer) -> None:
     def answer(r):
         yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         yield b"5;name=x\r\nhello\r\n"
@@ -51,7 +51,7 @@ def test_chunks_come_as_they_arrive(peer) -> None:
     assert a.read_some() == b""
 
 
-def test_a_body_may_end_with_the_connection(peer) -> None:
+def test_body_until_connection_close(peer) -> None:
     def answer(r):
         yield b"HTTP/1.0 200 OK\r\n\r\nsome"
         yield b"thing"
@@ -75,19 +75,19 @@ def test_head_and_204_have_no_body(peer) -> None:
     assert c.request("GET", "/", {}, None, 5).read() == b""
 
 
-def test_an_interim_answer_is_passed_over(peer) -> None:
+def test_interim_response_is_skipped(peer) -> None:
     c = connection(peer(lambda r: b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + reply({"a": 1})))
     assert c.request("GET", "/", {}, None, 5).read() == b'{"a": 1}'
 
 
-def test_an_answer_half_read_does_not_spoil_the_next(peer) -> None:
+def test_unread_response_does_not_affect_the_next(peer) -> None:
     p = peer(lambda r: reply(b"x" * 200_000 if r.path == "/big" else b"small"))
     c = connection(p)
     c.request("GET", "/big", {}, None, 5).read_some()
     assert c.request("GET", "/small", {}, None, 5).read() == b"small"
 
 
-def test_an_answer_cut_short_is_an_error_not_a_short_answer(peer) -> None:
+def test_truncated_response_is_an_error(peer) -> None:
     def cut(r):
         yield b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"
 
@@ -112,12 +112,12 @@ def test_an_answer_cut_short_is_an_error_not_a_short_answer(peer) -> None:
         b"A" * 100_000,
     ],
 )
-def test_something_else_than_http_is_told_apart(peer, raw: bytes) -> None:
+def test_server_that_does_not_speak_http_is_detected(peer, raw: bytes) -> None:
     with pytest.raises(HttpProtocolError):
         connection(peer(lambda r: iter([raw]))).request("GET", "/", {}, None, 5).read()
 
 
-def test_a_refusal_before_the_body_was_read_is_heard() -> None:
+def test_early_error_response_is_read() -> None:
     class Endless(Body):
         def chunks(self):
             for _ in range(2000):
@@ -142,7 +142,7 @@ def test_a_refusal_before_the_body_was_read_is_heard() -> None:
     listener.close()
 
 
-def test_silence_ends_in_a_timeout(peer) -> None:
+def test_silent_server_times_out(peer) -> None:
     import threading
 
     never = threading.Event()
@@ -153,7 +153,7 @@ def test_silence_ends_in_a_timeout(peer) -> None:
     assert not c.is_open
 
 
-def test_a_slow_answer_is_told_once_and_still_waited_for(peer, monkeypatch) -> None:
+def test_slow_response_is_notified_once_and_still_read(peer, monkeypatch) -> None:
     monkeypatch.setattr(http1, "SLOW_RESPONSE_S", 0.05)
     asked = threading.Event()
 
@@ -172,7 +172,7 @@ def test_a_slow_answer_is_told_once_and_still_waited_for(peer, monkeypatch) -> N
     assert c.request("GET", "/quick", headers, None, 5).read() == b"done"
 
 
-def test_a_connection_that_is_slow_to_come_is_told(monkeypatch) -> None:
+def test_slow_connect_is_notified(monkeypatch) -> None:
     monkeypatch.setattr(http1, "SLOW_RESPONSE_S", 0.05)
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))

@@ -32,7 +32,7 @@ def entry(person) -> dict:
     return yaml.safe_load((person.home / ".openpai/clusters.yaml").read_text())[0]
 
 
-def test_adding_learns_what_there_is(there) -> None:
+def test_add_cluster_stores_info_virtual_clusters_and_storages(there) -> None:
     kept = entry(there)
     assert kept["token"] == there.server.token and "password" not in kept
     if isinstance(there.server, V014):
@@ -43,7 +43,7 @@ def test_adding_learns_what_there_is(there) -> None:
     assert "far" in there.pai("list-clusters").out
 
 
-def test_a_wrong_password_is_the_clusters_own_sentence(there) -> None:
+def test_wrong_password_shows_the_clusters_message(there) -> None:
     words = ["-a", "x", "--pai-uri", there.uri, "--user", USER, "--password", "wrong-one"]
     done = there.pai("add-cluster", *words)
     assert done.status == 1 and "Password is incorrect" in done.err, done
@@ -59,7 +59,7 @@ def test_jobs_are_listed_and_filtered(there) -> None:
     assert "new_one" in there.pai("list-jobs", "--user", "__all__").out
 
 
-def test_one_job_is_looked_at(there) -> None:
+def test_job_status_config_and_ssh(there) -> None:
     done = there.pai("job-status", "old_one")
     assert done.status == 0 and "SUCCEEDED" in done.out and "main[0]" in done.out, done
     assert there.pai("job-status", "old_one", "config").status == 0
@@ -72,7 +72,7 @@ def test_one_job_is_looked_at(there) -> None:
         assert done.status == 1 and "SSH info" in done.err, done
 
 
-def test_its_log_comes_whole(there) -> None:
+def test_log_is_complete(there) -> None:
     done = there.pai("logs", "-f", "old_one")
     want = "epoch 1 < 2\nepoch 2\n" if isinstance(there.server, V014) else "epoch 1\nepoch 2\n"
     assert (done.status, done.out) == (0, want), done
@@ -80,7 +80,7 @@ def test_its_log_comes_whole(there) -> None:
     assert "SUCCEEDED" in there.pai("connect-job", "old_one").out
 
 
-def test_a_job_is_stopped(there) -> None:
+def test_stop_job(there) -> None:
     if isinstance(there.server, V014):
         assert there.pai("stop-job", "new_one").status == 0
         assert there.server.stopped == ["new_one"]
@@ -89,7 +89,7 @@ def test_a_job_is_stopped(there) -> None:
         assert there.server.stopped == []
 
 
-def test_jobs_go_in_in_the_version_they_are_in(there) -> None:
+def test_jobs_are_submitted_in_their_own_version(there) -> None:
     there.server.submitted.clear()
     done = there.pai("sub", "-i", "img", "-j", "mine", "echo", "hi")
     assert done.status == 0, done
@@ -111,7 +111,7 @@ def test_jobs_go_in_in_the_version_they_are_in(there) -> None:
         assert path == "/api/v2/jobs" and "accepts no version 1 jobs" in done.err, done
 
 
-def test_what_such_a_cluster_does_not_know_is_refused_in_a_sentence(there) -> None:
+def test_unsupported_requests_are_one_line_errors(there) -> None:
     done = there.pai("sub", "-i", "img", "--timeout", "1h", "true")
     assert done.status == 2 and "does not know --timeout" in done.err, done
     done = there.pai("delete-job", "new_one")
@@ -127,12 +127,12 @@ def test_what_such_a_cluster_does_not_know_is_refused_in_a_sentence(there) -> No
         assert there.pai("tag-job", "old_one", "--remove", "good").status == 0
 
 
-def test_resources_are_what_is_free(there) -> None:
+def test_resources_are_the_free_ones(there) -> None:
     row = json.loads(there.pai("cluster-resources", "-o", "json").out)[0]
     assert (row["GPUs"], row["totalGPUs"], row["vCores"], row["memoryMB"]) == (3, 4, 6, 7168)
 
 
-def test_an_expired_token_says_so_and_how_to_renew_it(there) -> None:
+def test_expired_token_error_says_how_to_renew_it(there) -> None:
     kept = entry(there)
     path = there.home / ".openpai/clusters.yaml"
     path.write_text(yaml.safe_dump([{**kept, "token": token(time.time() - 86400)}]))
@@ -143,7 +143,7 @@ def test_an_expired_token_says_so_and_how_to_renew_it(there) -> None:
     assert there.pai("sub", "-i", "img", "true").status == 0
 
 
-def test_a_kept_password_renews_the_token_by_itself(there) -> None:
+def test_stored_password_renews_the_token(there) -> None:
     path = there.home / ".openpai/clusters.yaml"
     kept = entry(there)
     # as the SDK of 2019 left it: the password in clear, and no token
@@ -152,7 +152,7 @@ def test_a_kept_password_renews_the_token_by_itself(there) -> None:
     assert entry(there)["token"] == there.server.token
 
 
-def test_the_first_answer_need_not_come_from_the_front_door(tmp_path) -> None:
+def test_rest_server_without_web_server_is_found(tmp_path) -> None:
     """A rest-server without its front door has the API at its root."""
     server = V18()
     bare = Peer(lambda r: NO_API if r.path.startswith("/rest-server") else server.answer(r, r.path))
@@ -163,7 +163,7 @@ def test_the_first_answer_need_not_come_from_the_front_door(tmp_path) -> None:
     bare.close()
 
 
-def test_debug_enable_tells_every_request(there) -> None:
+def test_debug_enable_logs_every_request(there) -> None:
     assert " in " not in there.pai("list-jobs").err
     (there.project / ".openpai").mkdir(exist_ok=True)
     (there.project / ".openpai/debug_enable").touch()

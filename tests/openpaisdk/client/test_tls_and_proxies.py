@@ -47,7 +47,7 @@ def secure(certificate):
         p.close()
 
 
-def test_a_certificate_nobody_vouches_for_is_refused_with_a_way_out(secure) -> None:
+def test_untrusted_certificate_is_rejected_with_a_hint(secure) -> None:
     p = secure(lambda r: reply([]))
     with pytest.raises(ConnectionFailed, match="certificate is not trusted by this machine") as caught:
         ClusterClient("team", Endpoint(p.uri, "me", "t")).jobs()
@@ -55,26 +55,26 @@ def test_a_certificate_nobody_vouches_for_is_refused_with_a_way_out(secure) -> N
     assert p.requests == []
 
 
-def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate) -> None:
+def test_self_signed_certificate_can_be_trusted(secure, certificate) -> None:
     p = secure(lambda r: reply([]))
     c = ClusterClient("team", Endpoint(p.uri, "me", "t", authority_file=str(certificate / "cert.pem")))
     assert c.jobs() == [] and c.jobs() == []
     assert p.connections == 1 and p.requests[0].headers["authorization"] == "Bearer t"
 
 
-def test_checking_can_be_switched_off(secure) -> None:
+def test_verification_can_be_disabled(secure) -> None:
     p = secure(lambda r: reply([]))
     assert ClusterClient("team", Endpoint(p.uri, verify=False)).jobs() == []
 
 
-def test_a_file_of_certificates_that_is_none_is_one_sentence(secure, tmp_path) -> None:
+def test_invalid_ca_file_is_a_one_line_error(secure, tmp_path) -> None:
     (tmp_path / "bad.pem").write_text("nothing")
     for path in (tmp_path / "bad.pem", tmp_path / "missing.pem"):
         with pytest.raises(PaiError, match=r"\.pem cannot be used"):
             ClusterClient("team", Endpoint("https://127.0.0.1:1", authority_file=str(path))).jobs()
 
 
-def test_a_job_is_followed_over_tls(secure, certificate) -> None:
+def test_job_is_followed_over_tls(secure, certificate) -> None:
     frames = b'{"kind":"log","attempt":0,"taskAttempt":0,"offset":0,"size":3}\nabc'
     frames += b'{"kind":"end","state":"SUCCEEDED"}\n'
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -83,7 +83,7 @@ def test_a_job_is_followed_over_tls(secure, certificate) -> None:
     assert b"".join(f.data for f in follow_stream(c, FollowRequest("j"))) == b"abc"
 
 
-def test_tls_goes_through_a_proxy_as_a_tunnel(secure, certificate, monkeypatch) -> None:
+def test_tls_is_tunnelled_through_a_proxy(secure, certificate, monkeypatch) -> None:
     p = secure(lambda r: reply([]))
     asked = []
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -22,11 +22,11 @@ WORDS = st.lists(
 
 
 @given(WORDS.filter(lambda words: any(w.strip() for w in words)))
-def test_several_words_arrive_exactly(words: list[str]) -> None:
+def test_several_arguments_are_quoted_exactly(words: list[str]) -> None:
     assert shlex.split(shell_line(words)) == words
 
 
-def test_a_shell_gives_each_word_to_the_program_as_typed() -> None:
+def test_shell_passes_each_argument_as_typed() -> None:
     words = [
         sys.executable,
         "-c",
@@ -44,17 +44,17 @@ def test_a_shell_gives_each_word_to_the_program_as_typed() -> None:
     assert out.strip() == repr(words[3:])
 
 
-def test_one_word_is_a_shell_line_as_typed() -> None:
+def test_single_argument_is_a_shell_line() -> None:
     assert shell_line(["make && ./run $X"]) == "make && ./run $X"
 
 
 @pytest.mark.parametrize("words", [[], [""], ["  "], ["", " "]])
-def test_an_empty_command_is_refused(words: list[str]) -> None:
+def test_empty_command_is_rejected(words: list[str]) -> None:
     with pytest.raises(UsageError, match="no command to run"):
         shell_line(words)
 
 
-def test_the_job_is_one_the_protocol_accepts() -> None:
+def test_job_is_valid_in_the_protocol() -> None:
     from openpaisdk.protocol import read_job
 
     options = JobOptions(
@@ -70,12 +70,12 @@ def test_the_job_is_one_the_protocol_accepts() -> None:
     assert read_job(json.dumps(job)).name == "j"
 
 
-def test_a_plain_job_fits_every_machine() -> None:
+def test_default_resources_fit_every_machine() -> None:
     smallest = EMBEDDED_RESOURCES
     assert (smallest.cpu, smallest.gpu) == (1, 0) and smallest.memory_mb <= 512
 
 
-def test_the_callers_shell_travels_and_a_python_is_always_found(monkeypatch) -> None:
+def test_callers_environment_is_passed_and_has_a_python(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/x:/y")
     monkeypatch.setenv("VIRTUAL_ENV", "/venv")
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
@@ -97,24 +97,24 @@ def test_the_callers_shell_travels_and_a_python_is_always_found(monkeypatch) -> 
         ("nvidia-smi", "nvidia-smi"),
     ],
 )
-def test_a_made_up_name_says_what_runs(command: str, word: str) -> None:
+def test_generated_name_contains_the_program(command: str, word: str) -> None:
     name = generate_name(command)
     assert name.rpartition("_")[0] == word
     assert expand_name(name) == name
 
 
 @given(st.text())
-def test_a_made_up_name_is_always_a_name(command: str) -> None:
+def test_generated_name_is_always_valid(command: str) -> None:
     assert expand_name(generate_name(command))
 
 
-def test_a_dollar_becomes_something_unique() -> None:
+def test_dollar_is_replaced_by_random_letters() -> None:
     first, second = expand_name("train_$"), expand_name("train_$")
     assert first != second and first.startswith("train_") and "$" not in first
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ü", "x" * 256, "a~b"])
-def test_what_cannot_be_a_name_is_refused(name: str) -> None:
+def test_invalid_name_is_rejected(name: str) -> None:
     with pytest.raises(UsageError):
         expand_name(name)
 
@@ -122,17 +122,17 @@ def test_what_cannot_be_a_name_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "mb"), [("512", 512), ("4g", 4096), ("4GB", 4096), ("1.5g", 1536), ("300m", 300)]
 )
-def test_memory_is_read_as_people_write_it(text: str, mb: int) -> None:
+def test_memory_units_are_parsed(text: str, mb: int) -> None:
     assert memory_mb(text) == mb
 
 
 @pytest.mark.parametrize("text", ["", "g", "-1", "lots", "0"])
-def test_memory_that_is_none_is_refused(text: str) -> None:
+def test_invalid_memory_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="not an amount of memory"):
         memory_mb(text)
 
 
-def test_ports_are_counted_and_a_chosen_port_is_explained() -> None:
+def test_port_counts_and_hint_for_port_numbers() -> None:
     assert port_counts(["http=1", "ssh=2"]) == {"http": 1, "ssh": 2}
     with pytest.raises(UsageError, match="how many ports"):
         port_counts(["http=8080"])

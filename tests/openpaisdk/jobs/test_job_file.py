@@ -29,7 +29,7 @@ def job_file(tmp_path):
     return write
 
 
-def test_a_good_file_is_read_and_passes(job_file) -> None:
+def test_valid_file_is_read(job_file) -> None:
     assert read_job_file(job_file("\ufeff" + GOOD), [])["name"] == "j"
 
 
@@ -44,20 +44,20 @@ def test_a_good_file_is_read_and_passes(job_file) -> None:
         b"protocolVersion: 2\nname: j\n",
     ],
 )
-def test_what_is_no_job_is_refused_with_the_files_name(job_file, content: bytes) -> None:
+def test_invalid_file_error_has_the_file_name(job_file, content: bytes) -> None:
     with pytest.raises(PaiError) as caught:
         read_job_file(job_file(content), [])
     assert "job.yaml" in str(caught.value)
 
 
-def test_a_missing_file_and_a_folder_are_told_apart(tmp_path) -> None:
+def test_missing_file_and_folder_have_different_errors(tmp_path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_job_file(str(tmp_path / "none"), [])
     with pytest.raises(UsageError, match="is a folder"):
         read_job_file(str(tmp_path), [])
 
 
-def test_updates_reach_deep(job_file) -> None:
+def test_updates_change_nested_values(job_file) -> None:
     changes = [
         "name=b",
         "defaults:virtualCluster=test",
@@ -69,7 +69,7 @@ def test_updates_reach_deep(job_file) -> None:
     assert job["taskRoles"]["main"]["instances"] == 3 and job["taskRoles"]["main"]["commands"] == ["a=b"]
 
 
-def test_updates_may_mend_what_was_wrong(job_file) -> None:
+def test_updates_can_fix_an_invalid_file(job_file) -> None:
     content = GOOD.replace("name: j\n", "")
     with pytest.raises(PaiError, match="name"):
         read_job_file(job_file(content), [])
@@ -77,12 +77,12 @@ def test_updates_may_mend_what_was_wrong(job_file) -> None:
 
 
 @pytest.mark.parametrize("change", ["name", "=x", ":=x", "name:deeper=x", "nme=x"])
-def test_an_update_without_a_place_is_refused(job_file, change: str) -> None:
+def test_update_without_a_path_is_rejected(job_file, change: str) -> None:
     with pytest.raises(PaiError):
         read_job_file(job_file(GOOD), [change])
 
 
-def test_a_dollar_in_a_name_is_filled_in(job_file) -> None:
+def test_dollar_in_name_is_replaced(job_file) -> None:
     assert str(read_job_file(job_file(GOOD.replace("name: j", "name: j_$")), [])["name"]).startswith("j_")
     assert "$" not in str(read_job_file(job_file(GOOD), ["name=k_$"])["name"])
 
@@ -94,26 +94,26 @@ OLD = """{
 }"""
 
 
-def test_a_job_of_version_1_stays_in_version_1(job_file) -> None:
+def test_version_1_job_stays_version_1(job_file) -> None:
     job = read_job_file(job_file(OLD), ["jobName=007", "taskRoles:0:gpuNumber=2", "retryCount=-1"])
     assert job["jobName"] == "007" and job["retryCount"] == -1 and "protocolVersion" not in job
     assert job["taskRoles"] == [{"name": "main", "command": "echo hi", "gpuNumber": 2}]
 
 
-def test_updates_may_mend_a_job_of_version_1_with_comments(job_file) -> None:
+def test_updates_can_fix_a_version_1_job_with_comments(job_file) -> None:
     job = read_job_file(job_file(OLD.replace('"old"', '"old_$"')), [])
     assert str(job["jobName"]).startswith("old_") and "$" not in str(job["jobName"])
     assert read_job_file(job_file(OLD.replace('"jobName": "old", ', "")), ["jobName=x"])["jobName"] == "x"
 
 
 @pytest.mark.parametrize("content", [GOOD, OLD])
-def test_a_virtual_cluster_goes_where_the_version_has_it(job_file, content: str) -> None:
+def test_virtual_cluster_is_set_for_each_version(job_file, content: str) -> None:
     job = read_job_file(job_file(content), [], virtual_cluster="test")
     where = job if content == OLD else job["defaults"]
     assert where["virtualCluster"] == "test"
 
 
-def test_what_updates_did_not_mend_still_has_its_line(job_file) -> None:
+def test_unfixed_problem_keeps_its_line(job_file) -> None:
     with pytest.raises(PaiError, match=r"job\.yaml:9:5: taskRoles\.main\.comands"):
         read_job_file(
             job_file(GOOD.replace("commands", "comands").replace("    dockerImage: img\n", "")), ["name=x"]
@@ -122,7 +122,7 @@ def test_what_updates_did_not_mend_still_has_its_line(job_file) -> None:
         read_job_file(job_file(GOOD.replace("commands", "comands")), ["name=x"])
 
 
-def test_what_is_odd_is_told(job_file) -> None:
+def test_warnings_are_reported(job_file) -> None:
     said: list[str] = []
     read_job_file(job_file(GOOD.replace("echo hi", "echo <% $parameters.x %>")), [], notify=said.append)
     assert len(said) == 1 and "$parameters.x" in said[0]

@@ -18,7 +18,7 @@ LARGEST = 1 << 30
 
 
 @pytest.fixture(autouse=True)
-def everything_is_old(monkeypatch):
+def no_minimum_file_age(monkeypatch):
     monkeypatch.setattr(pack_cache, "MIN_FILE_AGE_NS", 0)
 
 
@@ -33,7 +33,7 @@ def tar(sources: SourceArchive) -> bytes:
     return b"".join(sources.chunks())
 
 
-def patched(sources: SourceArchive, base: bytes, folder: Path) -> bytes:
+def apply_patch(sources: SourceArchive, base: bytes, folder: Path) -> bytes:
     """What the cluster makes of it."""
     patch = sources.patch()
     assert patch is not None
@@ -45,7 +45,7 @@ def patched(sources: SourceArchive, base: bytes, folder: Path) -> bytes:
     return (folder / "made").read_bytes()
 
 
-def filled(root: Path) -> Path:
+def make_folder(root: Path) -> Path:
     root.mkdir()
     for i in range(8):
         (root / f"{i}.bin").write_bytes(os.urandom(5000 + i))
@@ -54,8 +54,8 @@ def filled(root: Path) -> Path:
     return root
 
 
-def test_an_unchanged_folder_is_not_read_again(tmp_path, monkeypatch) -> None:
-    root = filled(tmp_path / "w")
+def test_unchanged_folder_is_not_read_again(tmp_path, monkeypatch) -> None:
+    root = make_folder(tmp_path / "w")
     first = collect(str(root))
     monkeypatch.setattr("openpaisdk.jobs.sources._content", lambda m: pytest.fail(f"{m.name} was read"))
     again = collect(str(root))
@@ -64,8 +64,8 @@ def test_an_unchanged_folder_is_not_read_again(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("change", ["content", "mode", "new", "gone", "link", "touch"])
-def test_a_change_of_any_kind_is_seen(tmp_path, change: str) -> None:
-    root = filled(tmp_path / "w")
+def test_every_kind_of_change_is_detected(tmp_path, change: str) -> None:
+    root = make_folder(tmp_path / "w")
     before = tar(collect(str(root)))
     time.sleep(0.002)  # a file system's clock ticks in steps
     if change == "content":
@@ -82,26 +82,26 @@ def test_a_change_of_any_kind_is_seen(tmp_path, change: str) -> None:
     else:
         os.utime(root / "3.bin", (1, 1))
     after = collect(str(root))
-    assert patched(after, before, tmp_path) == tar(after) != before
+    assert apply_patch(after, before, tmp_path) == tar(after) != before
 
 
-def test_only_the_changed_file_is_in_the_patch(tmp_path) -> None:
-    root = filled(tmp_path / "w")
+def test_patch_has_only_the_changed_file(tmp_path) -> None:
+    root = make_folder(tmp_path / "w")
     collect(str(root))
     (root / "3.bin").write_bytes(b"small")
     patch = collect(str(root)).patch()
     assert patch.size < 4000 and [line.split()[0] for line, _ in patch.steps].count(b"copy") == 2
 
 
-def test_a_young_file_is_not_believed(tmp_path, monkeypatch) -> None:
+def test_young_file_is_read_again(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(pack_cache, "MIN_FILE_AGE_NS", 10**12)
-    root = filled(tmp_path / "w")
+    root = make_folder(tmp_path / "w")
     collect(str(root))
     assert collect(str(root)).patch() is None, "all of it is read again"
 
 
-def test_each_choice_of_paths_is_remembered_for_itself(tmp_path, monkeypatch) -> None:
-    root = filled(tmp_path / "w")
+def test_each_selection_of_paths_has_its_own_manifest(tmp_path, monkeypatch) -> None:
+    root = make_folder(tmp_path / "w")
     monkeypatch.chdir(root)
     one, other = collect(str(root), ["1.bin"]), collect(str(root), ["2.bin"])
     assert one.sha256 != other.sha256 and collect(str(root), ["1.bin"]).sha256 == one.sha256
@@ -112,7 +112,7 @@ def test_each_choice_of_paths_is_remembered_for_itself(tmp_path, monkeypatch) ->
     before=st.dictionaries(st.sampled_from("abcdefgh"), st.binary(max_size=2000), min_size=1),
     after=st.dictionaries(st.sampled_from("abcdefgh"), st.binary(max_size=2000), min_size=1),
 )
-def test_a_patch_makes_exactly_the_new_tar(tmp_path_factory, before: dict, after: dict) -> None:
+def test_patch_produces_the_new_archive(tmp_path_factory, before: dict, after: dict) -> None:
     folder = tmp_path_factory.mktemp("case")
     root = folder / "w"
     root.mkdir()
@@ -126,7 +126,7 @@ def test_a_patch_makes_exactly_the_new_tar(tmp_path_factory, before: dict, after
             (root / name).write_bytes(after[name])
     new = collect(str(root))
     if new.patch() is not None:
-        assert patched(new, old, folder) == tar(new)
+        assert apply_patch(new, old, folder) == tar(new)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_a_patch_makes_exactly_the_new_tar(tmp_path_factory, before: dict, after
         b"copy 0 99999999999999999\n",
     ],
 )
-def test_a_patch_that_is_none_is_refused(tmp_path, patch: bytes) -> None:
+def test_invalid_patch_is_rejected(tmp_path, patch: bytes) -> None:
     (tmp_path / "p").write_bytes(patch)
     (tmp_path / "b").write_bytes(b"0123456789")
     with pytest.raises(InvalidParameters):
         source_patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", LARGEST)
 
 
-def test_a_patch_may_not_grow_without_end(tmp_path) -> None:
+def test_patch_size_is_limited(tmp_path) -> None:
     (tmp_path / "p").write_bytes(b"copy 0 10\n" * 20)
     (tmp_path / "b").write_bytes(b"0123456789")
     with pytest.raises(InvalidParameters, match="at most"):

@@ -14,14 +14,14 @@ from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.sources import SourceArchive, collect
 
 
-def unpacked(sources: SourceArchive) -> tarfile.TarFile:
+def open_tar(sources: SourceArchive) -> tarfile.TarFile:
     data = b"".join(sources.chunks())
     assert len(data) == sources.size
     return tarfile.open(fileobj=io.BytesIO(data))
 
 
 def names(sources: SourceArchive | None) -> list[str]:
-    return [] if sources is None else unpacked(sources).getnames()
+    return [] if sources is None else open_tar(sources).getnames()
 
 
 def fill(root: Path, *paths: str) -> None:
@@ -31,14 +31,14 @@ def fill(root: Path, *paths: str) -> None:
         full.write_text(f"content of {path}\n")
 
 
-def test_files_folders_and_modes_arrive(tmp_path) -> None:
+def test_archive_has_files_folders_and_modes(tmp_path) -> None:
     fill(tmp_path, "train.py", "data/a.csv", "empty_file")
     (tmp_path / "empty_file").write_bytes(b"")
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o755)
     (tmp_path / "empty").mkdir()
     os.utime(tmp_path / "train.py", (1_000_000_000, 1_000_000_000))
-    tar = unpacked(collect(str(tmp_path)))
+    tar = open_tar(collect(str(tmp_path)))
     assert tar.getnames() == ["data", "data/a.csv", "empty", "empty_file", "run.sh", "train.py"]
     assert tar.extractfile("data/a.csv").read() == b"content of data/a.csv\n"
     assert tar.getmember("run.sh").mode == 0o755
@@ -46,7 +46,7 @@ def test_files_folders_and_modes_arrive(tmp_path) -> None:
     assert {(m.uid, m.gid, m.uname, m.gname) for m in tar} == {(0, 0, "", "")}
 
 
-def test_the_same_folder_has_the_same_hash_and_a_changed_one_another(tmp_path) -> None:
+def test_hash_changes_only_with_the_folder(tmp_path) -> None:
     for name in ("one", "two"):
         fill(tmp_path / name, "b", "a", "c/d")
         for path in (tmp_path / name).rglob("*"):
@@ -58,11 +58,11 @@ def test_the_same_folder_has_the_same_hash_and_a_changed_one_another(tmp_path) -
     assert collect(str(tmp_path / "two")).sha256 != one.sha256
 
 
-def test_an_empty_folder_sends_nothing(tmp_path) -> None:
+def test_empty_folder_has_no_archive(tmp_path) -> None:
     assert collect(str(tmp_path)) is None
 
 
-def test_what_nobody_needs_stays_behind(tmp_path) -> None:
+def test_caches_and_environments_are_skipped(tmp_path) -> None:
     fill(
         tmp_path,
         "a.py",
@@ -86,7 +86,7 @@ def test_paiignore_wins_over_gitignore(tmp_path) -> None:
     assert "data/x" in names(found) and "out/y" not in names(found)
 
 
-def test_rules_above_count_up_to_the_root_of_the_repository(tmp_path) -> None:
+def test_ignore_files_up_to_the_repository_root_apply(tmp_path) -> None:
     (tmp_path / ".gitignore").write_text("everything.py\n")
     repo = tmp_path / "repo"
     fill(repo, "sub/a.log", "sub/keep.py", "sub/deep/big.bin", "sub/everything.py")
@@ -113,19 +113,19 @@ def as_git_lists(root) -> list[str]:
     return sorted(p.decode() for p in listed.stdout.split(b"\0") if p)
 
 
-def files_that_travel(root) -> list[str]:
+def collected_files(root) -> list[str]:
     found = collect(str(root))
     return sorted(m.name for m in found.members if not m.name.endswith("/")) if found else []
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=PATTERNS, inner=PATTERNS)
-def test_ignore_files_mean_what_git_says_they_mean(tmp_path_factory, top, inner) -> None:
+def test_ignore_files_match_git(tmp_path_factory, top, inner) -> None:
     root = tmp_path_factory.mktemp("repo")
     fill(root, "a/b/c/d.x", "a/c", "b/a/a.x", "b/b.y", "c/d", "a.x", "b.y", "d/#c", "d/!d", "#c")
     (root / ".gitignore").write_text("\n".join(top) + "\n")
     (root / "b/.gitignore").write_text("\n".join(inner) + "\n")
-    assert files_that_travel(root) == as_git_lists(root)
+    assert collected_files(root) == as_git_lists(root)
 
 
 UNUSUAL = (  # noqa: SIM905
@@ -136,13 +136,13 @@ UNUSUAL = (  # noqa: SIM905
 
 @pytest.mark.parametrize("line", UNUSUAL)
 @pytest.mark.filterwarnings("error::FutureWarning")
-def test_brackets_stars_slashes_and_byte_order_marks_mean_what_git_says(tmp_path, line) -> None:
+def test_special_ignore_patterns_match_git(tmp_path, line) -> None:
     fill(tmp_path, "a/b/c", "a/c", "b/a", "c/a/c", "d/-", "d/]", "d/[", "d/7", "d/A", "d/z", "d/abc")
     (tmp_path / ".gitignore").write_text(f"{line}\n", "utf-8")
-    assert files_that_travel(tmp_path) == as_git_lists(tmp_path)
+    assert collected_files(tmp_path) == as_git_lists(tmp_path)
 
 
-def test_named_paths_travel_alone_and_keep_their_place(tmp_path) -> None:
+def test_selected_paths_are_packed_alone_with_relative_paths(tmp_path) -> None:
     fill(tmp_path, "a.py", "b.py", "lib/x/y.py", "lib/z.py")
     assert names(collect(str(tmp_path), ["a.py", "lib/x"])) == ["a.py", "lib", "lib/x", "lib/x/y.py"]
     assert names(collect(str(tmp_path), ["lib/"])) == ["lib", "lib/x", "lib/x/y.py", "lib/z.py"]
@@ -150,7 +150,7 @@ def test_named_paths_travel_alone_and_keep_their_place(tmp_path) -> None:
     assert len(names(collect(str(tmp_path), ["."]))) == 6
 
 
-def test_a_named_file_travels_even_if_it_is_ignored(tmp_path) -> None:
+def test_selected_file_is_packed_even_if_ignored(tmp_path) -> None:
     fill(tmp_path, "model.bin", "a.py")
     (tmp_path / ".gitignore").write_text("*.bin\n")
     assert names(collect(str(tmp_path), ["model.bin"])) == ["model.bin"]
@@ -159,13 +159,13 @@ def test_a_named_file_travels_even_if_it_is_ignored(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("path", "says"), [("../x", "outside"), ("nothing", "no such file"), ("/etc/passwd", "outside")]
 )
-def test_a_path_that_cannot_travel_is_refused(tmp_path, path: str, says: str) -> None:
+def test_invalid_path_is_rejected(tmp_path, path: str, says: str) -> None:
     fill(tmp_path, "x", "in/a")
     with pytest.raises(UsageError, match=says):
         collect(str(tmp_path / "in"), [path])
 
 
-def test_links_arrive_and_still_lead_where_they_led(tmp_path) -> None:
+def test_symlinks_keep_their_targets(tmp_path) -> None:
     root = tmp_path / "root"
     fill(root, "a/file", "b/other")
     fill(tmp_path, "outside")
@@ -174,7 +174,7 @@ def test_links_arrive_and_still_lead_where_they_led(tmp_path) -> None:
     (root / "out").symlink_to("../outside")
     (root / "b/up").symlink_to("../a/file")
     (root / "broken").symlink_to("nowhere")
-    tar = unpacked(collect(str(root)))
+    tar = open_tar(collect(str(root)))
     assert tar.getmember("inside").linkname == "a/file"
     assert tar.getmember("absolute").linkname == "a/file"
     assert tar.getmember("out").linkname == str(tmp_path / "outside")
@@ -182,13 +182,13 @@ def test_links_arrive_and_still_lead_where_they_led(tmp_path) -> None:
     assert tar.getmember("broken").issym()
 
 
-def test_sockets_and_pipes_are_passed_over(tmp_path) -> None:
+def test_sockets_and_pipes_are_skipped(tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     fill(tmp_path, "a")
     assert names(collect(str(tmp_path))) == ["a"]
 
 
-def test_too_much_is_refused_with_the_largest_files_named(tmp_path) -> None:
+def test_too_large_folder_is_rejected_with_its_largest_files(tmp_path) -> None:
     for i in range(20):
         (tmp_path / f"f{i:02}").write_bytes(b"x" * (i + 1) * 1000)
     with pytest.raises(PaiError, match=r"f\d\d \(") as caught:
@@ -197,19 +197,19 @@ def test_too_much_is_refused_with_the_largest_files_named(tmp_path) -> None:
     assert str(caught.value).count("kB)") <= 10
 
 
-def test_long_and_strange_names_survive(tmp_path) -> None:
+def test_long_and_unusual_names_are_packed(tmp_path) -> None:
     deep = "/".join(["d" * 60] * 4)
     fill(tmp_path, f"{deep}/train.py", "ünï/文件.py", "with space\nand newline")
     odd = os.fsdecode(b"latin-\xe9")
     (tmp_path / odd).write_text("x")
     (tmp_path / "link").symlink_to("x" * 150)
-    tar = unpacked(collect(str(tmp_path)))
+    tar = open_tar(collect(str(tmp_path)))
     assert f"{deep}/train.py" in tar.getnames() and "ünï/文件.py" in tar.getnames()
     assert odd in tar.getnames() and "with space\nand newline" in tar.getnames()
     assert tar.getmember("link").linkname == "x" * 150
 
 
-def test_a_large_folder_is_packed_twice_the_same(tmp_path) -> None:
+def test_large_archive_is_generated_twice_identically(tmp_path) -> None:
     (tmp_path / "big").write_bytes(os.urandom(9 << 20))
     sources = collect(str(tmp_path))
     assert sources.content is None
@@ -218,7 +218,7 @@ def test_a_large_folder_is_packed_twice_the_same(tmp_path) -> None:
     assert hashlib.sha256(b"".join(sources.chunks())).hexdigest() == sources.sha256
 
 
-def test_a_file_that_shrinks_meanwhile_does_not_break_the_tar(tmp_path) -> None:
+def test_file_that_shrinks_does_not_break_the_archive(tmp_path) -> None:
     big = tmp_path / "big"
     big.write_bytes(b"x" * (9 << 20))
     sources = collect(str(tmp_path))
@@ -227,7 +227,7 @@ def test_a_file_that_shrinks_meanwhile_does_not_break_the_tar(tmp_path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
+def test_unreadable_file_is_named(tmp_path) -> None:
     fill(tmp_path, "secret")
     (tmp_path / "secret").chmod(0)
     with pytest.raises(PaiError, match="secret cannot be read"):
@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
         max_size=5,
     )
 )
-def test_whatever_the_names_and_contents_the_standard_library_reads_our_tar(files) -> None:
+def test_tarfile_reads_any_archive(files) -> None:
     from openpaisdk.jobs import tar_writer as tar
 
     parts = []

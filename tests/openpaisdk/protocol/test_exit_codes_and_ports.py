@@ -36,7 +36,7 @@ REACTIONS = {
 }
 
 
-def test_the_table_is_whole_and_consistent():
+def test_exit_table_is_complete_and_consistent():
     specs = exit_specs()
     assert len(specs) == 62
     assert len({spec.code for spec in specs}) == len({spec.phrase for spec in specs}) == 62
@@ -51,7 +51,7 @@ def test_the_table_is_whole_and_consistent():
             assert spec.solution, spec.code
 
 
-def test_an_entry_goes_over_the_wire_in_openpais_shape():
+def test_entry_has_openpais_json_format():
     assert list(exit_spec(-1200).as_dict()) == (
         [
             "code",
@@ -71,7 +71,7 @@ def test_an_entry_goes_over_the_wire_in_openpais_shape():
 
 
 @given(st.integers(-10000, 1000))
-def test_every_number_has_an_entry(code):
+def test_every_exit_code_has_an_entry(code):
     spec = exit_spec(code)
     assert spec.code == code
     if code not in {known.code for known in exit_specs()}:
@@ -96,7 +96,7 @@ def test_every_number_has_an_entry(code):
         (11, "", "SSH barrier reaches max retry count", 255, None),
     ],
 )
-def test_the_first_entry_whose_pattern_fits_gives_the_code(exit_code, log, runtime, code, matched):
+def test_first_matching_entry_gives_the_code(exit_code, log, runtime, code, matched):
     found = match_exit(exit_code, log, runtime)
     assert found.code == code
     if matched is not None:
@@ -105,12 +105,12 @@ def test_the_first_entry_whose_pattern_fits_gives_the_code(exit_code, log, runti
         assert found.matched is None
 
 
-def test_a_gpu_that_reports_memory_errors_explains_a_failure():
+def test_gpu_memory_errors_are_classified():
     assert match_exit(1, "", gpu_memory_errors=True).code == 128
     assert match_exit(1, "").code == 255
 
 
-def test_a_log_made_to_be_slow_to_search_is_not():
+def test_adversarial_log_is_searched_in_linear_time():
     lines = b"tensorflow tensorflow ResourceExhaustedError " * 200_000
     # Of this thread alone, and against what a look at all of it for each known cause takes here: that the
     # machine is slow, or busy with other things, is no reason to fail.
@@ -124,11 +124,11 @@ def test_a_log_made_to_be_slow_to_search_is_not():
 
 
 @given(st.binary(max_size=300), st.integers(-300, 300))
-def test_any_bytes_can_be_a_log(log, code):
+def test_any_bytes_are_accepted_as_a_log(log, code):
     assert match_exit(code, log, log).code in {spec.code for spec in exit_specs()}
 
 
-def test_ports_follow_from_the_uid():
+def test_ports_are_determined_by_the_uid():
     import hashlib
 
     digest = hashlib.md5(b"[u][http][0]").hexdigest()

@@ -17,13 +17,13 @@ def modules_after(statement):
     )
 
 
-def test_importing_the_room_loads_nothing():
+def test_importing_the_package_loads_nothing():
     loaded = modules_after("import openpaisdk.protocol")
     assert {name for name in loaded if name.startswith("openpaisdk.protocol.")} == set()
     assert not loaded & {"yaml", "re", "json", "dataclasses"}
 
 
-def test_json_jobs_are_read_without_yaml():
+def test_json_jobs_are_read_without_importing_yaml():
     job = (
         '{"protocolVersion":2,"name":"a","type":"job","prerequisites":[{"name":"i","type":"dockerimage","uri":"u"}],'
         '"taskRoles":{"r":{"dockerImage":"i","resourcePerInstance":{"cpu":1,"memoryMB":1,"gpu":0},"commands":["x"]}}}'
@@ -31,13 +31,13 @@ def test_json_jobs_are_read_without_yaml():
     assert "yaml" not in modules_after(f"from openpaisdk.protocol import read_job; read_job({job!r})")
 
 
-def test_every_name_it_promises_is_there():
+def test_every_exported_name_exists():
     for name in protocol.__all__:
         assert getattr(protocol, name) is not None
     assert set(protocol.__all__) <= set(dir(protocol))
 
 
-def test_it_loads_no_other_room():
+def test_no_other_package_is_imported():
     names = ", ".join(protocol.__all__)
     loaded = modules_after(f"from openpaisdk.protocol import {names}")
     ours = {name for name in loaded if name.split(".")[0] in ("openpaisdk", "paicluster", "pairuntime")}

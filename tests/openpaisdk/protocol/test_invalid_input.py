@@ -157,14 +157,14 @@ def nested(depth):
     ],
     ids=lambda value: repr(value)[:40] if isinstance(value, str | bytes) else type(value).__name__,
 )
-def test_bad_input_is_refused_with_a_reason(source, says):
+def test_bad_input_is_rejected_with_a_reason(source, says):
     begun = time.thread_time()
     told = " ".join(map(str, refused(source, "job.yaml")))
     assert says in told
     assert time.thread_time() - begun < 3
 
 
-def test_a_hundred_megabytes_are_refused_before_they_are_looked_at():
+def test_too_large_text_is_rejected_before_parsing():
     source = b"a: 1\n" * (20 * 1024 * 1024)
     tracemalloc.start()
     begun = time.thread_time()
@@ -197,7 +197,7 @@ def test_a_hundred_megabytes_are_refused_before_they_are_looked_at():
     ids=range(16),
 )
 @pytest.mark.slow
-def test_the_largest_texts_take_bounded_time(text):
+def test_largest_texts_take_bounded_time(text):
     begun = time.thread_time()
     for _ in range(MAX_BYTES // 10):
         str(begun)
@@ -209,7 +209,7 @@ def test_the_largest_texts_take_bounded_time(text):
     assert time.thread_time() - looked < 50 * 10 * (looked - begun)
 
 
-def test_large_commands_full_of_half_references_are_quick():
+def test_large_commands_with_incomplete_references_are_fast():
     for command in (
         "<% " * 200_000,
         "<%" + " " * 500_000,
@@ -222,7 +222,7 @@ def test_large_commands_full_of_half_references_are_quick():
         assert time.thread_time() - begun < 3
 
 
-def test_every_duplicate_key_is_named_with_its_place():
+def test_every_duplicate_key_is_reported_with_its_position():
     text = "a: 1\nb:\n  c: 1\n  c: 2\na: 3\nd: [{x: 1, x: 2}]\n"
     places = {(problem.key, problem.line, problem.column) for problem in refused(text)}
     assert places == {("b.c", 4, 3), ("a", 5, 1), ("d[0].x", 6, 12)}
@@ -230,7 +230,7 @@ def test_every_duplicate_key_is_named_with_its_place():
     assert (problem.key, problem.line, problem.column) == ("a", 2, 2)
 
 
-def test_a_list_at_the_top_a_date_and_numbers_as_text_keep_their_meaning():
+def test_dates_and_odd_numbers_stay_text():
     texts = "a: 2019-01-01\nb: yes\nc: 007\nd: 1_000\ne: '5'\nf: 12:30\n"
     data = read(texts + "g: 0x1f\nh: 0o17\ni: 1e3\nj: +1\nk: .5\nl:\n").data
     assert data == {
@@ -249,20 +249,20 @@ def test_a_list_at_the_top_a_date_and_numbers_as_text_keep_their_meaning():
     }
 
 
-def test_keys_are_text_whatever_they_look_like_and_merges_work():
+def test_keys_are_always_text_and_merges_work():
     assert read("1: a\ntrue: b\nnull: c\n1.0: d").data == {"1": "a", "true": "b", "null": "c", "1.0": "d"}
     assert read("x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}").data["y"] == {"a": 1, "b": 3}
     assert read("y: {'<<': 1}").data == {"y": {"<<": 1}}
 
 
-def test_problems_point_at_the_line_in_json_too():
+def test_problems_in_json_have_a_line():
     text = json.dumps({**GOOD, "nmae": 1}, indent=2)
     (problem,) = refused(text, "job.json")
     line = text.splitlines().index('  "nmae": 1') + 1
     assert str(problem).startswith(f"job.json:{line}:3: nmae: unknown key")
 
 
-def test_many_problems_are_counted_not_all_listed():
+def test_long_problem_list_is_truncated():
     data = {**GOOD, **{f"key{n}": n for n in range(500)}}
     with pytest.raises(ProtocolError) as caught:
         read_job(data)
@@ -270,7 +270,7 @@ def test_many_problems_are_counted_not_all_listed():
     assert "and 400 more" in str(caught.value)
 
 
-def test_messages_stay_short_and_printable_whatever_the_input():
+def test_messages_are_always_short_and_printable():
     (problem,) = refused({**GOOD, "name": "\x1b[31m" + "x" * 10_000})
     assert len(str(problem)) < 300
     assert str(problem).isprintable()
@@ -286,7 +286,7 @@ readers = st.sampled_from([read_job, read_any_job, read_job_v1, check_job, mask_
 
 @given(readers, st.binary(max_size=400))
 @example(read_job, b"{\xff")
-def test_any_bytes(reader, source):
+def test_any_bytes_are_read_or_rejected(reader, source):
     try:
         reader(source)
     except ProtocolError as error:
@@ -317,7 +317,7 @@ yaml_bits = st.sampled_from(
 
 
 @given(readers, st.lists(yaml_bits, max_size=40).map("".join))
-def test_any_text_that_looks_like_yaml(reader, source):
+def test_yaml_like_text_is_read_or_rejected(reader, source):
     try:
         reader(source)
     except ProtocolError as error:
@@ -350,7 +350,7 @@ def places(value, path=()):
 
 
 @st.composite
-def mutated(draw, good):
+def mutate(draw, good):
     """A good job with up to three of its parts replaced, removed or renamed."""
     data = json.loads(json.dumps(good))
     for _ in range(draw(st.integers(0, 3))):
@@ -370,8 +370,8 @@ def mutated(draw, good):
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(mutated(GOOD))
-def test_a_changed_job_is_read_or_refused_and_what_is_read_works(data):
+@given(mutate(GOOD))
+def test_mutated_job_is_usable_or_rejected(data):
     try:
         job = read_job(data)
     except ProtocolError as error:
@@ -392,8 +392,8 @@ V1_SCHEMA = jsonschema.Draft7Validator(job_schema("v1"))
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(st.one_of(st.tuples(st.just(2), mutated(GOOD)), st.tuples(st.just(1), mutated(GOOD_V1))))
-def test_the_fast_check_the_explanation_and_the_json_schema_agree(case):
+@given(st.one_of(st.tuples(st.just(2), mutate(GOOD)), st.tuples(st.just(1), mutate(GOOD_V1))))
+def test_accepts_explain_and_json_schema_agree(case):
     version, data = case
     node: Fields = JOB_V2 if version == 2 else JOB_V1
     try:
@@ -413,8 +413,8 @@ def test_the_fast_check_the_explanation_and_the_json_schema_agree(case):
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
-@given(mutated(GOOD_V1))
-def test_a_changed_version_1_job_is_converted_or_refused(data):
+@given(mutate(GOOD_V1))
+def test_mutated_version_1_job_is_converted_or_rejected(data):
     try:
         conversion = convert_v1(data, user="u")
     except ProtocolError:

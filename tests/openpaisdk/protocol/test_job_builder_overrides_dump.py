@@ -66,7 +66,7 @@ def full():
     )
 
 
-def test_any_job_can_be_built_without_a_dict():
+def test_builder_sets_every_field():
     job = full().build()
     assert (job.name, job.virtual_cluster, job.priority, job.gang, job.job_retry_count) == (
         "train",
@@ -84,7 +84,7 @@ def test_any_job_can_be_built_without_a_dict():
     assert "hunter2" not in repr(full())
 
 
-def test_what_is_built_is_dumped_and_read_back_the_same():
+def test_built_job_survives_dump_and_read():
     text = full().to_yaml()
     assert read_job(text) == full().build()
     assert full().to_yaml() == text
@@ -92,7 +92,7 @@ def test_what_is_built_is_dumped_and_read_back_the_same():
     assert yaml.safe_load(text) == full().to_dict()
 
 
-def test_a_copy_of_a_builder_goes_its_own_way():
+def test_builder_copy_is_independent():
     first = JobBuilder("a").image("i").role("r", "true")
     second = first.copy().name("b").parameter("x", 1)
     assert first.build().name == "a"
@@ -100,7 +100,7 @@ def test_a_copy_of_a_builder_goes_its_own_way():
     assert "parameters" not in first.to_dict()
 
 
-def test_a_builder_says_everything_that_is_wrong():
+def test_builder_reports_all_problems():
     with pytest.raises(ProtocolError) as caught:
         JobBuilder("a b").role("1", [], gpu=-1).build()
     assert len(caught.value.problems) == 5
@@ -135,7 +135,7 @@ def test_yaml_is_readable():
     )
 
 
-def test_keys_come_out_in_the_order_of_the_protocol_whatever_order_they_had():
+def test_dump_orders_keys_by_protocol():
     data = full().to_dict()
     shuffled = dict(reversed(data.items()))
     shuffled["taskRoles"] = {name: dict(reversed(role.items())) for name, role in data["taskRoles"].items()}
@@ -180,7 +180,7 @@ plain_data = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["a", "yes", "1", "<<", "null", "a b", ""]), plain_data, max_size=4))
-def test_any_plain_data_survives_a_dump(data):
+def test_dump_round_trips_any_plain_data(data):
     text = dump_plain(data)
     assert read(text).data == data
     if "<<" not in text:
@@ -241,7 +241,7 @@ def v2():
         ("protocolVersion=2", ["protocolVersion"], 2),
     ],
 )
-def test_a_value_takes_the_type_the_schema_gives_its_key(update, path, value):
+def test_override_value_is_typed_by_the_schema(update, path, value):
     before = v2()
     changed = apply_overrides(before, [update])
     for part in path:
@@ -251,7 +251,7 @@ def test_a_value_takes_the_type_the_schema_gives_its_key(update, path, value):
     assert before == v2()
 
 
-def test_updates_know_version_1():
+def test_overrides_of_version_1():
     changed = apply_overrides(
         V1, ["jobName=007", "virtualCluster=test", "taskRoles:0:gpuNumber=2", "retryCount=-1"]
     )
@@ -281,13 +281,13 @@ def test_updates_know_version_1():
         ("extras:gangAllocation=maybe", "true or false"),
     ],
 )
-def test_an_update_that_cannot_be_says_why(update, says):
+def test_invalid_override_error_says_why(update, says):
     with pytest.raises(ProtocolError) as caught:
         apply_overrides(v2(), [update])
     assert says in str(caught.value)
 
 
-def test_all_wrong_updates_are_told_at_once_and_no_secret_is_shown():
+def test_all_invalid_overrides_are_reported_without_secrets():
     with pytest.raises(ProtocolError) as caught:
         apply_overrides(v2(), ["nam=x", "secrets:pw:hunter2", "secrets:a:b=hunter2", "secrets:a:b:c=hunter2"])
     assert len(caught.value.problems) == 3
@@ -295,7 +295,7 @@ def test_all_wrong_updates_are_told_at_once_and_no_secret_is_shown():
 
 
 @given(st.text(max_size=30), st.sampled_from([V1, v2()]))
-def test_any_text_is_an_update_or_refused(update, data):
+def test_any_text_is_applied_or_rejected_as_override(update, data):
     try:
         apply_overrides(data, [update])
     except ProtocolError:
@@ -306,19 +306,19 @@ def test_any_text_is_an_update_or_refused(update, data):
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_the_schema_is_a_json_schema_with_words_for_every_key(version):
+def test_json_schema_is_valid_and_describes_every_key(version):
     schema = job_schema(version)
     jsonschema.Draft7Validator.check_schema(schema)
     json.dumps(schema)
     assert all("description" in field for field in schema["properties"].values())
 
 
-def test_there_is_no_other_schema():
+def test_unknown_schema_version_is_rejected():
     with pytest.raises(UsageError):
         job_schema("v3")
 
 
-def test_the_schema_accepts_what_the_reader_accepts():
+def test_json_schema_accepts_what_the_reader_accepts():
     jsonschema.validate(full().to_dict(), job_schema("v2"))
     jsonschema.validate(V1, job_schema("v1"))
     for version, data in (("v2", {**v2(), "nam": 1}), ("v1", {**V1, "imag": 1})):

@@ -54,12 +54,12 @@ def cmd(before: str, after: str = "", **more: Any) -> dict[str, Any]:
     return {"plugin": "cmd", "parameters": {"preCommands": [before], "postCommands": [after]}, **more}
 
 
-def test_commands_of_a_plugin_run_around_the_users_and_those_after_in_reverse(tmp_path: Path) -> None:
+def test_plugins_run_before_and_in_reverse_order_after_commands(tmp_path: Path) -> None:
     done = run(job_with(cmd("echo a1", "echo a2"), cmd("echo b1", "echo b2")), tmp_path)
     assert done.stdout.split() == ["a1", "b1", "user", "b2", "a2"]
 
 
-def test_callbacks_are_another_way_to_say_it(tmp_path: Path) -> None:
+def test_callbacks_are_supported(tmp_path: Path) -> None:
     callbacks = [
         {"event": "taskStarts", "commands": ["echo starts"]},
         {"event": "taskSucceeds", "commands": ["echo succeeds"]},
@@ -68,34 +68,34 @@ def test_callbacks_are_another_way_to_say_it(tmp_path: Path) -> None:
     assert done.stdout.split() == ["starts", "user", "succeeds"]
 
 
-def test_a_plugin_that_fails_ends_the_task_unless_told_otherwise(tmp_path: Path) -> None:
+def test_failed_plugin_fails_the_task_unless_ignored(tmp_path: Path) -> None:
     assert run(job_with(cmd("false")), tmp_path).returncode == 1
     done = run(job_with(cmd("false\nexit 3", failurePolicy="ignore")), tmp_path)
     assert (done.returncode, done.stdout) == (0, "user\n")
     assert "cmd failed" in done.stderr
 
 
-def test_what_comes_after_runs_only_when_the_commands_succeeded(tmp_path: Path) -> None:
+def test_post_commands_run_only_after_success(tmp_path: Path) -> None:
     done = run(job_with(cmd("true", "echo after"), commands=("exit 7",)), tmp_path)
     assert (done.returncode, done.stdout) == (7, "")
 
 
-def test_a_plugin_changes_nothing_for_the_commands(tmp_path: Path) -> None:
+def test_plugin_runs_in_a_subshell(tmp_path: Path) -> None:
     done = run(job_with(cmd("cd /; export X=1"), commands=("echo ${X:-unset} $PWD",)), tmp_path)
     assert done.stdout.split() == ["unset", str(tmp_path)]
 
 
-def test_a_plugin_can_be_for_some_roles_only(tmp_path: Path) -> None:
+def test_plugin_can_be_limited_to_roles(tmp_path: Path) -> None:
     other = cmd("echo other", taskroles=["other"])
     assert run(job_with(other, cmd("echo mine", taskroles=["main"])), tmp_path).stdout == "mine\nuser\n"
 
 
-def test_parameters_may_refer_to_the_jobs_own(tmp_path: Path) -> None:
+def test_plugin_parameters_can_reference_job_parameters(tmp_path: Path) -> None:
     job = job_with(cmd("echo <% $parameters.word %>"), parameters={"word": "hello"})
     assert run(job, tmp_path).stdout == "hello\nuser\n"
 
 
-def test_a_prerequisite_can_be_a_plugin_and_comes_first(tmp_path: Path) -> None:
+def test_prerequisite_plugin_runs_first(tmp_path: Path) -> None:
     prerequisite = {
         "name": "first",
         "type": "script",
@@ -106,7 +106,7 @@ def test_a_prerequisite_can_be_a_plugin_and_comes_first(tmp_path: Path) -> None:
     assert run(job, tmp_path).stdout.split() == ["first", "second", "user"]
 
 
-def test_the_git_plugin_clones_and_does_not_touch_what_is_there(tmp_path: Path) -> None:
+def test_git_plugin_clones_only_into_an_empty_folder(tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     git = ["git", "-C", str(origin), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run(["git", "init", "-q", str(origin)], check=True)
@@ -124,18 +124,18 @@ def test_the_git_plugin_clones_and_does_not_touch_what_is_there(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["ssh", "teamwise_storage"])
-def test_plugins_that_the_cluster_looks_after_itself_do_not_fail_a_job(name: str, tmp_path: Path) -> None:
+def test_plugins_handled_by_the_cluster_do_not_fail_the_job(name: str, tmp_path: Path) -> None:
     done = run(job_with({"plugin": name, "parameters": {"jobssh": True}}), tmp_path)
     assert (done.returncode, done.stdout) == (0, "user\n")
 
 
-def test_a_plugin_nobody_knows_fails_the_task_by_name(tmp_path: Path) -> None:
+def test_unknown_plugin_fails_the_task(tmp_path: Path) -> None:
     done = run(job_with({"plugin": "teleport"}), tmp_path)
     assert done.returncode == 1
     assert "teleport" in done.stderr
 
 
-def test_tensorboard_runs_in_the_first_task_of_the_first_role_alone(tmp_path: Path) -> None:
+def test_tensorboard_runs_only_in_the_first_task(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "tensorboard").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\n')

@@ -49,13 +49,13 @@ codes = st.one_of(st.none(), st.sampled_from([0, 1, 255, 137, -210, -220, -230, 
         ("something else", 0, "UNKNOWN", "UNKNOWN"),
     ],
 )
-def test_sub_state_and_exit_code_give_the_state_users_see(sub_state, code, job, attempt):
+def test_state_from_sub_state_and_exit_code(sub_state, code, job, attempt):
     assert job_state(sub_state, code) == job
     assert attempt_state(sub_state, code) == attempt
 
 
 @given(st.sampled_from(SubState), codes)
-def test_an_ended_job_has_an_ended_attempt(sub_state, code):
+def test_finished_job_has_a_finished_attempt(sub_state, code):
     ended = {"SUCCEEDED", "FAILED", "STOPPED"}
     assert sub_state == sub_state.value
     if job_state(sub_state, code) in ended:
@@ -65,13 +65,13 @@ def test_an_ended_job_has_an_ended_attempt(sub_state, code):
 
 
 @given(st.from_regex(r"\A[\w.-]+\Z"), st.from_regex(r"\A[a-zA-Z0-9_~-]+\Z"))
-def test_a_framework_name_splits_at_the_first_tilde(user, job):
+def test_framework_name_splits_at_the_first_tilde(user, job):
     name = framework_name(user, job)
     assert split_framework(name) == (user, job)
     assert len(debug_id(name)) == 32
 
 
-def test_a_bare_name_is_its_own_stripped_id():
+def test_bare_name_has_a_stripped_id():
     assert split_framework("My-Job_1") == ("", "My-Job_1")
     assert debug_id("My-Job_1") == "myjob1"
 
@@ -103,7 +103,7 @@ def attempts(draw):
 
 
 @given(attempts(), st.randoms())
-def test_the_verdict_does_not_depend_on_the_order_of_arrival(attempt, random):
+def test_verdict_does_not_depend_on_outcome_order(attempt, random):
     roles, outcomes = attempt
     shuffled = list(outcomes)
     random.shuffle(shuffled)
@@ -111,7 +111,7 @@ def test_the_verdict_does_not_depend_on_the_order_of_arrival(attempt, random):
 
 
 @given(attempts())
-def test_a_verdict_once_given_stands_whatever_happens_later(attempt):
+def test_verdict_does_not_change_with_later_outcomes(attempt):
     roles, outcomes = attempt
     order = {role.name: place for place, role in enumerate(roles)}
     outcomes.sort(key=lambda o: (o.completed_ms, order[o.role], o.index))
@@ -124,7 +124,7 @@ def test_a_verdict_once_given_stands_whatever_happens_later(attempt):
 
 
 @given(attempts())
-def test_an_attempt_goes_on_exactly_while_tasks_are_left_and_no_count_is_reached(attempt):
+def test_attempt_is_active_until_a_count_is_reached_or_all_complete(attempt):
     roles, outcomes = attempt
     verdict = decide(roles, outcomes, stop_requested=False)
     reached = False
@@ -142,7 +142,7 @@ def test_an_attempt_goes_on_exactly_while_tasks_are_left_and_no_count_is_reached
 
 
 @given(attempts())
-def test_the_counts_alone_tell_whether_there_is_a_verdict(attempt):
+def test_is_decided_agrees_with_decide(attempt):
     roles, outcomes = attempt
     failed = Counter(o.role for o in outcomes if o.exit_code)
     succeeded = Counter(o.role for o in outcomes if not o.exit_code)
@@ -151,14 +151,14 @@ def test_the_counts_alone_tell_whether_there_is_a_verdict(attempt):
 
 
 @given(attempts())
-def test_a_stop_request_wins(attempt):
+def test_stop_request_takes_precedence(attempt):
     verdict = decide(*attempt, stop_requested=True)
     assert verdict is not None
     assert (verdict.exit_code, verdict.inherited) == (-210, False)
     assert verdict.diagnostics == "User has requested to stop the Framework"
 
 
-def test_the_trigger_messages_are_those_of_the_original():
+def test_trigger_messages_are_openpais():
     one = [role_policy("worker", 2, None, None)]
     failed = decide(one, [TaskOutcome("worker", 1, 255, 5)], stop_requested=False)
     assert failed is not None
@@ -184,7 +184,7 @@ def test_the_trigger_messages_are_those_of_the_original():
     )
 
 
-def test_one_role_that_succeeds_completes_the_attempt_of_a_job_with_several():
+def test_one_succeeded_role_completes_the_attempt():
     roles = [role_policy("master", 1, None, None), role_policy("worker", 4, None, None)]
     verdict = decide(roles, [TaskOutcome("master", 0, 0, 1)], stop_requested=False)
     assert verdict is not None
@@ -192,7 +192,7 @@ def test_one_role_that_succeeds_completes_the_attempt_of_a_job_with_several():
 
 
 @pytest.mark.parametrize("absent", [None, 0])
-def test_absent_null_and_zero_counts_mean_one_failure_and_all_instances(absent):
+def test_default_counts_are_one_failure_and_all_instances(absent):
     assert role_policy("r", 3, absent, absent) == RolePolicy("r", 3, 1, 3)
     assert role_policy("r", 3, -1, -1) == RolePolicy("r", 3, -1, -1)
 
@@ -207,7 +207,7 @@ counts = st.builds(
 
 
 @given(policies, counts, exit_codes, st.sampled_from([None, True, False]), st.floats(0, 1))
-def test_counts_and_delays_follow_every_decision(policy, before, code, by_platform, jitter):
+def test_counts_and_delays_of_every_decision(policy, before, code, by_platform, jitter):
     decision = decide_retry(policy, before, code, by_platform=by_platform, jitter=jitter)
     assert decision.reason
     after = decision.counts
@@ -222,7 +222,7 @@ def test_counts_and_delays_follow_every_decision(policy, before, code, by_platfo
 
 
 @given(policies, counts, st.sampled_from([-210, -220, -230]), st.sampled_from([None, True, False]))
-def test_what_was_stopped_is_never_retried(policy, before, code, by_platform):
+def test_stopped_attempt_is_never_retried(policy, before, code, by_platform):
     assert not decide_retry(policy, before, code, by_platform=by_platform).retry
 
 
@@ -241,7 +241,7 @@ def test_retries_end(max_retries, ends):
     assert now.accountable <= max_retries
 
 
-def test_a_plain_failure_is_retried_up_to_the_maximum_and_counted():
+def test_failure_is_retried_up_to_the_maximum():
     policy, now = RetryPolicy.of_job(2), RetryCounts()
     for _ in range(2):
         decision = decide_retry(policy, now, 255)
@@ -252,7 +252,7 @@ def test_a_plain_failure_is_retried_up_to_the_maximum_and_counted():
     assert last.reason == "all 2 retries are used"
 
 
-def test_uncounted_retries_back_off_from_a_second_to_five_minutes_and_then_fail():
+def test_uncounted_retries_back_off_and_end():
     policy, now, delays = RetryPolicy.of_job(0), RetryCounts(), []
     while (decision := decide_retry(policy, now, -1001)).retry:
         assert not decision.counted
@@ -266,7 +266,7 @@ def test_uncounted_retries_back_off_from_a_second_to_five_minutes_and_then_fail(
 
 
 @pytest.mark.parametrize("code", [130, 131, 137, 143])
-def test_a_signal_that_we_did_not_send_counts_as_the_users(code):
+def test_signal_not_sent_by_the_platform_is_counted(code):
     assert not decide_retry(RetryPolicy.of_job(0), RetryCounts(), code).retry
     counted = decide_retry(RetryPolicy.of_job(1), RetryCounts(), code)
     assert (counted.retry, counted.counted) == (True, True)
@@ -274,12 +274,12 @@ def test_a_signal_that_we_did_not_send_counts_as_the_users(code):
     assert (ours.retry, ours.counted) == (True, False)
 
 
-def test_a_conflict_waits_between_one_and_fifteen_minutes():
+def test_conflict_delay_is_one_to_fifteen_minutes():
     delays = [decide_retry(RetryPolicy.of_job(0), RetryCounts(), 251, jitter=j).delay_s for j in (0, 0.5, 1)]
     assert delays == [60, 480, 900]
 
 
-def test_permanent_failures_are_not_retried_and_unlimited_ones_are():
+def test_permanent_failure_is_not_retried():
     assert not decide_retry(RetryPolicy.of_job(5), RetryCounts(), 232).retry
     assert not decide_retry(RetryPolicy.of_job(-1), RetryCounts(), 232).retry
     assert decide_retry(RetryPolicy.of_job(-2), RetryCounts(), 232).retry

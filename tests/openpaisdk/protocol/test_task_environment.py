@@ -36,7 +36,7 @@ def job(instances=2, **role):
     )
 
 
-def places(job, ip="10.0.0.{}"):
+def make_placements(job, ip="10.0.0.{}"):
     return [
         TaskPlacement(
             role.name,
@@ -61,7 +61,7 @@ def env():
     return build_task_environment(
         gang_job,
         user="ada",
-        placements=places(gang_job),
+        placements=make_placements(gang_job),
         role="worker",
         index=1,
         attempt=3,
@@ -157,7 +157,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_task_sees(env, name):
+def test_task_environment_has(env, name):
     assert env[name] == EXPECTED[name]
 
 
@@ -175,7 +175,7 @@ def test_a_task_sees(env, name):
         "FC_FRAMEWORK_ATTEMPT_INSTANCE_UID",
     ],
 )
-def test_a_task_has_the_identity(env, name):
+def test_task_identity_variables(env, name):
     assert env[name]
 
 
@@ -185,46 +185,46 @@ def test_tf_config_names_the_cluster_and_the_task(env):
     assert config["cluster"]["worker"] == env["PAI_TASK_ROLE_worker_HOST_LIST"].split(",")
 
 
-def test_a_task_without_gpus_sees_none():
+def test_task_without_gpus_sees_no_device():
     gang_job = job()
-    env = GangEnvironment(gang_job, user="a", placements=places(gang_job)).for_task("ps_server", 0)
+    env = GangEnvironment(gang_job, user="a", placements=make_placements(gang_job)).for_task("ps_server", 0)
     assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("none", "none")
 
 
-def test_the_hostfile_has_a_slot_for_every_gpu_on_a_host():
+def test_hostfile_has_one_slot_per_gpu():
     gang_job = job()
-    gang = GangEnvironment(gang_job, user="a", placements=places(gang_job))
+    gang = GangEnvironment(gang_job, user="a", placements=make_placements(gang_job))
     assert gang.hostfile == "10.0.0.0 slots=3\n10.0.0.1 slots=2\n"
-    one = GangEnvironment(gang_job, user="a", placements=places(gang_job, ip="127.0.0.1"))
+    one = GangEnvironment(gang_job, user="a", placements=make_placements(gang_job, ip="127.0.0.1"))
     assert one.hostfile == "127.0.0.1 slots=5\n"
 
 
-def test_hosts_that_are_not_known_yet_are_left_out():
+def test_unknown_hosts_are_omitted():
     gang_job = job()
-    gang = GangEnvironment(gang_job, user="a", placements=places(gang_job, ip=""))
+    gang = GangEnvironment(gang_job, user="a", placements=make_placements(gang_job, ip=""))
     env = gang.full("worker", 0)
     assert "PAI_HOST_IP_worker_0" not in env
     assert "MASTER_ADDR" not in env
     assert gang.hostfile == ""
 
 
-def test_an_alias_never_covers_a_real_role():
+def test_alias_never_hides_a_real_role():
     twins = JobBuilder("x").image("i").role("worker_1", "a", cpu=1).role("worker1", "b", cpu=2).build()
-    env = GangEnvironment(twins, user="a", placements=places(twins)).common
+    env = GangEnvironment(twins, user="a", placements=make_placements(twins)).common
     assert env["PAI_RESOURCE_worker1"] == "0,2,1024,0"
     assert env["PAI_RESOURCE_worker_1"] == "0,1,1024,0"
 
 
-def test_a_task_that_has_no_place_is_an_error():
+def test_task_without_placement_is_an_error():
     gang_job = job()
     with pytest.raises(KeyError):
-        GangEnvironment(gang_job, user="a", placements=places(gang_job)).for_task("worker", 9)
+        GangEnvironment(gang_job, user="a", placements=make_placements(gang_job)).for_task("worker", 9)
 
 
-def test_four_times_the_tasks_need_four_times_the_work_for_their_environments():
+def test_environment_cost_is_linear_in_tasks():
     def work(instances):
         gang_job = job(instances)
-        where = places(gang_job, ip="10.0.0.1")
+        where = make_placements(gang_job, ip="10.0.0.1")
 
         def make():
             gang = GangEnvironment(gang_job, user="a", placements=where)
@@ -236,9 +236,9 @@ def test_four_times_the_tasks_need_four_times_the_work_for_their_environments():
     assert work(2000) < 4.1 * work(500)
 
 
-def test_a_program_can_be_started_even_in_a_gang_of_ten_thousand():
+def test_program_starts_in_a_gang_of_ten_thousand():
     gang_job = job(10_000)
-    where = places(gang_job, ip="10.100.100.100")
+    where = make_placements(gang_job, ip="10.100.100.100")
     gang = GangEnvironment(gang_job, user="a", placements=where)
     assert gang.omitted
     env = gang.full("worker", 9999)

@@ -52,7 +52,7 @@ These are my notes. { They follow the job.
 """
 
 
-def test_every_field_is_read_with_comments_and_trailing_commas():
+def test_all_fields_with_comments_and_trailing_commas():
     job = read_job_v1(EVERYTHING, file="job.json")
     assert (job.job_name, job.virtual_cluster, job.gpu_type, job.retry_count) == (
         "every.field~1",
@@ -85,7 +85,7 @@ def test_path_variables_are_replaced():
     assert bare.path("dataDir", **where) == ""
 
 
-def test_conversion_carries_everything_over_or_says_so():
+def test_conversion_keeps_everything_or_adds_a_note():
     conversion = convert_v1(
         EVERYTHING, user="ada", default_fs_uri="hdfs://h:9000", auth="reg.io\nada\nhunter2\n"
     )
@@ -108,7 +108,7 @@ def test_conversion_carries_everything_over_or_says_so():
     assert read_job(conversion.data, stored=True) == job
 
 
-def test_a_converted_job_exports_its_variables_as_they_are():
+def test_converted_job_exports_variables_unchanged():
     job = convert_v1(EVERYTHING, user="ada", default_fs_uri="hdfs://h:9000").job
     script = (
         task_script("ps", job) + '\nprintf "%s|" "$PAI_DATA_DIR" "$PAI_OUTPUT_DIR" "$isDebug" "$N" "$QUOTED"'
@@ -124,7 +124,7 @@ def test_a_converted_job_exports_its_variables_as_they_are():
     ]
 
 
-def test_without_a_user_the_shell_replaces_the_path_variables():
+def test_without_user_the_shell_expands_path_variables():
     job = convert_v1({**SMALL, "dataDir": "$PAI_DEFAULT_FS_URI/`x`/$HOME"}).job
     script = "export PAI_DEFAULT_FS_URI=fs\n" + task_script("main", job) + '\necho "$PAI_DATA_DIR"'
     done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True)
@@ -159,7 +159,7 @@ SMALL = {"jobName": "small", "image": "ubuntu", "taskRoles": [{"name": "main", "
         ({"jobEnvs": {"A": [1]}}, "jobEnvs.A", "not a list"),
     ],
 )
-def test_each_rule_of_version_1_says_what_is_wrong(change, key, says):
+def test_each_version_1_rule_reports_the_problem(change, key, says):
     with pytest.raises(ProtocolError) as caught:
         read_job_v1({**SMALL, **change})
     found = [problem for problem in caught.value.problems if says in str(problem)]
@@ -167,14 +167,14 @@ def test_each_rule_of_version_1_says_what_is_wrong(change, key, says):
     assert not key or found[0].key == key
 
 
-def test_a_bad_auth_file_is_refused_without_showing_it():
+def test_invalid_auth_file_is_rejected_without_showing_it():
     with pytest.raises(ProtocolError) as caught:
         convert_v1(SMALL, auth="registry\nhunter2")
     assert "three lines" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
-def test_versions_are_told_apart():
+def test_version_detection():
     assert job_version(SMALL) == 1
     assert job_version({"protocolVersion": 2, "jobName": "odd"}) == 2
     assert job_version([]) == 2
@@ -186,14 +186,14 @@ def test_versions_are_told_apart():
     assert type(read_any_job(v2)).__name__ == "JobSpec"
 
 
-def test_a_check_lists_everything_and_raises_nothing():
+def test_check_job_lists_all_problems_and_does_not_raise():
     assert check_job(json.dumps(SMALL)) == ()
     assert [problem.level for problem in check_job(EVERYTHING)] == ["note"] * 3
     assert len(check_job("{")) == 1
     assert [p.line for p in check_job("jobName: 1\nimage: 2\ntaskRoles: 3\n", file="x")] == [1, 2, 3]
 
 
-def test_names_that_become_the_same_are_kept_apart():
+def test_equal_legal_names_stay_distinct():
     roles = [{"name": name, "command": "x"} for name in ("a.b", "a_b", "a~b", "1")]
     job = convert_v1({**SMALL, "taskRoles": roles}).job
     assert [role.name for role in job.task_roles] == ["a_b", "a_b_", "a_b__", "_1"]

@@ -225,7 +225,7 @@ def test_json_and_yaml_and_data_are_the_same_job():
     assert read_job(EVERYTHING.encode("utf-16")) == job
 
 
-def test_data_that_is_read_is_not_the_callers_any_more():
+def test_job_does_not_share_the_callers_data():
     data = small()
     job = read_job(data)
     data["taskRoles"]["main"]["commands"].append("rm -rf /")
@@ -249,7 +249,7 @@ def test_data_that_is_read_is_not_the_callers_any_more():
         (None, "<% $parameters.x %>"),
     ],
 )
-def test_values_are_inserted_as_javascript_would(value, rendered):
+def test_values_are_inserted_as_in_javascript(value, rendered):
     data = small(taskRoles__main__commands=["echo <%  $parameters.x %>"], parameters={"x": value})
     assert task_script("main", read_job(data)) == f"echo {rendered}"
 
@@ -266,7 +266,7 @@ def test_values_are_inserted_as_javascript_would(value, rendered):
         "echo <% $parameters.__class__ %>",
     ],
 )
-def test_a_reference_that_dangles_stays_in_place_and_is_told(command):
+def test_undefined_reference_stays_and_is_reported(command):
     data = small(taskRoles__main__commands=[command], parameters={"a": 1, "list": [1]})
     job = read_job(data)
     assert task_script("main", job) == command
@@ -275,7 +275,7 @@ def test_a_reference_that_dangles_stays_in_place_and_is_told(command):
     assert problems(data, strict=True) == job.warnings
 
 
-def test_what_is_no_reference_is_left_alone():
+def test_text_that_is_not_a_reference_is_unchanged():
     text = "<%= 1 + 1 %> <% import os %> <% %> 100<% <%$parameters.a"
     job = read_job(small(taskRoles__main__commands=[text]), strict=True)
     assert task_script("main", job) == text
@@ -379,21 +379,21 @@ def test_what_is_no_reference_is_left_alone():
         ({"extras": {"storages": [{}]}}, "extras.storages[0]", '"name" is missing'),
     ],
 )
-def test_each_rule_says_what_is_wrong_and_where(changes, key, says):
+def test_each_rule_reports_problem_and_position(changes, key, says):
     found = [problem for problem in problems(small(**changes)) if says in str(problem)]
     assert len(found) == 1
     if key:
         assert found[0].key == key
 
 
-def test_names_are_unique_for_each_type_of_prerequisite():
+def test_names_are_unique_per_prerequisite_type():
     image = {"name": "image", "type": "dockerimage", "uri": "x"}
     (problem,) = problems(small(prerequisites=[image, image]))
     assert problem.key == "prerequisites[1].name"
     read_job(small(prerequisites=[image, {"name": "image", "type": "script"}]))
 
 
-def test_numbers_and_texts_that_openpai_takes_are_taken():
+def test_number_and_text_forms_of_openpai_are_accepted():
     read_job(small(protocolVersion="2", version=1.0))
     job = read_job(small(taskRoles__main__instances=2.0))
     assert job.task_roles[0].instances == 2
@@ -402,7 +402,7 @@ def test_numbers_and_texts_that_openpai_takes_are_taken():
     assert (role.min_failed, role.min_succeeded) == (1, 3)
 
 
-def test_a_remark_does_not_refuse_a_job_even_when_strict():
+def test_note_does_not_reject_a_job_in_strict_mode():
     data = small(taskRoles__main__completion={"minFailedInstances": 5}, taskRoles__main__taskRetryCount=2)
     job = read_job(data, strict=True)
     assert [warning.level for warning in job.warnings] == ["note", "note"]
@@ -410,12 +410,12 @@ def test_a_remark_does_not_refuse_a_job_even_when_strict():
     assert "gangAllocation" in str(job.warnings[1])
 
 
-def test_a_version_1_job_is_recognised():
+def test_version_1_job_is_recognised():
     (problem,) = problems({"jobName": "x", "image": "y", "taskRoles": []})
     assert "version 1" in problem.message
 
 
-def test_a_stored_job_may_have_masked_secrets_and_unlimited_retries():
+def test_stored_job_may_have_masked_secrets_and_unlimited_retries():
     data = small(secrets="******", jobRetryCount=-2)
     assert len(problems(data)) == 2
     job = read_job(data, stored=True)
@@ -429,7 +429,7 @@ def test_a_stored_job_may_have_masked_secrets_and_unlimited_retries():
 @pytest.mark.parametrize(
     "text", [EVERYTHING, EVERYTHING.replace("\n", "\r\n"), json.dumps(read_job(EVERYTHING).raw)]
 )
-def test_the_stored_text_has_no_secret_and_is_otherwise_the_same_job(text):
+def test_masked_text_is_the_same_job_without_secrets(text):
     masked = mask_secrets(text)
     assert "hunter2" not in masked
     assert "s3cret" not in masked
@@ -450,7 +450,7 @@ def test_the_stored_text_has_no_secret_and_is_otherwise_the_same_job(text):
         "secrets:\n  a: hunter2 # hunter2",
     ],
 )
-def test_secrets_are_cut_out_however_they_are_written(secrets):
+def test_secrets_are_masked_in_every_notation(secrets):
     masked = mask_secrets(f"name: x # kept\n{secrets}\ntype: job\n")
     text = read_text(masked)
     assert text["secrets"] == "******"
@@ -465,13 +465,13 @@ def read_text(text):
     return read(text).data
 
 
-def test_yaml_keeps_its_comments_when_it_is_masked():
+def test_masked_yaml_keeps_its_comments():
     assert mask_secrets("a: 1 # why\nsecrets:\n  x: y\nb: 2\n") == 'a: 1 # why\nsecrets: "******"\nb: 2\n'
     assert mask_secrets("a: 1 # no secrets\n") == "a: 1 # no secrets\n"
     assert json.loads(mask_secrets({"a": 1, "secrets": {"x": "y"}})) == {"a": 1, "secrets": "******"}
 
 
-def test_no_repr_and_no_error_shows_a_secret():
+def test_repr_and_errors_show_no_secret():
     job = read_job(EVERYTHING)
     assert "hunter2" not in repr(job)
     assert "s3cret" not in repr(job)
