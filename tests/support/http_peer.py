@@ -1,4 +1,4 @@
-"""A small HTTP peer for the client's tests: a real socket, raw bytes, so that it can also misbehave."""
+"""HTTP server for the client's tests: a real socket and raw bytes, so that it can also misbehave."""
 
 import contextlib
 import json
@@ -15,10 +15,10 @@ class Request:
 
 
 class Peer:
-    """``answer(request)`` gives raw bytes, or yields them; returning None closes the connection."""
+    """``respond(request)`` returns raw bytes, or yields them; None closes the connection."""
 
-    def __init__(self, answer: Callable[[Request], bytes | Iterator[bytes] | None]):
-        self.answer = answer
+    def __init__(self, respond: Callable[[Request], bytes | Iterator[bytes] | None]):
+        self.respond = respond
         self.requests: list[Request] = []
         self.connections = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -50,7 +50,7 @@ class Peer:
                 body = f.read(int(headers.get("content-length", 0)))
                 request = Request(first[0], first[1], headers, body)
                 self.requests.append(request)
-                data = self.answer(request)
+                data = self.respond(request)
                 if data is None:
                     return
                 for piece in [data] if isinstance(data, bytes) else data:
@@ -59,7 +59,7 @@ class Peer:
                     return
 
     def close(self) -> None:
-        # shutdown first: it wakes the thread that waits in accept
+        # shutdown first: it wakes the thread blocked in accept
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()

@@ -1,6 +1,6 @@
-"""Two real generations of OpenPAI, played back: what a server of version 0.14 and one of 1.8 answer.
+"""Recorded responses of two OpenPAI generations: a server of version 0.14 and one of 1.8.
 
-Each remembers what it was asked to do, so that a test can look. Shapes, codes and messages are theirs.
+Each records the requests that change something, for tests. Formats, codes and messages are OpenPAI's.
 """
 
 import base64
@@ -14,12 +14,12 @@ HOUR = 3_600_000
 
 
 def token(end: float) -> str:
-    """A token as these servers make them; nobody checks its signature here."""
+    """A token as these servers issue them; its signature is not checked."""
     part = lambda value: base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()  # noqa: E731
     return f"{part({'alg': 'HS256'})}.{part({'username': USER, 'exp': end})}.signature"
 
 
-def refused(code: str, message: str, status: int) -> bytes:
+def error_reply(code: str, message: str, status: int) -> bytes:
     return reply({"code": code, "message": message}, status)
 
 
@@ -34,25 +34,25 @@ class _Server:
         path = r.path.removeprefix("/rest-server")
         if path == r.path and not path.startswith(("/log-manager", "/yarn")):
             return reply(b"<html>the portal</html>", 404, "Content-Type: text/html")
-        return self.answer(r, path)
+        return self.respond(r, path)
 
-    def is_known(self, r: Request) -> bool:
+    def is_authenticated(self, r: Request) -> bool:
         return r.headers.get("authorization") == f"Bearer {self.token}"
 
     def login(self, r: Request) -> bytes:
-        asked = json.loads(r.body)
-        if asked.get("username") != USER:
-            return refused("NoUserError", f"User {asked.get('username')} is not found.", 400)
-        if asked.get("password") != PASSWORD:
-            return refused("IncorrectPasswordError", "Password is incorrect.", 400)
+        credentials = json.loads(r.body)
+        if credentials.get("username") != USER:
+            return error_reply("NoUserError", f"User {credentials.get('username')} is not found.", 400)
+        if credentials.get("password") != PASSWORD:
+            return error_reply("IncorrectPasswordError", "Password is incorrect.", 400)
         return reply({"user": USER, "token": self.token, "admin": False, "hasGitHubPAT": False})
 
-    def answer(self, r: Request, path: str) -> bytes:
+    def respond(self, r: Request, path: str) -> bytes:
         raise NotImplementedError
 
 
 class V014(_Server):
-    """0.14 on YARN: version 1 of the API, reads without a token, logs as pages of the node manager."""
+    """0.14 on YARN: version 1 of the API, reads need no token, logs are pages of the node manager."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class V014(_Server):
             "taskRoles": {"main": {"taskRoleStatus": {"name": "main"}, "taskStatuses": [task]}},
         }
 
-    def answer(self, r: Request, path: str) -> bytes:
+    def respond(self, r: Request, path: str) -> bytes:
         if path.startswith("/yarn/"):
             lines = b"" if "stderr" in path else b"epoch 1 &lt; 2\nepoch 2\n"
             if int(r.query.get("start", 0)):
@@ -112,8 +112,8 @@ class V014(_Server):
         if path == "/api/v1/token" and r.method == "POST":
             return self.login(r)
         if path == f"/api/v1/user/{USER}":
-            if not self.is_known(r):
-                return refused("UnauthorizedUserError", "Your token is invalid.", 401)
+            if not self.is_authenticated(r):
+                return error_reply("UnauthorizedUserError", "Your token is invalid.", 401)
             return reply({"username": USER, "admin": False, "virtualCluster": "default,vc1"})
         if path == "/api/v1/virtual-clusters":
             vc = {
@@ -129,13 +129,13 @@ class V014(_Server):
         if path in ("/api/v1/jobs", f"/api/v1/user/{USER}/jobs") and r.method == "GET":
             return reply(self.list)
         if path == f"/api/v1/user/{USER}/jobs" and r.method == "POST":
-            if not self.is_known(r):
-                return refused("UnauthorizedUserError", "Guest is not allowed to do this operation.", 401)
+            if not self.is_authenticated(r):
+                return error_reply("UnauthorizedUserError", "Guest is not allowed to do this operation.", 401)
             self.submitted.append((path, r.body))
             return reply({"message": "update job x successfully"}, 202)
         if path == "/api/v2/jobs" and r.method == "POST":
-            if not self.is_known(r):
-                return refused("UnauthorizedUserError", "Guest is not allowed to do this operation.", 401)
+            if not self.is_authenticated(r):
+                return error_reply("UnauthorizedUserError", "Guest is not allowed to do this operation.", 401)
             self.submitted.append((path, r.body))
             return reply({"status": 202, "message": "update job x successfully"}, 202)
         return self.one_job(r, path)
@@ -144,9 +144,9 @@ class V014(_Server):
         head, _, rest = path.removeprefix(f"/api/v1/user/{USER}/jobs/").partition("/")
         job = next((j for j in self.list if j["name"] == head), None)
         if not path.startswith(f"/api/v1/user/{USER}/jobs/"):
-            return refused("NoApiError", f"API {path} is not found.", 404)
+            return error_reply("NoApiError", f"API {path} is not found.", 404)
         if job is None:
-            return refused("NoJobError", f"Job {head} is not found.", 404)
+            return error_reply("NoJobError", f"Job {head} is not found.", 404)
         if not rest and r.method == "DELETE":
             self.list.remove(job)
             return reply({"message": f"deleted job {head} successfully"}, 202)
@@ -164,18 +164,18 @@ class V014(_Server):
                     },
                 }
             )
-        if rest == "executionType" and self.is_known(r):
+        if rest == "executionType" and self.is_authenticated(r):
             self.stopped.append(head)
             return reply({"message": f"execute job {head} successfully"}, 202)
-        return refused("NoApiError", f"API {path} is not found.", 404)
+        return error_reply("NoApiError", f"API {path} is not found.", 404)
 
 
 class V18(_Server):
-    """1.8 on Kubernetes: version 2 of the API, every read with a token, logs behind the log manager."""
+    """1.8 on Kubernetes: version 2 of the API, reads need a token, logs are served by the log manager."""
 
     LOG = b"epoch 1\nepoch 2\n"
 
-    def answer(self, r: Request, path: str) -> bytes:
+    def respond(self, r: Request, path: str) -> bytes:
         if path == "/api/v2/info":
             return reply(
                 {
@@ -190,9 +190,11 @@ class V18(_Server):
         if path.startswith("/log-manager/"):
             start = int(r.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
             return reply(self.LOG[start:], 206) if start < len(self.LOG) else reply(b"", 416)
-        if not self.is_known(r):
-            said = "Your token is invalid." if "authorization" in r.headers else "Guest is not allowed to do"
-            return refused("UnauthorizedUserError", said, 401)
+        if not self.is_authenticated(r):
+            message = (
+                "Your token is invalid." if "authorization" in r.headers else "Guest is not allowed to do"
+            )
+            return error_reply("UnauthorizedUserError", message, 401)
         if path == "/api/v2/virtual-clusters":
             used, total = (
                 {"cpu": c, "memory": m, "gpu": g, "vCores": c, "GPUs": g}
@@ -237,9 +239,9 @@ class V18(_Server):
     def one_job(self, r: Request, path: str) -> bytes:
         name, _, rest = path.removeprefix("/api/v2/jobs/").partition("/")
         if not path.startswith("/api/v2/jobs/") or rest == "follow" or (r.method == "DELETE" and not rest):
-            return refused("NoApiError", f"API {path} is not found.", 404)
+            return error_reply("NoApiError", f"API {path} is not found.", 404)
         if name not in (f"{USER}~new_one", f"{USER}~old_one"):
-            return refused("NoJobError", f"Job {name} is not found.", 404)
+            return error_reply("NoJobError", f"Job {name} is not found.", 404)
         if rest == "executionType":
             self.stopped.append(name)
             return reply({"status": 202, "message": f"Execute job {name} successfully."}, 202)
@@ -248,7 +250,7 @@ class V18(_Server):
             self.tags.append(value) if r.method == "PUT" else self.tags.remove(value)
             return reply({"status": 200, "message": "done"})
         if rest == "ssh":
-            return refused("NoJobSshInfoError", f"SSH info of job {name} is not found.", 404)
+            return error_reply("NoJobSshInfoError", f"SSH info of job {name} is not found.", 404)
         if rest == "config":
             job = {
                 "protocolVersion": 2,
@@ -271,7 +273,7 @@ class V18(_Server):
                 {"locations": [{"name": "all", "uri": "/log-manager/10.0.0.1:9103/api/v1/logs/all"}]}
             )
         if rest:
-            return refused("NoApiError", f"API {path} is not found.", 404)
+            return error_reply("NoApiError", f"API {path} is not found.", 404)
         log = f"/api/v2/jobs/{name}/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
         task = {
             "taskIndex": 0,

@@ -7,8 +7,8 @@ from support.http_peer import Peer
 def peer():
     peers: list[Peer] = []
 
-    def make(answer) -> Peer:
-        peers.append(Peer(answer))
+    def make(respond) -> Peer:
+        peers.append(Peer(respond))
         return peers[-1]
 
     yield make

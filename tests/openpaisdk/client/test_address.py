@@ -1,4 +1,4 @@
-"""Addresses as people type them."""
+"""Cluster addresses as users type them."""
 
 from urllib.parse import quote as reference_quote
 

@@ -1,4 +1,4 @@
-"""Requests to a cluster: retries, tokens, and errors a person can act on."""
+"""Requests to a cluster: retries, tokens, errors with a hint."""
 
 import socket
 from importlib import import_module
@@ -53,19 +53,19 @@ def test_page_with_total_count_is_parsed(peer) -> None:
 def test_lost_response_is_retried_with_the_same_idempotency_key(peer) -> None:
     keys = []
 
-    def answer(r):
+    def respond(r):
         keys.append(r.headers["idempotency-key"])
         return None if len(keys) < 3 else reply({"status": 202}, 202)
 
-    p = peer(answer)
+    p = peer(respond)
     cluster(p.uri).submit("{}", "one-key")
     assert keys == ["one-key"] * 3
     assert p.requests[0].headers["content-type"] == "text/yaml"
 
 
 def test_starting_cluster_is_retried(peer) -> None:
-    answers = [reply({"code": "X", "message": "starting"}, 503), reply([])]
-    assert cluster(peer(lambda r: answers.pop(0)).uri).jobs() == []
+    responses = [reply({"code": "X", "message": "starting"}, 503), reply([])]
+    assert cluster(peer(lambda r: responses.pop(0)).uri).jobs() == []
 
 
 def test_unavailable_cluster_reports_the_reason(peer) -> None:
@@ -107,6 +107,25 @@ def test_unknown_job_error_names_the_job(peer) -> None:
         cluster(p.uri).job("x")
 
 
+def test_not_found_without_a_code_is_a_missing_job(peer) -> None:
+    p = peer(
+        lambda r: reply(
+            [] if r.path.endswith("/jobs") else {"message": "No."}, 404 if r.path.endswith("x") else 200
+        )
+    )
+    with pytest.raises(NotFound, match="There is no job 'x' on the cluster test") as caught:
+        cluster(p.uri).job("x")
+    assert caught.value.code == "NoJobError"
+
+
+def test_code_of_the_response_is_kept_and_defaults_are_general(peer) -> None:
+    p = peer(lambda r: reply({"code": "NoUserError", "message": "No."}, 404))
+    with pytest.raises(NotFound) as caught:
+        cluster(p.uri).job("x")
+    assert caught.value.code == "NoUserError"
+    assert (NotFound("").code, Conflict("").code) == ("NotFoundError", "ConflictError")
+
+
 def test_job_of_another_user_is_requested_by_full_name(peer) -> None:
     p = peer(lambda r: reply({"name": "j", "jobStatus": {}, "taskRoles": {}}))
     c = cluster(p.uri)
@@ -141,40 +160,40 @@ def test_moved_cluster_is_found_again(peer) -> None:
     p = peer(lambda r: reply([]))
     with socket.create_server(("127.0.0.1", 0)) as s:
         gone = f"http://127.0.0.1:{s.getsockname()[1]}"
-    asked = []
+    reasons = []
 
-    def renew(why: str, failed: Endpoint) -> Endpoint:
-        asked.append(why)
+    def renew(reason: str, failed: Endpoint) -> Endpoint:
+        reasons.append(reason)
         return Endpoint(p.uri, "me", "new")
 
     c = ClusterClient("local", Endpoint(gone, "me", "old"), renew=renew)
     assert c.jobs() == []
-    assert asked == [CONNECTION_LOST] and p.requests[0].headers["authorization"] == "Bearer new"
+    assert reasons == [CONNECTION_LOST] and p.requests[0].headers["authorization"] == "Bearer new"
 
 
 def test_late_request_does_not_discard_the_new_endpoint(peer, monkeypatch) -> None:
     p = peer(lambda r: reply([]))
     with socket.create_server(("127.0.0.1", 0)) as s:
         gone = f"http://127.0.0.1:{s.getsockname()[1]}"
-    waited_for = []
+    failed_endpoints = []
 
     def ready(*, tell: object = None, failed: str = "") -> Handshake:
-        waited_for.append(failed)
+        failed_endpoints.append(failed)
         return Handshake(p.uri if failed else gone, 1, "", 0, "")
 
     monkeypatch.setattr(import_module("openpaisdk.embedded.ensure_running"), "ensure_running", ready)
     first = open_embedded("local")
     second = ClusterClient("local", first.transport.endpoint, renew=first.transport.renew)
     assert first.jobs() == second.jobs() == []
-    assert waited_for == ["", gone, gone]
+    assert failed_endpoints == ["", gone, gone]
 
 
 def test_rejected_token_is_renewed(peer) -> None:
-    def answer(r):
+    def respond(r):
         good = r.headers["authorization"] == "Bearer new"
         return reply([]) if good else reply({"code": "UnauthorizedUserError", "message": "no"}, 401)
 
-    p = peer(answer)
+    p = peer(respond)
     c = ClusterClient(
         "local", Endpoint(p.uri, "me", "old"), renew=lambda why, failed: Endpoint(p.uri, "me", "new")
     )

@@ -1,4 +1,4 @@
-"""Following a job on a cluster that cannot stream: states and log files are asked for."""
+"""Following a job by polling, on a cluster that cannot stream."""
 
 import pytest
 
@@ -11,10 +11,10 @@ LOG = b"".join(b"line %d\n" % i for i in range(100))
 
 
 class OpenPai18:
-    """What a real OpenPAI cluster of version 1.8 answers, with a log that grows at each look."""
+    """Responses of an OpenPAI 1.8 cluster, with a log that grows with each poll."""
 
     def __init__(self, ranges: bool = True):
-        self.looks = 0
+        self.polls = 0
         self.ranges = ranges
 
     def __call__(self, r):
@@ -26,9 +26,9 @@ class OpenPai18:
             )
         if r.path.startswith("/log-manager/"):
             return self.log(r)
-        self.looks += 1
-        over = self.looks >= 4
-        state = "WAITING" if self.looks == 1 else "SUCCEEDED" if over else "RUNNING"
+        self.polls += 1
+        over = self.polls >= 4
+        state = "WAITING" if self.polls == 1 else "SUCCEEDED" if over else "RUNNING"
         tasks = [
             {
                 "taskIndex": 0,
@@ -38,7 +38,7 @@ class OpenPai18:
             }
         ]
         roles = (
-            {} if self.looks == 1 else {"main": {"taskRoleStatus": {"name": "main"}, "taskStatuses": tasks}}
+            {} if self.polls == 1 else {"main": {"taskRoleStatus": {"name": "main"}, "taskStatuses": tasks}}
         )
         return reply(
             {
@@ -54,7 +54,7 @@ class OpenPai18:
         )
 
     def log(self, r):
-        there = LOG[: 300 * (self.looks - 1)] if self.looks < 4 else LOG
+        there = LOG[: 300 * (self.polls - 1)] if self.polls < 4 else LOG
         start = int(r.headers["range"].removeprefix("bytes=").removesuffix("-"))
         if not self.ranges:
             return reply(there)
@@ -77,6 +77,6 @@ def test_whole_log_and_states_in_order(peer, ranges: bool) -> None:
 
 def test_tail_returns_the_last_lines(peer) -> None:
     p = OpenPai18()
-    p.looks = 10
+    p.polls = 10
     c = ClusterClient("old", Endpoint(peer(p).uri, "me", "t"))
     assert b"".join(f.data for f in follow(c, FollowRequest("j", tail=2))) == b"line 98\nline 99\n"

@@ -26,7 +26,7 @@ def frame(kind: str, data: bytes = b"", **head: object) -> bytes:
 
 
 def stream(log: bytes, start: int, rng: random.Random) -> bytes:
-    """What a cluster sends from an offset on: state, the log in frames of any size, the end."""
+    """Frames from an offset on: state, the log in frames of any size, the end."""
     out = [frame("state", state="RUNNING")]
     at = start
     while at < len(log):
@@ -48,13 +48,13 @@ def test_every_byte_arrives_once_despite_connection_breaks(peer, turn: int) -> N
     rng = random.Random(turn)
     log = rng.randbytes(20_000)
 
-    def answer(r):
+    def respond(r):
         start = int(r.query.get("from", "0.0:0").replace("%3A", ":").partition(":")[2])
         whole = chunked_response(stream(log, start, rng)) + b"0\r\n\r\n"
         cut = rng.randint(1, len(whole)) if rng.random() < 0.85 else len(whole)
         yield whole[:cut]
 
-    p = peer(answer)
+    p = peer(respond)
     c = ClusterClient("test", Endpoint(p.uri, "me", "t"))
     frames = list(follow_stream(c, FollowRequest("j")))
     assert b"".join(f.data for f in frames if f.kind == "log") == log
@@ -63,11 +63,11 @@ def test_every_byte_arrives_once_despite_connection_breaks(peer, turn: int) -> N
 
 
 def test_new_attempt_is_followed_from_its_start(peer) -> None:
-    asked = []
+    queries = []
 
-    def answer(r):
-        asked.append(r.query.get("from"))
-        if len(asked) == 1:
+    def respond(r):
+        queries.append(r.query.get("from"))
+        if len(queries) == 1:
             yield chunked_response(
                 frame("log", b"first", attempt=0, taskAttempt=0, offset=0)
                 + frame("log", b"sec", attempt=1, taskAttempt=2, offset=0)
@@ -78,30 +78,30 @@ def test_new_attempt_is_followed_from_its_start(peer) -> None:
                 + frame("end", state="FAILED", exitCode=1)
             )
 
-    frames = list(follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j")))
+    frames = list(follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j")))
     assert b"".join(f.data for f in frames) == b"firstsecond"
-    assert asked == [None, "1.2%3A3"]
+    assert queries == [None, "1.2%3A3"]
 
 
 def test_tail_is_not_repeated_after_reconnect(peer) -> None:
-    asked = []
+    queries = []
 
-    def answer(r):
-        asked.append((r.query.get("tail"), r.query.get("from")))
+    def respond(r):
+        queries.append((r.query.get("tail"), r.query.get("from")))
         yield (
             chunked_response(frame("log", b"x", attempt=0, taskAttempt=0, offset=9))
-            if len(asked) == 1
+            if len(queries) == 1
             else chunked_response(frame("end", state="STOPPED", exitCode=-210))
         )
 
-    list(follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j", tail=1)))
-    assert asked == [("1", None), (None, "0.0%3A10")]
+    list(follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j", tail=1)))
+    assert queries == [("1", None), (None, "0.0%3A10")]
 
 
 def test_dropped_output_leaves_a_marker(peer) -> None:
-    """A full disk, or a log of too many megabytes: the oldest part goes, and nobody must think it is all."""
+    """After a full disk or at the size limit the oldest part is dropped, and the reader must notice."""
 
-    def answer(r):
+    def respond(r):
         yield chunked_response(
             frame("log", b"late\n", attempt=0, taskAttempt=0, offset=100)
             + frame("log", b"later\n", attempt=0, taskAttempt=0, offset=105)
@@ -110,15 +110,15 @@ def test_dropped_output_leaves_a_marker(peer) -> None:
             + frame("end", state="SUCCEEDED", exitCode=0)
         )
 
-    said = list(follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j")))
-    assert b"".join(f.data for f in said).decode() == (
+    frames = list(follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j")))
+    assert b"".join(f.data for f in frames).decode() == (
         "[100 bytes of older output were dropped]\nlate\nlater\n"
         "[20 bytes of older output were dropped]\nlast\n"
         "[7 bytes of older output were dropped]\nagain\n"
     )
-    assert said[0].head["size"] == len(said[0].data)
+    assert frames[0].head["size"] == len(frames[0].data)
     asked_for_the_end = list(
-        follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j", tail=5))
+        follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j", tail=5))
     )
     assert asked_for_the_end[0].data == b"late\n"
 
@@ -143,7 +143,7 @@ def test_unknown_job_fails_at_once(peer) -> None:
 def test_reconnect_timeout_ends_the_stream(peer) -> None:
     count = []
 
-    def answer(r):
+    def respond(r):
         count.append(1)
         return (
             iter([chunked_response(frame("log", b"x", attempt=0, taskAttempt=0, offset=0))])
@@ -151,7 +151,7 @@ def test_reconnect_timeout_ends_the_stream(peer) -> None:
             else None
         )
 
-    p = peer(answer)
+    p = peer(respond)
     with pytest.raises(ConnectionFailed, match="did not come back"):
         list(
             follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j"), reconnect_timeout_s=0.2)
@@ -162,7 +162,7 @@ def test_long_interruption_is_reported_with_its_end(peer, monkeypatch) -> None:
     monkeypatch.setattr(follow_stream_module, "NOTICE_AFTER_S", 0.0)
     count = []
 
-    def answer(r):
+    def respond(r):
         count.append(1)
         if len(count) == 1:
             return iter([chunked_response(frame("state", state="RUNNING"))])
@@ -171,7 +171,7 @@ def test_long_interruption_is_reported_with_its_end(peer, monkeypatch) -> None:
         return iter([chunked_response(frame("end", state="SUCCEEDED", exitCode=0))])
 
     kinds = [
-        f.kind for f in follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j"))
+        f.kind for f in follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j"))
     ]
     assert kinds == ["state", "lost", "back", "end"]
 

@@ -1,4 +1,4 @@
-"""Our HTTP over a plain socket, against peers that behave and peers that do not."""
+"""HTTP/1.1 over a plain socket, against correct and misbehaving servers."""
 
 import socket
 import threading
@@ -18,8 +18,8 @@ def test_connection_is_reused(peer) -> None:
     p = peer(lambda r: reply({"path": r.path}))
     c = connection(p)
     for i in range(5):
-        answer = c.request("GET", f"/{i}", {}, None, 5)
-        assert answer.read() == b'{"path": "/%d"}' % i
+        response = c.request("GET", f"/{i}", {}, None, 5)
+        assert response.read() == b'{"path": "/%d"}' % i
     assert p.connections == 1
 
 
@@ -40,23 +40,23 @@ def test_generated_body_is_sent_completely(peer) -> None:
 
 
 def test_chunks_are_returned_as_they_arrive(peer) -> None:
-    def answer(r):
+    def respond(r):
         yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         yield b"5;name=x\r\nhello\r\n"
         yield b"1\r\n \r\n6\r\nworld!\r\n0\r\nTrailer: x\r\n\r\n"
 
-    a = connection(peer(answer)).request("GET", "/", {}, None, 5)
+    a = connection(peer(respond)).request("GET", "/", {}, None, 5)
     assert a.read_some() == b"hello"
     assert a.read() == b" world!"
     assert a.read_some() == b""
 
 
 def test_body_until_connection_close(peer) -> None:
-    def answer(r):
+    def respond(r):
         yield b"HTTP/1.0 200 OK\r\n\r\nsome"
         yield b"thing"
 
-    c = connection(peer(answer))
+    c = connection(peer(respond))
     assert c.request("GET", "/", {}, None, 5).read() == b"something"
     assert not c.is_open
 
@@ -137,8 +137,8 @@ def test_early_error_response_is_read() -> None:
 
     threading.Thread(target=refuse, daemon=True).start()
     c = SocketConnection("127.0.0.1", listener.getsockname()[1], 5)
-    answer = c.request("PUT", "/", {}, Endless(2000 * 65536), 5)
-    assert answer.status == 413
+    response = c.request("PUT", "/", {}, Endless(2000 * 65536), 5)
+    assert response.status == 413
     listener.close()
 
 
@@ -155,20 +155,20 @@ def test_silent_server_times_out(peer) -> None:
 
 def test_slow_response_is_notified_once_and_still_read(peer, monkeypatch) -> None:
     monkeypatch.setattr(http1, "SLOW_RESPONSE_S", 0.05)
-    asked = threading.Event()
+    notified = threading.Event()
 
     def slow(request):
         if request.path == "/slow":
-            assert asked.wait(10)
+            assert notified.wait(10)
         return reply(b"done")
 
     p = peer(slow)
-    told = []
+    notices = []
     c = connection(p)
-    c.on_slow_response = lambda: (told.append(1), asked.set())
+    c.on_slow_response = lambda: (notices.append(1), notified.set())
     headers = {"Host": "x"}
-    assert c.request("GET", "/quick", headers, None, 5).read() == b"done" and told == []
-    assert c.request("GET", "/slow", headers, None, 5).read() == b"done" and told == [1]
+    assert c.request("GET", "/quick", headers, None, 5).read() == b"done" and notices == []
+    assert c.request("GET", "/slow", headers, None, 5).read() == b"done" and notices == [1]
     assert c.request("GET", "/quick", headers, None, 5).read() == b"done"
 
 
@@ -178,15 +178,15 @@ def test_slow_connect_is_notified(monkeypatch) -> None:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         port = full.getsockname()[1]
-        waiting = [socket.socket() for _ in range(3)]  # until nobody else gets in
+        waiting = [socket.socket() for _ in range(3)]  # fill the accept queue
         for one in waiting:
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", port))
-        told = []
+        notices = []
         c = SocketConnection("127.0.0.1", port, 0.3)
-        c.on_slow_response = lambda: told.append(1)
+        c.on_slow_response = lambda: notices.append(1)
         with pytest.raises(TimeoutError):
             c.request("GET", "/", {"Host": "x"}, None, 0.3)
-        assert told == [1]
+        assert notices == [1]
         for one in waiting:
             one.close()

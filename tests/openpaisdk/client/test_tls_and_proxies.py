@@ -1,4 +1,4 @@
-"""Clusters behind TLS, and through a proxy: the same client, carried by http.client."""
+"""Clusters over TLS and through a proxy: the same client on top of http.client."""
 
 import socket
 import ssl
@@ -15,15 +15,15 @@ from support.http_peer import Peer, reply
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for 127.0.0.1 that nobody has signed but itself."""
+    """A self-signed certificate for 127.0.0.1."""
     return certificates.certificate(tmp_path_factory.mktemp("tls"), "127.0.0.1")
 
 
 class SecurePeer(Peer):
-    def __init__(self, answer, certificate):
+    def __init__(self, respond, certificate):
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-        super().__init__(answer)
+        super().__init__(respond)
         self.uri = f"https://127.0.0.1:{self.port}"
 
     def _serve(self, sock: socket.socket) -> None:
@@ -38,8 +38,8 @@ class SecurePeer(Peer):
 def secure(certificate):
     peers = []
 
-    def make(answer) -> SecurePeer:
-        peers.append(SecurePeer(answer, certificate))
+    def make(respond) -> SecurePeer:
+        peers.append(SecurePeer(respond, certificate))
         return peers[-1]
 
     yield make
@@ -85,7 +85,7 @@ def test_job_is_followed_over_tls(secure, certificate) -> None:
 
 def test_tls_is_tunnelled_through_a_proxy(secure, certificate, monkeypatch) -> None:
     p = secure(lambda r: reply([]))
-    asked = []
+    requests = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def carry(a: socket.socket, b: socket.socket) -> None:
@@ -97,7 +97,7 @@ def test_tls_is_tunnelled_through_a_proxy(secure, certificate, monkeypatch) -> N
 
         def proxy() -> None:
             client, _ = listener.accept()
-            asked.append(client.recv(65536).split(b"\r\n")[0].decode())
+            requests.append(client.recv(65536).split(b"\r\n")[0].decode())
             client.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
             server = socket.create_connection(("127.0.0.1", p.port))
             threading.Thread(target=carry, args=(server, client), daemon=True).start()
@@ -110,4 +110,4 @@ def test_tls_is_tunnelled_through_a_proxy(secure, certificate, monkeypatch) -> N
         c = ClusterClient("team", Endpoint(f"https://pai.example.org:{p.port}", verify=False))
         assert c.jobs() == []
         c.close()
-    assert asked[0].startswith(f"CONNECT pai.example.org:{p.port} ")
+    assert requests[0].startswith(f"CONNECT pai.example.org:{p.port} ")

@@ -3,7 +3,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def temporary_home(tmp_path_factory, monkeypatch):
-    """What is remembered of a folder is remembered in a home that is thrown away."""
+    """Keep the pack cache in a temporary home."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
     return home

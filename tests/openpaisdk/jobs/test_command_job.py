@@ -1,4 +1,4 @@
-"""From a command line to a job."""
+"""Jobs built from command lines."""
 
 import json
 import shlex
@@ -16,18 +16,18 @@ from openpaisdk.jobs.command_job import EMBEDDED_RESOURCES, JobOptions, caller_e
 from openpaisdk.jobs.job_names import expand_name, generate_name
 from openpaisdk.jobs.option_values import memory_mb, port_counts
 
-WORDS = st.lists(
+ARGUMENTS = st.lists(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=2, max_size=6
 )
 
 
-@given(WORDS.filter(lambda words: any(w.strip() for w in words)))
-def test_several_arguments_are_quoted_exactly(words: list[str]) -> None:
-    assert shlex.split(shell_line(words)) == words
+@given(ARGUMENTS.filter(lambda arguments: any(w.strip() for w in arguments)))
+def test_several_arguments_are_quoted_exactly(arguments: list[str]) -> None:
+    assert shlex.split(shell_line(arguments)) == arguments
 
 
 def test_shell_passes_each_argument_as_typed() -> None:
-    words = [
+    arguments = [
         sys.executable,
         "-c",
         "import sys; print(sys.argv[1:])",
@@ -40,18 +40,20 @@ def test_shell_passes_each_argument_as_typed() -> None:
         "\n",
         "",
     ]
-    out = subprocess.run(["bash", "-c", shell_line(words)], capture_output=True, text=True, check=True).stdout
-    assert out.strip() == repr(words[3:])
+    out = subprocess.run(
+        ["bash", "-c", shell_line(arguments)], capture_output=True, text=True, check=True
+    ).stdout
+    assert out.strip() == repr(arguments[3:])
 
 
 def test_single_argument_is_a_shell_line() -> None:
     assert shell_line(["make && ./run $X"]) == "make && ./run $X"
 
 
-@pytest.mark.parametrize("words", [[], [""], ["  "], ["", " "]])
-def test_empty_command_is_rejected(words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [[], [""], ["  "], ["", " "]])
+def test_empty_command_is_rejected(arguments: list[str]) -> None:
     with pytest.raises(UsageError, match="no command to run"):
-        shell_line(words)
+        shell_line(arguments)
 
 
 def test_job_is_valid_in_the_protocol() -> None:

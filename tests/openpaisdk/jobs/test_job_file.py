@@ -1,4 +1,4 @@
-"""Job files: read, changed, checked."""
+"""Job files: reading, updating, validation."""
 
 import pytest
 
@@ -123,6 +123,6 @@ def test_unfixed_problem_keeps_its_line(job_file) -> None:
 
 
 def test_warnings_are_reported(job_file) -> None:
-    said: list[str] = []
-    read_job_file(job_file(GOOD.replace("echo hi", "echo <% $parameters.x %>")), [], notify=said.append)
-    assert len(said) == 1 and "$parameters.x" in said[0]
+    notices: list[str] = []
+    read_job_file(job_file(GOOD.replace("echo hi", "echo <% $parameters.x %>")), [], notify=notices.append)
+    assert len(notices) == 1 and "$parameters.x" in notices[0]

@@ -1,4 +1,4 @@
-"""A folder that was packed before: what has not changed is neither read nor sent again."""
+"""Pack cache: unchanged files are neither read nor uploaded again."""
 
 import os
 import time
@@ -22,9 +22,9 @@ def no_minimum_file_age(monkeypatch):
     monkeypatch.setattr(pack_cache, "MIN_FILE_AGE_NS", 0)
 
 
-def collect(*words) -> SourceArchive:
-    """What is packed, as if it had been sent."""
-    found = packed(*words)
+def collect(*arguments) -> SourceArchive:
+    """Collect a folder and save its manifest, as after an upload."""
+    found = packed(*arguments)
     found.save_manifest()
     return found
 
@@ -34,7 +34,7 @@ def tar(sources: SourceArchive) -> bytes:
 
 
 def apply_patch(sources: SourceArchive, base: bytes, folder: Path) -> bytes:
-    """What the cluster makes of it."""
+    """Apply a patch as the cluster does."""
     patch = sources.patch()
     assert patch is not None
     (folder / "patch").write_bytes(b"".join(patch.chunks()))
@@ -67,7 +67,7 @@ def test_unchanged_folder_is_not_read_again(tmp_path, monkeypatch) -> None:
 def test_every_kind_of_change_is_detected(tmp_path, change: str) -> None:
     root = make_folder(tmp_path / "w")
     before = tar(collect(str(root)))
-    time.sleep(0.002)  # a file system's clock ticks in steps
+    time.sleep(0.002)  # file system timestamps have a coarse resolution
     if change == "content":
         (root / "3.bin").write_bytes(os.urandom(5003))
     elif change == "mode":

@@ -1,4 +1,4 @@
-"""The folder that travels with a job: what goes along, what stays behind, always the same tar."""
+"""Source archives: which files are packed, ignore files, determinism."""
 
 import io
 import os
@@ -52,7 +52,7 @@ def test_hash_changes_only_with_the_folder(tmp_path) -> None:
         for path in (tmp_path / name).rglob("*"):
             os.utime(path, (5, 5))
     one, two = collect(str(tmp_path / "one")), collect(str(tmp_path / "two"))
-    # the contents name their path, which is the same in both
+    # the contents contain their path, which is the same in both
     assert one.sha256 == two.sha256
     (tmp_path / "two/a").write_text("else\n")
     assert collect(str(tmp_path / "two")).sha256 != one.sha256
@@ -252,5 +252,5 @@ def test_tarfile_reads_any_archive(files) -> None:
         parts.append(tar.padded(files[name]))
     with tarfile.open(fileobj=io.BytesIO(b"".join(parts) + tar.END)) as archive:
         read = {m.name: archive.extractfile(m).read() for m in archive}
-    # tarfile takes a slash at the end for a folder and strips it; names here hold none
+    # tarfile treats a trailing slash as a folder and strips it; names here have none
     assert read == files

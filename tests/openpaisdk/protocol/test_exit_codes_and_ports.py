@@ -112,8 +112,8 @@ def test_gpu_memory_errors_are_classified():
 
 def test_adversarial_log_is_searched_in_linear_time():
     lines = b"tensorflow tensorflow ResourceExhaustedError " * 200_000
-    # Of this thread alone, and against what a look at all of it for each known cause takes here: that the
-    # machine is slow, or busy with other things, is no reason to fail.
+    # Thread CPU time, compared with the time of one search per known pattern on this machine: a slow or busy
+    # machine must not fail the test.
     begun = time.thread_time()
     for _ in range(40):
         lines.lower()

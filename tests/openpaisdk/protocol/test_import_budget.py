@@ -1,4 +1,4 @@
-"""The room is cheap to enter and touches nothing outside."""
+"""Importing the package is cheap and imports no other package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anything at all gives a job or a ProtocolError, soon, in little memory."""
+"""Any input gives a job or a ProtocolError, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ GOOD_V1 = {
 }
 
 
-def refused(source, file=None):
+def problems_of(source, file=None):
     with pytest.raises(ProtocolError) as caught:
         read_job(source, file=file)
     assert caught.value.problems
@@ -159,8 +159,8 @@ def nested(depth):
 )
 def test_bad_input_is_rejected_with_a_reason(source, says):
     begun = time.thread_time()
-    told = " ".join(map(str, refused(source, "job.yaml")))
-    assert says in told
+    message = " ".join(map(str, problems_of(source, "job.yaml")))
+    assert says in message
     assert time.thread_time() - begun < 3
 
 
@@ -168,7 +168,7 @@ def test_too_large_text_is_rejected_before_parsing():
     source = b"a: 1\n" * (20 * 1024 * 1024)
     tracemalloc.start()
     begun = time.thread_time()
-    refused(source)
+    problems_of(source)
     assert time.thread_time() - begun < 0.5
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
@@ -205,7 +205,7 @@ def test_largest_texts_take_bounded_time(text):
     for reader in (read_job, read_any_job, read_job_v1):
         with pytest.raises(ProtocolError):
             reader(text)
-    # Fifty small steps for each byte, however long this machine takes for one.
+    # At most fifty small steps per byte, measured in the time of one step on this machine.
     assert time.thread_time() - looked < 50 * 10 * (looked - begun)
 
 
@@ -224,9 +224,9 @@ def test_large_commands_with_incomplete_references_are_fast():
 
 def test_every_duplicate_key_is_reported_with_its_position():
     text = "a: 1\nb:\n  c: 1\n  c: 2\na: 3\nd: [{x: 1, x: 2}]\n"
-    places = {(problem.key, problem.line, problem.column) for problem in refused(text)}
+    places = {(problem.key, problem.line, problem.column) for problem in problems_of(text)}
     assert places == {("b.c", 4, 3), ("a", 5, 1), ("d[0].x", 6, 12)}
-    (problem,) = refused('{"a": 1,\n "a": 2}')
+    (problem,) = problems_of('{"a": 1,\n "a": 2}')
     assert (problem.key, problem.line, problem.column) == ("a", 2, 2)
 
 
@@ -257,7 +257,7 @@ def test_keys_are_always_text_and_merges_work():
 
 def test_problems_in_json_have_a_line():
     text = json.dumps({**GOOD, "nmae": 1}, indent=2)
-    (problem,) = refused(text, "job.json")
+    (problem,) = problems_of(text, "job.json")
     line = text.splitlines().index('  "nmae": 1') + 1
     assert str(problem).startswith(f"job.json:{line}:3: nmae: unknown key")
 
@@ -271,15 +271,15 @@ def test_long_problem_list_is_truncated():
 
 
 def test_messages_are_always_short_and_printable():
-    (problem,) = refused({**GOOD, "name": "\x1b[31m" + "x" * 10_000})
+    (problem,) = problems_of({**GOOD, "name": "\x1b[31m" + "x" * 10_000})
     assert len(str(problem)) < 300
     assert str(problem).isprintable()
-    (problem,) = refused({**GOOD, "k\n" * 1000: 1})
+    (problem,) = problems_of({**GOOD, "k\n" * 1000: 1})
     assert len(str(problem)) < 300
     assert str(problem).isprintable()
 
 
-# --- at random ---
+# --- random input ---
 
 readers = st.sampled_from([read_job, read_any_job, read_job_v1, check_job, mask_secrets, convert_v1])
 
@@ -351,7 +351,7 @@ def places(value, path=()):
 
 @st.composite
 def mutate(draw, good):
-    """A good job with up to three of its parts replaced, removed or renamed."""
+    """A valid job with up to three of its parts replaced, removed or renamed."""
     data = json.loads(json.dumps(good))
     for _ in range(draw(st.integers(0, 3))):
         path = draw(st.sampled_from([place for place in places(data) if place]))
@@ -408,7 +408,7 @@ def test_accepts_explain_and_json_schema_agree(case):
     if accepted:
         assert schema.is_valid(data)
     elif schema.is_valid(data):
-        # The one thing a JSON Schema does not bound here is size.
+        # Only size is not limited by the JSON Schema.
         assert any("largest" in str(p) or str(2**70) in str(p) for p in explained), explained
 
 

@@ -188,7 +188,7 @@ def test_dump_round_trips_any_plain_data(data):
         assert again == data or "\u2028" in text or "=" in text
 
 
-# --- updates ---
+# --- overrides ---
 
 
 def v2():
@@ -302,7 +302,7 @@ def test_any_text_is_applied_or_rejected_as_override(update, data):
         pass
 
 
-# --- the schema for editors ---
+# --- JSON Schema ---
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

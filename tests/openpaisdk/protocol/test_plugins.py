@@ -1,4 +1,4 @@
-"""Plugins around a task's commands, run by a real shell."""
+"""Runtime plugins before and after a task's commands, run by a real shell."""
 
 from __future__ import annotations
 
@@ -138,10 +138,10 @@ def test_unknown_plugin_fails_the_task(tmp_path: Path) -> None:
 def test_tensorboard_runs_only_in_the_first_task(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "tensorboard").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\n')
+    (tools / "tensorboard").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n')
     (tools / "tensorboard").chmod(0o755)
     plugin = {"plugin": "tensorboard", "parameters": {"port": 1234, "logdir": {"run": "/logs"}}}
-    wait = "for i in $(seq 50); do [ -s said ] && break; sleep 0.02; done"
+    wait = "for i in $(seq 50); do [ -s arguments ] && break; sleep 0.02; done"
     here = {
         "PATH": f"{tools}:/usr/bin:/bin",
         "PAI_CURRENT_TASK_ROLE_NAME": "main",
@@ -149,10 +149,14 @@ def test_tensorboard_runs_only_in_the_first_task(tmp_path: Path) -> None:
     }
     job = job_with(plugin, commands=("true",))
     run(job, tmp_path, **here)
-    assert not (tmp_path / "said").exists()
+    assert not (tmp_path / "arguments").exists()
     run(
         job_with(plugin, commands=(wait,)),
         tmp_path,
         **{**here, "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": "0"},
     )
-    assert (tmp_path / "said").read_text().split() == ["--logdir_spec=run:/logs", "--bind_all", "--port=1234"]
+    assert (tmp_path / "arguments").read_text().split() == [
+        "--logdir_spec=run:/logs",
+        "--bind_all",
+        "--port=1234",
+    ]

@@ -1,4 +1,4 @@
-"""The life of a job as pure functions, over random orders of events."""
+"""States, completion policy and retry policy, over random orders of events."""
 
 from __future__ import annotations
 

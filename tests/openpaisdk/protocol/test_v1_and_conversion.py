@@ -68,10 +68,10 @@ def test_all_fields_with_comments_and_trailing_commas():
     assert (worker.min_failed, worker.min_succeeded) == (None, 1)
     assert (ps.task_number, ps.cpu_number, ps.memory_mb, ps.shm_mb, ps.gpu_number) == (1, 1, 100, 64, 0)
     assert (ps.min_failed, ps.min_succeeded) == (1, None)
-    told = {str(warning) for warning in job.warnings}
-    assert "job.json:9:3: codedir: should be codeDir" in told
-    assert any("killAllOnCompletedTaskNumber" in text for text in told)
-    assert "job.json:32:1: the text after the job is ignored" in told
+    warnings = {str(warning) for warning in job.warnings}
+    assert "job.json:9:3: codedir: should be codeDir" in warnings
+    assert any("killAllOnCompletedTaskNumber" in text for text in warnings)
+    assert "job.json:32:1: the text after the job is ignored" in warnings
 
 
 def test_path_variables_are_replaced():
@@ -102,9 +102,9 @@ def test_conversion_keeps_everything_or_adds_a_note():
     assert dict(job.secrets) == {"registry": "hunter2"}
     assert job.extras == {"a.b": [1]}
     assert "hunter2" not in repr(conversion)
-    said = " ".join(map(str, conversion.warnings))
+    notes = " ".join(map(str, conversion.warnings))
     for lost in ("every.field~1", "worker.a", "8080", "gpuType", "codedir", "killAll"):
-        assert lost in said
+        assert lost in notes
     assert read_job(conversion.data, stored=True) == job
 
 

@@ -203,7 +203,7 @@ def test_commands_are_rendered_except_for_secrets():
     job = read_job(EVERYTHING)
     script = task_script("worker", job)
     lines = script.splitlines()
-    # Before them come the plugins of the role, which have their own tests.
+    # The plugins of the role come before; they have their own tests.
     assert lines[lines.index("echo before cifar") :] == [
         "echo before cifar",
         "train --lr 0.001 --epochs 10 --layers 64,32",
