@@ -1,4 +1,4 @@
-"""A job in an image against `podman run` of the same image by hand."""
+"""A container job against a plain `podman run` of the same image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.server import Server, follow_to_end, job
-from bench.table import Row, alternate, ms, ratio_row
+from bench.table import Row, alternate, ms, ratio_row, sized, skipped_row
 from paicluster.engines.container import client_detection
 from paicluster.engines.container.client import CLUSTER_LABEL, Client
 
@@ -21,20 +21,19 @@ RUNS = 7
 
 
 def rows() -> list[Row]:
-    if not shutil.which("podman") or not shutil.which("busybox"):
-        print("podman and busybox-static are needed to measure containers: see docs/containers.md")
-        return []
+    for program in ("podman", "busybox"):
+        if not shutil.which(program):
+            return [skipped_row("containers", f"{program} is missing")]
     with tempfile.TemporaryDirectory(prefix="pai-bench-") as folder:
         client = asyncio.run(client_detection.detect(Path(folder), ("podman",)))
         if not isinstance(client, Client):
-            print(client.reason)
-            return []
+            return [skipped_row("containers", client.reason)]
         make_image(client, Path(folder))
         return [one_job(client)]
 
 
 def make_image(client: Client, folder: Path) -> None:
-    """2 MB of busybox: nothing is downloaded."""
+    """Image of 2 MB from the local busybox: nothing is downloaded."""
     root = folder / "root"
     (root / "bin").mkdir(parents=True)
     busybox = shutil.which("busybox")
@@ -47,8 +46,8 @@ def make_image(client: Client, folder: Path) -> None:
     run(client, "import", "--change", "ENV PATH=/bin", str(tar), IMAGE)
 
 
-def run(client: Client, *words: str) -> None:
-    subprocess.run(client.command(*words), env=dict(client.environment), capture_output=True, check=True)
+def run(client: Client, *arguments: str) -> None:
+    subprocess.run(client.command(*arguments), env=dict(client.environment), capture_output=True, check=True)
 
 
 def one_job(client: Client) -> Row:
@@ -57,25 +56,25 @@ def one_job(client: Client) -> Row:
     number = iter(range(10**6))
     with Server() as server:
 
-        def once() -> float:
-            name = f"boxed-{next(number)}"
+        def run_job() -> float:
+            name = f"container-{next(number)}"
             began = time.perf_counter()
             server.call("POST", "/api/v2/jobs", {**described, "name": name})
             if follow_to_end(server, name) != "SUCCEEDED":
                 raise RuntimeError("the job failed")
             return time.perf_counter() - began
 
-        def by_hand() -> float:
+        def run_podman() -> float:
             name = f"pai-bench-{next(number)}"
-            words = ["run", "--name", name, "--network=host", *client.run_options, IMAGE, "true"]
+            arguments = ["run", "--name", name, "--network=host", *client.run_options, IMAGE, "true"]
             began = time.perf_counter()
-            run(client, *words)
+            run(client, *arguments)
             took = time.perf_counter() - began
             run(client, "rm", name)
             return took
 
-        once()
-        ours, reference = alternate(lambda: _usual(once), lambda: _usual(by_hand), RUNS)
+        run_job()
+        ours, reference = alternate(lambda: _median(run_job), lambda: _median(run_podman), RUNS)
     run(client, "container", "prune", "--force", "--filter", f"label={CLUSTER_LABEL}")
     return ratio_row(
         "one container job, submit to SUCCEEDED / `podman run` of the same",
@@ -86,5 +85,5 @@ def one_job(client: Client) -> Row:
     )
 
 
-def _usual(measure: Callable[[], float]) -> float:
-    return statistics.median(measure() for _ in range(3))
+def _median(measure: Callable[[], float]) -> float:
+    return statistics.median(measure() for _ in range(sized(3, 1)))

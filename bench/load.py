@@ -1,8 +1,7 @@
-"""A load of small requests from a process of its own, lean enough that the server is what is measured.
+"""Load generator for small requests, in a process of its own and cheap enough that the server is measured.
 
-`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS TOKEN [METHOD] < bodies` sends the bodies, one a
-line, over so many connections and prints how many were answered, how many of these refused, and in how many
-seconds.
+`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS TOKEN [METHOD] < bodies` sends the bodies, one per
+line, and prints the number of responses, the number of errors among them, and the seconds it took.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ import uvloop
 
 
 class Client(asyncio.Protocol):
+    """HTTP client on one connection: sends the next request when a response is complete."""
+
     def __init__(self, requests: list[bytes], until: float, done: asyncio.Future[None]):
         self._requests = requests
         self._until = until
         self._done = done
         self._pending = b""
-        self.answered = 0
-        self.refused = 0
+        self.responses = 0
+        self.errors = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -44,9 +45,9 @@ class Client(asyncio.Protocol):
         size = int(head[at + 16 :].split(b"\r\n", 1)[0])
         if len(rest) < size:
             return
-        self.answered += 1
+        self.responses += 1
         if not head.startswith(b"HTTP/1.1 2"):
-            self.refused += 1
+            self.errors += 1
         self._pending = b""
         self._next()
 
@@ -68,8 +69,8 @@ async def main(
         waits.append(done)
     await asyncio.gather(*waits)
     took = time.perf_counter() - began
-    answered, refused = sum(c.answered for c in clients), sum(c.refused for c in clients)
-    print(answered, refused, took)
+    responses, errors = sum(c.responses for c in clients), sum(c.errors for c in clients)
+    print(responses, errors, took)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The REST API's figures: lists out of a long history, the detail of a large job, followers that wait."""
+"""REST API: job lists from a long history, details of a large job, memory of idle followers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
-from bench.server import Server, job, pss_kb
+from bench.server import Server, free_port, job, pss_kb, wait_for_port
 from bench.store import fill
-from bench.table import Row, alternate, limit_row, ms, ratio_row
+from bench.table import Row, alternate, limit_row, ms, ratio_row, sized
 from paicluster.store import Store
 from paicluster.store.jobs import (
     AttemptRow,
@@ -33,11 +33,11 @@ from paicluster.store.jobs import (
     upsert_attempt,
 )
 
-JOBS = 100_000
-TASKS = 2000
-FOLLOWERS = 500
-# So many large jobs in turn are more than the server remembers: each answer is made anew.
-LARGE_JOBS = 40
+JOBS = sized(100_000, 500)
+TASKS = sized(2000, 20)
+FOLLOWERS = sized(500, 5)
+# More large jobs than the server caches: each response is built from the database.
+LARGE_JOBS = sized(40, 3)
 
 _BARE = """
 import sys, uvicorn
@@ -45,9 +45,9 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 body = open(sys.argv[2], "rb").read()
-async def give(request):
+async def get(request):
     return Response(body, media_type="application/json")
-app = Starlette(routes=[Route("/jobs", give)])
+app = Starlette(routes=[Route("/jobs", get)])
 port = int(sys.argv[1])
 uvicorn.run(app, port=port, http="httptools", loop="uvloop", access_log=False, log_level="warning")
 """
@@ -60,41 +60,41 @@ def rows() -> list[Row]:
         with Server(home=home):
             pass
         store = Store.open(home / "cluster.db")
-        fill(store, JOBS, over=True)
+        fill(store, JOBS, all_finished=True)
         for number in range(LARGE_JOBS):
             store.write_sync(lambda conn, number=number: _large_job(conn, f"large-{number}"))  # type: ignore[misc]
         store.close()
         with Server("--keep-jobs", "1000000", "--cpus", "8", home=home) as server:
-            # Followers first: large answers leave room behind in which they would hide.
-            waiting = followers(server)
-            return [lists(server, home), detail(server), waiting]
+            # Followers first: large responses leave free memory behind, in which followers would not show.
+            idle_followers = followers(server)
+            return [lists(server, home), detail(server), idle_followers]
 
 
-def lists(server: Server, folder: Path, seconds: float = 2.0) -> Row:
-    """Requests a second over 16 connections, against a route that gives the same bytes and does nothing."""
+def lists(server: Server, folder: Path, seconds: float = sized(2.0, 0.2)) -> Row:
+    """Requests per second over 16 connections, against a bare route that returns the same bytes."""
     path = "/api/v2/jobs?limit=50"
-    same = folder / "same.json"
-    same.write_bytes(json.dumps(server.call("GET", path), separators=(",", ":")).encode())
+    body = folder / "body.json"
+    body.write_bytes(json.dumps(server.call("GET", path), separators=(",", ":")).encode())
 
-    def load(where: str, path: str) -> float:
-        host, _, port = where.partition(":")
+    def load(address: str, path: str) -> float:
+        host, _, port = address.partition(":")
         done = subprocess.run(
             [sys.executable, "-m", "bench.load", host, port, path, "16", str(seconds), server.token, "GET"],
             input=b"\n" * int(seconds * 12_000),
             stdout=subprocess.PIPE,
             check=True,
         )
-        answered, refused, took = done.stdout.split()
-        if int(refused):
-            raise RuntimeError(f"{refused.decode()} lists were refused")
-        return int(answered) / float(took)
+        responses, errors, took = done.stdout.split()
+        if int(errors):
+            raise RuntimeError(f"{errors.decode()} list requests failed")
+        return int(responses) / float(took)
 
-    with _bare(same) as bare:
+    with _bare_server(body) as bare:
         ours = urlsplit(server.url).netloc
         load(ours, path)
         load(bare, "/jobs")
         return ratio_row(
-            f"GET /api/v2/jobs?limit=50 with {JOBS} jobs / bare Starlette route of the same bytes",
+            f"GET /api/v2/jobs?limit=50 with {JOBS} jobs / bare Starlette route with the same bytes",
             *alternate(lambda: load(ours, path), lambda: load(bare, "/jobs"), 5),
             at_least=0.35,
             show=lambda v: f"{v:.0f}/s",
@@ -102,49 +102,39 @@ def lists(server: Server, folder: Path, seconds: float = 2.0) -> Row:
 
 
 @contextmanager
-def _bare(body: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def _bare_server(body: Path) -> Iterator[str]:
+    port = free_port()
     script = body.with_name("bare.py")
     script.write_text(_BARE)
     process = subprocess.Popen([sys.executable, str(script), str(port), str(body)])
     try:
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
+        wait_for_port(port)
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait()
 
 
-def detail(server: Server, rounds: int = 5) -> Row:
-    """The time until the last byte is here; loopback adds a little to the server's own."""
-    where = urlsplit(server.url)
+def detail(server: Server, rounds: int = sized(5, 1)) -> Row:
+    """Time to the last byte, including the loopback transfer."""
+    url = urlsplit(server.url)
     requests = [
-        f"GET /api/v2/jobs/somebody~large-{number} HTTP/1.1\r\nHost: bench\r\n"
+        f"GET /api/v2/jobs/alice~large-{number} HTTP/1.1\r\nHost: bench\r\n"
         f"Authorization: Bearer {server.token}\r\n\r\n".encode()
         for number in range(LARGE_JOBS)
     ]
-    with socket.create_connection((where.hostname or "", where.port or 0)) as connection:
-        found = []
-        _ask(connection, requests[0])
+    with socket.create_connection((url.hostname or "", url.port or 0)) as connection:
+        values = []
+        _request(connection, requests[0])
         for _ in range(rounds):
-            took = [_ask(connection, request) for request in requests]
-            found.append(statistics.quantiles(took, n=20)[-1])
+            took = [_request(connection, request) for request in requests]
+            values.append(statistics.quantiles(took, n=20)[-1])
     return limit_row(
-        f"detail of a job with {TASKS} tasks, to the last byte, p95", found, at_most=0.060, show=ms
+        f"details of a job with {TASKS} tasks, to the last byte, p95", values, at_most=0.060, show=ms
     )
 
 
-def _ask(connection: socket.socket, request: bytes) -> float:
+def _request(connection: socket.socket, request: bytes) -> float:
     buffer = bytearray(1 << 20)
     began = time.perf_counter()
     connection.sendall(request)
@@ -162,38 +152,38 @@ def _ask(connection: socket.socket, request: bytes) -> float:
 
 
 def followers(server: Server) -> Row:
-    """What the server grows by for each of many who follow a job that says nothing."""
+    """Server memory for each client that follows a job without output."""
     server.call("POST", "/api/v2/jobs", job("silent", "sleep 600"))
     path = f"/api/v2/jobs/{server.user}~silent/follow"
     while server.call("GET", path.removesuffix("/follow"))["jobStatus"]["state"] != "RUNNING":
         time.sleep(0.05)
-    where = urlsplit(server.url)
+    url = urlsplit(server.url)
     request = f"GET {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
 
     async def follow_all() -> float:
         before = pss_kb([server.process.pid])
         writers = []
         for _ in range(FOLLOWERS):
-            reader, writer = await asyncio.open_connection(where.hostname, where.port)
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
             writer.write(request)
             await reader.readuntil(b'"kind"')
             writers.append(writer)
-        await asyncio.sleep(1)  # what opening them left to be done is not waiting
-        grown = pss_kb([server.process.pid]) - before
+        await asyncio.sleep(1)  # let the work of opening them finish
+        growth = pss_kb([server.process.pid]) - before
         for writer in writers:
             writer.close()
         await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
-        return grown / FOLLOWERS
+        return growth / FOLLOWERS
 
-    # Once only: a second round would find the room that the first one left.
-    grown = asyncio.run(follow_all())
+    # Only once: a second round would reuse memory that the first one freed.
+    growth = asyncio.run(follow_all())
     return limit_row(
-        f"memory for each of {FOLLOWERS} idle followers", [grown], at_most=60, show=lambda v: f"{v:.0f} kB"
+        f"memory for each of {FOLLOWERS} idle followers", [growth], at_most=60, show=lambda v: f"{v:.0f} kB"
     )
 
 
 def _large_job(conn: Connection, name: str = "large") -> None:
-    inserted = insert_jobs(conn, [NewJob("somebody", name, "default", "{}", "{}", 1_700_000_000_000)])[0]
+    inserted = insert_jobs(conn, [NewJob("alice", name, "default", "{}", "{}", 1_700_000_000_000)])[0]
     if not isinstance(inserted, Inserted):
         raise inserted
     began = 1_700_000_001_000

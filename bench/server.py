@@ -1,4 +1,4 @@
-"""A real server for the measurements, and the smallest possible client to it."""
+"""A real cluster server for the benchmarks, a minimal client, and measures of processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -21,34 +22,34 @@ from urllib.parse import urlsplit
 
 # FS_IOC_SETFLAGS, FS_EXTENT_FL and FS_TOPDIR_FL of linux/fs.h.
 _SET_FLAGS = 0x40086602
-_EXTENTS = 0x80000
-_TOP = 0x20000
+_EXTENT_FLAG = 0x80000
+_TOPDIR_FLAG = 0x20000
 
 
-def _apart() -> Path:
-    """A folder whose folders ext4 lays apart from all others.
+def _separate_folder() -> Path:
+    """A folder whose subfolders ext4 places in other block groups than existing ones.
 
-    It gives no number of a deleted file away for a minute or more, and every new file looks past all of them
-    in its part of the disk: what tests or earlier rows have removed there would be measured too.
+    ext4 does not reuse inodes of deleted files for a minute or more, and every new file searches past all of
+    them in its block group: files deleted there by tests or earlier rows would be measured, too.
     """
     folder = Path(tempfile.mkdtemp(prefix="pai-bench-"))
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", _EXTENTS | _TOP))
+        fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", _EXTENT_FLAG | _TOPDIR_FLAG))
     except OSError:
-        pass  # other file systems do without
+        pass  # other file systems do not need it
     finally:
         os.close(fd)
     return folder
 
 
 class Server:
-    """`with Server() as s:` a cluster in a home of its own, gone afterwards."""
+    """`with Server() as s:` a cluster in a new home, removed afterwards."""
 
     def __init__(self, *options: str, home: Path | None = None):
         self._options = options
         self._own_home = home is None
-        self.home = home or Path(tempfile.mkdtemp(prefix="home-", dir=_apart()))
+        self.home = home or Path(tempfile.mkdtemp(prefix="home-", dir=_separate_folder()))
         self.url = self.token = self.user = ""
         self.ready_s = 0.0
 
@@ -78,8 +79,8 @@ class Server:
                 raise RuntimeError((self.home / "server.log").read_text())
             time.sleep(0.002)
         self.ready_s = time.perf_counter() - began
-        told = json.loads(handshake.read_text())
-        self.url, self.token, self.user = told["url"], told["token"], told["user"]
+        values = json.loads(handshake.read_text())
+        self.url, self.token, self.user = values["url"], values["token"], values["user"]
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -95,7 +96,7 @@ class Server:
         self.stop_all_jobs()
         self.stop()
         if self._own_home:
-            # Not now: see `_apart`.
+            # At exit, not now: see `_separate_folder`.
             atexit.register(shutil.rmtree, self.home.parent, ignore_errors=True)
 
     def connect(self) -> http.client.HTTPConnection:
@@ -109,11 +110,11 @@ class Server:
         connection = self.connect()
         data = None if body is None else json.dumps(body)
         connection.request(method, path, data, self.headers)
-        answer = connection.getresponse()
-        text = answer.read()
+        response = connection.getresponse()
+        text = response.read()
         connection.close()
-        if answer.status >= 400:
-            raise RuntimeError(f"{method} {path}: {answer.status} {text!r}")
+        if response.status >= 400:
+            raise RuntimeError(f"{method} {path}: {response.status} {text!r}")
         return json.loads(text) if text else None
 
     def stop_all_jobs(self) -> None:
@@ -126,13 +127,33 @@ class Server:
             self.call("PUT", f"/api/v2/jobs/{name}/executionType", {"value": "STOP"})
 
     def pids(self) -> list[int]:
-        """The server and what it started for itself."""
+        """The server and its own child processes."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [self.process.pid, *map(int, children)]
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, timeout_s: float = 30.0) -> None:
+    """Wait until a server accepts connections."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
 def job(name: str, command: str, *, cpu: int = 1, memory_mb: int = 64, pad: int = 0) -> dict[str, Any]:
-    described: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "protocolVersion": 2,
         "name": name,
         "type": "job",
@@ -147,19 +168,19 @@ def job(name: str, command: str, *, cpu: int = 1, memory_mb: int = 64, pad: int 
         },
     }
     if pad:
-        described["description"] = "x" * max(0, pad - len(json.dumps(described)) - 20)
-    return described
+        spec["description"] = "x" * max(0, pad - len(json.dumps(spec)) - 20)
+    return spec
 
 
 def follow_to_end(server: Server, name: str) -> str:
-    """The state a follower sees last."""
+    """Follow a job to its end; its final state."""
     connection = server.connect()
     connection.request("GET", f"/api/v2/jobs/{server.user}~{name}/follow", headers=server.headers)
-    answer = connection.getresponse()
+    response = connection.getresponse()
     while True:
-        frame = json.loads(answer.readline())
+        frame = json.loads(response.readline())
         if frame.get("size"):
-            answer.read(frame["size"])
+            response.read(frame["size"])
         if frame["kind"] == "end":
             connection.close()
             return str(frame["state"])
@@ -175,7 +196,7 @@ def pss_kb(pids: list[int]) -> int:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """Time on a core of every thread, from the scheduler's own account: finer than clock ticks."""
+    """CPU time of all threads, from the kernel scheduler's statistics: finer than clock ticks."""
     total = 0
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").iterdir():

@@ -1,7 +1,6 @@
-"""Moving files: against `cp`, a bare Starlette route, `hdfscli`, a walk of the tree, and a bare ranged GET.
+"""File transfers, against `cp`, a bare Starlette route, `hdfscli`, a walk of the tree, and a bare ranged GET.
 
-`PAI_BENCH_MB` makes the large file smaller. Everything is removed afterwards. `python -m bench storage.GROUP`
-measures one of `GROUPS`.
+`PAI_BENCH_MB` sets the size of the large file. `python -m bench storage.GROUP` measures one of `GROUPS`.
 """
 
 from __future__ import annotations
@@ -23,23 +22,25 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlsplit
 
-from bench.server import Server
-from bench.table import Row, limit_row, ms, ratio_row, spread
+from bench.server import Server, free_port, wait_for_port
+from bench.table import Row, limit_row, ms, ratio_row, sized, spread
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.storage import Storage
 
-SIZE = int(os.environ.get("PAI_BENCH_MB", "1024")) << 20
-COUNT = 10_000
-SOME = 200
-"""`hdfscli` needs more than a minute for all of them: it gets some, and is compared by files a second."""
-RUNS = 8
+SIZE = int(os.environ.get("PAI_BENCH_MB") or sized(1024, 8)) << 20
+FILES = sized(10_000, 200)
+HDFSCLI_FILES = sized(200, 100)
+"""`hdfscli` needs more than a minute for all files: it uploads some, and files per second are compared."""
+RUNS = sized(8, 2)
+LARGE = "1 GiB" if SIZE == 1 << 30 else f"{SIZE >> 20} MiB"
+MANY = f"{FILES:,}".replace(",", " ")
 HOW = """\
-storage: rounds in which each runs once, in turn, after one that does not count; every run after a sync, and
-those of 1 GiB after as much memory was used and freed (a host takes back what is free). Of
-each the faster half counts, by its median: a disk and a host that others use make runs slower, never faster.
-The spread is that of the runs that count. Neither cp nor we wait until the bytes are on the disk."""
-READS = 400
-PIECE = 64 << 10
+storage: in each round every candidate runs once, after a warm-up round; each run starts after a sync, and
+those of 1 GiB after as much memory was used and freed (the host reclaims free memory). Of each candidate the
+faster half counts, by its median: a shared disk or host makes runs slower, never faster. The spread is that
+of the counted runs. Neither cp nor pai waits until the bytes are on the disk."""
+READS = sized(400, 5)
+READ_BYTES = 64 << 10
 BIN = Path(sys.executable).parent
 
 BARE = """
@@ -64,9 +65,9 @@ BARE = """
 RAW = """
 import os, socket, sys
 buffer = memoryview(bytearray(1 << 16))
-line = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
-while got := line.recv_into(buffer, 1 << 16, socket.MSG_WAITALL):
+while got := connection.recv_into(buffer, 1 << 16, socket.MSG_WAITALL):
     os.write(fd, buffer[:got])
 """
 
@@ -75,35 +76,27 @@ def rows(group: str = "") -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="pai-bench-storage-"))
     try:
         with Server() as server, BareServer(folder) as bare:
-            desk = Desk(folder, server, bare)
+            setup = TransferSetup(folder, server, bare)
             return [
-                row for name, measure in GROUPS.items() if name == (group or name) for row in measure(desk)
+                row for name, measure in GROUPS.items() if name == (group or name) for row in measure(setup)
             ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class BareServer:
-    """What Starlette does when nobody checks anything."""
+    """Starlette server without checks, as the reference."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
 
     def __enter__(self) -> BareServer:
         script = self.folder / "bare.py"
         script.write_text(textwrap.dedent(BARE))
         self.process = subprocess.Popen([sys.executable, str(script), str(self.folder), str(self.port)])
-        until = time.monotonic() + 20
-        while True:
-            try:
-                http.client.HTTPConnection("127.0.0.1", self.port, timeout=1).connect()
-            except OSError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.05)
-            else:
-                return self
+        wait_for_port(self.port)
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
@@ -112,7 +105,9 @@ class BareServer:
         self.process.wait(20)
 
 
-class Desk:
+class TransferSetup:
+    """Server, clients, a large file and a tree of small files; one method per group of rows."""
+
     def __init__(self, folder: Path, server: Server, bare: BareServer):
         self.folder = folder
         self.server = server
@@ -121,7 +116,7 @@ class Desk:
         (self.home / ".openpai").mkdir(parents=True)
         entry = f"cluster_alias: b\n  pai_uri: {server.url}\n  user: {server.user}\n  token: {server.token}\n"
         (self.home / ".openpai/clusters.yaml").write_text("- " + entry)
-        self.there = f"/user/{server.user}"
+        self.remote = f"/user/{server.user}"
         self.big = folder / "big"
         with self.big.open("wb") as f:
             block = os.urandom(1 << 20)
@@ -129,13 +124,13 @@ class Desk:
                 f.write(block)
         self.trees, self.last = 0, ""
         self.tree = folder / "tree"
-        for i in range(COUNT):
+        for i in range(FILES):
             if i % 100 == 0:
                 (self.tree / f"d{i // 100:03}").mkdir(parents=True)
             (self.tree / f"d{i // 100:03}" / f"f{i:05}").write_bytes(os.urandom(4096))
         self.kernel = self.storage(over_http=False)
         self.http = self.storage(over_http=True)
-        self.kernel.upload(str(self.big), f"{self.there}/big")
+        self.kernel.upload(str(self.big), f"{self.remote}/big")
 
     def storage(self, *, over_http: bool) -> Storage:
         server = self.server
@@ -152,17 +147,17 @@ class Desk:
             self.cp,
         )
         return [
-            speed("1 GiB up, same machine / cp", up, cp, 0.8),
-            speed("1 GiB down, same machine / cp", down, cp, 0.8),
+            speed(f"{LARGE} up, same machine / cp", up, cp, 0.8),
+            speed(f"{LARGE} down, same machine / cp", down, cp, 0.8),
         ]
 
     def up_over_http(self) -> list[Row]:
-        """The last is what two processes, a socket and a disk can do here at all: no HTTP and no hashes."""
+        """The last reference is the limit of two processes, a socket and a disk, without HTTP or hashes."""
         ours, bare, hdfs, raw = in_turn(lambda: self.upload(self.http), self.bare_up, self.hdfs_up, self.raw)
         return [
-            speed("1 GiB up over HTTP, verified / a bare route", ours, bare, 0.8),
-            speed("1 GiB up over HTTP / hdfscli", ours, hdfs, 2),
-            speed("1 GiB up over HTTP / sendfile, a socket, recv and write", ours, raw, 0.7),
+            speed(f"{LARGE} up over HTTP, verified / a bare route", ours, bare, 0.8),
+            speed(f"{LARGE} up over HTTP / hdfscli", ours, hdfs, 2),
+            speed(f"{LARGE} up over HTTP / sendfile, socket, recv, write", ours, raw, 0.7),
         ]
 
     def down_over_http(self) -> list[Row]:
@@ -170,9 +165,9 @@ class Desk:
             lambda: self.download(self.http), self.bare_down, self.hdfs_down, self.raw
         )
         return [
-            speed("1 GiB down over HTTP, verified / a bare file response", ours, bare, 0.8),
-            speed("1 GiB down over HTTP / hdfscli", ours, hdfs, 2),
-            speed("1 GiB down over HTTP / sendfile, a socket, recv and write", ours, raw, 0.7),
+            speed(f"{LARGE} down over HTTP, verified / a bare file response", ours, bare, 0.8),
+            speed(f"{LARGE} down over HTTP / hdfscli", ours, hdfs, 2),
+            speed(f"{LARGE} down over HTTP / sendfile, socket, recv, write", ours, raw, 0.7),
         ]
 
     def raw(self) -> float:
@@ -180,24 +175,24 @@ class Desk:
 
         def move() -> None:
             with socket.create_server(("127.0.0.1", 0)) as listener:
-                where = str(listener.getsockname()[1])
-                child = subprocess.Popen([sys.executable, "-c", RAW, str(target), where])
-                line, _ = listener.accept()
-                with line, self.big.open("rb") as f:
-                    line.sendfile(f)
+                port = str(listener.getsockname()[1])
+                child = subprocess.Popen([sys.executable, "-c", RAW, str(target), port])
+                connection, _ = listener.accept()
+                with connection, self.big.open("rb") as f:
+                    connection.sendfile(f)
                 if child.wait(120):
-                    raise RuntimeError("the other end failed")
+                    raise RuntimeError("the receiver failed")
 
         return self.timed_large(move, target)
 
     def upload(self, storage: Storage) -> float:
-        taken = self.timed_large(lambda: storage.upload(str(self.big), f"{self.there}/up"))
-        storage.delete(f"{self.there}/up")
+        taken = self.timed_large(lambda: storage.upload(str(self.big), f"{self.remote}/up"))
+        storage.delete(f"{self.remote}/up")
         return taken
 
     def download(self, storage: Storage) -> float:
         target = self.folder / "down"
-        return self.timed_large(lambda: storage.download(f"{self.there}/big", str(target)), target)
+        return self.timed_large(lambda: storage.download(f"{self.remote}/big", str(target)), target)
 
     def cp(self) -> float:
         target = self.folder / "cp"
@@ -216,13 +211,13 @@ class Desk:
 
     def hdfs_up(self) -> float:
         client = self.hdfs()
-        taken = self.timed_large(lambda: client.upload(f"{self.there}/hup", str(self.big)))
-        client.delete(f"{self.there}/hup")
+        taken = self.timed_large(lambda: client.upload(f"{self.remote}/hup", str(self.big)))
+        client.delete(f"{self.remote}/hup")
         return taken
 
     def hdfs_down(self) -> float:
         client, target = self.hdfs(), self.folder / "hdown"
-        return self.timed_large(lambda: client.download(f"{self.there}/big", str(target)), target)
+        return self.timed_large(lambda: client.download(f"{self.remote}/big", str(target)), target)
 
     def hdfs(self):  # type: ignore[no-untyped-def]
         import requests
@@ -232,30 +227,30 @@ class Desk:
         session.headers["Authorization"] = f"Bearer {self.server.token}"
         return Client(self.server.url, session=session)
 
-    # -- many small ones -----------------------------------------------------------------------
+    # -- many small files ----------------------------------------------------------------------
 
     def many_files(self) -> list[Row]:
-        self.hdfs().makedirs(f"{self.there}/h")
-        some = self.folder / "some"
-        for i in range(SOME // 100):
-            shutil.copytree(self.tree / f"d{i:03}", some / f"d{i:03}")
-        up, hdfs, cp = in_turn(self.tree_up, lambda: self.hdfs_some(some), self.cp_tree)
+        self.hdfs().makedirs(f"{self.remote}/h")
+        subset = self.folder / "subset"
+        for i in range(HDFSCLI_FILES // 100):
+            shutil.copytree(self.tree / f"d{i:03}", subset / f"d{i:03}")
+        up, hdfs, cp = in_turn(self.tree_up, lambda: self.hdfs_subset(subset), self.cp_tree)
         return [
-            speed("10 000 files of 4 KiB over HTTP / hdfscli", up, hdfs, 20),
-            speed("10 000 files of 4 KiB over HTTP / cp -r", up, cp, 0.25),
+            speed(f"{MANY} files of 4 KiB over HTTP / hdfscli", up, hdfs, 20),
+            speed(f"{MANY} files of 4 KiB over HTTP / cp -r", up, cp, 0.25),
         ]
 
     def unchanged(self) -> list[Row]:
         self.tree_up()
         again, walk = in_turn(lambda: self.pai("sync", "--http", "tree", self.last), self.walk)
-        return [times("10 000 unchanged files again / a walk and python -c pass", again, walk, 5)]
+        return [times(f"sync of {MANY} unchanged files / a walk and python -c pass", again, walk, 5)]
 
     @property
     def url(self) -> str:
-        return f"pai://b/0{self.there}"
+        return f"pai://b/0{self.remote}"
 
     def tree_up(self) -> float:
-        """To a new place each time: for a minute after thousands of files were deleted, ext4 makes new ones
+        """To a new target each time: for a minute after thousands of files were deleted, ext4 creates files
         at a third of its speed."""
         self.trees += 1
         self.last = f"{self.url}/tree{self.trees}"
@@ -265,17 +260,17 @@ class Desk:
         self.trees += 1
         return self.timed(lambda: call("cp", "-r", str(self.tree), str(self.folder / f"cp{self.trees}")))
 
-    def hdfs_some(self, some: Path) -> float:
+    def hdfs_subset(self, subset: Path) -> float:
         self.trees += 1
-        target = f"{self.there}/h/some{self.trees}"
-        return self.timed(lambda: self.hdfs().upload(target, str(some))) / SOME * COUNT
+        target = f"{self.remote}/h/subset{self.trees}"
+        return self.timed(lambda: self.hdfs().upload(target, str(subset))) / HDFSCLI_FILES * FILES
 
-    def pai(self, *words: str) -> float:
+    def pai(self, *arguments: str) -> float:
         environment = {**os.environ, "HOME": str(self.home)}
-        return self.timed(lambda: call(str(BIN / "pai"), *words, cwd=self.folder, env=environment))
+        return self.timed(lambda: call(str(BIN / "pai"), *arguments, cwd=self.folder, env=environment))
 
     def walk(self) -> float:
-        def look() -> None:
+        def walk_tree() -> None:
             call(sys.executable, "-c", "pass")
             todo = [str(self.tree)]
             while todo:
@@ -286,9 +281,9 @@ class Desk:
                         else:
                             item.stat()
 
-        return self.timed(look)
+        return self.timed(walk_tree)
 
-    # -- reading here and there ----------------------------------------------------------------
+    # -- random reads --------------------------------------------------------------------------
 
     def random_reads(self) -> list[Row]:
         import fsspec
@@ -296,30 +291,31 @@ class Desk:
         os.environ["HOME"], before = str(self.home), os.environ["HOME"]
         try:
             fs = fsspec.filesystem("pai", http=True, skip_instance_cache=True)
-            dice = random.Random(1)
-            places = [dice.randrange(SIZE - PIECE) for _ in range(READS)]
-            where = urlsplit(self.server.url)
-            bare = http.client.HTTPConnection(where.hostname or "", where.port)
+            rng = random.Random(1)
+            offsets = [rng.randrange(SIZE - READ_BYTES) for _ in range(READS)]
+            url = urlsplit(self.server.url)
+            bare = http.client.HTTPConnection(url.hostname or "", url.port)
 
             def ours() -> None:
                 with fs.open(f"{self.url}/big") as f:
-                    for at in places:
+                    for at in offsets:
                         f.seek(at)
-                        assert len(f.read(PIECE)) == PIECE
+                        assert len(f.read(READ_BYTES)) == READ_BYTES
 
             def reference() -> None:
-                for at in places:
-                    path = f"/webhdfs/v1{self.there}/big?op=OPEN&noredirect=false&offset={at}&length={PIECE}"
+                for at in offsets:
+                    parameters = f"op=OPEN&noredirect=false&offset={at}&length={READ_BYTES}"
+                    path = f"/webhdfs/v1{self.remote}/big?{parameters}"
                     headers = {"Authorization": f"Bearer {self.server.token}"}
                     bare.request("GET", path, headers=headers)
-                    answer = bare.getresponse()
-                    data = answer.read()
-                    if answer.status in (307, 300):
+                    response = bare.getresponse()
+                    data = response.read()
+                    if response.status in (307, 300):
                         bare.request(
-                            "GET", "/" + answer.headers["Location"].split("/", 3)[3], headers=headers
+                            "GET", "/" + response.headers["Location"].split("/", 3)[3], headers=headers
                         )
                         data = bare.getresponse().read()
-                    assert len(data) == PIECE
+                    assert len(data) == READ_BYTES
 
             a, b = in_turn(lambda: self.timed(ours), lambda: self.timed(reference))
         finally:
@@ -331,48 +327,50 @@ class Desk:
         self.pai("sync", "--http", "tree", self.last)
         self.pai("copy", "--http", f"{self.url}/big", "down")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        return [limit_row("memory of any pai above", [peak], at_most=100, show=lambda mb: f"{mb:.0f} MB")]
+        return [limit_row("peak memory of pai above", [peak], at_most=100, show=lambda mb: f"{mb:.0f} MB")]
 
-    def timed(self, action: Callable[[], object], made: Path | None = None) -> float:
-        """What it ``made`` is removed at once: bytes that are gone need not go to the disk before a run."""
+    def timed(self, action: Callable[[], object], created: Path | None = None) -> float:
+        """Duration of an action. The file it ``created`` is removed at once, so the next sync need not write
+        it."""
         os.sync()
         began = time.perf_counter()
         action()
         taken = time.perf_counter() - began
-        if made is not None:
-            made.unlink()
+        if created is not None:
+            created.unlink()
         return taken
 
-    def timed_large(self, action: Callable[[], object], made: Path | None = None) -> float:
-        """A virtual machine's host takes free memory back, and is slow to give it again: whether a GiB finds
-        some that is still there would decide more than who brings it. So more than that is used and freed
-        before each run, whoever runs.
+    def timed_large(self, action: Callable[[], object], created: Path | None = None) -> float:
+        """Duration of a large transfer, after as much memory was used and freed.
+
+        The host of a virtual machine reclaims free memory and is slow to return it: whether a GiB finds free
+        memory would decide more than the candidate.
         """
         with (self.folder / "memory").open("wb") as f:
             for _ in range(SIZE * 7 // 5 >> 20):
                 f.write(bytes(1 << 20))
         (self.folder / "memory").unlink()
-        return self.timed(action, made)
+        return self.timed(action, created)
 
 
-GROUPS: dict[str, Callable[[Desk], list[Row]]] = {
-    "same-machine": Desk.same_machine,
-    "up-over-http": Desk.up_over_http,
-    "down-over-http": Desk.down_over_http,
-    "many-files": Desk.many_files,
-    "unchanged": Desk.unchanged,
-    "random-reads": Desk.random_reads,
-    "memory": Desk.memory,
+GROUPS: dict[str, Callable[[TransferSetup], list[Row]]] = {
+    "same-machine": TransferSetup.same_machine,
+    "up-over-http": TransferSetup.up_over_http,
+    "down-over-http": TransferSetup.down_over_http,
+    "many-files": TransferSetup.many_files,
+    "unchanged": TransferSetup.unchanged,
+    "random-reads": TransferSetup.random_reads,
+    "memory": TransferSetup.memory,
 }
 
 
-def in_turn(*contestants: Callable[[], float]) -> list[list[float]]:
-    """The faster half of the runs of each. Who begins changes, for each leaves the machine to the next."""
-    seconds: list[list[float]] = [[] for _ in contestants]
+def in_turn(*candidates: Callable[[], float]) -> list[list[float]]:
+    """The faster half of each candidate's runs. The first one rotates: each affects the next."""
+    seconds: list[list[float]] = [[] for _ in candidates]
     for number in range(RUNS + 1):
-        all_of_them = list(zip(seconds, contestants, strict=True))
-        first = number % len(contestants)
-        for taken, run in all_of_them[first:] + all_of_them[:first]:
+        pairs = list(zip(seconds, candidates, strict=True))
+        first = number % len(candidates)
+        for taken, run in pairs[first:] + pairs[:first]:
             taken.append(run())
     return [_faster(taken[1:]) for taken in seconds]
 
@@ -398,9 +396,3 @@ def call(*command: str, **more: object) -> None:
     done = subprocess.run(command, capture_output=True, check=False, **more)  # type: ignore[call-overload]
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.decode()}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The store's figures: list queries over 100 000 jobs, and durable submissions without HTTP around them."""
+"""Store: list queries over 100 000 jobs, and durable submissions without HTTP."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from bench.table import Row, limit_row, ms
+from bench.table import Row, limit_row, ms, sized
 from paicluster.store import Store
 from paicluster.store.jobs import INSERT_JOB, Inserted, JobQuery, NewJob, insert_jobs, list_jobs, update_job
 
-JOBS = 100_000
-ROUNDS = 5
-QUERIES_A_ROUND = 20
+JOBS = sized(100_000, 500)
+ROUNDS = sized(5, 1)
+QUERIES_PER_ROUND = sized(20, 2)
 
 _USERS = [f"user{n:02}" for n in range(40)]
 _VCS = ("default", "vision", "speech", "nlp", "batch")
 _WORDS = ("resnet", "bert", "train", "eval", "sweep", "mnist", "gpt", "dqn", "finetune", "debug")
-_ENDS = (("Completed", 0),) * 60 + (("Completed", 255),) * 20 + (("Completed", -210),) * 10
-_STATES = (*_ENDS, *((("AttemptRunning", None),) * 5), *((("AttemptCreationPending", None),) * 5))
+_FINISHED = (("Completed", 0),) * 60 + (("Completed", 255),) * 20 + (("Completed", -210),) * 10
+_STATES = (*_FINISHED, *((("AttemptRunning", None),) * 5), *((("AttemptCreationPending", None),) * 5))
 _ORDERS = (
     "jobName submissionTime username vc retries totalTaskNumber totalGpuNumber state"
     " completionTime jobPriority"
@@ -44,7 +44,9 @@ _SINGLE_FILTERS = (
     JobQuery(tags_contain=("a", "b")),
     JobQuery(tags_not_contain=("a",)),
 )
-_DEEP = tuple(JobQuery(offset=JOBS - 6000, order=order) for order in ("submissionTime,DESC", "jobName,ASC"))
+_DEEP = tuple(
+    JobQuery(offset=max(0, JOBS - 6000), order=order) for order in ("submissionTime,DESC", "jobName,ASC")
+)
 _KEYWORDS = tuple(
     JobQuery(keyword=word) for word in ("resnet", "bert_train", "user07", "_00f", "vision", "nothing")
 )
@@ -61,10 +63,12 @@ def rows() -> list[Row]:
 
 
 def list_queries(path: Path) -> list[Row]:
-    """p95 of the whole function, of the slowest query of each group."""
+    """p95 of `list_jobs`, of the slowest query of each group."""
     store = Store.open(path)
     fill(store, JOBS)
-    each_order = [JobQuery(order=f"{field},{way}") for field in _ORDERS.split() for way in ("ASC", "DESC")]
+    each_order = [
+        JobQuery(order=f"{field},{direction}") for field in _ORDERS.split() for direction in ("ASC", "DESC")
+    ]
     groups: list[tuple[str, Iterable[JobQuery], float]] = [
         ("default page", [JobQuery()], 0.010),
         ("each single filter", _SINGLE_FILTERS, 0.010),
@@ -73,14 +77,16 @@ def list_queries(path: Path) -> list[Row]:
         ("total count", _COUNTS, 0.010),
         ("keyword", _KEYWORDS, 0.015),
     ]
-    found = []
+    rows = []
     for name, queries, goal in groups:
         slowest = max((p95_of_rounds(store, query) for query in queries), key=statistics.median)
-        found.append(
-            limit_row(f"list at {JOBS} jobs, p95: {name}, the slowest", slowest, at_most=goal, show=ms)
+        rows.append(
+            limit_row(
+                f"job list with {JOBS} jobs, p95: {name}, slowest query", slowest, at_most=goal, show=ms
+            )
         )
     store.close()
-    return found
+    return rows
 
 
 def p95_of_rounds(store: Store, query: JobQuery) -> list[float]:
@@ -89,7 +95,7 @@ def p95_of_rounds(store: Store, query: JobQuery) -> list[float]:
         rounds = []
         for _ in range(ROUNDS):
             took = []
-            for _ in range(QUERIES_A_ROUND):
+            for _ in range(QUERIES_PER_ROUND):
                 began = time.perf_counter()
                 list_jobs(conn, query)
                 took.append(time.perf_counter() - began)
@@ -99,8 +105,8 @@ def p95_of_rounds(store: Store, query: JobQuery) -> list[float]:
     return store.read_sync(measure)
 
 
-def submissions(path: Path, clients: int = 16, each_round: int = 4000) -> Row:
-    """Jobs of 2 kB, each acknowledged after it is on disk; the whole process on its threads, no HTTP."""
+def submissions(path: Path, clients: int = 16, each_round: int = sized(4000, 50)) -> Row:
+    """Jobs of 2 kB, each acknowledged when it is on disk; in this process, without HTTP."""
     store = Store.open(path)
     body = "x" * 2000
 
@@ -129,37 +135,38 @@ def submissions(path: Path, clients: int = 16, each_round: int = 4000) -> Row:
 
     rates = [asyncio.run(round_(number)) for number in range(ROUNDS + 1)][1:]
     store.close()
-    what = f"durable submissions into the store, {clients} at a time, 2 kB"
+    what = f"durable submissions to the store, {clients} concurrent, 2 kB"
     return limit_row(what, rates, at_least=2500, show=lambda rate: f"{rate:.0f}/s")
 
 
-def fill(store: Store, count: int, *, over: bool = False) -> None:
-    """Jobs of many users and kinds, most of them over (or all), as a cluster has them after a year."""
-    dice = random.Random(1)
-    states = _ENDS if over else _STATES
+def fill(store: Store, count: int, *, all_finished: bool = False) -> None:
+    """Insert jobs of many users and kinds, most of them (or all) finished, like a year of a cluster's
+    history."""
+    rng = random.Random(1)
+    states = _FINISHED if all_finished else _STATES
 
     def make(n: int) -> NewJob:
         return NewJob(
-            dice.choices(_USERS, weights=range(1, len(_USERS) + 1))[0],
-            f"{dice.choice(_WORDS)}_{dice.choice(_WORDS)}_{dice.getrandbits(32):08x}",
-            dice.choice(_VCS),
+            rng.choices(_USERS, weights=range(1, len(_USERS) + 1))[0],
+            f"{rng.choice(_WORDS)}_{rng.choice(_WORDS)}_{rng.getrandbits(32):08x}",
+            rng.choice(_VCS),
             "x" * 2000,
             "{}",
-            1_700_000_000_000 + n * 20_000 + dice.randrange(1000),
-            total_gpus=dice.choice((0, 1, 2, 4, 8)),
-            total_tasks=dice.choice((1, 1, 2, 4, 8)),
-            priority=dice.choice((None, None, "oppo", "test", "prod")),
-            tags=(dice.choice("abcd"),) if dice.random() < 0.2 else (),
+            1_700_000_000_000 + n * 20_000 + rng.randrange(1000),
+            total_gpus=rng.choice((0, 1, 2, 4, 8)),
+            total_tasks=rng.choice((1, 1, 2, 4, 8)),
+            priority=rng.choice((None, None, "oppo", "test", "prod")),
+            tags=(rng.choice("abcd"),) if rng.random() < 0.2 else (),
         )
 
     def write(conn: Connection, new: list[NewJob]) -> None:
         for result, job in zip(insert_jobs(conn, new), new, strict=True):
-            sub_state, exit_code = dice.choice(states)
+            sub_state, exit_code = rng.choice(states)
             if not isinstance(result, Inserted) or sub_state == "AttemptCreationPending":
                 continue
-            columns: dict[str, object] = {"sub_state": sub_state, "retries": dice.choice((0, 0, 0, 1, 2, 3))}
+            columns: dict[str, object] = {"sub_state": sub_state, "retries": rng.choice((0, 0, 0, 1, 2, 3))}
             if sub_state == "Completed":
-                ended = job.submission_ms + dice.randrange(10**7)
+                ended = job.submission_ms + rng.randrange(10**7)
                 columns |= {"launched_ms": job.submission_ms, "completed_ms": ended, "exit_code": exit_code}
             update_job(conn, result.id, **columns)
 

@@ -1,13 +1,24 @@
-"""One table: what, ours, reference, ratio, goal, met or not."""
+"""Result table: what, ours, reference, ratio, goal, verdict; and the switch for smoke runs."""
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-# A figure whose runs differ by more than this is not a figure.
-LARGEST_SPREAD = 0.30
+T = TypeVar("T")
+
+# A figure whose runs differ by more than this does not count.
+MAX_SPREAD = 0.30
+SMOKE = bool(os.environ.get("PAI_BENCH_SMOKE"))
+"""Run everything once with tiny sizes: checks the benchmarks, not the product."""
+
+
+def sized(full: T, smoke: T) -> T:
+    """A size, count or duration of a real run, or its tiny value for a smoke run."""
+    return smoke if SMOKE else full
 
 
 @dataclass(frozen=True)
@@ -19,10 +30,11 @@ class Row:
     goal: str
     met: bool
     spread: float = 0.0
+    is_measured: bool = True
 
     @property
     def verdict(self) -> str:
-        if self.spread > LARGEST_SPREAD:
+        if self.spread > MAX_SPREAD or not self.is_measured:
             return "not measured"
         return "met" if self.met else "NOT MET"
 
@@ -30,16 +42,16 @@ class Row:
 def alternate(
     ours: Callable[[], float], reference: Callable[[], float], runs: int = 7
 ) -> tuple[list[float], list[float]]:
-    """Run both in turn, so that whatever else the machine does hits both alike."""
+    """Run both alternately, so that other load on the machine affects both alike. A smoke run runs once."""
     first, second = [], []
-    for _ in range(runs):
+    for _ in range(sized(runs, 1)):
         first.append(ours())
         second.append(reference())
     return first, second
 
 
 def spread(values: Iterable[float]) -> float:
-    """How far the middle half of the runs lies apart, as a part of the median."""
+    """Interquartile range of the runs, relative to the median."""
     ordered = sorted(values)
     if len(ordered) < 4:
         return 0.0
@@ -56,7 +68,7 @@ def ratio_row(
     at_least: float | None = None,
     show: Callable[[float], str],
 ) -> Row:
-    """The ratio of the medians; its spread is that of the ratios of the pairs."""
+    """Row of a ratio of medians; its spread is that of the ratios of the pairs."""
     ratio = statistics.median(ours) / statistics.median(reference)
     pairs = [a / b for a, b in zip(ours, reference, strict=True)]
     met = (at_most is None or ratio <= at_most) and (at_least is None or ratio >= at_least)
@@ -81,15 +93,20 @@ def limit_row(
     show: Callable[[float], str],
     reference: str = "-",
 ) -> Row:
-    """A figure held against a number."""
+    """Row of a figure with an absolute goal."""
     value = statistics.median(values)
     met = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
     goal = f"<= {show(at_most)}" if at_most is not None else f">= {show(at_least or 0)}"
     return Row(what, show(value), reference, "-", goal, met, spread(values))
 
 
+def skipped_row(part: str, reason: str) -> Row:
+    """Row of a part that cannot be measured on this machine: "not measured: podman is missing"."""
+    return Row(f"{part}: not measured: {reason}", "-", "-", "-", "-", met=False, is_measured=False)
+
+
 def failed_row(part: str, error: Exception) -> Row:
-    """A part that could not be measured, and why: the first line of its error."""
+    """Row of a part that raised an error, with the first line of its message."""
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return Row(f"{part}: failed: {reason[:100]}", "-", "-", "-", "-", met=False)
 

@@ -1,4 +1,4 @@
-"""The storage on the wire: against a bare route that streams to a file, and a bare file response."""
+"""WebHDFS upload and download, against a bare route that streams to a file and a bare file response."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.server import Server
-from bench.table import Row, alternate, limit_row, ratio_row
+from bench.table import Row, alternate, limit_row, ratio_row, sized
 
-_SIZE = 1 << 30
-_PIECE = os.urandom(1 << 20)
+_SIZE = sized(1 << 30, 4 << 20)
+_LARGE = sized("1 GiB", "4 MiB")
+_BLOCK = os.urandom(1 << 20)
 _FILE = "/webhdfs/v1/user/{}/bench"
 
 _BARE = """
@@ -49,36 +50,40 @@ def rows() -> list[Row]:
             pass_fds=[listener.fileno()],
         )
         try:
-            other = f"127.0.0.1:{listener.getsockname()[1]}"
-            return _rows(server, other)
+            bare_address = f"127.0.0.1:{listener.getsockname()[1]}"
+            return _rows(server, bare_address)
         finally:
             bare.terminate()
             bare.wait()
 
 
-def _rows(server: Server, other: str) -> list[Row]:
+def _rows(server: Server, bare_address: str) -> list[Row]:
     ours, path = urlsplit(server.url).netloc, _FILE.format(server.user)
     memory: list[float] = []
 
     def upload() -> float:
         rate = _put(ours, f"{path}?op=CREATE&data=true&overwrite=true", server.headers)
-        memory.append(_largest_mb(server))
+        memory.append(_peak_memory_mb(server))
         return rate
 
-    sent = alternate(upload, lambda: _put(other, "/file", {}), 5)
+    sent = alternate(upload, lambda: _put(bare_address, "/file", {}), 5)
     fetched = alternate(
-        lambda: _get(ours, f"{path}?op=OPEN", server.headers), lambda: _get(other, "/file", {}), 5
+        lambda: _get(ours, f"{path}?op=OPEN", server.headers), lambda: _get(bare_address, "/file", {}), 5
     )
-    memory.append(_largest_mb(server))
+    memory.append(_peak_memory_mb(server))
     return [
-        ratio_row("WebHDFS: 1 GiB up / a bare route to a file", *sent, at_least=0.8, show=_rate),
-        ratio_row("WebHDFS: 1 GiB down / a bare file response", *fetched, at_least=0.8, show=_rate),
-        limit_row("WebHDFS: the server's memory", memory[-1:], at_most=100, show=lambda mb: f"{mb:.0f} MB"),
+        ratio_row(f"WebHDFS: upload of {_LARGE} / a bare route to a file", *sent, at_least=0.8, show=_rate),
+        ratio_row(
+            f"WebHDFS: download of {_LARGE} / a bare file response", *fetched, at_least=0.8, show=_rate
+        ),
+        limit_row(
+            "WebHDFS: peak memory of the server", memory[-1:], at_most=100, show=lambda mb: f"{mb:.0f} MB"
+        ),
     ]
 
 
 def _put(address: str, path: str, headers: dict[str, str]) -> float:
-    """Bytes a second."""
+    """Upload; bytes per second."""
     os.sync()
     connection = http.client.HTTPConnection(address, timeout=120)
     began = time.perf_counter()
@@ -86,25 +91,26 @@ def _put(address: str, path: str, headers: dict[str, str]) -> float:
     for name, value in {**headers, "Content-Length": str(_SIZE)}.items():
         connection.putheader(name, value)
     connection.endheaders()
-    for _ in range(_SIZE // len(_PIECE)):
-        connection.sock.sendall(_PIECE)
-    reply = connection.getresponse()
-    reply.read()
+    for _ in range(_SIZE // len(_BLOCK)):
+        connection.sock.sendall(_BLOCK)
+    response = connection.getresponse()
+    response.read()
     connection.close()
-    if reply.status != 201:
-        raise RuntimeError(f"{path}: {reply.status}")
+    if response.status != 201:
+        raise RuntimeError(f"{path}: {response.status}")
     return _SIZE / (time.perf_counter() - began)
 
 
 def _get(address: str, path: str, headers: dict[str, str]) -> float:
+    """Download; bytes per second."""
     os.sync()
     connection = http.client.HTTPConnection(address, timeout=120)
     began = time.perf_counter()
     connection.request("GET", path, headers=headers)
-    reply = connection.getresponse()
-    room = bytearray(1 << 20)
+    response = connection.getresponse()
+    buffer = bytearray(1 << 20)
     got = 0
-    while count := reply.readinto(room):
+    while count := response.readinto(buffer):
         got += count
     connection.close()
     if got != _SIZE:
@@ -112,10 +118,10 @@ def _get(address: str, path: str, headers: dict[str, str]) -> float:
     return _SIZE / (time.perf_counter() - began)
 
 
-def _largest_mb(server: Server) -> float:
+def _peak_memory_mb(server: Server) -> float:
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def _rate(bytes_a_second: float) -> str:
-    return f"{bytes_a_second / 1e6:.0f} MB/s"
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e6:.0f} MB/s"

@@ -1,0 +1,62 @@
+"""Smoke run of every benchmark part: each yields rows, none of them failed. The figures mean nothing."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 300.0
+PARTS = ("cli", "jobs", "protocol", "restapi", "scheduler", "storage", "store", "webhdfs")
+SERVICE_PARTS = ("containers", "slurm")
+NOT_PARTS = {"__main__", "load", "server", "table"}
+
+pytestmark = pytest.mark.slow
+
+
+def run_part(part: str, tmp_path: Path) -> list[str]:
+    """The table's rows of one part."""
+    environment = {**os.environ, "PAI_BENCH_SMOKE": "1", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", part],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    # 0: all goals met; 1: some not, which a smoke run often does not. Anything else is a broken benchmark.
+    assert done.returncode in (0, 1), done.stderr
+    table = done.stdout.partition("\n\n")[0].splitlines()
+    rows = table[2:]
+    assert table[0].startswith("what") and rows, done.stdout + done.stderr
+    assert not [row for row in rows if f"{part}: failed:" in row], done.stdout + done.stderr
+    return rows
+
+
+def test_every_part_has_a_smoke_run() -> None:
+    modules = {module.name for module in pkgutil.iter_modules([str(ROOT / "bench")])}
+    assert modules - NOT_PARTS == {*PARTS, *SERVICE_PARTS}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_part_yields_rows(part: str, tmp_path: Path) -> None:
+    rows = run_part(part, tmp_path)
+    assert not [row for row in rows if f"{part}: not measured:" in row]
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("part", SERVICE_PARTS)
+def test_part_with_a_service_yields_rows_or_the_missing_service(part: str, tmp_path: Path) -> None:
+    run_part(part, tmp_path)
+
+
+def test_missing_service_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (row,) = run_part("containers", tmp_path)
+    assert row.startswith("containers: not measured: podman is missing") and row.endswith("not measured")
