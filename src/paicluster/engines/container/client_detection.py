@@ -25,7 +25,7 @@ from pairuntime.supervisor import claim
 
 log = logging.getLogger(__name__)
 
-_PROBE_TIMEOUT_STATUS = 42
+_PROBE_TIMED_OUT_STATUS = 42
 _PROBE_TIMEOUT_S = 60.0
 _STORAGE_CONF = """\
 # Written by paicluster: the default here, vfs, copies whole images and takes seconds for each container.
@@ -173,10 +173,10 @@ async def _probe(client: Client, root: Path) -> str:
     limits += ["--memory", "64m", "--memory-swap", "64m"] if client.limits_memory else []
     result = await client.call(
         "run", "--rm", "--network=host", "--log-driver=none", *client.run_options, *limits,
-        "--rootfs", str(root), "/bin/sh", "-c", f"exit {_PROBE_TIMEOUT_STATUS}",
+        "--rootfs", str(root), "/bin/sh", "-c", f"exit {_PROBE_TIMED_OUT_STATUS}",
         timeout_s=_PROBE_TIMEOUT_S,
     )  # fmt: skip
-    return "" if result.status == _PROBE_TIMEOUT_STATUS else result.error_text
+    return "" if result.status == _PROBE_TIMED_OUT_STATUS else result.error_text
 
 
 def _small_root(root: Path) -> Path | None:
