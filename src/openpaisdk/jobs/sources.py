@@ -112,20 +112,20 @@ class SourceArchive(Body):
 
         digest = hashlib.sha256()
         size = 0
-        kept: list[bytes] | None = []
+        in_memory: list[bytes] | None = []
         for m in (*self.members, None):
             before = size
             for chunk in m.tar_chunks() if m else (tar_writer.END,):
                 digest.update(chunk)
                 size += len(chunk)
-                if kept is not None:
-                    kept.append(chunk)
+                if in_memory is not None:
+                    in_memory.append(chunk)
                     if size > MAX_IN_MEMORY_BYTES:
-                        kept = None
+                        in_memory = None
             self.lengths.append(size - before)
         super().__init__(size)
         self.sha256 = digest.hexdigest()
-        self.content = b"".join(kept) if kept is not None else None
+        self.content = b"".join(in_memory) if in_memory is not None else None
 
     def _member_table(self) -> dict[str, list[object]]:
         table: dict[str, list[object]] = {}
@@ -193,10 +193,10 @@ class Patch(Body):
         for line, member in self.steps:
             yield line
             if line.startswith(b"data"):
-                for piece in member.tar_chunks() if member else (tar_writer.END,):
-                    yield piece
+                for chunk in member.tar_chunks() if member else (tar_writer.END,):
+                    yield chunk
                     if self.on_progress:
-                        self.on_progress(len(piece))
+                        self.on_progress(len(chunk))
 
 
 def collect(root: str, only: Sequence[str] = (), *, max_bytes: int = MAX_TOTAL_BYTES) -> SourceArchive | None:
@@ -207,7 +207,7 @@ def collect(root: str, only: Sequence[str] = (), *, max_bytes: int = MAX_TOTAL_B
             walk.add_path(path)
     else:
         walk.add_folder("", rules_above(walk.root))
-    members = [walk.found[name] for name in sorted(walk.found)]
+    members = [walk.members_by_name[name] for name in sorted(walk.members_by_name)]
     return SourceArchive(members, walk.ignored, "\n".join((walk.root, *only))) if members else None
 
 
@@ -242,7 +242,7 @@ class _SourceWalk:
         self.root = root
         self.max_bytes = max_bytes
         self.size = 0
-        self.found: dict[str, Member] = {}
+        self.members_by_name: dict[str, Member] = {}
         self.ignored: list[str] = []
 
     def add_path(self, path: str) -> None:
@@ -275,16 +275,16 @@ class _SourceWalk:
             self.add_folder(inside + "/", rules)
 
     def add_folder(self, base: str, rules: list[Rule]) -> None:
-        here = os.path.join(self.root, base)
-        rules = rules + read_rules(here, base)
+        folder = os.path.join(self.root, base)
+        rules = rules + read_rules(folder, base)
         try:
-            names = sorted(os.listdir(here))
+            names = sorted(os.listdir(folder))
         except OSError as e:
-            raise _unreadable(here, e) from None
+            raise _unreadable(folder, e) from None
         for item in names:
             if item in ALWAYS_IGNORED:
                 continue
-            name, full = base + item, os.path.join(here, item)
+            name, full = base + item, os.path.join(folder, item)
             is_folder = os.path.isdir(full) and not os.path.islink(full)
             if is_folder and _is_environment(full):
                 continue  # works only in its own place; a job on this machine finds it there
@@ -296,29 +296,29 @@ class _SourceWalk:
 
     def add(self, name: str, full: str) -> bool:
         """Add one path; returns whether it is a folder to descend into."""
-        if name in self.found:
+        if name in self.members_by_name:
             return False
         try:
-            found = os.lstat(full)
+            status = os.lstat(full)
         except FileNotFoundError:
             return False  # deleted since it was listed
         except OSError as e:
             raise _unreadable(full, e) from None
-        mode, mtime = stat.S_IMODE(found.st_mode), int(found.st_mtime)
-        if stat.S_ISDIR(found.st_mode):
-            self.found[name] = Member(
+        mode, mtime = stat.S_IMODE(status.st_mode), int(status.st_mtime)
+        if stat.S_ISDIR(status.st_mode):
+            self.members_by_name[name] = Member(
                 name + "/", full, tar_writer.FOLDER, mode, 0, mtime, stamp="folder." + str(mtime)
             )
             return True
-        if stat.S_ISLNK(found.st_mode):
-            self.found[name] = Member(
+        if stat.S_ISLNK(status.st_mode):
+            self.members_by_name[name] = Member(
                 name, full, tar_writer.LINK, 0o777, 0, mtime, self._link(full), f"link.{mtime}"
             )
-        elif stat.S_ISREG(found.st_mode):
-            self.found[name] = Member(
-                name, full, tar_writer.FILE, mode, found.st_size, mtime, stamp=stamp_of(found)
+        elif stat.S_ISREG(status.st_mode):
+            self.members_by_name[name] = Member(
+                name, full, tar_writer.FILE, mode, status.st_size, mtime, stamp=stamp_of(status)
             )
-            self.size += found.st_size
+            self.size += status.st_size
         self._check()
         return False
 
@@ -331,16 +331,16 @@ class _SourceWalk:
         return resolved
 
     def _check(self) -> None:
-        if self.size <= self.max_bytes and len(self.found) <= MAX_FILES:
+        if self.size <= self.max_bytes and len(self.members_by_name) <= MAX_FILES:
             return
         hint = (
             "Exclude some with a .paiignore file, select what is needed with --sources, or use --no-sources."
         )
-        if len(self.found) > MAX_FILES:
+        if len(self.members_by_name) > MAX_FILES:
             raise PaiError(
                 f"This folder has more than {MAX_FILES} files, too many to upload with a job.", hint=hint
             )
-        largest = sorted(self.found.values(), key=lambda m: m.size, reverse=True)[:MAX_LISTED_FILES]
+        largest = sorted(self.members_by_name.values(), key=lambda m: m.size, reverse=True)[:MAX_LISTED_FILES]
         listed = ", ".join(
             f"{m.name} ({megabytes(m.size)})" for m in largest if m.size * 200 > self.max_bytes
         )

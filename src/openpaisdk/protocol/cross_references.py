@@ -61,8 +61,8 @@ class _ReferenceChecker:
     def deployments(self) -> dict[str, Any]:
         """Check all deployments; returns the taskRoles of the active one."""
         items = self.data.get("deployments")
-        wanted = _mapping(self.data.get("defaults")).get("deployment")
-        if items is None and wanted is None:
+        active = _mapping(self.data.get("defaults")).get("deployment")
+        if items is None and active is None:
             return {}
         by_name: dict[str, Any] = {}
         for index, item in enumerate(_sequence(items)):
@@ -77,25 +77,25 @@ class _ReferenceChecker:
                 if role not in self.roles:
                     path = ("deployments", index, "taskRoles", role)
                     self.report_undefined(path, "task role", role, self.roles, at_key=True)
-        if isinstance(wanted, str) and wanted not in by_name:
-            self.report_undefined(("defaults", "deployment"), "deployment", wanted, by_name)
-        return by_name.get(wanted, {}) if isinstance(wanted, str) else {}
+        if isinstance(active, str) and active not in by_name:
+            self.report_undefined(("defaults", "deployment"), "deployment", active, by_name)
+        return by_name.get(active, {}) if isinstance(active, str) else {}
 
     def role(self, name: str, role: dict[str, Any]) -> None:
         for key, kind in _SELECTED:
-            wanted = role.get(key)
-            if isinstance(wanted, str) and wanted not in self.by_type.get(kind, ()):
+            name_used = role.get(key)
+            if isinstance(name_used, str) and name_used not in self.by_type.get(kind, ()):
                 self.report_undefined(
                     ("taskRoles", name, key),
                     f"prerequisite of type {kind}",
-                    wanted,
+                    name_used,
                     self.by_type.get(kind, ()),
                 )
         if "prerequisites" in role:
-            for index, wanted in enumerate(_sequence(role["prerequisites"])):
-                if isinstance(wanted, str) and wanted not in self.names:
+            for index, name_used in enumerate(_sequence(role["prerequisites"])):
+                if isinstance(name_used, str) and name_used not in self.names:
                     self.report_undefined(
-                        ("taskRoles", name, "prerequisites", index), "prerequisite", wanted, self.names
+                        ("taskRoles", name, "prerequisites", index), "prerequisite", name_used, self.names
                     )
         if "completion" in role:
             instances = role.get("instances", 1)
@@ -113,13 +113,13 @@ class _ReferenceChecker:
             self.problems.append(Problem(("taskRoles", name, "taskRetryCount"), message, level="note"))
 
     def templates(self, name: str, role: dict[str, Any], deployment: dict[str, Any]) -> None:
-        around = _mapping(deployment.get(name)) if deployment else {}
+        deployment_role = _mapping(deployment.get(name)) if deployment else {}
         scopes: dict[str, Any] | None = None
         parts: list[tuple[Path, Any]] = [(("taskRoles", name, "commands"), role.get("commands"))]
-        if around:
+        if deployment_role:
             index = self._active_index()
             for key in ("preCommands", "postCommands"):
-                parts.append((("deployments", index, "taskRoles", name, key), around.get(key)))
+                parts.append((("deployments", index, "taskRoles", name, key), deployment_role.get(key)))
         for path, commands in parts:
             for position, command in enumerate(_sequence(commands)):
                 if not isinstance(command, str) or "<%" not in command:
@@ -134,9 +134,9 @@ class _ReferenceChecker:
             "secrets": _mapping(self.data.get("secrets")),
         }
         for kind in ("data", "output", "script"):
-            wanted = role.get(kind)
-            if isinstance(wanted, str) and wanted in self.by_type.get(kind, ()):
-                scopes[kind] = self.by_type[kind][wanted]
+            name_used = role.get(kind)
+            if isinstance(name_used, str) and name_used in self.by_type.get(kind, ()):
+                scopes[kind] = self.by_type[kind][name_used]
         return scopes
 
     def command(self, path: Path, command: str, scopes: dict[str, Any]) -> None:
@@ -167,9 +167,9 @@ class _ReferenceChecker:
                         self.report_undefined(path, "task role", name, self.roles, soft=True)
 
     def _active_index(self) -> int:
-        wanted = self.data["defaults"]["deployment"]
+        active = self.data["defaults"]["deployment"]
         items = enumerate(_sequence(self.data.get("deployments")))
-        return next(index for index, item in items if _mapping(item).get("name") == wanted)
+        return next(index for index, item in items if _mapping(item).get("name") == active)
 
     def report_undefined(
         self,

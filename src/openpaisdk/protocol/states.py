@@ -8,7 +8,7 @@ from hashlib import md5
 STOP_CODES = frozenset((-210, -220))
 """Exit codes that mean "stopped on purpose" rather than "failed"."""
 
-# What the cluster calls the events that say why a job waits, the latest now; others tell of its past.
+# Reasons of events that are pending reasons while they are the latest event; others describe the past.
 KEEP_WAITING = (
     "FailedScheduling",
     "Scheduled",

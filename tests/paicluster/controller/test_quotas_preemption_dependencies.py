@@ -156,7 +156,7 @@ def test_a_job_whose_condition_cannot_come_ends_and_says_why(cluster: Cluster, n
     status = cluster.wait_over(f"{name}-second")
     assert (status["state"], status["appExitCode"]) == ("FAILED", -1100)
     assert status["appExitDiagnostics"].endswith("ended as FAILED.")
-    assert "one that it waits for failed" in status["appExitSpec"]["reason"]
+    assert "a dependency failed" in status["appExitSpec"]["reason"]
     on_end = ours(after=[{"job": f"{name}-first", "on": "end"}])
     assert cluster.run(job(f"{name}-third", "true", extras=on_end))["state"] == "SUCCEEDED"
 
