@@ -1,1 +1,1 @@
-"""How a cluster is set up."""
+"""Settings of a cluster: cluster.yaml, its schema and typed sections. Imports `protocol` and engine kinds."""

@@ -1,4 +1,4 @@
-"""A cluster's YAML file, read into settings; everything that is wrong with it is told at once, by line."""
+"""Reader of cluster.yaml: parses it into settings and reports all errors at once, with line numbers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from paicluster.engines.registry import LOCAL_KINDS
 from paicluster.scheduler.resource_requests import Resources
 
 NAME = "cluster.yaml"
-_BY_ITEM = ("virtual-clusters", "storages")
+_CHECKED_PER_ITEM = ("virtual-clusters", "storages")
 
 
 class ClusterFileError(ConfigError):
-    """A cluster's file is wrong. ``problems`` lists everything found, not only the first."""
+    """A cluster's file is invalid. ``problems`` lists all errors, not only the first."""
 
     def __init__(self, file: Path, problems: tuple[Problem, ...], total: int):
         self.problems = problems
@@ -35,9 +35,9 @@ class ClusterFileError(ConfigError):
 
 
 def load(file: Path) -> dict[str, Any]:
-    """What the file says, as fields of `Settings`; what it does not say is not in it.
+    """The fields of `Settings` that the file sets.
 
-    Paths are taken from the folder of the file. ``home`` is always there: by default that folder.
+    Paths are relative to the folder of the file. ``home`` is always set: by default to that folder.
     """
     file = file.expanduser().absolute()
     try:
@@ -45,32 +45,34 @@ def load(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"The cluster's file {file} cannot be read: {error.strerror}.") from error
     try:
-        nothing = all(line.lstrip()[:1] in (b"", b"#") for line in data.splitlines())
-        document = Document({}, "", str(file)) if nothing else read(data, str(file))
+        is_empty = all(line.lstrip()[:1] in (b"", b"#") for line in data.splitlines())
+        document = Document({}, "", str(file)) if is_empty else read(data, str(file))
     except ProtocolError as error:
         found = tuple(problem for problem in error.problems if isinstance(problem, Problem))
         raise ClusterFileError(file, found, len(found)) from None
-    said = {} if document.data is None else document.data
+    content = {} if document.data is None else document.data
     problems: list[Problem] = []
-    CLUSTER.explain(said, (), problems)
-    if isinstance(said, dict):
+    CLUSTER.explain(content, (), problems)
+    if isinstance(content, dict):
         more = [
-            *_cross_checks(_valid_sections(said, problems), file.parent),
-            *_check_unknown_engines(said, problems),
+            *_cross_checks(_valid_sections(content, problems), file.parent),
+            *_check_unknown_engines(content, problems),
         ]
         problems.extend(more)
     if problems:
-        shown = sorted(map(document.locate, problems[:MAX_PROBLEMS]), key=lambda one: (one.line, one.column))
+        shown = sorted(
+            map(document.locate, problems[:MAX_PROBLEMS]), key=lambda problem: (problem.line, problem.column)
+        )
         raise ClusterFileError(file, tuple(shown), len(problems))
-    # A section of which everything is commented out says nothing.
-    return _fields({key: value for key, value in said.items() if value is not None}, file.parent)
+    # A section in which everything is commented out is null.
+    return _fields({key: value for key, value in content.items() if value is not None}, file.parent)
 
 
 def of_options(home: str | None, config: str | None) -> dict[str, Any]:
-    """The fields of the cluster that these options name: of its file, if it has one, and its home."""
-    # "$UNSET" is no folder, least of all the one that somebody happens to be in.
+    """The fields of the cluster that these options name: from its file, if it has one, and its home."""
+    # An unset variable ("$UNSET") must not mean the current folder.
     if home == "" or (home is None and config is None):
-        raise UsageError("Say where the cluster is: --home DIR, or --config FILE.")
+        raise UsageError("The cluster is not specified: use --home DIR or --config FILE.")
     folder = None if home is None else Path(home).expanduser().absolute()
     file = None if config is None else Path(config)
     if file is None and folder is not None:
@@ -83,59 +85,63 @@ def of_options(home: str | None, config: str | None) -> dict[str, Any]:
 
 
 def settings_of(fields: Mapping[str, Any], embedded: bool = False) -> Settings:
-    """The settings with these fields, and else the usual ones."""
-    usual: dict[str, Any] = {
-        # One's own machine is shared with everything else one does there: its jobs are not fenced in.
+    """The settings with these fields, and defaults for the others."""
+    defaults: dict[str, Any] = {
+        # The embedded cluster runs on a machine used for other things: its jobs are not limited.
         "enforce_limits": not embedded,
-        # And there nothing goes away by itself, unless it was asked for.
+        # And it deletes nothing unless configured to.
         "keep_days": None if embedded else 30.0,
     }
-    return Settings(**{**usual, **fields, "embedded": embedded})
+    return Settings(**{**defaults, **fields, "embedded": embedded})
 
 
-# -- what no key can tell by itself ----------------------------------------------------------------
+# -- checks across keys ----------------------------------------------------------------------------
 
 
-def _valid_sections(said: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
-    """What is of the right shape: of lists and shares each by itself, of the rest whole sections."""
-    broken = {problem.path[: 2 if problem.path[0] in _BY_ITEM else 1] for problem in problems if problem.path}
-    sound: dict[str, Any] = {}
-    for key, value in said.items():
-        if (key,) in broken or value is None:
+def _valid_sections(content: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """The valid parts: single items of lists and virtual clusters, otherwise whole sections."""
+    invalid = {
+        problem.path[: 2 if problem.path[0] in _CHECKED_PER_ITEM else 1]
+        for problem in problems
+        if problem.path
+    }
+    valid: dict[str, Any] = {}
+    for key, value in content.items():
+        if (key,) in invalid or value is None:
             continue
-        if key in _BY_ITEM and isinstance(value, dict):
-            value = {name: item for name, item in value.items() if (key, name) not in broken}
-        elif key in _BY_ITEM and isinstance(value, list):
-            value = [None if (key, index) in broken else item for index, item in enumerate(value)]
-        sound[key] = value
-    if {("engine",), ("engines",)} & broken:
-        # Who knows what they need.
-        sound.pop("virtual-clusters", None)
-        sound.pop("engine", None)
-    return sound
+        if key in _CHECKED_PER_ITEM and isinstance(value, dict):
+            value = {name: item for name, item in value.items() if (key, name) not in invalid}
+        elif key in _CHECKED_PER_ITEM and isinstance(value, list):
+            value = [None if (key, index) in invalid else item for index, item in enumerate(value)]
+        valid[key] = value
+    if {("engine",), ("engines",)} & invalid:
+        # What they need depends on the engines, which are not known.
+        valid.pop("virtual-clusters", None)
+        valid.pop("engine", None)
+    return valid
 
 
-def _cross_checks(said: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
-    yield from _check_listen(said.get("listen") or {}, folder)
-    yield from _check_engines(said)
-    yield from _check_names(said)
-    yield from _check_accounts(said)
-    database = said.get("database")
+def _cross_checks(content: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
+    yield from _check_listen(content.get("listen") or {}, folder)
+    yield from _check_engines(content)
+    yield from _check_names(content)
+    yield from _check_accounts(content)
+    database = content.get("database")
     if isinstance(database, str) and "://" in database:
-        yield Problem(("database",), "only a database in a file can be used", suggestion="write a path")
+        yield Problem(("database",), "only a database file is supported", suggestion="write a path")
 
 
-def _check_accounts(said: Mapping[str, Any]) -> Iterator[Problem]:
-    if said.get("allow-shared-account"):
+def _check_accounts(content: Mapping[str, Any]) -> Iterator[Problem]:
+    if content.get("allow-shared-account"):
         return
     users: dict[str, str] = {}
-    for user, account in (said.get("accounts") or {}).items():
+    for user, account in (content.get("accounts") or {}).items():
         other = users.setdefault(str(account), user)
         if other != user:
             yield Problem(
                 ("accounts", user),
-                f"{other} has this account too, and they could read each other's files",
-                suggestion='give each one of his own, or say "allow-shared-account: true"',
+                f"{other} has the same account, so they could read each other's files",
+                suggestion='use a separate account for each, or set "allow-shared-account: true"',
             )
 
 
@@ -152,79 +158,81 @@ def _check_listen(listen: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
         yield Problem(
             ("listen", "host"),
             "other machines would send passwords in the clear",
-            suggestion='give "tls", or say "allow-plain-http: true" if something in front does TLS',
+            suggestion='set "tls", or "allow-plain-http: true" if a proxy in front terminates TLS',
         )
 
 
-def _check_engines(said: Mapping[str, Any]) -> Iterator[Problem]:
-    if "engine" in said and "engines" in said:
-        yield Problem(("engine",), 'there is "engines" too', suggestion="keep one of them", at_key=True)
+def _check_engines(content: Mapping[str, Any]) -> Iterator[Problem]:
+    if "engine" in content and "engines" in content:
+        yield Problem(("engine",), '"engines" is set as well', suggestion="keep one of them", at_key=True)
         return
-    engines = _engines(said)
+    engines = _engines(content)
     kinds = {engine.name: engine.kind for engine in engines}
-    for name, share in (said.get("virtual-clusters") or {}).items():
+    for name, share in (content.get("virtual-clusters") or {}).items():
         share = share or {}
         kind = kinds.get(share.get("engine", engines[0].name), "")
         amounts = {"gpus", "cpus", "memory-mb"} & share.keys()
         if name == DEFAULT and amounts:
-            yield Problem(("virtual-clusters", name), "has what the others leave; it cannot be given a share")
+            yield Problem(
+                ("virtual-clusters", name), "has the rest of the resources; it cannot have a share of its own"
+            )
         elif name != DEFAULT and kind in LOCAL_KINDS and not amounts:
             yield Problem(("virtual-clusters", name), "has no share", expected="gpus, cpus and memory-mb")
 
 
-def _check_unknown_engines(said: Mapping[str, Any], problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Also where something else is wrong with the engines, as long as it is known what they are called."""
-    wrong = {problem.path for problem in problems}
-    known = _names_of_engines(said, wrong)
-    clusters = said.get("virtual-clusters")
+def _check_unknown_engines(content: Mapping[str, Any], problems: Sequence[Problem]) -> Iterator[Problem]:
+    """Also if the engines have other errors, as long as their names are known."""
+    invalid = {problem.path for problem in problems}
+    known = _engine_names(content, invalid)
+    clusters = content.get("virtual-clusters")
     for name, share in clusters.items() if known and isinstance(clusters, dict) else ():
         path = ("virtual-clusters", name, "engine")
-        chosen = share.get("engine") if isinstance(share, dict) else None
-        if isinstance(chosen, str) and chosen not in known and path not in wrong:
-            hint = did_you_mean(chosen, known)
-            yield Problem(path, f'there is no engine "{chosen}"', suggestion=hint)
+        engine = share.get("engine") if isinstance(share, dict) else None
+        if isinstance(engine, str) and engine not in known and path not in invalid:
+            hint = did_you_mean(engine, known)
+            yield Problem(path, f'there is no engine "{engine}"', suggestion=hint)
 
 
-def _names_of_engines(said: Mapping[str, Any], wrong: Set[KeyPath]) -> set[str]:
-    """None of them where one is not known, or it is not known which of two lists holds."""
-    if said.get("engine") and said.get("engines"):
+def _engine_names(content: Mapping[str, Any], invalid: Set[KeyPath]) -> set[str]:
+    """Names of all engines; empty if one is unknown, or if both `engine` and `engines` are set."""
+    if content.get("engine") and content.get("engines"):
         return set()
-    listed: dict[KeyPath, Any] = {("engine",): said.get("engine") or "process"}
-    if isinstance(said.get("engines"), list):
-        listed = {("engines", number): item for number, item in enumerate(said["engines"])}
+    listed: dict[KeyPath, Any] = {("engine",): content.get("engine") or "process"}
+    if isinstance(content.get("engines"), list):
+        listed = {("engines", number): item for number, item in enumerate(content["engines"])}
     found = set()
     for path, item in listed.items():
         name = (item.get("name") or item.get("type")) if isinstance(item, dict) else item
-        if not isinstance(name, str) or wrong & {path, (*path, "type"), (*path, "name")}:
+        if not isinstance(name, str) or invalid & {path, (*path, "type"), (*path, "name")}:
             return set()
         found.add(name)
     return found
 
 
-def _check_names(said: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_names(content: Mapping[str, Any]) -> Iterator[Problem]:
     for key in ("engines", "storages"):
         seen: set[str] = set()
-        for index, item in enumerate(said.get(key) or ()):
+        for index, item in enumerate(content.get(key) or ()):
             name = (item or {}).get("name") or (item or {}).get("type", "")
             if name and name in seen:
-                yield Problem((key, index), f'the name "{name}" is there twice')
+                yield Problem((key, index), f'the name "{name}" is used twice')
             seen.add(name)
     own = [
-        index for index, item in enumerate(said.get("storages") or ()) if (item or {}).get("type") == "own"
+        index for index, item in enumerate(content.get("storages") or ()) if (item or {}).get("type") == "own"
     ]
     for index in own[1:]:
         yield Problem(
-            ("storages", index, "type"), "the cluster has one storage of its own, and it is there already"
+            ("storages", index, "type"), "the cluster has only one own storage, which is already defined"
         )
 
 
-# -- from the file's words to fields ---------------------------------------------------------------
+# -- conversion to fields --------------------------------------------------------------------------
 
 
-def _fields(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    fields: dict[str, Any] = {"home": _under(folder, said.get("home", "."))}
-    listen = said.get("listen") or {}
-    _take(fields, listen, "host", "port", "allow-plain-http")
+def _fields(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = {"home": _under(folder, content.get("home", "."))}
+    listen = content.get("listen") or {}
+    _copy_keys(fields, listen, "host", "port", "allow-plain-http")
     if listen.get("external-url"):
         fields["external_url"] = listen["external-url"].rstrip("/")
     if listen.get("external-ca"):
@@ -236,36 +244,36 @@ def _fields(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         fields["cors_origins"] = tuple(listen["cors-origins"])
     if "trusted-proxies" in listen:
         fields["trusted_proxies"] = tuple(listen["trusted-proxies"])
-    if "database" in said:
-        fields["database"] = _under(folder, said["database"])
-    fields.update(_engine_fields(said))
-    if "storages" in said:
-        fields["storages"] = tuple(_storage(item, folder) for item in said["storages"])
-    if "authentication" in said:
-        fields["authentication"] = Authentication(**_section(said["authentication"], _AUTHENTICATION))
-    if "limits" in said:
-        fields["limits"] = RequestLimits(**_section(said["limits"], _LIMITS))
+    if "database" in content:
+        fields["database"] = _under(folder, content["database"])
+    fields.update(_engine_fields(content))
+    if "storages" in content:
+        fields["storages"] = tuple(_storage(item, folder) for item in content["storages"])
+    if "authentication" in content:
+        fields["authentication"] = Authentication(**_section(content["authentication"], _AUTHENTICATION))
+    if "limits" in content:
+        fields["limits"] = RequestLimits(**_section(content["limits"], _LIMITS))
     kept = {"days": "keep_days", "jobs": "keep_jobs", "files-mb": "keep_mb"}
-    fields.update({kept[key]: value for key, value in (said.get("retention") or {}).items()})
-    if "accounts" in said:
-        fields["accounts"] = {user: str(account) for user, account in said["accounts"].items()}
-    _take(fields, said, "allow-shared-account")
+    fields.update({kept[key]: value for key, value in (content.get("retention") or {}).items()})
+    if "accounts" in content:
+        fields["accounts"] = {user: str(account) for user, account in content["accounts"].items()}
+    _copy_keys(fields, content, "allow-shared-account")
     return fields
 
 
-def _engine_fields(said: Mapping[str, Any]) -> dict[str, Any]:
+def _engine_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    engines = _engines(said)
-    if "engine" in said or "engines" in said:
+    engines = _engines(content)
+    if "engine" in content or "engines" in content:
         fields["engines"] = engines
     own = next((engine for engine in engines if engine.kind in LOCAL_KINDS), None)
     options = own.options if own is not None else {}
-    _take(fields, options, "cpus", "memory-mb", "gpus")
+    _copy_keys(fields, options, "cpus", "memory-mb", "gpus")
     if "grace" in options:
         fields["grace_s"] = float(str(options["grace"]))
     if "limits" in options:
         fields["enforce_limits"] = options["limits"] == "enforce"
-    clusters = {name: share or {} for name, share in (said.get("virtual-clusters") or {}).items()}
+    clusters = {name: share or {} for name, share in (content.get("virtual-clusters") or {}).items()}
     if clusters:
         fields["virtual_clusters"] = {
             name: Resources(
@@ -278,13 +286,13 @@ def _engine_fields(said: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _engines(said: Mapping[str, Any]) -> tuple[EngineSettings, ...]:
-    listed = said.get("engines") or [said.get("engine", "process")]
+def _engines(content: Mapping[str, Any]) -> tuple[EngineSettings, ...]:
+    listed = content.get("engines") or [content.get("engine", "process")]
     found = []
     for item in listed:
-        whole = {"type": item} if isinstance(item, str) else item
-        options = {key: value for key, value in whole.items() if key not in ("type", "name")}
-        found.append(EngineSettings(whole.get("name", whole["type"]), whole["type"], options))
+        section = {"type": item} if isinstance(item, str) else item
+        options = {key: value for key, value in section.items() if key not in ("type", "name")}
+        found.append(EngineSettings(section.get("name", section["type"]), section["type"], options))
     return tuple(found)
 
 
@@ -318,13 +326,13 @@ _LIMITS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def _section(
-    said: Mapping[str, Any], names: Mapping[str, tuple[str, Callable[[Any], Any]]]
+    section: Mapping[str, Any], names: Mapping[str, tuple[str, Callable[[Any], Any]]]
 ) -> dict[str, Any]:
-    return {names[key][0]: names[key][1](value) for key, value in said.items()}
+    return {names[key][0]: names[key][1](value) for key, value in section.items()}
 
 
-def _take(fields: dict[str, Any], said: Mapping[str, Any], *keys: str) -> None:
-    fields.update({key.replace("-", "_"): said[key] for key in keys if key in said})
+def _copy_keys(fields: dict[str, Any], content: Mapping[str, Any], *keys: str) -> None:
+    fields.update({key.replace("-", "_"): content[key] for key in keys if key in content})
 
 
 def _under(folder: Path, name: str) -> Path:

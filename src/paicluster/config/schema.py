@@ -1,4 +1,4 @@
-"""The shape of a cluster's YAML file: every key, what it takes, and one sentence on what it is for."""
+"""Schema of cluster.yaml: every key, its type, and a sentence of documentation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DURATION = re.compile(r"(\d{1,9})([smhd])")
 
 
 class Duration(Node):
-    """Seconds, or a number with its unit."""
+    """Seconds as an integer, or a number with a unit."""
 
     expected = 'a time such as "90s", "12h" or "7d"'
 
@@ -37,13 +37,13 @@ class Duration(Node):
 
 
 def seconds(value: Any) -> int:
-    """What a duration of the file means."""
+    """A duration of the file in seconds."""
     match = _DURATION.fullmatch(str(value))
     return int(match[1]) * _UNITS[match[2]] if match else int(value)
 
 
 class Url(Node):
-    """An address of the web."""
+    """A URL."""
 
     def __init__(self, doc: str = "", *, schemes: tuple[str, ...] = ("http", "https"), origin: bool = False):
         super().__init__(doc)
@@ -60,10 +60,10 @@ class Url(Node):
             _ = parts.port
         except ValueError:
             return False
-        whole = (
+        is_valid = (
             parts.scheme in self._schemes and bool(parts.hostname) and not parts.query and not parts.fragment
         )
-        return whole and not parts.username and (not self._origin or not parts.path)
+        return is_valid and not parts.username and (not self._origin or not parts.path)
 
     def suggest(self, value: Any) -> str:
         if isinstance(value, str) and "://" not in value:
@@ -72,7 +72,7 @@ class Url(Node):
 
 
 class UnixAccountField(Node):
-    """A Unix account: its name, or its number, or the numbers of user and group."""
+    """A Unix account: its name, its uid, or uid and gid."""
 
     expected = 'an account: its name, or numbers as in "1001:1001"'
 
@@ -106,25 +106,25 @@ class EngineOrName(Node):
     def __init__(self, doc: str = ""):
         super().__init__(doc)
         self._kind = Choice(*ENGINE_KINDS)
-        self._whole = engine_node()
+        self._section = engine_node()
 
     def accepts(self, value: Any) -> bool:
-        return self._kind.accepts(value) if isinstance(value, str) else self._whole.accepts(value)
+        return self._kind.accepts(value) if isinstance(value, str) else self._section.accepts(value)
 
     def explain(self, value: Any, path: Any, problems: Any) -> None:
         if isinstance(value, str):
             self._kind.explain(value, path, problems)
         elif isinstance(value, dict):
-            self._whole.explain(value, path, problems)
+            self._section.explain(value, path, problems)
         else:
             super().explain(value, path, problems)
 
 
 _STORAGE_COMMON: dict[str, Node] = {
     "name": NAME,
-    "share": Bool("Whether everybody sees the whole of it; else each user the folder of his name."),
+    "share": Bool("Whether all users see all of it; otherwise each user sees the folder of the same name."),
     "read-only": Bool(),
-    "groups": ListOf(NAME, "Whose it is; everybody's by default."),
+    "groups": ListOf(NAME, "Groups with access; all users by default."),
 }
 _FOLDER = Text(pattern=r"\S.*", form="a path")
 
@@ -201,5 +201,5 @@ _SECTIONS: dict[str, Node] = {
     "accounts": MappingOf(UnixAccountField(), key=Text(pattern=r"[\w.-]+", form="the name of a user")),
     "allow-shared-account": Bool(),
 }
-# A section of which everything is commented out is there, and empty.
+# A section in which everything is commented out is null.
 CLUSTER = Fields({name: Nullable(node) for name, node in _SECTIONS.items()})

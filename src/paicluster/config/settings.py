@@ -1,4 +1,4 @@
-"""The settings of one server, checked."""
+"""Settings of one server."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Settings from cluster.yaml and the options of `paicluster serve`."""
+
     home: Path
     host: str = "127.0.0.1"
     port: int = 9186
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_plain_http: bool = False
-    # How people and tasks reach us, where that is not the address we listen on.
+    # Address for users and tasks, if it differs from the listening address.
     external_url: str | None = None
-    # The certificates by which tasks know that address, if not our own: of what stands in front.
+    # CA certificates of that address, if not the server's own: of a reverse proxy.
     external_ca: str | None = None
-    # Pages from these origins may use the API from a browser.
+    # CORS: origins whose pages may use the API.
     cors_origins: tuple[str, ...] = ()
-    # Addresses of servers in front of us that say truly, in X-Forwarded-For, who is behind them.
+    # Reverse proxies whose X-Forwarded-For is trusted.
     trusted_proxies: tuple[str, ...] = ()
-    # Where the database is, if not in the home.
+    # Database file, if not in the home.
     database: Path | None = None
     cpus: int | None = None
     memory_mb: int | None = None
     gpus: int | None = None
     grace_s: float = 10.0
-    # The shares of virtual clusters beside `default`, which has the rest.
+    # Quotas of the virtual clusters except `default`, which has the rest.
     virtual_clusters: Mapping[str, Resources] = field(default_factory=dict)
     # By virtual cluster, the name of the engine that runs its jobs; those not named use the first.
     engine_of: Mapping[str, str] = field(default_factory=dict)
@@ -45,19 +47,19 @@ class Settings:
     storages: tuple[StorageSettings, ...] = ()
     authentication: Authentication = field(default_factory=Authentication)
     limits: RequestLimits = field(default_factory=RequestLimits)
-    # The Unix account of a user, where it is not the one of the same name.
+    # Unix accounts of users, where the names differ.
     accounts: Mapping[str, str] = field(default_factory=dict)
-    # All users' tasks run as the account of the server, and can read each other's files.
+    # Run all users' tasks under the server's account: they can read each other's files.
     allow_shared_account: bool = False
-    # What is kept of finished jobs; None sets no limit.
+    # Retention of finished jobs; None: no limit.
     keep_days: float | None = 30.0
     keep_jobs: int | None = 100_000
     keep_mb: int | None = None
-    # When a started server first looks for what may go.
+    # Delay of the first retention sweep after a start.
     clean_after_s: float = 60.0
-    # Whether tasks are held to the cores and the memory they asked for, where this machine permits it.
+    # Whether tasks are limited to the cores and memory they requested, where this machine supports it.
     enforce_limits: bool = False
-    # One person on this machine; everything comes from the command that started us.
+    # The embedded cluster: one user, on this machine.
     embedded: bool = False
     idle_exit_s: float | None = None
 
@@ -66,14 +68,14 @@ class Settings:
         return self.database or self.home / "cluster.db"
 
     def authority(self) -> str:
-        """The certificates by which tasks know us, where those that their system trusts may not do."""
+        """Certificates by which tasks verify the server, besides those their system trusts."""
         file = self.external_ca or self.tls_cert
-        # Certificates alone: there may be a key in the same file, which is nobody's business.
+        # Only the certificates: the same file may contain the private key.
         return "\n".join(_CERTIFICATE.findall(Path(file).read_text())) if file else ""
 
     def check(self) -> Settings:
         if not 0 <= self.port <= 65535:
-            raise UsageError(f"There is no port {self.port}: it is a number from 0 to 65535.")
+            raise UsageError(f"{self.port} is not a port: use a number from 0 to 65535.")
         for name, value in (("--cpus", self.cpus), ("--memory-mb", self.memory_mb), ("--gpus", self.gpus)):
             if value is not None and value < 0:
                 raise UsageError(f"{name} cannot be negative.")
@@ -85,7 +87,7 @@ class Settings:
                 raise UsageError(f"{name} is a number, 0 or more.")
         home = str(self.home)
         if any(c < " " or c == "\x7f" or "\ud800" <= c <= "\udfff" for c in home):
-            raise UsageError(f"The name of the home {home!r} is not plain text: choose another folder.")
+            raise UsageError(f"The path of the home {home!r} is not plain text: choose another folder.")
         if not self.host:
             raise UsageError("--host must name an address to listen on.")
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -109,19 +111,19 @@ def virtual_clusters(texts: Sequence[str]) -> dict[str, Resources]:
             raise UsageError(f"A virtual cluster is given as NAME=GPUS,CORES,MEMORY_MB, not as {text!r}.")
         name = match[1]
         if name in found or name == DEFAULT:
-            raise UsageError(f"The virtual cluster {name} is there already; 'default' always has the rest.")
+            raise UsageError(f"The virtual cluster {name} is given twice; 'default' always has the rest.")
         found[name] = Resources(int(match[3]), int(match[4]), int(match[2]))
     return found
 
 
-def shares(whole: Resources, given: Mapping[str, Resources]) -> dict[str, Resources]:
-    """Every virtual cluster with its share; `default` has what the others leave."""
-    rest = whole
-    for amount in given.values():
-        rest = rest.minus(amount)
+def shares(total: Resources, configured: Mapping[str, Resources]) -> dict[str, Resources]:
+    """Quota of every virtual cluster; `default` has what the others leave."""
+    rest = total
+    for resources in configured.values():
+        rest = rest.minus(resources)
     if min(rest) < 0:
         raise ConfigError(
-            "The virtual clusters together have more than the cluster.",
-            hint=f"There are {whole.gpu} GPUs, {whole.cpu} cores and {whole.memory_mb} MB in all.",
+            "The virtual clusters together exceed the cluster's resources.",
+            hint=f"The cluster has {total.gpu} GPUs, {total.cpu} cores and {total.memory_mb} MB.",
         )
-    return {DEFAULT: rest, **given}
+    return {DEFAULT: rest, **configured}

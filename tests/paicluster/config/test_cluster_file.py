@@ -1,4 +1,4 @@
-"""A cluster's YAML file: what it says reaches the settings; what is wrong with it is told, all at once."""
+"""cluster.yaml: its settings, and all its errors at once."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def problems(folder: Path, text: str) -> list[str]:
     return [str(problem).removeprefix(f"{folder}/cluster.yaml:") for problem in refused.value.problems]
 
 
-# -- what a file says -----------------------------------------------------------------------------
+# -- valid files ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["", "\n# nothing\n", "{}", "listen: {}\nlimits:\nstorages:\nhome:"])
-def test_a_file_that_says_nothing_changes_nothing(tmp_path: Path, text: str) -> None:
+def test_empty_file_yields_the_defaults(tmp_path: Path, text: str) -> None:
     usual = settings_of({"home": tmp_path})
     assert read(tmp_path, text) == usual
 
 
-def test_the_file_that_init_writes_is_the_usual_cluster(tmp_path: Path) -> None:
+def test_template_yields_the_default_cluster(tmp_path: Path) -> None:
     written = read(tmp_path, cluster_file(tmp_path / "cluster.yaml"))
     usual = settings_of({"home": tmp_path})
     options = {"grace": 10, "limits": "enforce"}
@@ -53,7 +53,7 @@ def test_the_file_that_init_writes_is_the_usual_cluster(tmp_path: Path) -> None:
     )
 
 
-def test_init_lets_jobs_have_their_images_where_something_runs_them(
+def test_init_selects_the_container_engine_with_podman(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bin = tmp_path / "bin"
@@ -72,7 +72,7 @@ def test_init_lets_jobs_have_their_images_where_something_runs_them(
     assert kinds["boxed"].kind == "container" and kinds["boxed"].options["images"] == "ignore"
 
 
-def test_what_init_shows_as_defaults_are_the_defaults(tmp_path: Path) -> None:
+def test_template_shows_the_defaults(tmp_path: Path) -> None:
     text = cluster_file(tmp_path / "cluster.yaml")
     shown = yaml.safe_load(text)
     assert (
@@ -80,7 +80,7 @@ def test_what_init_shows_as_defaults_are_the_defaults(tmp_path: Path) -> None:
         == Authentication()
     )
     assert load_fields(tmp_path, {"limits": shown["limits"]})["limits"] == RequestLimits()
-    # What is commented out is right too, once the comments are gone.
+    # Commented-out settings are valid too.
     for name in ("ca.pem", "cert.pem", "key.pem"):
         (tmp_path / name).touch()
     bare = re.sub(r"(?m)^( *)# ?( *[a-z-]+:.*|  +- .*| +[a-z]+: .*)$", r"\1\2", text)
@@ -98,7 +98,7 @@ def load_fields(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
     return load(folder / "cluster.yaml")
 
 
-def test_every_section_reaches_the_settings(tmp_path: Path) -> None:
+def test_every_section_is_read_into_settings(tmp_path: Path) -> None:
     for name in ("chain.pem", "secret.pem"):
         (tmp_path / name).touch()
     found = read(
@@ -148,15 +148,15 @@ allow-shared-account: true
     assert found.allow_shared_account
 
 
-def test_an_engine_may_be_named_by_its_type_alone(tmp_path: Path) -> None:
+def test_engine_may_be_a_type_name(tmp_path: Path) -> None:
     assert read(tmp_path, "engine: process").engines == (EngineSettings(),)
 
 
-# -- what is wrong with one -----------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
-def test_everything_wrong_is_told_at_once_by_line_and_column(tmp_path: Path) -> None:
-    told = problems(
+def test_all_errors_are_reported_with_line_and_column(tmp_path: Path) -> None:
+    output = problems(
         tmp_path,
         """\
 lisen: {}
@@ -175,12 +175,12 @@ retention: {days: -1}
 authentication: {session-lifetime: 30 days}
 """,
     )
-    places_and_words = [
+    expected = [
         ("1:1: lisen: unknown key", ""),
         ("3:9: listen.port: expected a whole number of at least 0", "write 9186 without quotes"),
         ("4:17: listen.external-url: expected an address such as", "write https:// before it"),
         ("6:9: virtual-clusters.lab.gpu: unknown key", 'did you mean "gpus"?'),
-        ("7:12: virtual-clusters.default: has what the others leave", ""),
+        ("7:12: virtual-clusters.default: has the rest of the resources", ""),
         ("8:17: virtual-clusters.big.engine: there is no engine", 'there is "process"'),
         ('10:5: storages[0]: the key "path" is missing', ""),
         ("10:12: storages[0].name: expected a name", ""),
@@ -189,18 +189,18 @@ authentication: {session-lifetime: 30 days}
         ("13:19: retention.days: expected a number of 0 or more, found -1", ""),
         ("14:36: authentication.session-lifetime: expected a time such as", ""),
     ]
-    assert len(told) == len(places_and_words), told
-    for one, (start, end) in zip(told, places_and_words, strict=True):
+    assert len(output) == len(expected), output
+    for one, (start, end) in zip(output, expected, strict=True):
         assert one.startswith(start) and one.endswith(end)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("listen: {host: 0.0.0.0}", "1:16: listen.host: other machines would send passwords in the clear"),
         ("listen: {tls: {certificate: a.pem, key: b.pem}}", "listen.tls.certificate: there is no file"),
-        ("engine: process\nengines: [{type: process}]", '1:1: engine: there is "engines" too'),
-        ("engines: [{type: process}, {type: process}]", 'engines[1]: the name "process" is there twice'),
+        ("engine: process\nengines: [{type: process}]", '1:1: engine: "engines" is set as well'),
+        ("engines: [{type: process}, {type: process}]", 'engines[1]: the name "process" is used twice'),
         ("engine: {type: process, cpu: 3}", 'engine.cpu: unknown key; did you mean "cpus"?'),
         ("engine: proces", 'did you mean "process"?'),
         (
@@ -213,10 +213,10 @@ authentication: {session-lifetime: 30 days}
             "the cluster sets this option itself",
         ),
         ("engine: {type: slurm, options: [--out=a]}", "leave it out"),
-        ("database: postgresql://db/pai", "only a database in a file can be used"),
+        ("database: postgresql://db/pai", "only a database file is supported"),
         ("virtual-clusters: {lab: {}}", "virtual-clusters.lab: has no share"),
         ("virtual-clusters: {my-lab: {cpus: 1}}", "a name of letters, digits and _"),
-        ("accounts: {alice: lab, bob: lab}", "accounts.bob: alice has this account too"),
+        ("accounts: {alice: lab, bob: lab}", "accounts.bob: alice has the same account"),
         ("listen: {cors-origins: ['https://a.example/path']}", "leave out what follows the port"),
         ("limits: {slow-client: 5 minutes}", 'a time such as "90s", "12h" or "7d"'),
         ("- a\n- list", "expected a mapping, found a list"),
@@ -226,13 +226,13 @@ authentication: {session-lifetime: 30 days}
         ("home: a\nhome: b", 'the key "home" is duplicated'),
     ],
 )
-def test_one_thing_wrong(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_single_error_message(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         read(tmp_path, text)
-    assert said in refused.value.message
+    assert message in raised.value.message
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path / "none.yaml")
 
@@ -265,7 +265,7 @@ _INNER = [
         max_size=5,
     )
 )
-def test_whatever_stands_in_it_is_settings_or_an_explanation(tmp_path: Path, data: dict[str, Any]) -> None:
+def test_any_content_yields_settings_or_a_config_error(tmp_path: Path, data: dict[str, Any]) -> None:
     try:
         read(tmp_path, json.dumps(data))
     except ConfigError as error:
@@ -278,14 +278,14 @@ def test_whatever_stands_in_it_is_settings_or_an_explanation(tmp_path: Path, dat
 # -- the commands ---------------------------------------------------------------------------------
 
 
-def test_init_writes_a_private_file_that_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_writes_a_valid_private_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = tmp_path / "new" / "cluster"
     assert main(["init", "--home", str(home)]) == 0
     assert (home / "cluster.yaml").stat().st_mode & 0o777 == 0o600
     assert home.stat().st_mode & 0o777 == 0o700
     assert main(["check-config", str(home / "cluster.yaml")]) == 0
     assert main(["check-config", str(home)]) == 0
-    assert "is good" in capsys.readouterr().out
+    assert "is valid" in capsys.readouterr().out
     (home / "cluster.yaml").write_text("port: 1")
     assert main(["init", "--home", str(home)]) == 1
     assert "--force" in capsys.readouterr().err
@@ -294,7 +294,7 @@ def test_init_writes_a_private_file_that_is_good(tmp_path: Path, capsys: pytest.
     assert main(["check-config", str(home)]) == 0
 
 
-def test_check_config_tells_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_config_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("listen:\n  prot: 1\n")
     assert main(["check-config", str(file)]) == 1
@@ -307,33 +307,33 @@ def test_check_config_tells_programs_too(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_what_is_wrong_keeps_a_server_from_starting(tmp_path: Path) -> None:
+def test_invalid_file_prevents_startup(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("listen: {prot: 1}\nretention: {days: x}\n")
     command = [sys.executable, "-m", "paicluster", "serve", "--home", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert ended.returncode == 1
-    assert "has 2 problems" in ended.stderr and "cluster.yaml:1:10" in ended.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert result.returncode == 1
+    assert "has 2 problems" in result.stderr and "cluster.yaml:1:10" in result.stderr
     assert not (tmp_path / "cluster.db").exists()
 
 
-def test_serve_must_be_told_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_requires_home_or_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-config", str(tmp_path / "none")]) == 1
     command = [sys.executable, "-m", "paicluster", "serve"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert ended.returncode == 2
-    assert "--home" in ended.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert result.returncode == 2
+    assert "--home" in result.stderr
 
 
-def test_an_account_that_is_not_here_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_account_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cluster.yaml").write_text("accounts: {alice: root, bob: no-such-account, carol: 1001}")
     assert main(["check-config", str(tmp_path)]) == 0
-    told = capsys.readouterr()
-    assert "is good" in told.out
-    assert told.err == "Note: there is no account no-such-account on this machine, for user bob.\n"
+    output = capsys.readouterr()
+    assert "is valid" in output.out
+    assert output.err == "Note: there is no account no-such-account on this machine, for user bob.\n"
 
 
-def test_an_unknown_engine_is_named_beside_what_else_is_wrong(tmp_path: Path) -> None:
-    told = problems(
+def test_unknown_engine_is_reported_besides_other_errors(tmp_path: Path) -> None:
+    output = problems(
         tmp_path,
         """\
 engines:
@@ -344,7 +344,7 @@ virtual-clusters:
   other: {engine: big}
 """,
     )
-    assert len(told) == 3 and told[1].endswith('there is no engine "bgi"; did you mean "big"?'), told
+    assert len(output) == 3 and output[1].endswith('there is no engine "bgi"; did you mean "big"?'), output
     # What they are called must be known for that.
-    told = problems(tmp_path, "engine: {type: proces}\nvirtual-clusters: {lab: {engine: process}}")
-    assert len(told) == 1
+    output = problems(tmp_path, "engine: {type: proces}\nvirtual-clusters: {lab: {engine: process}}")
+    assert len(output) == 1

@@ -181,7 +181,7 @@ def test_invalid_certificate_is_reported(new_cluster: MakeCluster, tmp_path: Pat
 
 
 def test_empty_home_option_is_rejected(new_cluster: MakeCluster) -> None:
-    assert "Say where the cluster is" in startup_error(new_cluster(), "--home", "")
+    assert "The cluster is not specified" in startup_error(new_cluster(), "--home", "")
 
 
 @pytest.mark.parametrize("name", ["tab\there", "two\nlines", "bell\x07", "\udcff"])

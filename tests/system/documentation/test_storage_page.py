@@ -43,7 +43,7 @@ def test_settings_of_the_page_are_valid(tmp_path: Path) -> None:
 def test_cluster_has_at_most_one_own_storage(tmp_path: Path) -> None:
     two = "storages:\n  - {name: a, type: own, path: a}\n  - {name: b, type: own, path: b}\n"
     (tmp_path / "cluster.yaml").write_text(two)
-    with pytest.raises(ConfigError, match="one storage of its own"):
+    with pytest.raises(ConfigError, match="only one own storage"):
         cluster_file.load(tmp_path / "cluster.yaml")
 
 

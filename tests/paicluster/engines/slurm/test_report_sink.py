@@ -34,7 +34,6 @@ from paicluster.engines.slurm.report_sink import SlurmReportSink
 from paicluster.logs.reader import LogReader
 from paicluster.server.engine_factory import build_engines
 from pairuntime.slurm import gang_launcher as batch
-from pairuntime.supervisor import attempt as supervise
 from pairuntime.supervisor import attempt_factory, claim, exit_record, process_tree
 from support.slurm_report_server import QuietServer, app_of
 
