@@ -208,7 +208,7 @@ def additions(extras: Mapping[str, Any]) -> Additions:
     )
 
 
-def plugin_named(extras: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+def find_plugin(extras: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     """The first runtime plugin of that name, or None."""
     plugins = extras.get(RUNTIME_PLUGIN)
     for plugin in plugins if isinstance(plugins, list) else ():
@@ -217,7 +217,7 @@ def plugin_named(extras: Mapping[str, Any], name: str) -> Mapping[str, Any] | No
     return None
 
 
-def storages_named(extras: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
+def requested_storages(extras: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
     """Each storage that a job requests, and its mount path (empty: the default).
 
     From ``extras.storages``, or from the older plugin ``teamwise_storage``. Empty: the default storages, as
@@ -225,7 +225,7 @@ def storages_named(extras: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | N
     """
     listed = extras.get("storages")
     if listed is None:
-        plugin = plugin_named(extras, "teamwise_storage")
+        plugin = find_plugin(extras, "teamwise_storage")
         if plugin is None:
             return None
         parameters = plugin.get("parameters")

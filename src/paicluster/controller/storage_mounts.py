@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from openpaisdk.protocol import JobSpec
-from openpaisdk.protocol.extras import storages_named
+from openpaisdk.protocol.extras import requested_storages
 from paicluster.engines.interface import Mount
 
 
@@ -69,7 +69,7 @@ def _requested(
     extras: Mapping[str, Any], folders: Sequence[MountableStorage]
 ) -> Iterator[tuple[MountableStorage, str]]:
     known = {folder.name: folder for folder in folders}
-    named = storages_named(extras)
+    named = requested_storages(extras)
     if named == ():
         yield from ((folder, "") for folder in folders if folder.default)
     for name, target in named or ():

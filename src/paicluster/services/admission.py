@@ -12,7 +12,7 @@ from typing import Any
 
 from openpaisdk.errors import NO_JOB, Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import JobSpec, mask_secrets
-from openpaisdk.protocol.extras import storages_named
+from openpaisdk.protocol.extras import requested_storages
 from openpaisdk.protocol.states import framework_name
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tokens import Identity
@@ -128,7 +128,7 @@ class Admission:
 
     def _check_storages(self, identity: Identity, job: JobSpec) -> None:
         """Every storage that a job names must exist, and its user must be allowed to use it."""
-        names = storages_named(job.extras)
+        names = requested_storages(job.extras)
         if not names:
             return
         known = {storage.name: storage for storage in self.storages()}

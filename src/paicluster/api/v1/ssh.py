@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from openpaisdk.errors import NotFound, Unauthorized
 from openpaisdk.protocol import read_job
-from openpaisdk.protocol.extras import plugin_named
+from openpaisdk.protocol.extras import find_plugin
 from paicluster.api.context import Context, authenticate, context, own_url
 from paicluster.api.responses import json_response
 from paicluster.api.v1.jobs import row_of
@@ -85,7 +85,7 @@ async def key_pair(ctx: Context, username: str) -> dict[str, str]:
 
 async def _uses_ssh_plugin(ctx: Context, row: JobRow) -> bool:
     spec = await spec_of(ctx, row)
-    return plugin_named(read_job(spec.job, stored=True).extras, "ssh") is not None
+    return find_plugin(read_job(spec.job, stored=True).extras, "ssh") is not None
 
 
 def _ticket_subject(row: JobRow) -> str:
