@@ -1,4 +1,4 @@
-"""Certificates of our own making."""
+"""Self-made certificates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certificate(folder: Path, *names: str, by_an_authority: bool = False) -> Path:
-    """A folder with cert.pem, made for these names and addresses, and its key.pem.
+    """A folder with cert.pem, issued for these names and addresses, and its key.pem.
 
     It vouches for itself, or an authority does, whose own certificate nobody gets to see.
     """

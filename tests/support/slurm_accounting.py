@@ -1,4 +1,4 @@
-"""Slurm's accounting for real: slurmdbd, and a MariaDB of its own."""
+"""A real Slurm accounting: slurmdbd with its own MariaDB."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ StorageLoc=slurm
 
 
 class Accounting:
-    """In Slurm's own folder. ``settings`` are for slurm.conf."""
+    """In Slurm's own folder. ``settings``: lines of slurm.conf."""
 
     def __init__(self, folder: Path):
         debian(PACKAGES, commands=COMMANDS)

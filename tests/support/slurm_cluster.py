@@ -1,4 +1,4 @@
-"""A real Slurm on this machine: slurmctld and several slurmd, each a node, with GPUs that are only files."""
+"""A real Slurm on this machine: slurmctld and several slurmd, one per node, with fake GPU devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.external_services import debian, missing
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
 COMMANDS = ("slurmctld", "slurmd", "sbatch", "munged")
 NODES = ("n1", "n2", "n3")
-# More than this machine has: most tests only wait.
+# More than this machine has: most tasks only sleep.
 CPUS = 32
 MEMORY_MB = 16000
 GPUS = 4
@@ -80,7 +80,7 @@ def eventually(look: Callable[[], object], what: str, deadline_s: float = _READY
 
 
 class RealSlurm:
-    """Started once for all tests; what a test breaks it mends."""
+    """Started once for all tests; a test restores what it breaks."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, view: Sequence[str] = ()):
         """``settings``: further lines of slurm.conf, by name. ``view``: a shell script and its parameters, by
@@ -108,7 +108,7 @@ class RealSlurm:
         (folder / "cgroup.conf").write_text(_CGROUP_CONF)
         (folder / "gres.conf").write_text(f"NodeName=n[1-3] Name=gpu File={folder}/dev/gpu[0-{GPUS - 1}]\n")
         for number in range(GPUS):
-            # Neither of these devices exists; that a task may or may not open them is all that matters.
+            # The devices do not exist; the tests only check whether a task may open them.
             os.mknod(folder / f"dev/gpu{number}", 0o20666, os.makedev(195, number))
 
     @property
@@ -157,7 +157,7 @@ class RealSlurm:
         self._end(self.folder / "run" / "slurmctld.pid", signum)
 
     def kill_node(self, name: str) -> None:
-        """The node's slurmd and what it holds: as if its power went."""
+        """Kill the node's slurmd and its processes, like a power failure."""
         self._end(self.folder / "run" / f"slurmd-{name}.pid", signal.SIGKILL)
         for pid in _processes("slurmstepd", node=name, conf=str(self.conf)):
             with contextlib.suppress(ProcessLookupError):
@@ -177,7 +177,7 @@ class RealSlurm:
         def idle() -> bool:
             said = self.ask("sinfo", "-h", "-p", "main", "-N", "-o", "%T")
             if "drain" in said or "down" in said:
-                # What was killed in the middle of something may have left a node that Slurm does not trust.
+                # A killed process may have left a node in a bad state.
                 self.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
             return said.split() == ["idle"] * len(NODES)
 
@@ -190,7 +190,7 @@ class RealSlurm:
         return done.stdout
 
     def jobs(self) -> list[str]:
-        """Jobs that are not over."""
+        """Unfinished jobs."""
         return self.ask("squeue", "-h", "-o", "%i").split()
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ def _processes(name: str, *, conf: str, node: str = "") -> list[int]:
 
 
 def _node_of(path: Path) -> str:
-    """The node a stepd belongs to, from the cgroup it made."""
+    """The node of a slurmstepd, from its cgroup."""
     return (path / "cgroup").read_text()
 
 
@@ -248,7 +248,7 @@ def free_ports(count: int) -> Sequence[int]:
 
 @contextlib.contextmanager
 def open_folder(prefix: str) -> Iterator[Path]:
-    """One that every account may look into. Short: Slurm makes sockets in there."""
+    """A folder that every account can read. Short: Slurm creates sockets in it."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     folder.chmod(0o755)
     try:
@@ -259,7 +259,7 @@ def open_folder(prefix: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running_slurm(settings: Mapping[str, str] | None = None, view: Sequence[str] = ()) -> Iterator[RealSlurm]:
-    """From a folder of its own, which goes with it."""
+    """In a temporary folder of its own."""
     with open_folder("slurm-") as folder:
         made = RealSlurm(folder, settings, view)
         try:

@@ -1,4 +1,4 @@
-"""A cluster over a real Slurm, and jobs that go all the way through it."""
+"""A cluster on a real Slurm, and its jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Slurm engine with as much of a server around it as its tasks need to report to."""
+"""A Slurm engine with a minimal server for the reports of its tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paicluster.engines.slurm.options import SlurmOptions
 
 
 def app_of(kept: ReportSink) -> ASGIApp:
-    """The routes by which tasks report, and nothing else."""
+    """Only the routes of the report API."""
     edge = HttpPolicies()
     rows = [
         (path, wrap_route(route, path, methods, edge), methods)
@@ -41,7 +41,7 @@ def app_of(kept: ReportSink) -> ASGIApp:
 
 class QuietServer(uvicorn.Server):
     def capture_signals(self) -> Any:
-        """They are the test's own."""
+        """Signals are handled by the test."""
         return contextlib.nullcontext()
 
 

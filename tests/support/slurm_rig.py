@@ -1,4 +1,4 @@
-"""The Slurm engine as the contract wants to see it."""
+"""Contract rig of the Slurm engine."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def engine_of(folder: Path, port: int | None, **more: Any) -> SlurmEngine:
 class SlurmRig:
     node = "n1"
     many = 30
-    # Where tasks report to; None: they have a folder in common with the server.
+    # Port for reports; None: tasks share a folder with the server.
     port: int | None = None
 
     def __init__(self, slurm: RealSlurm, home: Path, podman: Client | None = None):
-        """``podman``: how the nodes run images."""
+        """``podman``: the nodes' command for images."""
         self.slurm = slurm
         self.home = home
         self._elsewhere = Elsewhere()
@@ -53,7 +53,7 @@ class SlurmRig:
             }
 
     def engine(self, **limits: Any) -> SlurmEngine:
-        # Slurm holds tasks to what they asked for, told or not.
+        # Slurm always enforces requests.
         limits.pop("enforce_limits", None)
         return engine_of(self.home, self.port, **{**self._podman, **limits})
 
@@ -74,7 +74,7 @@ class SlurmRig:
         block(self.folder(uid))
 
     def unstartable(self, task: TaskLaunch) -> TaskLaunch:
-        # The kernel takes no single word this long.
+        # Longer than the kernel's limit of one argument.
         return dataclasses.replace(task, environment={**task.environment, "HUGE": "x" * 200_000})
 
     def kill_supervisor(self, uid: str) -> None:
@@ -84,7 +84,7 @@ class SlurmRig:
         return running_with(mark)
 
     def dress(self, task: TaskLaunch) -> TaskLaunch:
-        # Without a wish Slurm would give the whole node's.
+        # Without a request Slurm would allocate all memory of the node.
         return task if task.memory_mb else dataclasses.replace(task, memory_mb=40)
 
     def without_limits(self) -> str:

@@ -1,4 +1,4 @@
-"""Clusters with several people, each with a Unix account of his own on this machine."""
+"""Clusters with several users, each with a Unix account on this machine."""
 
 from __future__ import annotations
 

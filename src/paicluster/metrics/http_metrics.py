@@ -36,7 +36,7 @@ class HttpMetrics:
         self._series: dict[tuple[str, str], Series] = {}
 
     def series(self, method: str, route: str) -> Series:
-        """The one of this method on this route, created on first use."""
+        """The series of this method and route, created on first use."""
         key = (method, route)
         found = self._series.get(key)
         if found is None:
@@ -44,18 +44,18 @@ class HttpMetrics:
         return found
 
     def lines(self) -> Iterator[str]:
-        """All of them in Prometheus' text format."""
+        """All series in Prometheus text format."""
         used = [series for series in self._series.values() if series.statuses]
-        yield from family("paicluster_http_requests_total", "counter", "Requests answered.", _answered(used))
+        yield from family("paicluster_http_requests_total", "counter", "Completed requests.", _requests(used))
         yield from family(
             "paicluster_http_request_duration_seconds",
             "histogram",
-            "From the request's head to its answer's; streams go on after that.",
+            "Time from the request head to the response head; streams last longer.",
             _durations(used),
         )
 
 
-def _answered(used: list[Series]) -> Iterator[Sample]:
+def _requests(used: list[Series]) -> Iterator[Sample]:
     for series in used:
         for status, count in sorted(series.statuses.items()):
             yield "", {"method": series.method, "route": series.route, "status": str(status)}, count
@@ -68,7 +68,7 @@ def _durations(used: list[Series]) -> Iterator[Sample]:
         for bound, count in zip(BOUNDS, series.buckets, strict=False):
             below += count
             yield "_bucket", {**labels, "le": f"{bound:g}"}, below
-        everything = below + series.buckets[-1]
-        yield "_bucket", {**labels, "le": "+Inf"}, everything
+        total = below + series.buckets[-1]
+        yield "_bucket", {**labels, "le": "+Inf"}, total
         yield "_sum", labels, series.total_s
-        yield "_count", labels, everything
+        yield "_count", labels, total

@@ -1,4 +1,4 @@
-"""What a killed job leaves on a node is known again and removed, and nothing that is in use."""
+"""Stale folders of killed jobs are recognized and removed; folders in use are kept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_folder_is_kept_until_all_forks_have_exited(tmp_path: Path, root: Path) 
         stale_folders.remove_stale(str(tmp_path))
         assert (root / "work" / "closed" / "file").exists()
         holder.stdin.close()
-        holder.stdout.read()  # to the end of the copy, too
+        holder.stdout.read()  # until the fork has exited, too
     stale_folders.remove_stale(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -64,7 +64,7 @@ def test_folder_of_a_job_killed_during_download_is_removed(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with subprocess.Popen([sys.executable, "-c", _FETCHES, url, str(root)]) as fetching:
-            asking, _ = server.accept()  # and is not answered
+            asking, _ = server.accept()  # and gets no response
             with asking:
                 stale_folders.remove_stale(str(tmp_path))
                 assert root.exists()

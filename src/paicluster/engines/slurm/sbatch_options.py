@@ -1,4 +1,4 @@
-"""Options of sbatch that jobs and clusters may give beside those that the Slurm engine gives itself."""
+"""Names of sbatch options, and those that only the Slurm engine may set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 EXAMPLE = "--constraint=a100"
 
-# What decides who runs what, and how often, is for nobody else to say.
+# Set by the engine alone: they decide whose job it is, what it runs and how often.
 _RESERVED = (
     "uid",
     "gid",
@@ -28,17 +28,17 @@ _RESERVED = (
 
 
 def option_name(argument: str) -> str:
-    """What an option is called; empty for what is no single option by its long name.
+    """The name of a long option; empty if the argument is not a single long option.
 
-    Of short ones several can stand in one word, so that it is hard to say what it asks for.
+    Short options are not accepted: one argument may combine several.
     """
     long = re.match(r"--([a-z-]*[a-z])(?:=|$)", argument)
     return long[1] if long is not None and argument.isprintable() else ""
 
 
 def matches_any(name: str, options: tuple[str, ...]) -> bool:
-    """sbatch takes any beginning of a name that is the only one of its kind."""
-    return any(one.startswith(name) for one in options)
+    """sbatch accepts every unambiguous prefix of a name."""
+    return any(option.startswith(name) for option in options)
 
 
 def is_reserved(name: str) -> bool:

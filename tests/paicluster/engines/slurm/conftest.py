@@ -1,4 +1,4 @@
-"""One Slurm for all tests of its engine."""
+"""One Slurm for all tests of the Slurm engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose account a job over Slurm runs as, what runs beside it, and an example that is the same everywhere."""
+"""Accounts of Slurm jobs, exec, detection of the configuration, and the distributed example."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXAMPLE = REPOSITORY / "examples" / "distributed" / "job.yaml"
 
 
 class PeoplesRig(SlurmRig):
-    """A root server with users of their own: alice is the account nobody."""
+    """A root server with separate accounts: alice is the account `nobody`."""
 
     def engine(self, **limits: object) -> SlurmEngine:
         return SlurmEngine(options(self.home, **limits), accounts=Accounts({"alice": "nobody"}, lambda: 2))
@@ -42,7 +42,7 @@ class PeoplesRig(SlurmRig):
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder to which the way is open for every account."""
+    """A folder that every account can reach."""
     folder = Path(tempfile.mkdtemp(prefix="pai-shared-"))
     folder.chmod(0o711)
     yield folder
@@ -140,7 +140,7 @@ async def test_exec_reaches_a_task_of_the_second_component(slurm: RealSlurm, tmp
 
 
 async def test_missing_node_software_is_reported(slurm: RealSlurm, tmp_path: Path) -> None:
-    """Without Python on a node nothing can hold a task there: the job says what the batch script said."""
+    """Without Python on a node no supervisor can run: the job shows the output of the batch script."""
     said: list[Notice] = []
     engine = SlurmEngine(options(tmp_path / "shared", python="/no/such/python3"))
     await engine.start(lambda uid: None, lambda uid, remark: said.append(remark))
@@ -178,7 +178,7 @@ async def test_pending_reason_is_reported_soon_while_others_run(slurm: RealSlurm
 
 
 async def test_submission_with_lost_response_is_not_repeated(slurm: RealSlurm, tmp_path: Path) -> None:
-    """The server died before it could write sbatch's answer down; one job waits, the other runs."""
+    """The server died before it could record sbatch's output; one job is pending, the other runs."""
     rig = SlurmRig(slurm, tmp_path / "shared")
     held = task(rig, "echo ran", options={"slurm": ("--hold",)})
     running = task(rig, "echo up; sleep 60")
@@ -276,7 +276,7 @@ async def test_task_runs_in_its_image_with_podman(slurm: RealSlurm, tmp_path: Pa
 
 
 def _make_image(client: Client, folder: Path, image: str) -> None:
-    """No Python, no bash: what is in it is what the test lists."""
+    """A root file system with only the listed programs: no Python, no bash."""
     root = folder / "root"
     (root / "bin").mkdir(parents=True)
     busybox = shutil.which("busybox")

@@ -1,4 +1,4 @@
-"""What the batch script of a single task does on a node, under any Python that nodes may have."""
+"""Batch script of a single task, under any Python version that nodes may have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pairuntime.supervisor import exit_record
 
 
 def _works(python: str) -> bool:
-    """Not a mere name that leads to no Python, as version managers leave them."""
+    """A real Python, not a shim without a version behind it."""
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
@@ -33,7 +33,7 @@ _SCRIPT = "[ $PORT -gt 1023 ]; echo out; echo err >&2; exit 7"
 
 
 def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> tuple[int, Path, str]:
-    """Exit status of the script, the attempt's folder, and what Slurm would have kept of its words."""
+    """Exit status of the script, the attempt's folder, and its output."""
     options = SlurmOptions(folder=home, python=python)
     archive = runtime_archive.install(home / "runtime")
     if spoil:
@@ -95,7 +95,7 @@ def test_other_python_versions_use_the_archive(tmp_path: Path, python: str) -> N
 
 
 def test_preload_code_contains_all_modules_of_a_single_task() -> None:
-    """A module that is missing in the list would be looked for in the archive, for each task."""
+    """A module missing in the list would be imported from the archive, for each task."""
     program = (
         "import sys; from pairuntime.slurm import gang_launcher, slurm_attempt;"
         "print(*sorted(name for name in sys.modules if name.startswith('pairuntime')))"
@@ -111,7 +111,7 @@ def test_brief_task_sends_only_its_end_event(tmp_path: Path) -> None:
     gang_folder.prepare(
         home, [task], SlurmOptions(folder=tmp_path), archive, {"events": str(home.events)}, [], None
     )
-    # However slow this machine is.
+    # Independent of the machine's speed.
     program = (
         "import sys; from pairuntime.slurm import slurm_attempt as a, gang_launcher;"
         "a._BRIEF_S = 60; gang_launcher.run(sys.argv[1])"
@@ -128,7 +128,7 @@ def test_longer_task_sends_a_start_event(tmp_path: Path) -> None:
 
 
 def test_placement_imports_no_large_modules(tmp_path: Path) -> None:
-    """Their outer halves, and what those bring along, take longer to load than Python to start."""
+    """The Python parts of these modules take longer to import than Python to start."""
     (tmp_path / "events").mkdir()
     archive = runtime_archive.install(tmp_path / "runtime")
     home, options = gang_folder.SlurmFolders(tmp_path), SlurmOptions(folder=tmp_path)

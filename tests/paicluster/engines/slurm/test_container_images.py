@@ -1,4 +1,4 @@
-"""Images by podman on the nodes of a real Slurm: those that are there, those that nobody has, odd ones."""
+"""Images with podman on the nodes of a real Slurm: local, missing, and invalid ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.slurm_rig import SlurmRig
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 USER, PASSWORD = "me", "pass:'word"
-# No tests of other rooms name or forget these.
+# Names that no other test uses or removes.
 _ODD = "localhost/pai-test/odd-over-slurm:1"
 _WATCHED = "localhost/pai-test/watched-over-slurm:1"
 
@@ -51,7 +51,7 @@ def rig(
 
 
 async def run(rig: SlurmRig, image: str, script: str, **more: Any) -> tuple[Observation, str, list[str]]:
-    """How it ended, its log, and what the job was told."""
+    """Observation, log and notices."""
     one = task(rig, script, image=image, memory_mb=200, **more)
     async with Driven(rig) as driven:
         (seen,) = await driven.run(one)
@@ -91,7 +91,7 @@ async def test_registry_login_is_required_checked_and_used(rig: SlurmRig, locked
         seen, _, said = await run(rig, image, "true", login=RegistryLogin(USER, "not-" + PASSWORD))
         assert seen.platform_code == 254 and f"to the user {USER!r}" in said[-1]
         seen, log, said = await run(rig, image, "exit 125", login=RegistryLogin(USER, PASSWORD))
-        # What a task ends with is its own, also where podman itself could have ended with that.
+        # The exit code is the task's own, even one that podman itself uses.
         assert (seen.exit_code, seen.start_error, seen.platform_code) == (125, "", None), log
         assert said == []
     finally:
@@ -118,12 +118,12 @@ async def test_short_image_name_is_local_or_from_docker_hub(rig: SlurmRig) -> No
     seen, _, _ = await run(rig, PLAIN.removeprefix("localhost/"), "exit 3")
     assert seen.exit_code == 3
     seen, log, _ = await run(rig, f"pai-{uuid.uuid4().hex}", "true")
-    # Nobody answers for Docker Hub here.
+    # Docker Hub is not reachable here.
     assert "docker.io/library/pai-" in log and "short-name" not in log, log
 
 
 async def test_task_has_variables_of_image_and_job(rig: SlurmRig) -> None:
-    """The image's programs, not where the server's lie; its home; and values of any kind."""
+    """The image's PATH, not the server's; its home; and values of any kind."""
     changes = ["ENV PATH=/odd:/bin", "ENV OWN=image", "USER somebody", 'ENTRYPOINT ["/bin/false"]']
     make("podman", PLAIN, changes, _ODD)
     value = "a'b\"c\n$(x) `y` \\ ü%*"

@@ -1,4 +1,4 @@
-"""Slurm may lose a job's script on the way to its node, or start it where nothing of ours can run."""
+"""Batch scripts that Slurm loses on the way to the node, or that cannot run there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
-# Run by Slurm in the place of the script, just before it: once for each file in a folder of ours.
+# Run by Slurm before the script: removes the script once for each file in a folder.
 _PROLOG = """#!/bin/sh
 for word in {folder}/lose/*; do
   [ -e "$word" ] && rm "$word" && rm -f {slurm}/spool/*/job*/slurm_script
@@ -29,7 +29,7 @@ done
 
 @pytest.fixture(scope="module")
 def losing() -> Iterator[tuple[RealSlurm, Path]]:
-    """A Slurm that loses as many scripts as there are files in this folder."""
+    """A Slurm that loses one script for each file in this folder."""
     with open_folder("losing-") as folder:
         (folder / "lose").mkdir()
         prolog = folder / "prolog"
@@ -66,7 +66,7 @@ def test_job_whose_script_slurm_lost_is_retried_soon(
         cluster.close()
 
 
-# Slurm is seldom asked about jobs that merely run: here, too seldom for these.
+# Interval of queries while all jobs run: too long to matter in these tests.
 _SELDOM_S = 3600.0
 
 
@@ -87,7 +87,7 @@ async def test_external_scancel_is_detected_when_the_task_ends(
     losing: tuple[RealSlurm, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm, _ = losing
-    # Without Slurm's word its end would not be believed while we are here.
+    # Without Slurm's reason the end would not be accepted during this test.
     monkeypatch.setattr(observe, "_REASON_TIMEOUT_S", _SELDOM_S)
     rig = SlurmRig(slurm, tmp_path / "home")
     one = task(rig, "echo up; exec sleep 60")

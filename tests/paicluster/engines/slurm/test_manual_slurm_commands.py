@@ -1,4 +1,4 @@
-"""Somebody works with Slurm's own commands, on its nodes and on our jobs: what people then see here."""
+"""Manual use of Slurm's own commands on nodes and jobs, as users then see it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 @pytest.fixture(scope="module")
 def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Nobody lives to see the end of its grace: what stops here was reached, not forced."""
+    """A grace period longer than the test: what stops was signalled, not killed."""
     running = make(tmp_path_factory.mktemp("over"), slurm)
     try:
         yield running.start("--grace", "3600")
@@ -85,7 +85,7 @@ def test_requeued_job_is_retried_once(cluster: Cluster, slurm: RealSlurm) -> Non
     name = cluster.accept(over_slurm("requeued", "echo up; exec sleep 600"))
     cluster.wait_state(name, "RUNNING")
     (number,) = slurm.jobs()
-    # Jobs of ours are not to be, but whoever may change them can change that.
+    # The engine submits with --no-requeue, but an administrator can change that.
     scontrol(slurm, "update", f"jobid={number}", "requeue=1")
     scontrol(slurm, "requeue", number)
     eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt")
@@ -137,9 +137,9 @@ def test_job_stopped_while_slurm_is_down_is_cancelled_later(
 
 
 def telling(cluster: Cluster) -> list[str]:
-    """The commands by which the server tells Slurm to end jobs, and has no answer yet: by their pids."""
+    """Pids of the server's running scancel commands."""
     assert cluster.process is not None
-    # Any of its threads may have started them.
+    # Any thread may have started them.
     threads = Path(f"/proc/{cluster.process.pid}/task").glob("*/children")
     return [pid for thread in threads for pid in thread.read_text().split() if _is_scancel(pid)]
 
@@ -147,7 +147,7 @@ def telling(cluster: Cluster) -> list[str]:
 def _is_scancel(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"scancel\0")
-    except OSError:  # it ended meanwhile
+    except OSError:  # exited meanwhile
         return False
 
 

@@ -1,4 +1,4 @@
-"""A whole server as root, which submits each user's jobs as that user's own account."""
+"""A server as root that submits each user's jobs under that user's account."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A shared folder as NFS gives it: every machine has its own mount, which tells of no changes and remembers.
+"""A shared folder with NFS semantics: every machine has its own mount, with attribute caches and no inotify.
 
-Every node, and the server, see one folder through a mount of their own (bindfs). What another one did there
-wakes nobody (no inotify), a file's size is up to a second old, and a name that is not there is not looked for
-again for two.
+Every node and the server see one folder through a mount of their own (bindfs). Changes by others trigger no
+inotify, a file's size is up to a second old, and a missing name is cached for two seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ engine: {{type: slurm, folder: {shared}/slurm, partition: main, interval: 0.5}}
 
 
 class Shared:
-    """One folder, and the mounts of it."""
+    """A folder and its mounts."""
 
     def __init__(self, folder: Path):
         debian(["bindfs"], commands=["bindfs"])
@@ -96,10 +95,10 @@ def cluster(base: Path, shared: Shared, nodes: RealSlurm) -> Iterator[Cluster]:
 def test_every_node_has_its_own_nfs_mount(shared: Shared, nodes: RealSlurm) -> None:
     assert is_on_network(shared.folder)
     assert len(shared.mounts) == 1 + len(NODES)
-    (shared.folder / "asked").exists()  # it is not, and that is remembered here
-    nodes.ask("srun", "--quiet", "--chdir=/", "touch", str(shared.folder / "asked"))
-    assert not (shared.folder / "asked").exists() and (shared.backing / "asked").exists()
-    eventually(lambda: (shared.folder / "asked").exists(), "what a node wrote to be seen")
+    (shared.folder / "probe").exists()  # it does not, and that is cached here
+    nodes.ask("srun", "--quiet", "--chdir=/", "touch", str(shared.folder / "probe"))
+    assert not (shared.folder / "probe").exists() and (shared.backing / "asked").exists()
+    eventually(lambda: (shared.folder / "probe").exists(), "what a node wrote to be seen")
 
 
 def test_exit_codes_and_logs_are_complete_over_nfs(cluster: Cluster) -> None:
@@ -114,8 +113,8 @@ def test_exit_codes_and_logs_are_complete_over_nfs(cluster: Cluster) -> None:
 async def test_end_is_observed_as_soon_as_it_is_visible(
     shared: Shared, nodes: RealSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody looks here but when he is told to, and Slurm is not asked again: the note's word alone, which is
-    there before the end can be seen, would be the last."""
+    """No polling, and Slurm is not queried again: the event file alone, which is visible before the exit
+    record, must lead to the end."""
     monkeypatch.setenv("SLURM_CONF", str(nodes.conf))
     rig = SlurmRig(nodes, shared.folder / "alone")
     one = task(rig, "true")
@@ -155,7 +154,7 @@ def test_log_is_visible_while_running_and_stop_works(cluster: Cluster) -> None:
 
 
 def test_follower_reads_to_the_last_line(cluster: Cluster) -> None:
-    """The log's size is older than the news that the task ended."""
+    """The cached size of the log is older than the exit record."""
     says = "for i in $(seq 60); do echo line $i; sleep 0.05; done; for i in 1 2 3; do echo last $i; done"
     wrote = "".join([*(f"line {n}\n" for n in range(1, 61)), *(f"last {n}\n" for n in range(1, 4))])
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Whole jobs on nodes that see nothing of the server's files: everything travels over the network."""
+"""Jobs on nodes without a shared file system: everything goes over HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ engine:
   folder: slurm
   shared: false
   node-folder: {base}/local
-  # The nodes' folders are in memory here, and what a job has there is counted as its own.
+  # The nodes' folders are in memory here, and count as memory of the job.
   overhead-mb: 96
   partition: main
   file-lag: 0.5
@@ -42,7 +42,7 @@ engine:
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[Path]:
-    """The server's files, and at the same place on every node something else."""
+    """The server's folder, hidden on every node by another one."""
     with open_folder("apart-") as folder:
         yield folder
 
@@ -58,7 +58,7 @@ def make(base: Path, name: str, slurm: RealSlurm) -> Cluster:
     home.mkdir()
     port = free_ports(1)[0]
     (home / "cluster.yaml").write_text(_FILE.format(port=port, base=base))
-    # The same port after a restart: tasks know no other.
+    # The same port after a restart: tasks have its address.
     return Cluster(home, ("--embedded", "--port", str(port)), variables={"SLURM_CONF": str(slurm.conf)})
 
 
@@ -73,7 +73,7 @@ def cluster(base: Path, apart: RealSlurm) -> Iterator[Cluster]:
 
 @pytest.fixture
 def own(base: Path, apart: RealSlurm) -> Iterator[Cluster]:
-    """A server that a test may kill."""
+    """A server that the test may kill."""
     running = make(base, f"own-{time.monotonic_ns()}", apart)
     try:
         yield running.start()
@@ -106,7 +106,7 @@ def succeeded(cluster: Cluster, what: dict[str, Any]) -> str:
 
 
 def left_on_nodes(apart: RealSlurm, base: Path) -> str:
-    """What lies in the nodes' own folders."""
+    """Content of the nodes' own folders."""
     return apart.ask("srun", "-N3", "--quiet", "--chdir=/", "ls", str(base / "local"))
 
 
@@ -156,12 +156,12 @@ def test_sources_outputs_and_metrics_are_transferred(cluster: Cluster) -> None:
 
 
 def test_log_is_followed_while_the_task_writes_it(cluster: Cluster, tmp_path: Path) -> None:
-    """It writes a line only when the one before has come."""
+    """The task writes a line only after the previous one was read."""
     lines = tmp_path / "lines"
     os.mkfifo(lines)
     stream = cluster.follow(cluster.accept(job("echo", f"while read line; do echo $line; done < {lines}")))
     frames = iter(stream)
-    # Open to read as well: nobody waits for the other to open it.
+    # Opened for reading too: opening a pipe then does not block.
     with os.fdopen(os.open(lines, os.O_RDWR), "wb", buffering=0) as to_the_task:
         for number in range(6):
             to_the_task.write(b"%d\n" % number)
@@ -197,7 +197,7 @@ def test_tasks_on_two_nodes_know_each_other(cluster: Cluster, base: Path, apart:
 
 
 def test_stopped_job_gets_its_grace_period(cluster: Cluster, apart: RealSlurm) -> None:
-    """More than Slurm would leave it."""
+    """Longer than Slurm's KillWait."""
     goodbye = "trap 'sleep 5; echo bye; exit 1' TERM; echo up; sleep 60 & wait"
     name = cluster.accept(job("stopped", goodbye))
     eventually(lambda: b"up" in cluster.log_of(name), "its first words")
@@ -254,7 +254,7 @@ def test_next_job_removes_stale_folders_of_a_killed_one(
 ) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
-    # The task, the supervisor, and who carries for it.
+    # The task, the supervisor and the uploader.
     says = f"mkdir {pids}/$$ {pids}/$PPID {pids}/$(cut -d' ' -f4 /proc/$PPID/stat); echo up; exec sleep 600"
     name = cluster.accept(job("killed", says))
     eventually(lambda: b"up" in cluster.log_of(name), "its first words")
@@ -264,7 +264,7 @@ def test_next_job_removes_stale_folders_of_a_killed_one(
         there = {"openpaisdk": {"slurm": [f"--nodelist={node}"]}}
         return len(succeeded(cluster, job(f"after-{number}", f"ls {base}/local", extras=there)).split())
 
-    assert [seen_after(1), seen_after(2)] == [2, 2]  # while it runs, what it has there stays
+    assert [seen_after(1), seen_after(2)] == [2, 2]  # kept while it runs
     for path in pids.iterdir():
         os.kill(int(path.name), signal.SIGKILL)
     cluster.stop(name)
@@ -290,7 +290,7 @@ def test_node_failure_is_retried_without_counting(own: Cluster, apart: RealSlurm
 
 
 def test_repeatedly_killed_server_has_every_byte_once(own: Cluster, tmp_path: Path) -> None:
-    """While the task writes, and also when it ends."""
+    """Both while the task writes and when it ends."""
     go, ended = tmp_path / "go", tmp_path / "ended"
     write = (
         f"n=0; while [ ! -e {go} ]; do n=$((n+1)); echo line $n; echo wrong $n >&2; "
@@ -367,7 +367,7 @@ def test_nodes_trust_the_certificate_in_the_batch_script(
         secure.close()
 
 
-# -- who may do what ------------------------------------------------------------------------------------
+# -- authorization --------------------------------------------------------------------------------------
 
 
 def _ticket(home: Path, uid: str) -> str:
@@ -396,14 +396,14 @@ def test_ticket_is_valid_only_for_its_own_attempts(cluster: Cluster, tmp_path: P
         assert put(f"{mine}/{log}", token=token) == 401
     for what in (log, "claim", "end?all=0&stdout=0&stderr=0", "diagnostics"):
         assert put(f"{yours}/{what}", b"{}") == 401
-    # What the tasks need is given out until they have begun.
+    # The bundle can be downloaded until the tasks have started.
     assert cluster.get(f"/api/v2/attempts/{mine}/bundle?job=1", token=ticket).status == 409
     assert put(f"{mine}/claim", b'{"nonce": "another"}') == 409
     for stream in ("spec.json", "..", "claim", "%2e%2e%2fclaim"):
         assert put(f"{mine}/logs/{stream}?at=0&after=0") in (400, 404)
     assert put(f"{mine}/{log}", b"x" * ((1 << 20) + 1)) == 413
     assert put(f"{mine}/logs/all?at={1 << 60}&after=0") == 400
-    # It is no token of a person.
+    # It is not a user's token.
     assert cluster.get("/api/v2/jobs", token=ticket).status == 401
     go.touch()
     for name in ("mine", "yours"):
@@ -417,7 +417,7 @@ def test_ticket_is_in_no_log_and_on_no_command_line(cluster: Cluster, tmp_path: 
     name = "curious"
     said = succeeded(cluster, job(name, look))
     ticket = _ticket(cluster.home, tasks_of(cluster, name)[0]["containerId"])
-    assert "PAI_SLURM_BOOT" in said  # of its own account's process, which can read no more than it anyway
+    assert "PAI_SLURM_BOOT" in said  # of a process of the same account
     assert ticket not in said
     assert ticket.encode() not in cluster.log.read_bytes()
 
@@ -445,6 +445,6 @@ def test_tasks_run_under_their_users_accounts_on_the_nodes(crew: CrewCluster, tm
     two = on_two_nodes("both", "id -un")
     two["taskRoles"]["main"]["completion"] = {"minSucceededInstances": 2}
     assert succeeded(crew, two) == f"{ALICE}\n"
-    # Of what the server keeps for her she can reach nothing on its own machine either.
+    # The user cannot reach the server's copies on its machine either.
     assert (crew.home / "slurm").stat().st_mode & 0o077 == 0
     assert not (crew.home / "audit.log").read_text().count("/api/v2/attempts/")

@@ -1,4 +1,4 @@
-"""What tasks report over the network is kept as they would have written it: once, in order, within limits."""
+"""Report sink: uploads are stored once, in order and within limits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def task(script: str = "true") -> TaskLaunch:
 
 
 class Node:
-    """A gang that was prepared, and what its tasks may say."""
+    """A prepared gang and its report sink."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ async def test_repeated_upload_is_stored_once(node: Node) -> None:
 
 
 async def test_upload_past_the_end_returns_the_current_end(node: Node) -> None:
-    """As after a crash of the machine that lost the end of a file."""
+    """Truncate a file, as after a crash of the machine."""
     await node.begun()
     await node.put(0, b"one\n")
     assert await node.put(8, b"three\n") == 4
@@ -220,7 +220,7 @@ async def test_bundle_contains_only_the_files_of_one_process(
         with tarfile.open(fileobj=io.BytesIO(b"".join(parcel.chunks()))) as tar:
             names = tar.getnames()
             assert [name.split("/")[2] for name in names if name.endswith("spec.json")] == own
-            # With it everything is there.
+            # Last: it marks the bundle complete.
             assert names[-1].endswith("gang.json")
             assert not any(member.mode & 0o077 for member in tar)
     kept = json.loads((node.home.task(node.gang[1].uid) / "spec.json").read_text())
@@ -237,7 +237,7 @@ async def test_only_the_hash_of_a_ticket_is_stored_per_gang(
     assert (node.home.gang(node.uid) / folder.TICKET).read_text() != node.carried.ticket
     script = node.home.gang(node.uid) / "batch.sh"
     assert script.stat().st_mode & 0o077 == 0
-    # Everybody sees the words of a command.
+    # Command lines are visible to all users.
     assert node.carried.ticket not in script.read_text().rpartition("\nexec ")[2]
 
 
@@ -262,7 +262,7 @@ def test_remote_job_writes_no_predictable_files(tmp_path: Path) -> None:
 async def test_every_byte_is_uploaded_once_despite_lost_responses(
     tmp_path: Path, thread: ThreadPoolExecutor
 ) -> None:
-    """The batch script as Slurm would run it, and a server that fails every second time."""
+    """The batch script as Slurm runs it, and a server that fails every second request."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     local = tmp_path / "node"

@@ -1,4 +1,4 @@
-"""What is sent to Slurm and what is understood of its answers; no Slurm is needed for that."""
+"""Command lines for Slurm and parsing of its output; needs no Slurm."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def words(*gang: TaskLaunch, options: SlurmOptions = OPTIONS, **more: Any) -> li
     return sbatch_command.sbatch(gang, options, FOLDER, **more)
 
 
-# -- submitting ---------------------------------------------------------------------------------------
+# -- submission ---------------------------------------------------------------------------------------
 
 
 def test_single_task_requests_cores_memory_and_gpus() -> None:
@@ -63,7 +63,7 @@ def test_equal_tasks_form_one_component() -> None:
     first, second = " ".join(said).split(" : ")
     assert "--ntasks=2" in first and "--mem-per-cpu=82M" in first and "gpus" not in first
     assert "--ntasks=1" in second and "--gpus-per-task=1" in second
-    # Both carry the name by which they are found again.
+    # Both carry the comment that identifies them.
     assert first.count("--comment=pai:a") == second.count("--comment=pai:a") == 1
 
 
@@ -213,7 +213,7 @@ def test_without_container_client_a_task_runs_on_the_host() -> None:
     assert said[0] == "/bin/sh"
 
 
-# -- answers ------------------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------------------
 
 
 def test_jobs_are_identified_by_comment_and_components_merged() -> None:
@@ -290,7 +290,7 @@ def test_unavailable_retryable_and_invalid_are_distinguished(said: str, down: bo
     ],
 )
 def test_silent_failure_counts_as_unavailable(answer: CommandResult) -> None:
-    """It is asked about before it is sent again, and never taken for a refusal."""
+    """The queue is checked before a resubmission, and it never counts as a rejection."""
     assert answer.is_unavailable and not answer.is_retryable
 
 
@@ -306,7 +306,7 @@ def test_down_nodes_are_not_listed_but_keep_their_address() -> None:
     assert addresses == {"n1": "10.0.0.1", "n2": "10.0.0.2"}
 
 
-# -- the file of a new cluster ------------------------------------------------------------------------
+# -- detected configuration ---------------------------------------------------------------------------
 
 
 def test_partitions_become_virtual_clusters_in_a_valid_file(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_unknown_container_client_is_rejected() -> None:
         options_of({"container": "cage"}, Path("/"), "slurm")
 
 
-# -- places -------------------------------------------------------------------------------------------
+# -- placements ---------------------------------------------------------------------------------------
 
 
 def test_no_port_is_assigned_twice_on_one_node() -> None:
@@ -399,7 +399,7 @@ def test_fast_json_behaves_like_json() -> None:
 _SOURCE = Path(placement.__file__).parents[2]
 
 
-# -- what is true of an attempt -----------------------------------------------------------------------
+# -- observation --------------------------------------------------------------------------------------
 
 
 def attempt(
@@ -410,7 +410,7 @@ def attempt(
     ended: dict[str, object] | None = None,
     left: bool = False,
 ) -> Any:
-    """An attempt as its folder and Slurm tell of it."""
+    """Observation of an attempt from its folder and the state in Slurm."""
     home = gang_folder.SlurmFolders(root)
     one = launch("uid", placeholders=Placeholders("%pai.0.ip%", {}, "%pai.0.gpus%"))
     (root / "tasks").mkdir(parents=True, exist_ok=True)
@@ -464,12 +464,12 @@ def test_attempt_ended_by_slurm_has_exit_code_and_reason(tmp_path: Path) -> None
     seen = attempt(tmp_path / "a", "PREEMPTED", claimed=True, ended=told)
     assert (seen.phase, seen.exit_code, seen.loss) == (Phase.ENDED, 3, Loss.PREEMPTED)
     assert attempt(tmp_path / "b", "TIMEOUT", claimed=True, ended=told).timed_out
-    # Slurm is slow to tell, and the task has long ended.
+    # Slurm's reason is late, and the task ended long ago.
     assert attempt(tmp_path / "c", "RUNNING", claimed=True, ended=told).loss is Loss.CANCELLED
 
 
 def test_stale_job_cancelled_by_the_server_is_cancelled_not_withdrawn(tmp_path: Path) -> None:
-    """Somebody put it back there, and we cancelled it: that is no word against another attempt."""
+    """It was requeued manually and cancelled by the server: another attempt is allowed."""
     told = {"exit_code": 143, "ended_by_slurm": True}
     assert attempt(tmp_path / "a", "CANCELLED", claimed=True, ended=told).loss is Loss.WITHDRAWN
     assert attempt(tmp_path / "b", "CANCELLED", claimed=True, ended=told, left=True).loss is Loss.CANCELLED
@@ -510,7 +510,7 @@ def test_exit_record_takes_precedence_over_slurm(tmp_path: Path) -> None:
 
 
 def test_second_allocation_of_a_gang_exits_at_once(tmp_path: Path) -> None:
-    """Slurm's controller may forget that it started a job, and start it again."""
+    """slurmctld may lose the state of a started job and start it again."""
     home = gang_folder.SlurmFolders(tmp_path)
     home.events.mkdir(parents=True)
     installed = runtime_archive.install(tmp_path / "runtime")

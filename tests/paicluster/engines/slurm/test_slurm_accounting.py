@@ -1,4 +1,4 @@
-"""What Slurm's queue has forgotten its accounting still knows."""
+"""Jobs that Slurm's queue has dropped, from its accounting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITED = {"AccountingStorageEnforce": "associations,limits,qos"}
 
 @pytest.fixture
 def accounted(request: pytest.FixtureRequest) -> Iterator[RealSlurm]:
-    """A parameter: further settings."""
+    """Parameter: further settings of slurm.conf."""
     with open_folder("slurm-") as folder, pytest.MonkeyPatch.context() as patch:
         accounting = Accounting(folder)
         made = RealSlurm(folder, {**accounting.settings, **getattr(request, "param", {})})
@@ -47,7 +47,7 @@ async def test_state_of_a_dropped_job_comes_from_accounting(accounted: RealSlurm
         await driven.launch(waits)
         await appears((rig.gang(waits.uid) / "job").exists, "the submission")
     numbers = {one.uid: (rig.gang(one.uid) / "job").read_text() for one in (waits, runs)}
-    # While nobody of ours looks one is cancelled before it began, and the other dies without a word.
+    # While no server runs, one is cancelled while pending, and the other is killed.
     accounted.ask("scancel", numbers[waits.uid])
     rig.kill_supervisor(runs.uid)
 
@@ -64,7 +64,7 @@ async def test_state_of_a_dropped_job_comes_from_accounting(accounted: RealSlurm
         assert {one.phase for one in seen.values()} == {Phase.LOST}
         assert seen[waits.uid].loss is Loss.WITHDRAWN
         assert any("as FAILED" in remark.message for _, remark in driven.notices)
-        # One question for all of them.
+        # One call for all of them.
         assert isinstance(driven.engine, SlurmEngine) and driven.engine.calls["sacct"] <= 2
     rig.close()
 

@@ -1,4 +1,4 @@
-"""The Slurm engine keeps the contract, on a real Slurm."""
+"""Engine contract of the Slurm engine, on a real Slurm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TestSlurmEngine(EngineContract):
     def rig(
         self, request: pytest.FixtureRequest, slurm: RealSlurm, podman: Client, tmp_path: Path
     ) -> Iterator[SlurmRig]:
-        """Once with a folder that server and tasks share, once with tasks that report over the network."""
+        """Once with a shared folder, once with tasks that report over HTTP."""
         made = SlurmRig(slurm, tmp_path / "home", podman)
         if request.param == "reported":
             made.port = free_ports(1)[0]
@@ -29,6 +29,6 @@ class TestSlurmEngine(EngineContract):
         made.close()
 
     async def test_ports_in_use_are_not_free(self, rig: SlurmRig) -> None:  # type: ignore[override]
-        """Nobody can tell before it is known where a task runs: the tasks find free ones themselves."""
+        """Not applicable: tasks choose free ports themselves on their node."""
         async with Driven(rig) as driven:
             assert driven.engine.ports_free(rig.node, [80], non_ephemeral=False)

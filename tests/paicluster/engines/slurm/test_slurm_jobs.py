@@ -1,4 +1,4 @@
-"""Whole jobs, from the submission to the end, on a real Slurm."""
+"""Jobs from submission to end, on a real Slurm."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_task_sees_only_its_gpus(cluster: Cluster, slurm: RealSlurm) -> None:
     said = cluster.log_of("gpus").decode().split("\n")
     assert said[0] == "devices 0,1"
     if slurm.cgroups:
-        # What is not its own is forbidden; its own merely does not exist.
+        # Other devices are forbidden; its own merely does not exist.
         assert said[1:5].count("1") == 2
 
 
@@ -184,7 +184,7 @@ def test_job_cancelled_in_slurm_is_stopped(cluster: Cluster, slurm: RealSlurm) -
     assert (over["state"], over["retries"]) == ("STOPPED", 0)
 
 
-# -- bad days -----------------------------------------------------------------------------------------
+# -- failures -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_slurmctld_down_delays_submissions_but_not_running_jobs(
     go = tmp_path / "go"
     cluster.accept(over_slurm("running", f"until [ -e {go} ]; do sleep 0.05; done"))
     cluster.wait_state("running", "RUNNING")
-    # In good order: what it had not yet saved of its own books is not what this test is about.
+    # Stopped cleanly: slurmctld's unsaved state is not the subject of this test.
     slurm.kill_controller(signal.SIGTERM)
     try:
         cluster.accept(over_slurm("late", "echo at last"))
@@ -242,7 +242,7 @@ def test_slurmctld_down_delays_submissions_but_not_running_jobs(
 
 
 def test_pending_reason_is_updated(own: Callable[[], Cluster], slurm: RealSlurm) -> None:
-    """Whatever was said before: that slurmctld is down, and when it is back, again what Slurm says."""
+    """Reports that slurmctld is down, and Slurm's reason again when it is back."""
     cluster = own()
     held = over_slurm("held", "true", extras={"openpaisdk": {"slurm": ["--hold"]}})
     cluster.accept(held)
@@ -293,7 +293,7 @@ def test_node_failure_is_retried_without_counting(
 
 
 def test_slurms_time_limit_is_distinguished(cluster: Cluster, slurm: RealSlurm) -> None:
-    """Slurm's minutes are long, so its administrator makes the end of this job come sooner."""
+    """Time limits are in minutes, so the test sets an earlier end as administrator."""
     name = cluster.accept(over_slurm("overdue", "echo up; exec sleep 200", vc="short"))
     cluster.wait_state(name, "RUNNING")
     slurm.ask("scontrol", "update", f"job={slurm.jobs()[0]}", "EndTime=now+1")

@@ -1,4 +1,4 @@
-"""As root the server reads folders that are its users' own: nothing in them leads it astray."""
+"""Untrusted files: a root server reads folders of its users without trusting their content."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_invalid_files_yield_a_valid_observation(tmp_path: Path, name: str, what
     seen = observe.observe_attempt(home, "abc", gang, 1.0)
     assert seen.phase in (Phase.RUNNING, Phase.ENDED)
     _can_be_kept(seen)
-    # Slurm's word that it is over ends it, whatever is there.
+    # Slurm's finished state ends it, whatever the folder contains.
     gang.finished_at = -1000.0
     assert observe.observe_attempt(home, "abc", gang, 1.0).phase in (Phase.LOST, Phase.ENDED)
 
@@ -201,7 +201,7 @@ def test_very_deep_folder_is_measured_and_removed(tmp_path: Path) -> None:
     assert not top.exists()
 
 
-# -- as root, for others ------------------------------------------------------------------------------
+# -- as root, for users -------------------------------------------------------------------------------
 
 _NOBODY = pwd.getpwnam("nobody")
 _ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -240,7 +240,7 @@ def test_leftover_links_of_an_account_are_not_followed(tmp_path: Path) -> None:
 
 
 class _PeoplesRig(SlurmRig):
-    """A root server with users of their own: alice is the account nobody."""
+    """A root server with separate accounts: alice is the account `nobody`."""
 
     def engine(self, **limits: object) -> SlurmEngine:
         return SlurmEngine(options(self.home, **limits), accounts=Accounts({"alice": "nobody"}, lambda: 2))
@@ -294,7 +294,7 @@ async def test_task_that_corrupts_its_folder_affects_no_other(slurm: RealSlurm, 
         await driven.launch(good)
         for one in (bad, good):
             await driven.wait_for_output(one.uid, b"up")
-    # Another server, which knows only what is in the folders.
+    # Another server, which has only the folders.
     async with Driven(rig) as driven:
         seen = await driven.engine.observe([bad.uid, good.uid])
         assert {one.phase for one in seen.values()} == {Phase.RUNNING}
