@@ -1,6 +1,6 @@
-"""A quick set for ``python -m unittest discover``, against an embedded cluster in a temporary home.
+"""Quick tests for ``python -m unittest discover``, against an embedded cluster in a temporary home.
 
-If ``ut_init.sh`` lies in this folder it is run first, so that the same tests can go to a real cluster:
+If ``ut_init.sh`` is in this folder it runs first, so that the same tests can use a real cluster:
 
     pai set clusters-in-local=yes image=python:3.11
     pai add-cluster -a <alias> --pai-uri http://x.x.x.x --user <user> --password <password>
@@ -21,7 +21,7 @@ LIMIT = 300
 
 
 class QuickTest(unittest.TestCase):
-    """Each test is one command line, and what must come of it."""
+    """Each test runs one command line and checks its result."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -30,7 +30,7 @@ class QuickTest(unittest.TestCase):
         home.mkdir()
         project.mkdir()
         cls.project = project
-        # What is installed for this Python, or found by its name, or what `make quickstart` made.
+        # Installed for this Python, on the PATH, or created by `make quickstart`.
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:{HERE.parent / '.venv/bin'}"
         if shutil.which("pai", path=path) is None:
             sys.exit("There is no pai to be tested: type make quickstart in the checkout, or pip install it.")

@@ -1,4 +1,4 @@
-"""A person at a machine: a home folder, a project folder, and the real executables."""
+"""User of the command line: a home folder, a project folder, and the real executables."""
 
 import json
 import os
@@ -20,8 +20,8 @@ LIMIT = 120
 DROPPED = {"NO_COLOR", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PAI_DEBUG"}
 
 
-class Person:
-    """Types commands. Each has a HOME, so each has a cluster of their own."""
+class CliUser:
+    """Runs commands. Each user has a HOME and therefore an embedded cluster of its own."""
 
     def __init__(self, folder: Path):
         self.home = folder / "home"
@@ -41,10 +41,10 @@ class Person:
 
     def pai(
         self, *words: str, cwd: Path | None = None, stdin: str = "", env: dict[str, str] | None = None
-    ) -> "Done":
+    ) -> "CommandResult":
         return self.run(["pai", *words], cwd=cwd, stdin=stdin, env=env)
 
-    def sh(self, line: str) -> "Done":
+    def sh(self, line: str) -> "CommandResult":
         return self.run(["bash", "-c", line])
 
     def run(
@@ -54,7 +54,7 @@ class Person:
         stdin: str = "",
         env: dict[str, str] | None = None,
         limit_s: float = LIMIT,
-    ) -> "Done":
+    ) -> "CommandResult":
         done = subprocess.run(
             command,
             cwd=cwd or self.project,
@@ -64,7 +64,7 @@ class Person:
             text=True,
             timeout=limit_s,
         )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def begin(self, *words: str, **more: object) -> "subprocess.Popen[str]":
         return subprocess.Popen(
@@ -75,7 +75,7 @@ class Person:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # Whoever runs the tests in the background has taught them to ignore Ctrl-C.
+            # Tests that run in the background inherit an ignored SIGINT.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             **more,  # type: ignore[arg-type]
         )
@@ -97,12 +97,12 @@ class Person:
     def state(self, job: str) -> str:
         return json.loads(self.pai("job-status", job, "-o", "json").out)["jobStatus"]["state"]
 
-    def leave(self) -> None:
+    def stop_cluster(self) -> None:
         if (self.home / ".openpai/local").exists():
             self.pai("stop-cluster", "--now")
 
 
-class Done:
+class CommandResult:
     def __init__(self, status: int, out: str, err: str):
         self.status, self.out, self.err = status, out, err
 
@@ -111,47 +111,47 @@ class Done:
 
 
 def until(what: Callable[[], object], within: float = 60.0) -> None:
-    """Wait for something to become true, and say so if it does not."""
+    """Wait until a condition is true; fails after ``within`` seconds."""
     deadline = time.monotonic() + within
     while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)
 
 
-@pytest.fixture(scope="session", name="shared_home")
-def shared_home_fixture(tmp_path_factory):
-    """One person with a warm cluster, for the tests that leave it as they found it."""
-    person = Person(tmp_path_factory.mktemp("shared"))
-    assert person.pai("start-cluster").status == 0
-    yield person
-    person.leave()
+@pytest.fixture(scope="session", name="shared_user")
+def shared_user_fixture(tmp_path_factory):
+    """A user with a running cluster, for tests that leave no state behind."""
+    user = CliUser(tmp_path_factory.mktemp("shared"))
+    assert user.pai("start-cluster").status == 0
+    yield user
+    user.stop_cluster()
 
 
-@pytest.fixture(name="person")
-def person_fixture(shared_home, tmp_path):
-    """The shared person in an empty project folder."""
-    shared_home.project = tmp_path / "project"
-    shared_home.project.mkdir()
-    return shared_home
+@pytest.fixture(name="user")
+def user_fixture(shared_user, tmp_path):
+    """The shared user in an empty project folder."""
+    shared_user.project = tmp_path / "project"
+    shared_user.project.mkdir()
+    return shared_user
 
 
-@pytest.fixture(name="newcomer")
-def newcomer_fixture(tmp_path):
-    """A person on a fresh machine."""
-    person = Person(tmp_path / "newcomer")
-    yield person
-    person.leave()
+@pytest.fixture(name="new_user")
+def new_user_fixture(tmp_path):
+    """A user on a fresh machine."""
+    user = CliUser(tmp_path / "new_user")
+    yield user
+    user.stop_cluster()
 
 
-@pytest.fixture(name="neighbour")
-def neighbour_fixture(tmp_path):
-    """Another one, with a home of their own."""
-    person = Person(tmp_path / "neighbour")
-    yield person
-    person.leave()
+@pytest.fixture(name="other_user")
+def other_user_fixture(tmp_path):
+    """Another user with a separate home."""
+    user = CliUser(tmp_path / "other_user")
+    yield user
+    user.stop_cluster()
 
 
-def done_job(person, name: str, *words: str) -> str:
-    done = person.pai("sub", "--no-sources", "--mem", "32m", "--wait", "-j", name, *(words or ["true"]))
+def done_job(user, name: str, *words: str) -> str:
+    done = user.pai("sub", "--no-sources", "--mem", "32m", "--wait", "-j", name, *(words or ["true"]))
     assert done.out.strip(), done
     return done.out.strip()

@@ -1,4 +1,4 @@
-"""What a command imports, and the modules that cost too much."""
+"""Modules that are too expensive to import, and what a command imports."""
 
 import sys
 
@@ -28,10 +28,10 @@ HEAVY = {
 }
 
 
-NOT_EVEN = {"argparse", "json", "socket", "hashlib", "difflib"}
+MEDIUM = {"argparse", "json", "socket", "hashlib", "difflib"}
 
 
-OTHER_ROOMS = {"openpaisdk.protocol", "openpaisdk.jobs.sources", "paicluster", "pairuntime"}
+OTHER_PACKAGES = {"openpaisdk.protocol", "openpaisdk.jobs.sources", "paicluster", "pairuntime"}
 
 
 RUN = """
@@ -45,7 +45,7 @@ sys.exit(status)
 """
 
 
-def imported(person, *words: str) -> set[str]:
-    done = person.run([sys.executable, "-c", RUN, *words])
+def imported(user, *words: str) -> set[str]:
+    done = user.run([sys.executable, "-c", RUN, *words])
     assert done.status == 0, done
     return set(done.err.rpartition("IMPORTED ")[2].split())

@@ -1,4 +1,4 @@
-"""One person, one warm cluster, for all tests of the binding; the tests stand in their shoes."""
+"""A user with a running cluster for all tests of the binding, which run as this user."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def whose_fixture(tmp_path_factory):
 
 @pytest.fixture(name="here")
 def here_fixture(whose, tmp_path, monkeypatch):
-    """Stand in an empty folder, with that home."""
+    """An empty current folder, with the user's HOME."""
     monkeypatch.setenv("HOME", str(whose))
     for name in DROPPED:
         monkeypatch.delenv(name, raising=False)
@@ -33,6 +33,6 @@ def here_fixture(whose, tmp_path, monkeypatch):
 
 @pytest.fixture(name="server")
 def server_fixture(whose):
-    """Where the cluster of that home listens, and the token of its owner."""
+    """Address of the user's cluster, and the token of its owner."""
     found = next((whose / ".openpai/local").glob("*/server.json"))
     return json.loads(found.read_text())

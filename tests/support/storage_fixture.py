@@ -13,12 +13,12 @@ import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.storage import Storage
-from support.cli_user import Done, Person
+from support.cli_user import CliUser, CommandResult
 from support.faulty_proxy import BadWire
 
 
 class Desk:
-    def __init__(self, person: Person, url: str, user: str, token: str):
+    def __init__(self, person: CliUser, url: str, user: str, token: str):
         self.person = person
         self.url, self.user, self.token = url, user, token
         self.there = ""
@@ -38,7 +38,7 @@ class Desk:
     def storage(self, *, over_http: bool = False) -> Storage:
         return Storage.of(self.cluster(), over_http=over_http)
 
-    def pai(self, *words: str, **more: Any) -> Done:
+    def pai(self, *words: str, **more: Any) -> CommandResult:
         return self.person.pai(*words, **more)
 
     def ok(self, *words: str, **more: Any) -> str:
@@ -77,7 +77,7 @@ def tree_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="session", name="shared_desk")
 def shared_desk_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    person = Person(tmp_path_factory.mktemp("storage"))
+    person = CliUser(tmp_path_factory.mktemp("storage"))
     assert person.pai("start-cluster").status == 0
     (person.home / ".openpai").mkdir(exist_ok=True)
     # Under an alias of its own, as a cluster somewhere else would be: its address does not change under us.
@@ -85,7 +85,7 @@ def shared_desk_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[De
     entry = {"cluster_alias": "team", "pai_uri": said["url"], "user": said["user"], "token": said["token"]}
     (person.home / ".openpai/clusters.yaml").write_text(json.dumps([entry]))
     yield Desk(person, str(said["url"]), str(said["user"]), str(said["token"]))
-    person.leave()
+    person.stop_cluster()
 
 
 _numbers = itertools.count()

@@ -52,7 +52,7 @@ class Person:
 
 
 @pytest.fixture(scope="module")
-def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     someone = Person(tmp_path_factory.mktemp("someone"))
     said = someone.follow_page("train")
     assert "y = 3.0" in said
@@ -60,25 +60,25 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     someone.run("train", "pai stop-cluster --now")
 
 
-def test_training_uploads_a_model_as_output(person: Person) -> None:
-    model = json.loads((person.examples / "train" / "results" / "model.json").read_text())
+def test_training_uploads_a_model_as_output(user: Person) -> None:
+    model = json.loads((user.examples / "train" / "results" / "model.json").read_text())
     assert abs(model["slope"] - 3) < 0.1
 
 
-def test_predictions_are_read_from_and_written_to_the_storage(person: Person) -> None:
-    said = person.follow_page("predict").splitlines()
+def test_predictions_are_read_from_and_written_to_the_storage(user: Person) -> None:
+    said = user.follow_page("predict").splitlines()
     assert [line.split(",")[0] for line in said[-3:]] == ["0.0", "0.5", "1.0"]
     assert abs(float(said[-1].split(",")[1]) - 5) < 0.2
 
 
-def test_served_model_answers_and_restarts_after_a_crash(person: Person) -> None:
-    person.follow_page("serve", upto=1)
-    first = ask(person, "?x=1")
+def test_served_model_answers_and_restarts_after_a_crash(user: Person) -> None:
+    user.follow_page("serve", upto=1)
+    first = ask(user, "?x=1")
     assert abs(first["y"] - 5) < 0.2
     os.kill(max(pids_of("python", "serve.py")), 9)
-    eventually_retried(person)
-    assert ask(person, "?x=1") == first
-    assert person.run("serve", "pai stop-job serve").returncode == 0
+    eventually_retried(user)
+    assert ask(user, "?x=1") == first
+    assert user.run("serve", "pai stop-job serve").returncode == 0
 
 
 def pids_of(*command: str) -> list[int]:
@@ -94,10 +94,10 @@ def pids_of(*command: str) -> list[int]:
     return found
 
 
-def ask(person: Person, question: str) -> dict[str, float]:
+def ask(user: Person, question: str) -> dict[str, float]:
     ends = time.monotonic() + 60
     while True:
-        status = json.loads(person.run("serve", "pai job-status -o json serve").stdout)
+        status = json.loads(user.run("serve", "pai job-status -o json serve").stdout)
         task = next(iter(status["taskRoles"].values()))["taskStatuses"][0]
         try:
             where = f"http://{task['containerIp']}:{task['containerPorts']['http']}/{question}"
@@ -109,19 +109,19 @@ def ask(person: Person, question: str) -> dict[str, float]:
             time.sleep(0.1)
 
 
-def eventually_retried(person: Person) -> None:
+def eventually_retried(user: Person) -> None:
     ends = time.monotonic() + 60
-    while json.loads(person.run("serve", "pai job-status -o json serve").stdout)["jobStatus"]["retries"] == 0:
+    while json.loads(user.run("serve", "pai job-status -o json serve").stdout)["jobStatus"]["retries"] == 0:
         assert time.monotonic() < ends, "the job was not tried again"
         time.sleep(0.1)
 
 
-def test_two_roles_reach_each_other(person: Person) -> None:
-    assert "the sum is 10" in person.follow_page("distributed")
+def test_two_roles_reach_each_other(user: Person) -> None:
+    assert "the sum is 10" in user.follow_page("distributed")
 
 
-def test_every_framework_has_a_valid_job_and_a_dockerfile(person: Person) -> None:
-    said = person.follow_page("frameworks")
+def test_every_framework_has_a_valid_job_and_a_dockerfile(user: Person) -> None:
+    said = user.follow_page("frameworks")
     folders = sorted(path.name for path in (EXAMPLES / "frameworks").iterdir() if path.is_dir())
     assert said.count("good") == len(folders) >= 10
     assert all((EXAMPLES / "frameworks" / name / "Dockerfile").exists() for name in folders)

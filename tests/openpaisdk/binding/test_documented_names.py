@@ -1,4 +1,4 @@
-"""The Python of the documentation, as it is written there."""
+"""The Python API exactly as documented."""
 
 import subprocess
 import sys
@@ -121,7 +121,7 @@ def test_client_inside_a_job_from_environment(here, server, monkeypatch) -> None
     assert isinstance(client.storage.list("/"), list)
 
 
-# The cluster hears a moment after the program began that it did.
+# The cluster records the start a moment after the program has started.
 INSIDE = """\
 import time
 import openpaisdk

@@ -1,4 +1,4 @@
-"""Jobs and clusters in a script: made, changed, saved, awaited."""
+"""`Job` and `Cluster` in a script: build, change, save, await."""
 
 import asyncio
 import json

@@ -1,1 +1,1 @@
-from support.cli_user import newcomer_fixture, person_fixture, shared_home_fixture  # noqa: F401
+from support.cli_user import new_user_fixture, shared_user_fixture, user_fixture  # noqa: F401

@@ -1,38 +1,38 @@
-"""`pai clone-job`: a job submitted again, changed."""
+"""`pai clone-job`: submit a changed copy of a job."""
 
 import yaml
 
 from support.cli_user import done_job
 
 
-def test_clone_job_submits_a_changed_copy(person) -> None:
-    person.write(data="content")
-    one = person.pai("sub", "--mem", "32m", "--wait", "-j", "copyme_$", "cat data").out.strip()
-    (person.project / "data").unlink()
-    done = person.pai("clone-job", one, "-f")
+def test_clone_job_submits_a_changed_copy(user) -> None:
+    user.write(data="content")
+    one = user.pai("sub", "--mem", "32m", "--wait", "-j", "copyme_$", "cat data").out.strip()
+    (user.project / "data").unlink()
+    done = user.pai("clone-job", one, "-f")
     assert (done.status, done.out) == (0, "content"), done
-    done = person.pai(
+    done = user.pai(
         "resubmit", one, "-j", "other_$", "-u", "taskRoles:main:commands:0=wc -c < data", "--follow"
     )
     assert (done.status, done.out.strip()) == (0, "7") and "Job other_" in done.err, done
-    job = yaml.safe_load(person.pai("clone-job", one, "--preview", "--vc", "default").out)
+    job = yaml.safe_load(user.pai("clone-job", one, "--preview", "--vc", "default").out)
     assert job["name"].startswith("copyme_") and job["name"] != one
     assert job["defaults"]["virtualCluster"] == "default"
 
 
-def test_clone_has_its_own_output_folder(person) -> None:
-    one = done_job(person, "kept_$", "-w", "/tmp/space", "echo 1 > $PAI_OUTPUT_DIR/r")
-    job = yaml.safe_load(person.pai("clone-job", one, "-j", "next", "--preview").out)
+def test_clone_has_its_own_output_folder(user) -> None:
+    one = done_job(user, "kept_$", "-w", "/tmp/space", "echo 1 > $PAI_OUTPUT_DIR/r")
+    job = yaml.safe_load(user.pai("clone-job", one, "-j", "next", "--preview").out)
     assert job["parameters"] == {"work_directory": "/tmp/space/jobs/next"}
 
 
-def test_clone_needs_secrets_again(person) -> None:
-    one = done_job(person, "hidden_$", "--secret", "KEY=hush", "--env", "A=1", "test $KEY = hush")
-    done = person.pai("clone-job", one)
+def test_clone_needs_secrets_again(user) -> None:
+    one = done_job(user, "hidden_$", "--secret", "KEY=hush", "--env", "A=1", "test $KEY = hush")
+    done = user.pai("clone-job", one)
     assert done.status == 2 and "--secret KEY=..." in done.err, done
-    done = person.pai("clone-job", one, "--secret", "KEY=hush", "--wait")
+    done = user.pai("clone-job", one, "--secret", "KEY=hush", "--wait")
     assert done.status == 0, done
-    done = person.pai("clone-job", one, "--secret", "KEY", "--wait", env={"KEY": "wrong"})
+    done = user.pai("clone-job", one, "--secret", "KEY", "--wait", env={"KEY": "wrong"})
     assert done.status == 3, done
 
 
@@ -53,9 +53,9 @@ defaults: {deployment: test}
 """
 
 
-def test_clone_can_use_another_deployment(person) -> None:
-    person.write(job__yaml=DEPLOYED)
-    one = person.pai("submit", "--wait", "job.yaml").out.strip()
-    assert person.pai("clone-job", one, "-f", "--deployment", "prod").out == "prod\n"
-    done = person.pai("clone-job", one, "--deployment", "none")
+def test_clone_can_use_another_deployment(user) -> None:
+    user.write(job__yaml=DEPLOYED)
+    one = user.pai("submit", "--wait", "job.yaml").out.strip()
+    assert user.pai("clone-job", one, "-f", "--deployment", "prod").out == "prod\n"
+    done = user.pai("clone-job", one, "--deployment", "none")
     assert done.status == 2 and "it has test, prod" in done.err, done

@@ -1,4 +1,4 @@
-"""TAB: commands, options, and the names of jobs, clusters and storages; in real shells."""
+"""TAB completion of commands, options and names, in real shells."""
 
 import os
 import pty
@@ -14,17 +14,17 @@ from openpaisdk.cli.commands import ENTRY_POINTS
 from openpaisdk.cli.completion import SCRIPTS
 from openpaisdk.cli.parser import get_parser
 from support.external_services import debian
-from support.import_budget import HEAVY, OTHER_ROOMS, imported
+from support.import_budget import HEAVY, OTHER_PACKAGES, imported
 
 
-def tab(person, *words: str) -> list[str]:
-    done = person.pai("__complete", *words)
+def tab(user, *words: str) -> list[str]:
+    done = user.pai("__complete", *words)
     assert done.status == 0 and done.err == "", done
     return done.out.split("\n")[:-1]
 
 
 @pytest.fixture
-def known(person):
+def known(user):
     entries = [
         {"cluster_alias": "local", "type": "embedded"},
         {
@@ -37,10 +37,10 @@ def known(person):
             "storages": [{"name": "nfs_data"}, {"name": "nfs_home"}],
         },
     ]
-    (person.project / ".openpai").mkdir()
-    (person.project / ".openpai/clusters.yaml").write_text(yaml.safe_dump(entries))
-    (person.project / ".openpai/defaults.yaml").write_text("clusters-in-local: 'yes'\ncluster-alias: local\n")
-    return person
+    (user.project / ".openpai").mkdir()
+    (user.project / ".openpai/clusters.yaml").write_text(yaml.safe_dump(entries))
+    (user.project / ".openpai/defaults.yaml").write_text("clusters-in-local: 'yes'\ncluster-alias: local\n")
+    return user
 
 
 @pytest.mark.parametrize("name", list(ENTRY_POINTS))
@@ -90,22 +90,22 @@ def test_completes_job_names(known) -> None:
         known.pai("stop-job", going)
 
 
-def test_completion_starts_no_cluster(newcomer) -> None:
-    assert tab(newcomer, "logs", "") == []
-    assert not (newcomer.home / ".openpai").exists()
+def test_completion_starts_no_cluster(new_user) -> None:
+    assert tab(new_user, "logs", "") == []
+    assert not (new_user.home / ".openpai").exists()
 
 
-def test_completion_imports_no_heavy_modules(person) -> None:
-    assert not imported(person, "__complete", "logs", "x") & (HEAVY | OTHER_ROOMS | {"hashlib", "difflib"})
+def test_completion_imports_no_heavy_modules(user) -> None:
+    assert not imported(user, "__complete", "logs", "x") & (HEAVY | OTHER_PACKAGES | {"hashlib", "difflib"})
 
 
-def at_a_shell(person, command: list[str], setup: str, typed: str, want: str) -> str:
-    """Type into a real shell, press TAB, and wait for what should appear."""
+def at_a_shell(user, command: list[str], setup: str, typed: str, want: str) -> str:
+    """Type into a real shell, press TAB, and wait for the expected text."""
     ours, theirs = pty.openpty()
-    env = person.env(PS1="$ ", TERM="dumb", HISTFILE="/dev/null")
+    env = user.env(PS1="$ ", TERM="dumb", HISTFILE="/dev/null")
     process = subprocess.Popen(
         command,
-        cwd=person.project,
+        cwd=user.project,
         env=env,
         stdin=theirs,
         stdout=theirs,
@@ -170,7 +170,7 @@ def test_fish_completes(known) -> None:
     assert done.out.split() == ["team", "stop-job", "stop-jobs"], done
 
 
-def test_completion_help_explains_setup(person) -> None:
+def test_completion_help_explains_setup(user) -> None:
     for shell in SCRIPTS:
-        assert person.pai("completion", shell).out == SCRIPTS[shell]
-        assert shell in person.pai("completion", "--help").out
+        assert user.pai("completion", shell).out == SCRIPTS[shell]
+        assert shell in user.pai("completion", "--help").out

@@ -1,4 +1,4 @@
-"""``pai doctor`` finds what is wrong, and says how to mend it."""
+"""``pai doctor`` finds problems and suggests fixes."""
 
 import json
 import socket
@@ -11,8 +11,8 @@ from support.http_peer import Peer
 from support.recorded_openpai import USER, V18, token
 
 
-def findings(person, status: int, **env: str) -> dict[str, list[dict]]:
-    done = person.pai("doctor", "-o", "json", env=env)
+def findings(user, status: int, **env: str) -> dict[str, list[dict]]:
+    done = user.pai("doctor", "-o", "json", env=env)
     assert done.status == status, done
     found: dict[str, list[dict]] = {}
     for one in json.loads(done.out):
@@ -20,44 +20,44 @@ def findings(person, status: int, **env: str) -> dict[str, list[dict]]:
     return found
 
 
-def test_fresh_setup_has_no_problems_and_nothing_is_created(newcomer) -> None:
-    done = newcomer.pai("doctor")
+def test_fresh_setup_has_no_problems_and_nothing_is_created(new_user) -> None:
+    done = new_user.pai("doctor")
     assert done.status == 0 and "No problems found." in done.err and "not running" in done.out, done
-    assert not (newcomer.home / ".openpai").exists()
+    assert not (new_user.home / ".openpai").exists()
 
 
-def test_running_cluster_is_ok(person) -> None:
-    good = findings(person, 0)["ok"]
+def test_running_cluster_is_ok(user) -> None:
+    good = findings(user, 0)["ok"]
     assert any("running at http://127.0.0.1" in one["message"] for one in good)
 
 
 @pytest.fixture
-def patient(newcomer):
-    newcomer.folder = newcomer.home / ".openpai"
-    newcomer.folder.mkdir()
+def doctor_user(new_user):
+    new_user.folder = new_user.home / ".openpai"
+    new_user.folder.mkdir()
 
     def write(entries: list[dict] | str, mode: int = 0o600) -> None:
-        path = newcomer.folder / "clusters.yaml"
+        path = new_user.folder / "clusters.yaml"
         path.write_text(entries if isinstance(entries, str) else yaml.safe_dump(entries))
         path.chmod(mode)
 
-    newcomer.clusters = write
-    return newcomer
+    new_user.clusters = write
+    return new_user
 
 
-def test_broken_files_are_reported_with_a_fix(patient) -> None:
-    patient.clusters("- [")
-    (patient.folder / "defaults.yaml").write_text("cluster-alias: nobody\nimaeg: x\n")
-    found = findings(patient, 1)
+def test_broken_files_are_reported_with_a_fix(doctor_user) -> None:
+    doctor_user.clusters("- [")
+    (doctor_user.folder / "defaults.yaml").write_text("cluster-alias: missing\nimaeg: x\n")
+    found = findings(doctor_user, 1)
     assert "not valid YAML" in found["wrong"][0]["message"] and "edit-clusters" in found["wrong"][0]["hint"]
     assert any("imaeg" in one["message"] for one in found["note"])
-    patient.clusters([{"cluster_alias": "local", "type": "embedded"}], 0o644)
-    wrong = findings(patient, 1)["wrong"]
+    doctor_user.clusters([{"cluster_alias": "local", "type": "embedded"}], 0o644)
+    wrong = findings(doctor_user, 1)["wrong"]
     assert [one["what"] for one in wrong] == ["clusters file", "cluster-alias"]
     assert "chmod 600" in wrong[0]["hint"]
 
 
-def test_clusters_and_tokens_are_checked(patient) -> None:
+def test_clusters_and_tokens_are_checked(doctor_user) -> None:
     server = V18()
     server.token = token(time.time() + 3600)
     peer = Peer(server)
@@ -65,7 +65,7 @@ def test_clusters_and_tokens_are_checked(patient) -> None:
         port = s.getsockname()[1]
     base = {"user": USER, "info": {}}
     good = {"cluster_alias": "good", "pai_uri": peer.uri, "token": server.token, **base}
-    patient.clusters(
+    doctor_user.clusters(
         [
             good,
             {**good, "cluster_alias": "old", "token": token(time.time() - 9)},
@@ -73,7 +73,7 @@ def test_clusters_and_tokens_are_checked(patient) -> None:
             {**good, "cluster_alias": "keeps", "password": "in-clear"},
         ]
     )
-    found = findings(patient, 1, http_proxy="")
+    found = findings(doctor_user, 1, http_proxy="")
     peer.close()
     assert {one["what"] for one in found["wrong"]} == {"old", "down"}
     hints = {one["what"]: one["hint"] for one in found["wrong"]}

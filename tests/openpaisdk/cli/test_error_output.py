@@ -1,4 +1,4 @@
-"""Help, mistakes, colours, pipes: how pai behaves."""
+"""Help, usage errors, colours and pipes."""
 
 import os
 import pty
@@ -12,26 +12,26 @@ from openpaisdk.cli.commands import ALIASES, ENTRY_POINTS
 from support.small_disk import mounted
 
 
-def test_pai_without_arguments_prints_first_steps(newcomer) -> None:
-    done = newcomer.pai()
+def test_pai_without_arguments_prints_first_steps(new_user) -> None:
+    done = new_user.pai()
     assert done.status == 0 and "pai sub --follow -- echo hello" in done.out
     for name in ENTRY_POINTS:
         assert f"  {name} " in done.out
-    assert newcomer.pai("--help").out == done.out
-    assert not (newcomer.home / ".openpai").exists()
+    assert new_user.pai("--help").out == done.out
+    assert not (new_user.home / ".openpai").exists()
 
 
-def test_version_is_printed(newcomer) -> None:
+def test_version_is_printed(new_user) -> None:
     from openpaisdk import __version__
 
-    assert newcomer.pai("--version").out == f"pai {__version__}\n"
+    assert new_user.pai("--version").out == f"pai {__version__}\n"
 
 
 @pytest.mark.parametrize("name", [*ENTRY_POINTS, *ALIASES])
-def test_every_help_has_an_example(newcomer, name: str) -> None:
-    done = newcomer.pai(name, "--help")
+def test_every_help_has_an_example(new_user, name: str) -> None:
+    done = new_user.pai(name, "--help")
     assert done.status == 0 and f"example:\n  pai {ALIASES.get(name, name)}" in done.out, done
-    assert not (newcomer.home / ".openpai").exists()
+    assert not (new_user.home / ".openpai").exists()
 
 
 @pytest.mark.parametrize(
@@ -61,117 +61,117 @@ def test_every_help_has_an_example(newcomer, name: str) -> None:
     ],
 )
 def test_usage_error_is_one_line_and_starts_nothing(
-    newcomer, words: list[str], status: int, says: str
+    new_user, words: list[str], status: int, says: str
 ) -> None:
-    done = newcomer.pai(*words)
+    done = new_user.pai(*words)
     assert done.status == status and says in done.err and done.out == "", done
     assert done.err.startswith("pai: ") and len(done.err.splitlines()) <= 2, done
-    assert not (newcomer.home / ".openpai/local").exists()
+    assert not (new_user.home / ".openpai/local").exists()
 
 
 @pytest.mark.parametrize("command", ["logs", "job-status", "stop-job", "connect-job", "wait"])
-def test_unknown_job_is_one_line_error(person, command: str) -> None:
-    done = person.pai(command, "nosuchjob")
+def test_unknown_job_is_one_line_error(user, command: str) -> None:
+    done = user.pai(command, "nosuchjob")
     assert done.status == 1 and "There is no job 'nosuchjob' on the cluster local" in done.err, done
     assert done.out == ""
 
 
-def test_invalid_settings_file_is_named(newcomer) -> None:
-    (newcomer.home / ".openpai").mkdir()
-    (newcomer.home / ".openpai/clusters.yaml").write_text("- a: [\n")
-    done = newcomer.pai("list-jobs")
+def test_invalid_settings_file_is_named(new_user) -> None:
+    (new_user.home / ".openpai").mkdir()
+    (new_user.home / ".openpai/clusters.yaml").write_text("- a: [\n")
+    done = new_user.pai("list-jobs")
     assert done.status == 1 and "~/.openpai/clusters.yaml" in done.err and "not valid YAML" in done.err, done
 
 
-def test_unreachable_cluster_is_one_line_error(newcomer) -> None:
+def test_unreachable_cluster_is_one_line_error(new_user) -> None:
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
-    (newcomer.home / ".openpai").mkdir()
+    (new_user.home / ".openpai").mkdir()
     entry = f"- {{cluster_alias: gone, pai_uri: 'http://127.0.0.1:{port}', user: me, token: t}}\n"
-    (newcomer.home / ".openpai/clusters.yaml").write_text(entry)
+    (new_user.home / ".openpai/clusters.yaml").write_text(entry)
     for words in (["list-jobs"], ["sub", "-i", "x", "true"], ["cluster-resources"]):
-        done = newcomer.pai(*words)
+        done = new_user.pai(*words)
         assert done.status == 1 and f"gone at http://127.0.0.1:{port} does not respond" in done.err, done
         assert done.out == "" and "Traceback" not in done.err
 
 
-def test_unwritable_home_is_one_line_error(newcomer) -> None:
-    done = newcomer.pai("sub", "true", env={"HOME": "/proc/nowhere"})
+def test_unwritable_home_is_one_line_error(new_user) -> None:
+    done = new_user.pai("sub", "true", env={"HOME": "/proc/nowhere"})
     assert done.status == 1 and done.err.startswith("pai: ") and "Traceback" not in done.err, done
 
 
-def test_full_disk_is_one_line_error(newcomer) -> None:
-    with mounted(newcomer.home, "size=64k"):
-        (newcomer.home / "filler").write_bytes(b"x" * (48 << 10))
-        done = newcomer.pai("sub", "true")
+def test_full_disk_is_one_line_error(new_user) -> None:
+    with mounted(new_user.home, "size=64k"):
+        (new_user.home / "filler").write_bytes(b"x" * (48 << 10))
+        done = new_user.pai("sub", "true")
         assert done.status == 1 and done.err.splitlines()[-2 if "log is" in done.err else -1].startswith(
             "pai: "
         ), done
         assert "Traceback" not in done.err and "space" in done.err.lower(), done
 
 
-def test_traceback_only_with_debug(newcomer) -> None:
-    assert "Traceback" not in newcomer.pai("sub").err
-    assert "Traceback" in newcomer.pai("--debug", "sub").err
+def test_traceback_only_with_debug(new_user) -> None:
+    assert "Traceback" not in new_user.pai("sub").err
+    assert "Traceback" in new_user.pai("--debug", "sub").err
 
 
-def test_closed_output_pipe_exits_quietly(person) -> None:
-    person.pai("sub", "true")
+def test_closed_output_pipe_exits_quietly(user) -> None:
+    user.pai("sub", "true")
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
         ["pai", "list-jobs"],
         stdout=write,
         stderr=subprocess.PIPE,
-        env=person.env(),
-        cwd=person.project,
+        env=user.env(),
+        cwd=user.project,
         text=True,
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
-    assert person.sh("pai --help | head -1; echo ${PIPESTATUS[1]}").err == ""
+    assert user.sh("pai --help | head -1; echo ${PIPESTATUS[1]}").err == ""
 
 
-def test_command_works_with_closed_standard_streams(person) -> None:
-    done = person.sh("pai sub -f -j unseen -- echo x <&- >&- && pai job-status unseen 2>&- >&-; echo $?")
+def test_command_works_with_closed_standard_streams(user) -> None:
+    done = user.sh("pai sub -f -j unseen -- echo x <&- >&- && pai job-status unseen 2>&- >&-; echo $?")
     assert done.out == "0\n" and "Traceback" not in done.err and "unseen SUCCEEDED" in done.err, done
 
 
-def on_terminal(command: list[str], **how) -> str:
-    """What a command prints when it sits at a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, **how)
-    os.close(theirs)
+def run_on_terminal(command: list[str], **options) -> str:
+    """The output of a command on a terminal."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, **options)
+    os.close(slave)
     out = b""
     while True:
-        ready, _, _ = select.select([ours], [], [], 30)
+        ready, _, _ = select.select([master], [], [], 30)
         try:
-            data = os.read(ours, 65536) if ready else b""
+            data = os.read(master, 65536) if ready else b""
         except OSError:
             break
         if not data:
             break
         out += data
     process.wait(30)
-    os.close(ours)
+    os.close(master)
     return out.decode()
 
 
-def test_colours_only_on_terminals(person) -> None:
-    person.pai("sub", "--wait", "true")
-    assert "\x1b[" not in person.pai("list-jobs").out
-    how = {"cwd": person.project}
-    assert "\x1b[32mSUCCEEDED\x1b[0m" in on_terminal(["pai", "list-jobs"], env=person.env(), **how)
-    assert "\x1b[" not in on_terminal(["pai", "list-jobs"], env=person.env(NO_COLOR="1"), **how)
+def test_colours_only_on_terminals(user) -> None:
+    user.pai("sub", "--wait", "true")
+    assert "\x1b[" not in user.pai("list-jobs").out
+    how = {"cwd": user.project}
+    assert "\x1b[32mSUCCEEDED\x1b[0m" in run_on_terminal(["pai", "list-jobs"], env=user.env(), **how)
+    assert "\x1b[" not in run_on_terminal(["pai", "list-jobs"], env=user.env(NO_COLOR="1"), **how)
 
 
-def test_non_ascii_names_print_on_ascii_terminal(person) -> None:
-    done = person.pai(
+def test_non_ascii_names_print_on_ascii_terminal(user) -> None:
+    done = user.pai(
         "sub", "-f", "echo 'grün'", env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     )
     assert done.status == 0 and done.out == "grün\n", done
 
 
-def test_unambiguous_option_prefixes_are_accepted(person) -> None:
-    assert person.pai("list-jobs", "--lim", "1").status == 0
-    assert person.pai("sub", "--fol", "echo", "x").out == "x\n"
+def test_unambiguous_option_prefixes_are_accepted(user) -> None:
+    assert user.pai("list-jobs", "--lim", "1").status == 0
+    assert user.pai("sub", "--fol", "echo", "x").out == "x\n"

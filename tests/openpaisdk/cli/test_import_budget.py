@@ -1,7 +1,7 @@
-"""A budget: what a command imports is time a person waits, every time.
+"""Import budget: every import of a command delays each call of it.
 
-Each of these modules costs a good part of what a bare interpreter takes to start. Who needs one on the way
-of a command must load it where it is used, or find another way.
+Each of these modules takes a good part of the start-up time of a bare interpreter. A command that needs one
+must import it where it is used, or avoid it.
 """
 
 import subprocess
@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from support.import_budget import HEAVY, NOT_EVEN, OTHER_ROOMS, imported
+from support.import_budget import HEAVY, MEDIUM, OTHER_PACKAGES, imported
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], []])
-def test_version_and_help_import_almost_nothing(person, words: list[str]) -> None:
-    assert not imported(person, *words) & (HEAVY | NOT_EVEN | OTHER_ROOMS)
+def test_version_and_help_import_almost_nothing(user, words: list[str]) -> None:
+    assert not imported(user, *words) & (HEAVY | MEDIUM | OTHER_PACKAGES)
 
 
 @pytest.mark.parametrize(
@@ -36,22 +36,22 @@ def test_version_and_help_import_almost_nothing(person, words: list[str]) -> Non
         ["set"],
     ],
 )
-def test_read_only_commands_import_little(person, words: list[str]) -> None:
-    job = person.pai("sub", "--wait", "-o", "json", "-j", "looked_$", "true")
+def test_read_only_commands_import_little(user, words: list[str]) -> None:
+    job = user.pai("sub", "--wait", "-o", "json", "-j", "looked_$", "true")
     assert job.status == 0
     name = __import__("json").loads(job.out)["jobName"]
-    got = imported(person, *(word.format(job=name) for word in words))
-    assert not got & (HEAVY | OTHER_ROOMS | {"hashlib", "difflib"})
+    got = imported(user, *(word.format(job=name) for word in words))
+    assert not got & (HEAVY | OTHER_PACKAGES | {"hashlib", "difflib"})
 
 
-def test_followed_sub_imports_little(person) -> None:
-    person.write(train__py="print(1)")
-    got = imported(person, "sub", "--follow", "python", "train.py")
-    assert not got & (HEAVY | (OTHER_ROOMS - {"openpaisdk.jobs.sources"}))
+def test_followed_sub_imports_little(user) -> None:
+    user.write(train__py="print(1)")
+    got = imported(user, "sub", "--follow", "python", "train.py")
+    assert not got & (HEAVY | (OTHER_PACKAGES - {"openpaisdk.jobs.sources"}))
 
 
-def test_command_imports_only_its_own_modules(person) -> None:
-    got = imported(person, "list-jobs")
+def test_command_imports_only_its_own_modules(user) -> None:
+    got = imported(user, "list-jobs")
     ours = {m for m in got if m.startswith("openpaisdk.cli.")}
     assert ours == {
         f"openpaisdk.cli.{m}" for m in ("main", "commands", "parser", "list_jobs", "follow_output")

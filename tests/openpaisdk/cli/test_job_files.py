@@ -1,4 +1,4 @@
-"""Job files: checked without a cluster, described for editors, changed on the way, sent as they are shown."""
+"""Job files: `pai check-job`, `pai job-schema`, updates and previews."""
 
 import json
 from urllib.request import ProxyHandler, Request, build_opener
@@ -49,14 +49,14 @@ BAD_OLD = '{"jobName": "old", "image": "host",\n "taskRoles": [{"name": "main", 
 
 
 @pytest.fixture
-def files(newcomer):
-    newcomer.write(
+def files(new_user):
+    new_user.write(
         good__yaml=GOOD.replace("_$", ""),
         bad__yaml=BAD,
         old__json=OLD.replace("_$", ""),
         bad_old__json=BAD_OLD,
     )
-    return newcomer
+    return new_user
 
 
 def test_valid_files_of_both_versions_pass_without_cluster(files) -> None:
@@ -107,74 +107,74 @@ def test_check_job_as_json(files) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x00\x01\xff", b"", b"a: [", b"\xff\xfe\x00x", b"x" * (5 << 20)])
-def test_arbitrary_content_is_a_one_line_error(newcomer, content: bytes) -> None:
-    (newcomer.project / "file").write_bytes(content)
-    done = newcomer.pai("check-job", "file")
+def test_arbitrary_content_is_a_one_line_error(new_user, content: bytes) -> None:
+    (new_user.project / "file").write_bytes(content)
+    done = new_user.pai("check-job", "file")
     assert done.status == 1 and done.out.startswith("file") and "Traceback" not in done.out + done.err, done
 
 
-def test_check_job_prints_no_secrets(newcomer) -> None:
-    newcomer.write(job__yaml=BAD + "secrets: [hush-hush]\n")
-    done = newcomer.pai("check-job", "job.yaml")
+def test_check_job_prints_no_secrets(new_user) -> None:
+    new_user.write(job__yaml=BAD + "secrets: [hush-hush]\n")
+    done = new_user.pai("check-job", "job.yaml")
     assert done.status == 1 and "secrets" in done.out and "hush-hush" not in done.out + done.err, done
 
 
 @pytest.mark.parametrize(("words", "key"), [([], "name"), (["v2"], "name"), (["v1"], "jobName")])
-def test_job_schema_is_valid_json_schema(newcomer, words: list[str], key: str) -> None:
-    done = newcomer.pai("job-schema", *words)
+def test_job_schema_is_valid_json_schema(new_user, words: list[str], key: str) -> None:
+    done = new_user.pai("job-schema", *words)
     schema = json.loads(done.out)
     assert done.status == 0 and key in schema["properties"] and key in schema["required"]
     validator = pytest.importorskip("jsonschema").Draft7Validator(schema)
-    good = yaml.safe_load(GOOD.replace("_$", "")) if key == "name" else json.loads(newcomer.pai(
+    good = yaml.safe_load(GOOD.replace("_$", "")) if key == "name" else json.loads(new_user.pai(
         "submit", "--preview", "-", stdin=OLD).out)  # fmt: skip
     assert list(validator.iter_errors(good)) == []
     assert list(validator.iter_errors({**good, "surprise": 1}))
-    assert newcomer.pai("job-schema", "v3").status == 2
+    assert new_user.pai("job-schema", "v3").status == 2
 
 
-def test_v1_job_is_sent_unchanged_and_readable_in_both_versions(person) -> None:
-    person.write(old__json=OLD)
-    preview = json.loads(person.pai("submit", "--preview", "-u", "jobName=kept_old", "old.json").out)
-    done = person.pai("submit", "--follow", "-u", "jobName=kept_old", "old.json")
+def test_v1_job_is_sent_unchanged_and_readable_in_both_versions(user) -> None:
+    user.write(old__json=OLD)
+    preview = json.loads(user.pai("submit", "--preview", "-u", "jobName=kept_old", "old.json").out)
+    done = user.pai("submit", "--follow", "-u", "jobName=kept_old", "old.json")
     assert (done.status, done.out) == (0, "hello\n"), done
     assert "killAllOnCompletedTaskNumber" in done.err
-    there = person.handshake()
+    there = user.handshake()
     address = f"{there['url']}/api/v1/user/{there['user']}/jobs/kept_old/config"
     asked = Request(address, headers={"Authorization": f"Bearer {there['token']}"})
     with build_opener(ProxyHandler({})).open(asked, timeout=20) as answer:
         assert json.load(answer) == preview
     assert "protocolVersion" not in preview and preview["jobEnvs"] == {"WORD": "hello"}
-    config = yaml.safe_load(person.pai("job-status", "kept_old", "config").out)
+    config = yaml.safe_load(user.pai("job-status", "kept_old", "config").out)
     assert config["protocolVersion"] == 2 and config["taskRoles"]["main"]["commands"] == ["echo $WORD"]
 
 
-def test_v1_name_invalid_in_v2_is_changed_with_notice(person) -> None:
-    done = person.pai("submit", "-u", "jobName=dotted.name", "-", stdin=OLD)
+def test_v1_name_invalid_in_v2_is_changed_with_notice(user) -> None:
+    done = user.pai("submit", "-u", "jobName=dotted.name", "-", stdin=OLD)
     assert done.status == 0 and done.out == "dotted_name\n" and '"dotted.name"' in done.err, done
-    assert person.pai("wait", "dotted_name").status == 0
+    assert user.pai("wait", "dotted_name").status == 0
 
 
-def test_updates_keep_types_and_reach_list_items(newcomer) -> None:
+def test_updates_keep_types_and_reach_list_items(new_user) -> None:
     words = ["-u", "name=007", "-u", "taskRoles:main:instances=2", "-u", "taskRoles:main:commands:1=a=b",
              "-u", "parameters:word=1.5", "--vc", "vc1"]  # fmt: skip
-    job = yaml.safe_load(newcomer.pai("submit", "--preview", *words, "-", stdin=GOOD).out)
+    job = yaml.safe_load(new_user.pai("submit", "--preview", *words, "-", stdin=GOOD).out)
     assert (job["name"], job["taskRoles"]["main"]["instances"]) == ("007", 2)
     assert job["taskRoles"]["main"]["commands"] == ["echo <% $parameters.word %>", "a=b"]
     assert job["parameters"] == {"word": 1.5} and job["defaults"] == {"virtualCluster": "vc1"}
     words = ["-u", "jobName=007", "-u", "taskRoles:0:gpuNumber=2", "-u", "retryCount=-1", "--vc", "vc1"]
-    job = json.loads(newcomer.pai("submit", "--preview", *words, "-", stdin=OLD).out)
+    job = json.loads(new_user.pai("submit", "--preview", *words, "-", stdin=OLD).out)
     assert (job["jobName"], job["taskRoles"][0]["gpuNumber"]) == ("007", 2)
     assert (job["retryCount"], job["virtualCluster"]) == (-1, "vc1")
-    done = newcomer.pai(
+    done = new_user.pai(
         "submit", "--preview", "-u", "taskRoles:0:gpuNumber=two", "-u", "nme=x", "-", stdin=OLD
     )
     assert done.status == 1 and "taskRoles[0].gpuNumber" in done.err and "nme" in done.err, done
-    assert not (newcomer.home / ".openpai/local").exists()
+    assert not (new_user.home / ".openpai/local").exists()
 
 
 @pytest.fixture
 def recent():
-    """A cluster of a later OpenPAI, which has no version 1 jobs any more."""
+    """A cluster of a later OpenPAI, which no longer accepts version 1 jobs."""
 
     def answer(request) -> bytes:
         if request.path == "/rest-server/api/v2/jobs" and request.method == "POST":
@@ -186,15 +186,15 @@ def recent():
     peer.close()
 
 
-def add(person, peer) -> None:
-    (person.home / ".openpai").mkdir()
+def add(user, peer) -> None:
+    (user.home / ".openpai").mkdir()
     entry = {"cluster_alias": "recent", "pai_uri": peer.uri, "user": "alice", "token": "t"}
-    (person.home / ".openpai/clusters.yaml").write_text(yaml.safe_dump([entry]))
+    (user.home / ".openpai/clusters.yaml").write_text(yaml.safe_dump([entry]))
 
 
-def test_v1_job_is_converted_for_cluster_without_v1(newcomer, recent) -> None:
-    add(newcomer, recent)
-    done = newcomer.pai("submit", "-u", "jobName=an.old", "-", stdin=OLD)
+def test_v1_job_is_converted_for_cluster_without_v1(new_user, recent) -> None:
+    add(new_user, recent)
+    done = new_user.pai("submit", "-u", "jobName=an.old", "-", stdin=OLD)
     assert done.status == 0 and done.out == "an_old\n", done
     assert "The cluster recent accepts no version 1 jobs: this one is converted to version 2." in done.err
     assert "killAllOnCompletedTaskNumber" in done.err and '"an.old"' in done.err
@@ -208,30 +208,30 @@ def test_v1_job_is_converted_for_cluster_without_v1(newcomer, recent) -> None:
 
 
 @pytest.mark.parametrize("text", [GOOD, OLD])
-def test_preview_equals_sent_job(newcomer, recent, text: str) -> None:
-    add(newcomer, recent)
+def test_preview_equals_sent_job(new_user, recent, text: str) -> None:
+    add(new_user, recent)
     name = "name=x" if text is GOOD else "jobName=x"
-    preview = newcomer.pai("submit", "--preview", "-o", "json", "-u", name, "-", stdin=text)
+    preview = new_user.pai("submit", "--preview", "-o", "json", "-u", name, "-", stdin=text)
     assert preview.status == 0 and recent.requests == []
-    assert newcomer.pai("submit", "-u", name, "-", stdin=text).status == 0
+    assert new_user.pai("submit", "-u", name, "-", stdin=text).status == 0
     assert json.loads(recent.requests[0].body) == json.loads(preview.out)
 
 
-def test_preview_masks_secrets_that_are_sent(newcomer, recent) -> None:
-    add(newcomer, recent)
+def test_preview_masks_secrets_that_are_sent(new_user, recent) -> None:
+    add(new_user, recent)
     text = GOOD.replace("uri: host}", "uri: host, auth: {username: u, password: pass-word}}")
     text += "secrets: {key: hush-hush}\n"
     for form in ("table", "json", "yaml"):
-        done = newcomer.pai("submit", "--preview", "-o", form, "-", stdin=text)
+        done = new_user.pai("submit", "--preview", "-o", form, "-", stdin=text)
         assert done.status == 0 and "hush-hush" not in done.out and "pass-word" not in done.out, done
         assert yaml.safe_load(done.out)["secrets"] == "******" and "masked" in done.err
-    assert newcomer.pai("submit", "-", stdin=text).status == 0
+    assert new_user.pai("submit", "-", stdin=text).status == 0
     assert json.loads(recent.requests[0].body)["secrets"] == {"key": "hush-hush"}
 
 
-def test_job_with_warnings_is_sent_with_notices(newcomer, recent) -> None:
-    add(newcomer, recent)
-    newcomer.write(job__yaml=GOOD.replace("parameters: {word: hello}\n", "").replace("_$", ""))
-    done = newcomer.pai("submit", "job.yaml")
+def test_job_with_warnings_is_sent_with_notices(new_user, recent) -> None:
+    add(new_user, recent)
+    new_user.write(job__yaml=GOOD.replace("parameters: {word: hello}\n", "").replace("_$", ""))
+    done = new_user.pai("submit", "job.yaml")
     assert done.status == 0 and "job.yaml:9:16: " in done.err and "$parameters.word" in done.err, done
     assert len(recent.requests) == 1

@@ -1,4 +1,4 @@
-"""What a job left, on the command line: its files, its figures, its log by level."""
+"""`pai job-outputs`, `pai job-metrics` and `pai logs --level`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ with open(os.path.join(os.environ["PAI_OUTPUT_DIR"], "scores.txt"), "w") as f:
 """
 
 
-class Person:
+class JobOwner:
     def __init__(self, home: Path):
         self.home = home
         self.folder = home / "project"
@@ -50,8 +50,8 @@ class Person:
 
 
 @pytest.fixture(scope="module")
-def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    someone = Person(tmp_path_factory.mktemp("someone"))
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobOwner]:
+    someone = JobOwner(tmp_path_factory.mktemp("someone"))
     line = ("sub", "--wait", "-j", "trained", "--capture-logging", "--", "python", "program.py")
     done = someone.pai(*line)
     assert done.returncode == 0, done.stderr
@@ -59,55 +59,55 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     someone.pai("stop-cluster", "--now")
 
 
-def test_outputs_are_listed_printed_and_downloaded(person: Person) -> None:
-    assert person.pai("job-outputs", "trained").stdout.split() == ["FILE", "BYTES", "scores.txt", "3"]
-    listed = json.loads(person.pai("job-outputs", "-o", "json", "trained").stdout)
+def test_outputs_are_listed_printed_and_downloaded(user: JobOwner) -> None:
+    assert user.pai("job-outputs", "trained").stdout.split() == ["FILE", "BYTES", "scores.txt", "3"]
+    listed = json.loads(user.pai("job-outputs", "-o", "json", "trained").stdout)
     assert listed == [{"name": "scores.txt", "size": 3}]
-    assert person.pai("job-outputs", "trained", "peek", "scores.txt").stdout == "0.5\n"
-    assert person.pai("job-outputs", "trained", "get", "--to", "here").returncode == 0
-    assert (person.folder / "here" / "scores.txt").read_text() == "0.5"
+    assert user.pai("job-outputs", "trained", "peek", "scores.txt").stdout == "0.5\n"
+    assert user.pai("job-outputs", "trained", "get", "--to", "here").returncode == 0
+    assert (user.folder / "here" / "scores.txt").read_text() == "0.5"
 
 
-def test_unknown_output_file_is_named(person: Person) -> None:
-    done = person.pai("job-outputs", "trained", "get", "nothing.txt")
+def test_unknown_output_file_is_named(user: JobOwner) -> None:
+    done = user.pai("job-outputs", "trained", "get", "nothing.txt")
     assert done.returncode != 0
     assert "has no output file nothing.txt" in done.stderr
 
 
-def test_metrics_are_plotted_and_printed_as_json(person: Person) -> None:
-    drawn = person.pai("job-metrics", "trained").stdout
+def test_metrics_are_plotted_and_printed_as_json(user: JobOwner) -> None:
+    drawn = user.pai("job-metrics", "trained").stdout
     assert drawn.startswith("loss: 0.05 at step 19\n")
     assert "█" in drawn or "▀" in drawn
-    values = json.loads(person.pai("job-metrics", "-o", "json", "trained").stdout)["loss"]["values"]
+    values = json.loads(user.pai("job-metrics", "-o", "json", "trained").stdout)["loss"]["values"]
     assert values[:2] == [1.0, 0.5]
-    missing = person.pai("job-metrics", "trained", "speed")
+    missing = user.pai("job-metrics", "trained", "speed")
     assert missing.returncode == 2
     assert "it has loss" in missing.stderr
 
 
-def test_logs_are_filtered_by_level_with_tracebacks(person: Person) -> None:
-    warnings = person.pai("logs", "--level", "warning", "trained").stdout
+def test_logs_are_filtered_by_level_with_tracebacks(user: JobOwner) -> None:
+    warnings = user.pai("logs", "--level", "warning", "trained").stdout
     assert "slow" in warnings and "ValueError: too hot" in warnings
     assert "plain words" not in warnings and "all is well" not in warnings
-    assert "slow" not in person.pai("logs", "--level", "ERROR", "trained").stdout
+    assert "slow" not in user.pai("logs", "--level", "ERROR", "trained").stdout
 
 
-def test_fetch_downloads_outputs_of_failed_job_too(person: Person) -> None:
+def test_fetch_downloads_outputs_of_failed_job_too(user: JobOwner) -> None:
     command = 'echo half > "$PAI_OUTPUT_DIR/half.txt"; exit 3'
-    done = person.pai("sub", "--no-sources", "--fetch=back", "-j", "failing", command)
+    done = user.pai("sub", "--no-sources", "--fetch=back", "-j", "failing", command)
     assert done.returncode == 3
-    assert (person.folder / "back" / "half.txt").read_text() == "half\n"
+    assert (user.folder / "back" / "half.txt").read_text() == "half\n"
     assert "Downloaded 1 file to back: half.txt" in done.stderr
 
 
-def test_existing_files_are_not_overwritten(person: Person) -> None:
+def test_existing_files_are_not_overwritten(user: JobOwner) -> None:
     keeps = 'echo {} > "$PAI_OUTPUT_DIR/x"; echo 2 > "$PAI_OUTPUT_DIR/y"'
-    assert person.pai("sub", "--no-sources", "--fetch", "-j", "first", keeps.format(1)).returncode == 0
-    assert (person.folder / "first_output" / "x").read_text() == "1\n"
-    (person.folder / "first_output" / "y").unlink()
-    done = person.pai("sub", "--no-sources", "--fetch=first_output", "-j", "second", keeps.format(3))
+    assert user.pai("sub", "--no-sources", "--fetch", "-j", "first", keeps.format(1)).returncode == 0
+    assert (user.folder / "first_output" / "x").read_text() == "1\n"
+    (user.folder / "first_output" / "y").unlink()
+    done = user.pai("sub", "--no-sources", "--fetch=first_output", "-j", "second", keeps.format(3))
     assert done.returncode == 1 and "were not overwritten: x." in done.stderr, done.stderr
-    assert (person.folder / "first_output" / "x").read_text() == "1\n"
-    assert (person.folder / "first_output" / "y").read_text() == "2\n", "the others came"
-    assert person.pai("job-outputs", "first", "get").returncode == 0, "what is the same is no trouble"
-    assert person.pai("job-outputs", "second", "get", "--to", "first_output").returncode == 1
+    assert (user.folder / "first_output" / "x").read_text() == "1\n"
+    assert (user.folder / "first_output" / "y").read_text() == "2\n", "the others came"
+    assert user.pai("job-outputs", "first", "get").returncode == 0, "what is the same is no trouble"
+    assert user.pai("job-outputs", "second", "get", "--to", "first_output").returncode == 1

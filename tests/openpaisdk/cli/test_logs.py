@@ -1,4 +1,4 @@
-"""`pai logs`, `pai connect-job` and `pai wait`: following a job, and leaving it."""
+"""`pai logs`, `pai connect-job` and `pai wait`: follow a job, and stop following it."""
 
 import contextlib
 import json
@@ -9,57 +9,57 @@ import pytest
 from support.cli_user import until
 
 
-def test_logs_follows_and_ctrl_c_prints_resume_command(person) -> None:
-    job = person.pai("sub", "-j", "slow_$", "echo begun; sleep 60").out.strip()
-    process = person.begin("logs", "-f", job)
+def test_logs_follows_and_ctrl_c_prints_resume_command(user) -> None:
+    job = user.pai("sub", "-j", "slow_$", "echo begun; sleep 60").out.strip()
+    process = user.begin("logs", "-f", job)
     assert process.stdout.readline() == "begun\n"
     process.send_signal(2)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130 and f"pai logs -f {job}" in err and "Traceback" not in err
-    until(lambda: person.state(job) == "RUNNING")
-    person.pai("stop-job", job)
+    until(lambda: user.state(job) == "RUNNING")
+    user.pai("stop-job", job)
 
 
 @pytest.mark.parametrize("words", [["wait"], ["connect-job"], ["sub", "--wait"]])
-def test_ctrl_c_keeps_job_running_and_prints_resume_command(person, words: list[str]) -> None:
+def test_ctrl_c_keeps_job_running_and_prints_resume_command(user, words: list[str]) -> None:
     if words[0] == "sub":
-        process = person.begin(*words, "-j", "left_$", "sleep 60")
+        process = user.begin(*words, "-j", "left_$", "sleep 60")
         job = process.stderr.readline().split()[1]
     else:
-        job = person.pai("sub", "-j", "left_$", "sleep 60").out.strip()
-        process = person.begin(*words, job)
-    until(lambda: person.state(job) == "RUNNING")
+        job = user.pai("sub", "-j", "left_$", "sleep 60").out.strip()
+        process = user.begin(*words, job)
+    until(lambda: user.state(job) == "RUNNING")
     until(lambda: is_connected(process.pid))
     process.send_signal(2)
     _, err = process.communicate(timeout=20)
     back = "pai connect-job" if words[0] == "connect-job" else "pai wait"
     assert process.returncode == 130 and f"{back} {job}" in err and "Traceback" not in err, err
-    person.pai("stop-job", job)
+    user.pai("stop-job", job)
 
 
 def is_connected(pid: int) -> bool:
     for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed since it was listed
+        with contextlib.suppress(OSError):  # closed after it was listed
             if "socket:" in str(fd.readlink()):
                 return True
     return False
 
 
-def test_connect_job_prints_states_until_finished(person) -> None:
-    job = person.pai("sub", "sleep", "0.3").out.strip()
-    done = person.pai("connect-job", job)
+def test_connect_job_prints_states_until_finished(user) -> None:
+    job = user.pai("sub", "sleep", "0.3").out.strip()
+    done = user.pai("connect-job", job)
     states = [line.split()[-1] for line in done.out.splitlines()]
     assert done.status == 0 and states[-1] == "SUCCEEDED" and len(states) == len(set(states)), done
 
 
-def test_wait_times_out(person) -> None:
-    job = person.pai("sub", "sleep", "60").out.strip()
-    done = person.pai("wait", "--timeout", "1", job)
+def test_wait_times_out(user) -> None:
+    job = user.pai("sub", "sleep", "60").out.strip()
+    done = user.pai("wait", "--timeout", "1", job)
     assert done.status == 5 and job in done.err, done
-    person.pai("stop-job", job)
+    user.pai("stop-job", job)
 
 
-def test_wait_for_two_jobs_fails_if_one_fails(person) -> None:
-    good, bad = (person.pai("sub", line).out.strip() for line in ("true", "false"))
-    assert person.pai("wait", good, bad).status == 3
-    assert json.loads(person.pai("wait", "-o", "json", good, bad).out) == {good: "SUCCEEDED", bad: "FAILED"}
+def test_wait_for_two_jobs_fails_if_one_fails(user) -> None:
+    good, bad = (user.pai("sub", line).out.strip() for line in ("true", "false"))
+    assert user.pai("wait", good, bad).status == 3
+    assert json.loads(user.pai("wait", "-o", "json", good, bad).out) == {good: "SUCCEEDED", bad: "FAILED"}

@@ -1,4 +1,4 @@
-"""What a person notices in passing: names on stdout, jobs that are over, filters that match nothing."""
+"""Messages of commands: names on stdout, finished jobs, filters without a match."""
 
 import json
 import re
@@ -9,32 +9,32 @@ from openpaisdk.cli.main import run
 from openpaisdk.jobs.job_names import generate_name
 
 
-def test_sub_wait_prints_job_name(person) -> None:
-    done = person.pai("sub", "--wait", "--", "true")
+def test_sub_wait_prints_job_name(user) -> None:
+    done = user.pai("sub", "--wait", "--", "true")
     assert done.status == 0 and re.fullmatch(r"true_\w{6}\n", done.out), done
 
 
-def test_stop_of_finished_job_is_reported(person) -> None:
-    job = person.pai("sub", "--wait", "--", "true").out.strip()
-    done = person.pai("stop-job", job)
+def test_stop_of_finished_job_is_reported(user) -> None:
+    job = user.pai("sub", "--wait", "--", "true").out.strip()
+    done = user.pai("stop-job", job)
     assert done.status == 0 and done.out == "" and f"{job} has already finished (SUCCEEDED)." in done.err, (
         done
     )
 
 
-def test_filter_without_match_and_invalid_filter(person) -> None:
-    done = person.pai("list-jobs", "--keyword", "no-such-name-anywhere")
+def test_filter_without_match_and_invalid_filter(user) -> None:
+    done = user.pai("list-jobs", "--keyword", "no-such-name-anywhere")
     assert done.status == 0 and "No jobs match." in done.err, done
-    done = person.pai("list-jobs", "--state", "runing")
+    done = user.pai("list-jobs", "--state", "runing")
     assert done.status == 2 and "Did you mean RUNNING" in done.err, done
 
 
-def test_status_table_has_program_exit_code(person) -> None:
-    job = person.pai("sub", "--wait", "exit 9").out.strip()
-    line = next(x for x in person.pai("job-status", job).out.splitlines() if x.startswith("main[0]"))
+def test_status_table_has_program_exit_code(user) -> None:
+    job = user.pai("sub", "--wait", "exit 9").out.strip()
+    line = next(x for x in user.pai("job-status", job).out.splitlines() if x.startswith("main[0]"))
     assert line.split()[:3] == ["main[0]", "FAILED", "9"], line
-    several = person.pai("sub", "--wait", "--array", "3", "exit $PAI_TASK_INDEX").out.strip()
-    lines = person.pai("job-status", several).out.splitlines()
+    several = user.pai("sub", "--wait", "--array", "3", "exit $PAI_TASK_INDEX").out.strip()
+    lines = user.pai("job-status", several).out.splitlines()
     assert [x.split()[2] for x in lines if x.startswith("main[")] == ["0", "1", "2"], lines
 
 
@@ -55,26 +55,26 @@ taskRoles:
 """
 
 
-def test_failed_task_is_named_if_another_was_followed(person) -> None:
-    person.write(job__yaml=FAILS)
-    done = person.pai("submit", "--follow", "job.yaml")
+def test_failed_task_is_named_if_another_was_followed(user) -> None:
+    user.write(job__yaml=FAILS)
+    done = user.pai("submit", "--follow", "job.yaml")
     assert done.status == 3 and "showing master[0]" in done.err, done
-    name = json.loads(person.pai("list-jobs", "--limit", "1", "-o", "json").out)[0]["name"]
-    again = person.pai("logs", "-f", name)
+    name = json.loads(user.pai("list-jobs", "--limit", "1", "-o", "json").out)[0]["name"]
+    again = user.pai("logs", "-f", name)
     assert "showing master[0], the first of 2 tasks; --role and --index show others" in again.err, again
     assert re.search(
         r"worker\[0\] failed with exit code 9; see: pai logs --role worker fails_\w+", done.err
     ), done
 
 
-def test_check_job_accepts_name_template(person) -> None:
-    person.write(job__yaml=FAILS, bad__yaml=FAILS.replace("fails_$", "no name_$"))
-    done = person.pai("check-job", "job.yaml")
+def test_check_job_accepts_name_template(user) -> None:
+    user.write(job__yaml=FAILS, bad__yaml=FAILS.replace("fails_$", "no name_$"))
+    done = user.pai("check-job", "job.yaml")
     assert done.status == 0 and "valid" in done.out, done
-    assert person.pai("check-job", "bad.yaml").status == 1
+    assert user.pai("check-job", "bad.yaml").status == 1
 
 
-def test_deleted_current_folder_is_reported(person) -> None:
+def test_deleted_current_folder_is_reported(user) -> None:
     gone = "mkdir gone && cd gone && rmdir ../gone &&"
     for line in (
         "pai list-jobs",
@@ -82,10 +82,10 @@ def test_deleted_current_folder_is_reported(person) -> None:
         "pai cluster-resources",
         "pai sub --no-sources -- true",
     ):
-        done = person.sh(f"{gone} {line}")
+        done = user.sh(f"{gone} {line}")
         assert done.status == 0, done
     for line in ("pai set cpu=1", "pai sub -- true", "pai select-cluster local"):
-        done = person.sh(f"{gone} {line}")
+        done = user.sh(f"{gone} {line}")
         assert done.status == 1 and "The folder you are in no longer exists" in done.err, done
 
 
@@ -109,47 +109,47 @@ def test_commands_of_other_programs_get_suggestions(capsys, word: str, meant: st
     assert f"pai {meant}" in capsys.readouterr().err
 
 
-def test_memory_option_gets_a_hint(person) -> None:
-    done = person.pai("sub", "--memory", "4g", "true")
+def test_memory_option_gets_a_hint(user) -> None:
+    done = user.pai("sub", "--memory", "4g", "true")
     assert done.status == 2 and "--mem 4g" in done.err and done.out == "", done
 
 
-def test_unknown_job_has_same_message_in_all_commands(person) -> None:
+def test_unknown_job_has_same_message_in_all_commands(user) -> None:
     says = "There is no job 'nosuchjob' on the cluster local."
     for words in (["job-metrics", "nosuchjob"], ["sub", "--after", "nosuchjob", "true"]):
-        done = person.pai(*words)
+        done = user.pai(*words)
         assert done.status == 1 and says in done.err and done.out == "", done
 
 
-def test_option_after_command_is_reported(person) -> None:
-    done = person.pai("sub", "--preview", "echo", "--follow")
+def test_option_after_command_is_reported(user) -> None:
+    done = user.pai("sub", "--preview", "echo", "--follow")
     assert "--follow after the command is passed to the command" in done.err, done
-    assert "belongs" not in person.pai("sub", "--preview", "--", "echo", "--follow").err
+    assert "belongs" not in user.pai("sub", "--preview", "--", "echo", "--follow").err
 
 
-def test_notice_after_unterminated_log_line_starts_new_line(person) -> None:
-    done = person.sh("pai sub -f -- printf abc 2>&1")
+def test_notice_after_unterminated_log_line_starts_new_line(user) -> None:
+    done = user.sh("pai sub -f -- printf abc 2>&1")
     assert re.search(r"^abc$", done.out, re.M), done
-    assert person.pai("sub", "-f", "--", "printf", "abc").out == "abc"
+    assert user.pai("sub", "-f", "--", "printf", "abc").out == "abc"
 
 
-def test_long_array_shows_some_task_folders(person) -> None:
-    job = person.pai("sub", "--no-sources", "--array", "7", "--mem", "64m", "--wait", "true").out.strip()
-    shown = person.pai("job-status", job).out.splitlines()
+def test_long_array_shows_some_task_folders(user) -> None:
+    job = user.pai("sub", "--no-sources", "--array", "7", "--mem", "64m", "--wait", "true").out.strip()
+    shown = user.pai("job-status", job).out.splitlines()
     assert sum(line.startswith("  files ") for line in shown) == 4
     assert any(line.strip() == "and 3 more folders" for line in shown)
     assert sum(line.startswith("main[") for line in shown) == 7
 
 
-def test_array_status_counts_failed_tasks(person) -> None:
+def test_array_status_counts_failed_tasks(user) -> None:
     line = "exit $((PAI_TASK_INDEX == 1))"
-    job = person.pai("sub", "--array", "3", "--mem", "64m", "--wait", line).out.strip()
-    assert "SUCCEEDED (1 of 3 tasks failed)" in person.pai("job-status", job).out.splitlines()[0]
-    assert person.state(job) == "SUCCEEDED"
+    job = user.pai("sub", "--array", "3", "--mem", "64m", "--wait", line).out.strip()
+    assert "SUCCEEDED (1 of 3 tasks failed)" in user.pai("job-status", job).out.splitlines()[0]
+    assert user.state(job) == "SUCCEEDED"
 
 
-def test_folder_that_contains_home_is_not_uploaded(person) -> None:
-    done = person.pai("sub", "--preview", "true", cwd=person.home.parent)
+def test_folder_that_contains_home_is_not_uploaded(user) -> None:
+    done = user.pai("sub", "--preview", "true", cwd=user.home.parent)
     assert "This folder contains your home folder: nothing is uploaded" in done.err, done
 
 
@@ -158,9 +158,9 @@ def test_name_is_not_made_from_inline_code() -> None:
     assert re.fullmatch(r"make_\w{6}", generate_name("bash -c 'make all'"))
 
 
-def test_failed_job_shows_cause_fix_and_last_line(person) -> None:
-    job = person.pai("sub", "--wait", "echo first; surely-no-such-command").out.strip()
-    shown = person.pai("job-status", job).out
+def test_failed_job_shows_cause_fix_and_last_line(user) -> None:
+    job = user.pai("sub", "--wait", "echo first; surely-no-such-command").out.strip()
+    shown = user.pai("job-status", job).out
     assert "  cause      A command of the job does not exist where the task runs\n" in shown
     assert "  what to do Check the spelling" in shown
     assert re.search(r"  last line  .*surely-no-such-command", shown), shown

@@ -30,21 +30,21 @@ def test_opai_storage_paths_become_pai_urls(words: str, becomes: str) -> None:
     assert translate_opai(["storage", *words.split()]) == becomes.split()
 
 
-def test_unknown_opai_action_is_reported(person) -> None:
+def test_unknown_opai_action_is_reported(user) -> None:
     with pytest.raises(UsageError, match="has no action 'fly'"):
         translate_opai(["job", "fly"])
-    done = person.run(["opai", "job", "fly"])
+    done = user.run(["opai", "job", "fly"])
     assert done.status == 2 and "Its actions: list, status" in done.err, done
-    assert person.run(["opai", "job", "list"]).status == 0
-    assert person.run(["opai", "set", "cpu=2"]).status == 0
-    assert person.run(["opai", "unset", "cpu"]).status == 0
-    assert person.run(["opai", "cluster", "select", "local"]).status == 0
+    assert user.run(["opai", "job", "list"]).status == 0
+    assert user.run(["opai", "set", "cpu=2"]).status == 0
+    assert user.run(["opai", "unset", "cpu"]).status == 0
+    assert user.run(["opai", "cluster", "select", "local"]).status == 0
 
 
-def test_opai_commands_run(person) -> None:
-    done = person.run(["opai", "job", "list", "-o", "json"])
+def test_opai_commands_run(user) -> None:
+    done = user.run(["opai", "job", "list", "-o", "json"])
     assert done.status == 0 and isinstance(json.loads(done.out), list)
-    assert person.run(["opai", "job", "nonsense"]).status == 2
+    assert user.run(["opai", "job", "nonsense"]).status == 2
 
 
 def test_opai_command_line_is_translated() -> None:

@@ -1,4 +1,4 @@
-"""No option without a test: each one of each command is typed somewhere in the tests, by one of its names."""
+"""Option coverage: every option of every command is used in some test."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from support.paths import TESTS
 
 TRIED = {path: path.read_text() for path in TESTS.rglob("test_*.py") if path.name != Path(__file__).name}
 EVERYWHERE = {"-a", "-o", "--debug"}
-"""Options that every command has in the same way, from one line of code."""
+"""Options that all commands share, defined once."""
 
 
 @pytest.mark.parametrize("command", list(ENTRY_POINTS))

@@ -1,4 +1,4 @@
-"""Where our options end and the command begins."""
+"""Parser: options, prefixes, and where the command starts."""
 
 import pytest
 from hypothesis import given
@@ -77,7 +77,7 @@ def test_invalid_value_is_one_line_error(parser) -> None:
 
 
 def test_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is indented is for copying, and stays as it is."""
+    """Indented lines are for copying and are not wrapped."""
     monkeypatch.setenv("COLUMNS", "80")
     assert not [line for line in help_text().splitlines() if len(line) > 80]
     for name in ENTRY_POINTS:

@@ -1,4 +1,4 @@
-"""The page of commands is made from the commands."""
+"""The command reference is generated from the commands."""
 
 from openpaisdk.cli.commands import ENTRY_POINTS
 from openpaisdk.cli.reference import reference

@@ -1,6 +1,6 @@
-"""On a cluster that has no place for a job's files, they travel by its storage, and so do the results.
+"""On a cluster that does not store job files itself, sources and outputs are transferred by its storage.
 
-Such a cluster is played by ours: it is told to forget what it is, and to believe ``user.name`` as HDFS does.
+Our server plays such a cluster: it hides its own features and trusts ``user.name`` like HDFS.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster,
     config = root / "cluster.yaml"
     config.write_text("authentication:\n  trust-user-name: true\n")
     cluster = Cluster(root / "home").start("--config", str(config))
-    home = root / "person"
+    home = root / "user"
     (home / ".openpai").mkdir(parents=True)
     entry = {
         "cluster_alias": "foreign",

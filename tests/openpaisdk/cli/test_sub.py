@@ -13,145 +13,143 @@ import yaml
 from support.external_services import missing
 
 
-def test_followed_job_prints_only_its_log_on_stdout(person) -> None:
-    done = person.pai("sub", "--follow", "--", "echo", "hello")
+def test_followed_job_prints_only_its_log_on_stdout(user) -> None:
+    done = user.pai("sub", "--follow", "--", "echo", "hello")
     assert (done.status, done.out) == (0, "hello\n"), done
     assert re.search(r"echo_\w{6} SUCCEEDED after ", done.err), done
 
 
-def test_exit_status_is_zero_only_on_success(person) -> None:
+def test_exit_status_is_zero_only_on_success(user) -> None:
     for flag in ("--follow", "--wait"):
-        done = person.pai("sub", flag, "exit 7")
+        done = user.pai("sub", flag, "exit 7")
         assert done.status == 3 and "FAILED" in done.err and "exit code 7" in done.err, done
-    job = person.pai("sub", "sleep", "60").out.strip()
-    assert person.pai("stop-job", job).status == 0
-    done = person.pai("wait", job)
+    job = user.pai("sub", "sleep", "60").out.strip()
+    assert user.pai("stop-job", job).status == 0
+    done = user.pai("wait", job)
     assert done.status == 4 and "STOPPED" in done.err, done
 
 
-def test_files_of_the_folder_are_uploaded(person) -> None:
-    person.write(
-        train__py="import helper; print(helper.word, open('data/x').read())", helper__py="word = 'ok'"
-    )
-    (person.project / "data").mkdir()
-    (person.project / "data/x").write_text("data")
-    done = person.pai("sub", "--follow", "--", "python", "train.py")
+def test_files_of_the_folder_are_uploaded(user) -> None:
+    user.write(train__py="import helper; print(helper.word, open('data/x').read())", helper__py="word = 'ok'")
+    (user.project / "data").mkdir()
+    (user.project / "data/x").write_text("data")
+    done = user.pai("sub", "--follow", "--", "python", "train.py")
     assert done.out == "ok data\n", done
 
 
-def test_changed_files_are_uploaded_again(person) -> None:
+def test_changed_files_are_uploaded_again(user) -> None:
     for word in ("one", "two"):
-        person.write(a__txt=word)
-        assert person.pai("sub", "-f", "cat", "a.txt").out == word
+        user.write(a__txt=word)
+        assert user.pai("sub", "-f", "cat", "a.txt").out == word
 
 
-def test_only_changes_of_a_known_folder_are_uploaded(person) -> None:
-    (person.project / "big").write_bytes(os.urandom(200_000))
-    person.write(small="1")
+def test_only_changes_of_a_known_folder_are_uploaded(user) -> None:
+    (user.project / "big").write_bytes(os.urandom(200_000))
+    user.write(small="1")
     old = time.time() - 60
-    os.utime(person.project / "big", (old, old))
-    assert person.pai("sub", "-f", "cat small").out == "1"
-    time.sleep(2.1)  # a file that was just written may change again unseen, so it is read once more
-    assert person.pai("sub", "-f", "cat small").out == "1"
-    person.write(small="2")
-    done = person.pai("sub", "-f", "cat small; wc -c < big", env={"PAI_DEBUG": "1"})
+    os.utime(user.project / "big", (old, old))
+    assert user.pai("sub", "-f", "cat small").out == "1"
+    time.sleep(2.1)  # a file that was just written may change again with the same stamp, so it is read again
+    assert user.pai("sub", "-f", "cat small").out == "1"
+    user.write(small="2")
+    done = user.pai("sub", "-f", "cat small; wc -c < big", env={"PAI_DEBUG": "1"})
     assert (
         done.out == "2200000\n" and "PUT /rest-server/api/v2/sources/" in done.err and "?base=" in done.err
     ), done
-    home = person.cluster_home / "sources"
+    home = user.cluster_home / "sources"
     for tar in home.glob("*.tar"):
-        tar.unlink()  # the cluster forgets; then all of it travels
-    person.write(small="3")
-    assert person.pai("sub", "-f", "cat small").out == "3"
+        tar.unlink()  # the cluster loses the archive; then everything is uploaded
+    user.write(small="3")
+    assert user.pai("sub", "-f", "cat small").out == "3"
 
 
-def test_ignored_files_are_not_uploaded_with_notice(person) -> None:
-    person.write(a="1", b="2", __paiignore="b\n")
-    done = person.pai("sub", "-f", "ls")
+def test_ignored_files_are_not_uploaded_with_notice(user) -> None:
+    user.write(a="1", b="2", __paiignore="b\n")
+    done = user.pai("sub", "-f", "ls")
     assert done.out == "a\n" and "b" in done.err.splitlines()[0], done
 
 
-def test_no_sources_uploads_nothing(person) -> None:
-    person.write(a="1")
-    assert person.pai("sub", "-f", "--no-sources", "ls").out == ""
-    assert person.pai("sub", "-f", "--sources", "nothing", "ls").status == 2
+def test_no_sources_uploads_nothing(user) -> None:
+    user.write(a="1")
+    assert user.pai("sub", "-f", "--no-sources", "ls").out == ""
+    assert user.pai("sub", "-f", "--sources", "nothing", "ls").status == 2
 
 
-def test_too_large_folder_is_rejected_before_upload(person) -> None:
-    with (person.project / "big.bin").open("wb") as f:
+def test_too_large_folder_is_rejected_before_upload(user) -> None:
+    with (user.project / "big.bin").open("wb") as f:
         f.truncate(101 << 20)
-    before = person.pai("list-jobs", "-o", "json", "--limit", "5000").out
-    done = person.pai("sub", "true")
+    before = user.pai("list-jobs", "-o", "json", "--limit", "5000").out
+    done = user.pai("sub", "true")
     assert done.status == 1 and "big.bin" in done.err and "--no-sources" in done.err, done
-    assert person.pai("list-jobs", "-o", "json", "--limit", "5000").out == before
+    assert user.pai("list-jobs", "-o", "json", "--limit", "5000").out == before
 
 
-def test_callers_virtual_environment_is_used(person, tmp_path) -> None:
+def test_callers_virtual_environment_is_used(user, tmp_path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     line = f"source {tmp_path}/env/bin/activate && pai sub -f -- python -c 'import sys; print(sys.prefix)'"
-    assert person.sh(line).out.strip() == str(tmp_path / "env")
+    assert user.sh(line).out.strip() == str(tmp_path / "env")
 
 
-def test_python_is_found_without_one_on_the_path(person) -> None:
-    done = person.run(
+def test_python_is_found_without_one_on_the_path(user) -> None:
+    done = user.run(
         [os.path.join(os.path.dirname(sys.executable), "pai"), "sub", "-f", "python", "-c", "print(1)"],  # noqa: PTH118, PTH120
         env={"PATH": "/usr/sbin:/sbin"},
     )
     assert done.out == "1\n", done
 
 
-def test_command_starts_at_first_non_option(person) -> None:
+def test_command_starts_at_first_non_option(user) -> None:
     code = "import sys; print(sys.argv[1:])"
     for words in (["-f", "python", "-c", code], ["-f", "--", "python", "-c", code]):
-        done = person.pai("sub", *words, "--wait", "-j", "x y", "--", "-a")
+        done = user.pai("sub", *words, "--wait", "-j", "x y", "--", "-a")
         assert done.out.strip() == "['--wait', '-j', 'x y', '--', '-a']", done
 
 
-def test_quoting_is_preserved(person) -> None:
+def test_quoting_is_preserved(user) -> None:
     words = ["a b", "$HOME", "it's", '"q"', "\\n", "*", "", "new\nline", "ünï", "`date`", "!", "#x", "<%x%>"]
-    done = person.pai("sub", "-f", "--", "python", "-c", "import sys; print(ascii(sys.argv[1:]))", *words)
+    done = user.pai("sub", "-f", "--", "python", "-c", "import sys; print(ascii(sys.argv[1:]))", *words)
     assert done.out.strip() == ascii(words), done
 
 
-def test_single_argument_is_a_shell_line(person) -> None:
-    assert person.pai("sub", "-f", "for i in 1 2; do echo $i; done && echo $((1+2))").out == "1\n2\n3\n"
+def test_single_argument_is_a_shell_line(user) -> None:
+    assert user.pai("sub", "-f", "for i in 1 2; do echo $i; done && echo $((1+2))").out == "1\n2\n3\n"
 
 
-def test_pipe_closes_with_the_command(person) -> None:
-    done = person.sh("pai sub -f -- echo through | cat")
+def test_pipe_closes_with_the_command(user) -> None:
+    done = user.sh("pai sub -f -- echo through | cat")
     assert done.out == "through\n", done
 
 
-def test_names_are_generated_or_expanded(person) -> None:
-    assert re.fullmatch(r"true_\w{6}\n", person.pai("sub", "true").out)
-    assert re.fullmatch(r"my_\w{8}\n", person.pai("sub", "-j", "my_$", "true").out)
+def test_names_are_generated_or_expanded(user) -> None:
+    assert re.fullmatch(r"true_\w{6}\n", user.pai("sub", "true").out)
+    assert re.fullmatch(r"my_\w{8}\n", user.pai("sub", "-j", "my_$", "true").out)
 
 
-def test_name_conflict_is_one_line_error(person) -> None:
-    name = person.pai("sub", "-j", "taken_$", "true").out.strip()
-    done = person.pai("sub", "-j", name, "true")
+def test_name_conflict_is_one_line_error(user) -> None:
+    name = user.pai("sub", "-j", "taken_$", "true").out.strip()
+    done = user.pai("sub", "-j", name, "true")
     assert done.status == 1 and f"already has a job called {name}" in done.err, done
     assert done.out == "" and "Traceback" not in done.err
 
 
-def test_preview_equals_submitted_job(person) -> None:
-    person.write(a="1")
-    preview = person.pai("sub", "-j", "seen", "--cpu", "1", "--mem", "64m", "--preview", "echo", "a b")
-    assert preview.status == 0 and person.pai("job-status", "seen").status == 1
-    person.pai("sub", "-j", "seen", "--cpu", "1", "--mem", "64m", "--wait", "echo", "a b")
-    config = person.pai("job-status", "seen", "config")
+def test_preview_equals_submitted_job(user) -> None:
+    user.write(a="1")
+    preview = user.pai("sub", "-j", "seen", "--cpu", "1", "--mem", "64m", "--preview", "echo", "a b")
+    assert preview.status == 0 and user.pai("job-status", "seen").status == 1
+    user.pai("sub", "-j", "seen", "--cpu", "1", "--mem", "64m", "--wait", "echo", "a b")
+    config = user.pai("job-status", "seen", "config")
     assert yaml.safe_load(config.out) == yaml.safe_load(preview.out), config
 
 
-def test_json_and_yaml_output(person) -> None:
-    done = person.pai("sub", "-o", "json", "--follow", "echo", "x")
+def test_json_and_yaml_output(user) -> None:
+    done = user.pai("sub", "-o", "json", "--follow", "echo", "x")
     result = json.loads(done.out)
     assert result["state"] == "SUCCEEDED" and result["cluster"] == "local" and "x\n" in done.err
-    listed = yaml.safe_load(person.pai("list-jobs", "-o", "yaml", "--keyword", result["jobName"]).out)
+    listed = yaml.safe_load(user.pai("list-jobs", "-o", "yaml", "--keyword", result["jobName"]).out)
     assert [job["name"] for job in listed] == [result["jobName"]]
 
 
-def test_uid_without_account_can_run_jobs(newcomer, tmp_path) -> None:
+def test_uid_without_account_can_run_jobs(new_user, tmp_path) -> None:
     """Like a container that was started with an arbitrary uid."""
     if os.geteuid() != 0:
         missing("root, to hide /etc/passwd in a mount namespace")
@@ -164,13 +162,13 @@ def test_uid_without_account_can_run_jobs(newcomer, tmp_path) -> None:
     script = f'{mounts if has_nsswitch else mounts.partition(" && ")[0]} && exec "$@"'
     hidden = ["unshare", "--mount", "sh", "-c", script, "sh"]
     lookup = "import os, pwd; pwd.getpwuid(os.getuid())"
-    done = newcomer.run([*hidden, sys.executable, "-c", lookup])
+    done = new_user.run([*hidden, sys.executable, "-c", lookup])
     assert "KeyError" in done.err, done  # the account really has no name in there
-    done = newcomer.run(
+    done = new_user.run(
         [*hidden, *nameless, "pai", "sub", "--follow", "--", "sh", "-c", 'echo "$USER in $HOME"']
     )
-    assert (done.status, done.out) == (0, f"user{os.getuid()} in {newcomer.home}\n"), done
-    done = newcomer.run([*hidden, *nameless, "env", "-uHOME", "pai", "list-jobs"])
+    assert (done.status, done.out) == (0, f"user{os.getuid()} in {new_user.home}\n"), done
+    done = new_user.run([*hidden, *nameless, "env", "-uHOME", "pai", "list-jobs"])
     assert done.status == 1 and "There is no home folder: HOME is not set" in done.err, done
     assert "export HOME=" in done.err
-    assert not (newcomer.project / "~").exists()
+    assert not (new_user.project / "~").exists()

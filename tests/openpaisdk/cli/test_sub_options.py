@@ -1,4 +1,4 @@
-"""Every option of ``pai sub``: what it puts into the job, and that the job then runs so."""
+"""Every option of ``pai sub``: its place in the job, and its effect."""
 
 import json
 import re
@@ -14,24 +14,24 @@ from support.cli_user import until
 NASTY = 'it\'s "a" $HOME `x` \\ <tag> & ü'
 
 
-def preview(person, *words: str) -> dict:
-    done = person.pai("sub", "--preview", *words)
+def preview(user, *words: str) -> dict:
+    done = user.pai("sub", "--preview", *words)
     assert done.status == 0, done
     return yaml.safe_load(done.out)
 
 
-def run(person, *words: str):
-    return person.pai("sub", "--no-sources", "--mem", "32m", *words)
+def run(user, *words: str):
+    return user.pai("sub", "--no-sources", "--mem", "32m", *words)
 
 
-def test_every_option_is_in_the_job(person) -> None:
+def test_every_option_is_in_the_job(user) -> None:
     line = (
         "-j all_$ -i img --cpu 3 --gpu 1 --mem 2g --ports http=2 --no-sources -w /me/space --env A=1 "
         "--secret S=s --pip numpy --pip-installs 'torch>2' --python /opt/env/bin/python --instances 2 "
         "--timeout 1d --retry 4 --priority prod --after first --after second:end --outputs model "
         "--debug-hold=5m --vc default --no-browser python train.py"
     )
-    job = preview(person, *shlex.split(line))
+    job = preview(user, *shlex.split(line))
     assert re.fullmatch(r"all_\w{8}", job["name"])
     role = job["taskRoles"]["main"]
     assert role["instances"] == 2 and role["commands"] == ["python train.py"]
@@ -48,19 +48,19 @@ def test_every_option_is_in_the_job(person) -> None:
     before = job["deployments"][0]["taskRoles"]["main"]["preCommands"]
     assert "sleep 300" in before[0] and before[1] == "export A=1" and "$secrets.S" in before[2]
     assert before[3] == 'export PATH=/opt/env/bin:"$PATH"'
-    # Where our runtime is, an environment built once; everywhere else, pip.
+    # With our runtime a cached environment, otherwise pip.
     assert "pai-runtime packages --python /opt/env/bin/python numpy 'torch>2'" in before[4]
     assert "/opt/env/bin/python -m pip install numpy 'torch>2'" in before[4]
 
 
-def test_job_without_options_has_no_deployment(person) -> None:
-    job = preview(person, "--no-sources", "true")
+def test_job_without_options_has_no_deployment(user) -> None:
+    job = preview(user, "--no-sources", "true")
     assert not {"deployments", "parameters", "secrets", "defaults", "jobRetryCount"} & set(job)
 
 
-def test_packages_and_sdk_branch_become_pre_commands(person) -> None:
-    person.pai("set", "container-sdk-branch=pai-0.14.y", "pip-installs+=pyyaml")
-    job = preview(person, "--pip", "numpy", "--pip-path", "pip3", "true")
+def test_packages_and_sdk_branch_become_pre_commands(user) -> None:
+    user.pai("set", "container-sdk-branch=pai-0.14.y", "pip-installs+=pyyaml")
+    job = preview(user, "--pip", "numpy", "--pip-path", "pip3", "true")
     assert job["deployments"][0]["taskRoles"]["main"]["preCommands"] == [
         "pip3 install -U 'git+https://github.com/Microsoft/pai@pai-0.14.y#egg=openpaisdk"
         "&subdirectory=contrib/python-sdk'",
@@ -68,65 +68,65 @@ def test_packages_and_sdk_branch_become_pre_commands(person) -> None:
     ]
 
 
-def test_variables_and_secrets_are_exact_and_secrets_masked(person) -> None:
+def test_variables_and_secrets_are_exact_and_secrets_masked(user) -> None:
     secret = "hush-" + NASTY
     show = 'printf "%s|%s|%s" "$A" "$B" "$S" > got; echo "secret is $S"; cat got | wc -c'
     words = ["-j", "exact_$", "--env", f"A={NASTY}", "--env", "B", "--secret", f"S={secret}", "--wait", show]
-    done = person.pai("sub", "--no-sources", "--mem", "32m", *words, env={"B": "from here"})
+    done = user.pai("sub", "--no-sources", "--mem", "32m", *words, env={"B": "from here"})
     name = done.out.strip()
     assert done.status == 0, done
-    folder = Path(re.search(r"Its files are in (.*)", done.err)[1].replace("~", str(person.home)))
+    folder = Path(re.search(r"Its files are in (.*)", done.err)[1].replace("~", str(user.home)))
     assert (folder / "got").read_text() == f"{NASTY}|from here|{secret}"
-    assert "hush-" not in person.pai("logs", name).out
-    assert "hush-" not in person.pai("job-status", name, "config").out
-    assert "hush-" not in person.pai("sub", "--preview", "--secret", f"S={secret}", "true").out
+    assert "hush-" not in user.pai("logs", name).out
+    assert "hush-" not in user.pai("job-status", name, "config").out
+    assert "hush-" not in user.pai("sub", "--preview", "--secret", f"S={secret}", "true").out
 
 
-def test_array_runs_every_task_and_names_failed_ones(person) -> None:
-    done = run(person, "-j", "sweep_$", "--array", "3%1", "--wait", "-o", "json", "exit $PAI_TASK_INDEX")
+def test_array_runs_every_task_and_names_failed_ones(user) -> None:
+    done = run(user, "-j", "sweep_$", "--array", "3%1", "--wait", "-o", "json", "exit $PAI_TASK_INDEX")
     failed = "2 of its 3 tasks failed: main[1] (exit code 1), main[2] (exit code 2)"
     assert done.status == 3 and failed in done.err, done
-    job = json.loads(person.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
+    job = json.loads(user.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
     assert len(job["taskRoles"]["main"]["taskStatuses"]) == 3
 
 
-def test_instances_start_together(person) -> None:
-    done = run(person, "--instances", "2", "-f", "echo $PAI_TASK_INDEX of $PAI_CURRENT_TASK_ROLE_TASK_COUNT")
+def test_instances_start_together(user) -> None:
+    done = run(user, "--instances", "2", "-f", "echo $PAI_TASK_INDEX of $PAI_CURRENT_TASK_ROLE_TASK_COUNT")
     assert done.status == 0 and "showing main[0], the first of 2 tasks" in done.err, done
 
 
-def test_after_delays_start(person) -> None:
-    first = run(person, "-j", "first_$", "sleep 0.3; exit 1").out.strip()
-    never = run(person, "--after", first, "true").out.strip()
-    done = run(person, "--after", f"{first}:end", "--wait", "true")
-    assert done.status == 0 and person.state(first) == "FAILED", done
-    until(lambda: person.state(never) != "RUNNING")
-    assert person.state(never) != "SUCCEEDED"
-    person.pai("stop-job", never)
+def test_after_delays_start(user) -> None:
+    first = run(user, "-j", "first_$", "sleep 0.3; exit 1").out.strip()
+    never = run(user, "--after", first, "true").out.strip()
+    done = run(user, "--after", f"{first}:end", "--wait", "true")
+    assert done.status == 0 and user.state(first) == "FAILED", done
+    until(lambda: user.state(never) != "RUNNING")
+    assert user.state(never) != "SUCCEEDED"
+    user.pai("stop-job", never)
 
 
-def test_timeout_stops_task_and_retry_runs_it_again(person) -> None:
-    done = run(person, "--timeout", "1s", "--wait", "sleep 60")
+def test_timeout_stops_task_and_retry_runs_it_again(user) -> None:
+    done = run(user, "--timeout", "1s", "--wait", "sleep 60")
     assert done.status == 3, done
-    done = run(person, "--retry", "1", "--wait", "-o", "json", "exit 5")
-    job = json.loads(person.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
+    done = run(user, "--retry", "1", "--wait", "-o", "json", "exit 5")
+    job = json.loads(user.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
     assert job["jobStatus"]["retries"] == 1
 
 
-def test_debug_hold_keeps_failed_task(person) -> None:
-    done = run(person, "--debug-hold=1", "-f", "echo before; exit 7")
+def test_debug_hold_keeps_failed_task(user) -> None:
+    done = run(user, "--debug-hold=1", "-f", "echo before; exit 7")
     assert done.status == 3 and "before" in done.out and "held for 1 seconds" in done.out, done
     assert "exit code 7" in done.err
-    assert "held" not in run(person, "--debug-hold", "-f", "true").out
+    assert "held" not in run(user, "--debug-hold", "-f", "true").out
 
 
-def test_held_task_can_be_stopped_at_once(person) -> None:
-    # Who is ended while the last status is a failure would take that for the end of the command, and hold.
-    job = run(person, "--debug-hold", "-j", "held_$", "echo begun; false || sleep 60").out.strip()
-    until(lambda: "begun" in person.pai("logs", job).out)
-    person.pai("stop-job", job)
-    until(lambda: person.state(job) == "STOPPED")
-    roles = json.loads(person.pai("job-status", job, "-o", "json").out)["taskRoles"]
+def test_held_task_can_be_stopped_at_once(user) -> None:
+    # A shell that is terminated after a failed command would otherwise hold again.
+    job = run(user, "--debug-hold", "-j", "held_$", "echo begun; false || sleep 60").out.strip()
+    until(lambda: "begun" in user.pai("logs", job).out)
+    user.pai("stop-job", job)
+    until(lambda: user.state(job) == "STOPPED")
+    roles = json.loads(user.pai("job-status", job, "-o", "json").out)["taskRoles"]
     (task,) = roles["main"]["taskStatuses"]
     assert task["originUserExitCode"] == 128 + signal.SIGTERM, "it was killed when its grace was over"
 
@@ -148,23 +148,23 @@ def test_held_task_can_be_stopped_at_once(person) -> None:
         (["--no-sources", "--sources", "x"], "contradict"),
     ],
 )
-def test_invalid_option_is_one_line_error(person, words: list[str], says: str) -> None:
-    done = person.pai("sub", *words, "true")
+def test_invalid_option_is_one_line_error(user, words: list[str], says: str) -> None:
+    done = user.pai("sub", *words, "true")
     assert done.status == 2 and says in done.err and "hush" not in done.err and done.out == "", done
 
 
-def test_home_folder_is_not_uploaded(person) -> None:
-    (person.home / "hello.py").write_text("print('hello')")
-    (person.home / "private").write_text("diary")
-    done = person.pai("sub", "--mem", "64m", "-f", "python hello.py; ls", cwd=person.home)
+def test_home_folder_is_not_uploaded(user) -> None:
+    (user.home / "hello.py").write_text("print('hello')")
+    (user.home / "private").write_text("diary")
+    done = user.pai("sub", "--mem", "64m", "-f", "python hello.py; ls", cwd=user.home)
     assert done.status == 0 and "only hello.py is uploaded" in done.err, done
     assert done.out == "hello\nhello.py\n"
-    done = person.pai("sub", "--mem", "64m", "-f", "ls", cwd=person.home)
+    done = user.pai("sub", "--mem", "64m", "-f", "ls", cwd=user.home)
     assert done.status == 0 and "nothing is uploaded" in done.err and done.out == "", done
-    done = person.pai("sub", "--mem", "64m", "-f", "--src", "private", "ls", cwd=person.home)
+    done = user.pai("sub", "--mem", "64m", "-f", "--src", "private", "ls", cwd=user.home)
     assert done.out == "private\n" and "home folder" not in done.err, done
 
 
-def test_sub_accepts_option_prefixes(person) -> None:
-    job = preview(person, "--job", "short", "--inst", "2", "--no-s", "true")
+def test_sub_accepts_option_prefixes(user) -> None:
+    job = preview(user, "--job", "short", "--inst", "2", "--no-s", "true")
     assert job["name"] == "short" and job["taskRoles"]["main"]["instances"] == 2

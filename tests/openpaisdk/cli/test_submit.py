@@ -24,19 +24,19 @@ taskRoles:
 """
 
 
-def test_submit_job_file_and_read_each_task(person) -> None:
-    person.write(job__yaml=JOB)
-    done = person.pai("submit", "--wait", "-o", "json", "job.yaml")
+def test_submit_job_file_and_read_each_task(user) -> None:
+    user.write(job__yaml=JOB)
+    done = user.pai("submit", "--wait", "-o", "json", "job.yaml")
     assert done.status == 0, done
     name = json.loads(done.out)["jobName"]
-    assert person.pai("logs", name).out == "one\nrole main\n"
-    assert person.pai("logs", "--role", "second", "--index", "0", name).out == "I am 0\n"
-    assert "no task role" in person.pai("logs", "--role", "third", name).err
-    assert person.pai("logs", "--tail", "1", name).out == "role main\n"
+    assert user.pai("logs", name).out == "one\nrole main\n"
+    assert user.pai("logs", "--role", "second", "--index", "0", name).out == "I am 0\n"
+    assert "no task role" in user.pai("logs", "--role", "third", name).err
+    assert user.pai("logs", "--tail", "1", name).out == "role main\n"
 
 
-def test_submit_with_update_and_from_stdin(person) -> None:
-    done = person.pai(
+def test_submit_with_update_and_from_stdin(user) -> None:
+    done = user.pai(
         "submit", "--preview", "-u", "name=again", "-u", "taskRoles:main:instances=2", "-", stdin=JOB
     )
     job = yaml.safe_load(done.out)
@@ -44,7 +44,7 @@ def test_submit_with_update_and_from_stdin(person) -> None:
 
 
 @pytest.mark.parametrize("content", ["a: [", "just words", "name: x\n", ""])
-def test_invalid_job_file_is_reported_with_line(person, content: str) -> None:
-    person.write(job__yaml=content)
-    done = person.pai("submit", "job.yaml")
+def test_invalid_job_file_is_reported_with_line(user, content: str) -> None:
+    user.write(job__yaml=content)
+    done = user.pai("submit", "job.yaml")
     assert done.status == 1 and "job.yaml" in done.err and "Traceback" not in done.err, done

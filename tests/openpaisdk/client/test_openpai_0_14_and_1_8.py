@@ -6,7 +6,7 @@ import time
 import pytest
 import yaml
 
-from support.cli_user import Person
+from support.cli_user import CliUser
 from support.http_peer import Peer
 from support.recorded_openpai import PASSWORD, USER, V014, V18, error_reply, token
 
@@ -19,7 +19,7 @@ def registered_user(request, tmp_path_factory):
     server = request.param()
     peer = Peer(server)
     server.port = peer.port
-    person = Person(tmp_path_factory.mktemp("person"))
+    person = CliUser(tmp_path_factory.mktemp("person"))
     person.server, person.uri = server, peer.uri
     arguments = ["-a", "far", "--pai-uri", peer.uri, "--user", USER, "--password", PASSWORD]
     done = person.pai("add-cluster", *arguments)
@@ -160,7 +160,7 @@ def test_rest_server_without_web_server_is_found(tmp_path) -> None:
     """A rest-server without web server has the API at its root."""
     server = V18()
     bare = Peer(lambda r: NO_API if r.path.startswith("/rest-server") else server.respond(r, r.path))
-    person = Person(tmp_path)
+    person = CliUser(tmp_path)
     arguments = ["-a", "bare", "--pai-uri", bare.uri, "--user", USER, "--password", PASSWORD]
     assert person.pai("add-cluster", *arguments).status == 0
     assert entry(person)["rest_path"] == "" and "new_one" in person.pai("list-jobs").out

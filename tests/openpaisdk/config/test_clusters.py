@@ -1,4 +1,4 @@
-"""Which cluster a command means."""
+"""Resolution of the cluster that a command uses."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Defaults in layers: the folder over the home folder, lists add up."""
+"""Layered defaults: the current folder overrides the home folder, lists are concatenated."""
 
 import pytest
 import yaml

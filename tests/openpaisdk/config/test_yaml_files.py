@@ -1,4 +1,4 @@
-"""Settings files: whole, private, cached, and honest about what is wrong with them."""
+"""Settings files: atomic, private, cached, with clear errors."""
 
 import json
 import os

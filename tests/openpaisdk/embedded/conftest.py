@@ -1,1 +1,1 @@
-from support.cli_user import neighbour_fixture, newcomer_fixture  # noqa: F401
+from support.cli_user import new_user_fixture, other_user_fixture  # noqa: F401

@@ -1,4 +1,4 @@
-"""The cluster on this machine: begun by the first command, found by the next, stopped, killed, replaced."""
+"""Lifecycle of the embedded cluster: start, reuse, stop, crash, upgrade."""
 
 import contextlib
 import json
@@ -20,46 +20,46 @@ from openpaisdk.embedded.handshake import start_time
 from support.cli_user import until
 
 
-def starts(person) -> int:
-    return (person.cluster_home / "server.log").read_text().count("ready at ")
+def starts(user) -> int:
+    return (user.cluster_home / "server.log").read_text().count("ready at ")
 
 
-def test_first_command_starts_and_registers_cluster(newcomer) -> None:
-    done = newcomer.sh("pai sub --follow -- echo first | cat")
+def test_first_command_starts_and_registers_cluster(new_user) -> None:
+    done = new_user.sh("pai sub --follow -- echo first | cat")
     assert done.out == "first\n", done
-    entries = yaml.safe_load((newcomer.home / ".openpai/clusters.yaml").read_text())
+    entries = yaml.safe_load((new_user.home / ".openpai/clusters.yaml").read_text())
     assert [e["cluster_alias"] for e in entries] == ["local"]
     assert "token" not in entries[0]
-    assert newcomer.pai("sub", "-f", "echo", "second").out == "second\n"
-    assert starts(newcomer) == 1
+    assert new_user.pai("sub", "-f", "echo", "second").out == "second\n"
+    assert starts(new_user) == 1
 
 
-def test_server_listens_on_loopback_and_needs_token(newcomer) -> None:
-    newcomer.pai("start-cluster")
-    found = newcomer.handshake()
+def test_server_listens_on_loopback_and_needs_token(new_user) -> None:
+    new_user.pai("start-cluster")
+    found = new_user.handshake()
     assert found["url"].startswith("http://127.0.0.1:")
     for name in ("server.json", "server.log"):
-        assert (newcomer.cluster_home / name).stat().st_mode & 0o077 == 0
+        assert (new_user.cluster_home / name).stat().st_mode & 0o077 == 0
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"{found['url']}/api/v2/jobs")
     assert caught.value.code == 401
 
 
-def test_concurrent_first_commands_start_one_cluster(newcomer) -> None:
-    processes = [newcomer.begin("list-jobs", "-o", "json") for _ in range(4)]
+def test_concurrent_first_commands_start_one_cluster(new_user) -> None:
+    processes = [new_user.begin("list-jobs", "-o", "json") for _ in range(4)]
     for process in processes:
         out, err = process.communicate(timeout=60)
         assert (process.returncode, json.loads(out)) == (0, []), err
-    assert starts(newcomer) == 1
-    entries = yaml.safe_load((newcomer.home / ".openpai/clusters.yaml").read_text())
+    assert starts(new_user) == 1
+    entries = yaml.safe_load((new_user.home / ".openpai/clusters.yaml").read_text())
     assert len(entries) == 1
 
 
-def test_two_homes_have_separate_clusters(newcomer, neighbour) -> None:
-    a = newcomer.pai("sub", "--wait", "-o", "json", "true")
-    b = neighbour.pai("list-jobs", "-o", "json")
+def test_two_homes_have_separate_clusters(new_user, other_user) -> None:
+    a = new_user.pai("sub", "--wait", "-o", "json", "true")
+    b = other_user.pai("list-jobs", "-o", "json")
     assert json.loads(a.out)["state"] == "SUCCEEDED" and json.loads(b.out) == []
-    mine, theirs = newcomer.handshake(), neighbour.handshake()
+    mine, theirs = new_user.handshake(), other_user.handshake()
     assert mine["url"] != theirs["url"]
     request = urllib.request.Request(
         f"{theirs['url']}/api/v2/jobs", headers={"Authorization": f"Bearer {mine['token']}"}
@@ -69,60 +69,60 @@ def test_two_homes_have_separate_clusters(newcomer, neighbour) -> None:
     assert caught.value.code == 401
 
 
-def test_jobs_survive_stop_and_are_adopted(newcomer) -> None:
-    job = newcomer.pai("sub", "echo begun; sleep 2; echo done").out.strip()
-    until(lambda: newcomer.state(job) == "RUNNING")
-    assert "Running jobs continue" in newcomer.pai("stop-cluster").err
-    assert "is not running" in newcomer.pai("cluster-status").out
-    assert not (newcomer.cluster_home / "server.json").exists()
-    done = newcomer.pai("logs", "-f", job)
+def test_jobs_survive_stop_and_are_adopted(new_user) -> None:
+    job = new_user.pai("sub", "echo begun; sleep 2; echo done").out.strip()
+    until(lambda: new_user.state(job) == "RUNNING")
+    assert "Running jobs continue" in new_user.pai("stop-cluster").err
+    assert "is not running" in new_user.pai("cluster-status").out
+    assert not (new_user.cluster_home / "server.json").exists()
+    done = new_user.pai("logs", "-f", job)
     assert (done.status, done.out) == (0, "begun\ndone\n"), done
-    assert newcomer.pai("stop-cluster").status == 0
-    assert "is not running" in newcomer.pai("stop-cluster").err
+    assert new_user.pai("stop-cluster").status == 0
+    assert "is not running" in new_user.pai("stop-cluster").err
 
 
-def test_stop_cluster_now_stops_jobs(newcomer) -> None:
-    newcomer.pai("sub", "echo $$ > pid; exec sleep 300")
-    until(lambda: list(newcomer.cluster_home.glob("tasks/*/*/work/pid")))
-    pid_file = next(iter(newcomer.cluster_home.glob("tasks/*/*/work/pid")))
+def test_stop_cluster_now_stops_jobs(new_user) -> None:
+    new_user.pai("sub", "echo $$ > pid; exec sleep 300")
+    until(lambda: list(new_user.cluster_home.glob("tasks/*/*/work/pid")))
+    pid_file = next(iter(new_user.cluster_home.glob("tasks/*/*/work/pid")))
     until(lambda: pid_file.read_text().strip())
     pid = int(pid_file.read_text())
     assert start_time(pid) is not None
-    done = newcomer.pai("stop-cluster", "--now")
+    done = new_user.pai("stop-cluster", "--now")
     assert done.status == 0, done
     assert start_time(pid) is None
-    assert "is not running" in newcomer.pai("cluster-status").out
+    assert "is not running" in new_user.pai("cluster-status").out
 
 
-def test_stop_cluster_now_stops_jobs_of_stopped_cluster(newcomer) -> None:
-    job = newcomer.pai("sub", "sleep", "300").out.strip()
-    until(lambda: newcomer.state(job) == "RUNNING")
-    newcomer.pai("stop-cluster")
-    assert newcomer.pai("stop-cluster", "--now").status == 0
-    assert newcomer.state(job) == "STOPPED"
+def test_stop_cluster_now_stops_jobs_of_stopped_cluster(new_user) -> None:
+    job = new_user.pai("sub", "sleep", "300").out.strip()
+    until(lambda: new_user.state(job) == "RUNNING")
+    new_user.pai("stop-cluster")
+    assert new_user.pai("stop-cluster", "--now").status == 0
+    assert new_user.state(job) == "STOPPED"
 
 
-def test_commands_succeed_during_restarts(newcomer) -> None:
-    newcomer.pai("start-cluster")
-    stopper = newcomer.begin("stop-cluster")
-    commands = [newcomer.begin("list-jobs", "-o", "json") for _ in range(3)]
+def test_commands_succeed_during_restarts(new_user) -> None:
+    new_user.pai("start-cluster")
+    stopper = new_user.begin("stop-cluster")
+    commands = [new_user.begin("list-jobs", "-o", "json") for _ in range(3)]
     for process in (stopper, *commands):
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, (out, err)
 
 
-def test_killed_cluster_is_restarted_without_loss(newcomer) -> None:
-    job = newcomer.pai("sub", "sleep 1; echo survived").out.strip()
-    os.kill(newcomer.handshake()["pid"], signal.SIGKILL)
-    done = newcomer.pai("logs", "-f", job)
+def test_killed_cluster_is_restarted_without_loss(new_user) -> None:
+    job = new_user.pai("sub", "sleep 1; echo survived").out.strip()
+    os.kill(new_user.handshake()["pid"], signal.SIGKILL)
+    done = new_user.pai("logs", "-f", job)
     assert (done.status, done.out) == (0, "survived\n"), done
-    assert starts(newcomer) == 2
+    assert starts(new_user) == 2
 
 
 @pytest.mark.parametrize("stale", [{"pid": 1}, {"start_time": 1}, {"boot_id": "another"}])
-def test_stale_handshake_never_leaks_token(newcomer, stale: dict[str, object]) -> None:
-    newcomer.pai("start-cluster")
-    os.kill(newcomer.handshake()["pid"], signal.SIGKILL)
+def test_stale_handshake_never_leaks_token(new_user, stale: dict[str, object]) -> None:
+    new_user.pai("start-cluster")
+    os.kill(new_user.handshake()["pid"], signal.SIGKILL)
     visits = []
     with socket.create_server(("127.0.0.1", 0)) as stranger:
 
@@ -134,77 +134,77 @@ def test_stale_handshake_never_leaks_token(newcomer, stale: dict[str, object]) -
                 pass
 
         threading.Thread(target=listen, daemon=True).start()
-        newcomer.change_handshake(url=f"http://127.0.0.1:{stranger.getsockname()[1]}", **stale)
-        done = newcomer.pai("list-jobs", "-o", "json")
+        new_user.change_handshake(url=f"http://127.0.0.1:{stranger.getsockname()[1]}", **stale)
+        done = new_user.pai("list-jobs", "-o", "json")
         assert (done.status, json.loads(done.out)) == (0, []), done
         stranger.shutdown(socket.SHUT_RDWR)
     assert visits == []
 
 
-def test_incomplete_handshake_is_ignored(newcomer) -> None:
-    newcomer.pai("start-cluster")
-    os.kill(newcomer.handshake()["pid"], signal.SIGKILL)
-    (newcomer.cluster_home / "server.json").write_text('{"url": "http')
-    assert newcomer.pai("list-jobs").status == 0
+def test_incomplete_handshake_is_ignored(new_user) -> None:
+    new_user.pai("start-cluster")
+    os.kill(new_user.handshake()["pid"], signal.SIGKILL)
+    (new_user.cluster_home / "server.json").write_text('{"url": "http')
+    assert new_user.pai("list-jobs").status == 0
 
 
-def test_port_in_use_is_one_line_error(newcomer) -> None:
+def test_port_in_use_is_one_line_error(new_user) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = newcomer.pai("start-cluster", "--port", str(port))
+        done = new_user.pai("start-cluster", "--port", str(port))
     assert done.status == 1 and str(port) in done.err and "Traceback" not in done.err, done
-    assert newcomer.pai("start-cluster").status == 0
+    assert new_user.pai("start-cluster").status == 0
 
 
-def test_second_start_reports_running_cluster(newcomer) -> None:
-    assert "is now running" in newcomer.pai("start-cluster").out
-    assert "is already running" in newcomer.pai("start-cluster").out
+def test_second_start_reports_running_cluster(new_user) -> None:
+    assert "is now running" in new_user.pai("start-cluster").out
+    assert "is already running" in new_user.pai("start-cluster").out
 
 
-def test_newer_command_line_upgrades_cluster_and_jobs_continue(newcomer) -> None:
-    job = newcomer.pai("sub", "echo before; sleep 2; echo after").out.strip()
-    until(lambda: newcomer.state(job) == "RUNNING")
-    before = newcomer.handshake()["pid"]
-    newcomer.change_handshake(version="0.0.1")
-    done = newcomer.pai("logs", "-f", job)
+def test_newer_command_line_upgrades_cluster_and_jobs_continue(new_user) -> None:
+    job = new_user.pai("sub", "echo before; sleep 2; echo after").out.strip()
+    until(lambda: new_user.state(job) == "RUNNING")
+    before = new_user.handshake()["pid"]
+    new_user.change_handshake(version="0.0.1")
+    done = new_user.pai("logs", "-f", job)
     assert done.out == "before\nafter\n" and "Upgrading the embedded cluster from 0.0.1" in done.err, done
-    assert newcomer.handshake()["pid"] != before and newcomer.handshake()["version"] == __version__
+    assert new_user.handshake()["pid"] != before and new_user.handshake()["version"] == __version__
     assert start_time(before) is None
-    copies = list((newcomer.cluster_home / "backups").glob("*-0.0.1/cluster.db"))
+    copies = list((new_user.cluster_home / "backups").glob("*-0.0.1/cluster.db"))
     assert len(copies) == 1 and copies[0].stat().st_size > 0
 
 
-def test_older_command_line_keeps_newer_cluster(newcomer) -> None:
-    newcomer.pai("start-cluster")
-    before = newcomer.handshake()["pid"]
-    newcomer.change_handshake(version="99.0")
-    assert newcomer.pai("sub", "-f", "echo", "fine").out == "fine\n"
-    assert newcomer.handshake()["pid"] == before
+def test_older_command_line_keeps_newer_cluster(new_user) -> None:
+    new_user.pai("start-cluster")
+    before = new_user.handshake()["pid"]
+    new_user.change_handshake(version="99.0")
+    assert new_user.pai("sub", "-f", "echo", "fine").out == "fine\n"
+    assert new_user.handshake()["pid"] == before
 
 
-def test_follow_survives_restarts_without_gaps(newcomer) -> None:
+def test_follow_survives_restarts_without_gaps(new_user) -> None:
     code = "import time\nfor i in range(300): print(f'line {i}', flush=True); time.sleep(0.01)"
-    newcomer.write(count__py=code)
-    follower = newcomer.begin("sub", "--follow", "python", "count.py")
+    new_user.write(count__py=code)
+    follower = new_user.begin("sub", "--follow", "python", "count.py")
     assert follower.stdout.readline() == "line 0\n"
-    os.kill(newcomer.handshake()["pid"], signal.SIGKILL)
+    os.kill(new_user.handshake()["pid"], signal.SIGKILL)
     for i in range(1, 60):
         assert follower.stdout.readline() == f"line {i}\n"
-    newcomer.pai("stop-cluster")
-    newcomer.pai("start-cluster")
+    new_user.pai("stop-cluster")
+    new_user.pai("start-cluster")
     out, err = follower.stdout.read(), follower.stderr.read()
     assert out == "".join(f"line {i}\n" for i in range(60, 300)), err
     assert follower.wait(60) == 0, err
 
 
-def test_follower_waits_for_stopped_cluster(newcomer) -> None:
-    follower = newcomer.begin("sub", "--follow", "sleep 3; echo done")
-    until(lambda: "RUNNING" in newcomer.pai("list-jobs").out)
-    newcomer.pai("stop-cluster")
+def test_follower_waits_for_stopped_cluster(new_user) -> None:
+    follower = new_user.begin("sub", "--follow", "sleep 3; echo done")
+    until(lambda: "RUNNING" in new_user.pai("list-jobs").out)
+    new_user.pai("stop-cluster")
     while "Connection to the cluster lost" not in (line := follower.stderr.readline()):
         assert line, "it left"
-    assert "is not running" in newcomer.pai("cluster-status").out
-    newcomer.pai("start-cluster")
+    assert "is not running" in new_user.pai("cluster-status").out
+    new_user.pai("start-cluster")
     out, err = follower.stdout.read(), follower.stderr.read()
     assert out == "done\n" and "Reconnected to the cluster" in err
 
@@ -219,14 +219,14 @@ sys.exit(run(sys.argv[1:]))
 """
 
 
-def test_state_is_on_local_disk_if_home_is_on_network_fs(newcomer, tmp_path) -> None:
+def test_state_is_on_local_disk_if_home_is_on_network_fs(new_user, tmp_path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    first = newcomer.run([sys.executable, "-c", ELSEWHERE.format(disk=str(disk)), "sub", "-f", "echo", "hi"])
+    first = new_user.run([sys.executable, "-c", ELSEWHERE.format(disk=str(disk)), "sub", "-f", "echo", "hi"])
     assert first.out == "hi\n", first
-    assert list(disk.glob("openpai-*/*/cluster.db")) and not list(newcomer.home.rglob("cluster.db"))
+    assert list(disk.glob("openpai-*/*/cluster.db")) and not list(new_user.home.rglob("cluster.db"))
     # the pointer is enough: an unchanged pai finds the same cluster
-    assert len(json.loads(newcomer.pai("list-jobs", "-o", "json").out)) == 1
+    assert len(json.loads(new_user.pai("list-jobs", "-o", "json").out)) == 1
 
 
 PRETENDING = """
@@ -238,29 +238,29 @@ sys.exit(run(sys.argv[1:]))
 
 
 @pytest.mark.parametrize(("platform", "name"), [("darwin", "macOS"), ("win32", "Windows")])
-def test_unsupported_platform_suggests_add_cluster(newcomer, platform: str, name: str) -> None:
-    done = newcomer.run([sys.executable, "-c", PRETENDING.format(platform=platform), "list-jobs"])
+def test_unsupported_platform_suggests_add_cluster(new_user, platform: str, name: str) -> None:
+    done = new_user.run([sys.executable, "-c", PRETENDING.format(platform=platform), "list-jobs"])
     assert done.status == 1 and f"not on {name}" in done.err and "pai add-cluster" in done.err, done
 
 
-def test_start_failure_is_one_line_error(newcomer) -> None:
-    newcomer.pai("start-cluster")
-    newcomer.pai("stop-cluster")
-    (newcomer.cluster_home / "cluster.db").write_bytes(b"this is no database" * 1000)
-    for left in newcomer.cluster_home.glob("cluster.db-*"):
+def test_start_failure_is_one_line_error(new_user) -> None:
+    new_user.pai("start-cluster")
+    new_user.pai("stop-cluster")
+    (new_user.cluster_home / "cluster.db").write_bytes(b"this is no database" * 1000)
+    for left in new_user.cluster_home.glob("cluster.db-*"):
         left.unlink()
-    done = newcomer.pai("list-jobs")
+    done = new_user.pai("list-jobs")
     assert done.status == 1 and "could not start" in done.err and "Traceback" not in done.err, done
-    (newcomer.cluster_home / "cluster.db").unlink()
+    (new_user.cluster_home / "cluster.db").unlink()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
-def test_home_of_another_user_is_rejected(newcomer) -> None:
-    newcomer.pai("start-cluster")
-    newcomer.pai("stop-cluster")
-    os.chown(newcomer.cluster_home, 12345, 12345)
-    done = newcomer.pai("list-jobs")
-    os.chown(newcomer.cluster_home, 0, 0)
+def test_home_of_another_user_is_rejected(new_user) -> None:
+    new_user.pai("start-cluster")
+    new_user.pai("stop-cluster")
+    os.chown(new_user.cluster_home, 12345, 12345)
+    done = new_user.pai("list-jobs")
+    os.chown(new_user.cluster_home, 0, 0)
     assert done.status == 1 and "belongs to another user" in done.err, done
 
 
@@ -287,20 +287,20 @@ def test_unprivileged_user_can_run_cluster(tmp_path) -> None:
     assert pai("stop-cluster", "--now").returncode == 0
 
 
-def servers_of(person) -> list[str]:
-    """The servers of this person, also one that is only starting."""
+def servers_of(user) -> list[str]:
+    """The server processes of this user, including one that is still starting."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes().decode(errors="replace")
-            if "paicluster" in words and str(person.home) in words:
+            if "paicluster" in words and str(user.home) in words:
                 found.append(words)
     return found
 
 
-def test_interrupted_start_leaves_no_server(newcomer) -> None:
-    begun = newcomer.begin("sub", "true")
-    until(lambda: servers_of(newcomer))
+def test_interrupted_start_leaves_no_server(new_user) -> None:
+    begun = new_user.begin("sub", "true")
+    until(lambda: servers_of(new_user))
     begun.send_signal(signal.SIGINT)
     assert begun.wait(20) == 130
-    until(lambda: not servers_of(newcomer))
+    until(lambda: not servers_of(new_user))

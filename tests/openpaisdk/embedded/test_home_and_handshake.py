@@ -1,4 +1,4 @@
-"""The embedded cluster's folder and its handshake."""
+"""Home and handshake of the embedded cluster."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_root_creates_no_folder_in_a_users_home(tmp_path, there: str) -> None:
     with pytest.raises(ConfigError, match="belongs to another user"):
         home.make_home()
     assert not list(folder.iterdir())
-    # In a container, what comes from outside may belong to a number without an account.
+    # In a container, a mounted folder may belong to a uid without an account.
     os.chown(folder, 12345, 12345)
     assert Path(home.make_home()).is_dir()
 

@@ -1,4 +1,4 @@
-"""What takes longer than a second shows how far it is; what does not, and what nobody sees, says nothing."""
+"""Progress bar: drawn on a terminal after a second, silent elsewhere."""
 
 import io
 import sys
@@ -15,12 +15,13 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("quiet", "stream", "drawn"), [(0.0, Terminal, True), (60.0, Terminal, False), (0.0, io.StringIO, False)]
+    ("delay_s", "stream", "drawn"),
+    [(0.0, Terminal, True), (60.0, Terminal, False), (0.0, io.StringIO, False)],
 )
-def test_bar_only_on_terminal_and_after_delay(monkeypatch, quiet: float, stream, drawn: bool) -> None:
+def test_bar_only_on_terminal_and_after_delay(monkeypatch, delay_s: float, stream, drawn: bool) -> None:
     screen = stream()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "SHOW_AFTER_S", quiet)
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", delay_s)
     monkeypatch.setattr(progress, "REDRAW_INTERVAL_S", 0.0)
     with Progress("Sending", 100) as p:
         p.advance(50)

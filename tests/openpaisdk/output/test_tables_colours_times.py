@@ -1,4 +1,4 @@
-"""How results print."""
+"""Tables, colours, times, JSON and YAML."""
 
 import io
 
@@ -44,7 +44,7 @@ def test_show_all_prints_like_show(form: str, values: list[object], capsys) -> N
     if form == "yaml" and values:
         values = [
             value for value in values if value != {"name": "ä\udcff"}
-        ]  # YAML has no way to say what is no UTF-8
+        ]  # YAML cannot represent bytes that are not UTF-8
     show(values, form, lambda: "\n".join(map(ascii, values)))
     whole = capsys.readouterr().out
     show_all(iter(values), form, lambda: map(ascii, values))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_user import Done, Person
+from support.cli_user import CliUser, CommandResult
 from support.team_cluster import TeamCluster
 
 
 @pytest.fixture
-def bob(team: TeamCluster, tmp_path: Path) -> Iterator[Person]:
-    person = Person(tmp_path / "bob")
+def bob(team: TeamCluster, tmp_path: Path) -> Iterator[CliUser]:
+    person = CliUser(tmp_path / "bob")
     (person.home / ".openpai").mkdir()
     url = "http://{}:{}".format(*team.address)
     entries = [
@@ -25,7 +25,7 @@ def bob(team: TeamCluster, tmp_path: Path) -> Iterator[Person]:
     yield person
 
 
-def refused(done: Done, *words: str) -> None:
+def refused(done: CommandResult, *words: str) -> None:
     assert done.status in (1, 2), done
     said = [line for line in done.err.splitlines() if line.startswith("pai: ")]
     assert len(said) == 1 and "Traceback" not in done.err, done
@@ -34,7 +34,7 @@ def refused(done: Done, *words: str) -> None:
 
 
 @pytest.mark.parametrize("way", [[], ["--http"]], ids=["handed over", "over HTTP"])
-def test_what_is_another_persons_is_refused_and_stays(bob: Person, way: list[str]) -> None:
+def test_what_is_another_persons_is_refused_and_stays(bob: CliUser, way: list[str]) -> None:
     bob.write(mine="mine", secret="secret")
     (bob.project / "large").write_bytes(b"x" * (9 << 20))
     (bob.project / "d").mkdir()
@@ -55,7 +55,7 @@ def test_what_is_another_persons_is_refused_and_stays(bob: Person, way: list[str
     assert "secret" in kept and "secret2" not in kept and "x/" not in kept
 
 
-def test_a_token_that_is_not_good_says_so(bob: Person) -> None:
+def test_a_token_that_is_not_good_says_so(bob: CliUser) -> None:
     book = bob.home / ".openpai/clusters.yaml"
     entries = json.loads(book.read_text())
     entries[0]["token"] = "nonsense"

@@ -1,5 +1,5 @@
 """Fixtures to run the code blocks of the documentation."""
 
-from support.cli_user import newcomer_fixture, person_fixture, shared_home_fixture  # noqa: F401
+from support.cli_user import new_user_fixture, shared_user_fixture, user_fixture  # noqa: F401
 from support.python_session import here_fixture, whose_fixture  # noqa: F401
 from support.storage_fixture import desk_fixture, shared_desk_fixture  # noqa: F401

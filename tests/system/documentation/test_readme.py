@@ -17,10 +17,10 @@ def tour() -> list[str]:
     return [block for not_run, block in BLOCK.findall(section) if not not_run]
 
 
-def test_every_block_of_the_tour_runs(newcomer) -> None:
+def test_every_block_of_the_tour_runs(new_user) -> None:
     said = ""
     for block in tour():
-        done = newcomer.run(["bash", "-euo", "pipefail", "-c", block])
+        done = new_user.run(["bash", "-euo", "pipefail", "-c", block])
         assert done.status == 0, (block, done)
         said += done.out
     for words in ("step 4  loss 0.200", "1\n2\n3\nstep 0", "it worked", "it was stopped", "STOPPED", "local"):
@@ -44,14 +44,14 @@ def test_links_of_the_pages_exist() -> None:
             assert "://" in link or (page.parent / link).exists(), (page.name, link)
 
 
-def test_quickstart_example_reduces_its_loss(person) -> None:
-    shutil.copytree(REPOSITORY / "examples/quickstart", person.project, dirs_exist_ok=True)
-    done = person.pai("sub", "--follow", "--", "python", "train.py")
+def test_quickstart_example_reduces_its_loss(user) -> None:
+    shutil.copytree(REPOSITORY / "examples/quickstart", user.project, dirs_exist_ok=True)
+    done = user.pai("sub", "--follow", "--", "python", "train.py")
     assert done.status == 0, done
     found = re.findall(r"loss (\S+)  accuracy (\S+)%", done.out)
     losses, accuracies = [float(loss) for loss, _ in found], [float(a) for _, a in found]
     assert losses[-1] < losses[0] / 10 and accuracies[-1] > 95
-    folder = re.search(r"Its files are in (\S+)", done.err)[1].replace("~", str(person.home))
+    folder = re.search(r"Its files are in (\S+)", done.err)[1].replace("~", str(user.home))
     assert (Path(folder) / "model.json").exists()
 
 
@@ -64,11 +64,11 @@ def test_quickstart_example_needs_only_the_standard_library() -> None:
 
 
 @pytest.mark.slow
-def test_make_quickstart_works_on_a_fresh_clone(newcomer) -> None:
-    clone = newcomer.project / "clone"
-    done = newcomer.run(["git", "clone", "-q", str(REPOSITORY), str(clone)])
+def test_make_quickstart_works_on_a_fresh_clone(new_user) -> None:
+    clone = new_user.project / "clone"
+    done = new_user.run(["git", "clone", "-q", str(REPOSITORY), str(clone)])
     assert done.status == 0, done
     # It brings packages from the index, however far that is.
-    done = newcomer.run(["make", "-C", str(clone), "quickstart"], limit_s=900)
+    done = new_user.run(["make", "-C", str(clone), "quickstart"], limit_s=900)
     assert done.status == 0 and "accuracy" in done.out, done
     assert "SUCCEEDED" in done.err and "Its files are in" in done.err, done

@@ -22,7 +22,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_of_a_page_runs(newcomer, page: str) -> None:
+def test_every_block_of_a_page_runs(new_user, page: str) -> None:
     blocks = [
         block
         for not_run, block in BLOCK.findall((REPOSITORY / "docs" / f"{page}.md").read_text())
@@ -30,7 +30,7 @@ def test_every_block_of_a_page_runs(newcomer, page: str) -> None:
     ]
     assert blocks
     for block in blocks:
-        done = newcomer.run(["bash", "-euo", "pipefail", "-c", block])
+        done = new_user.run(["bash", "-euo", "pipefail", "-c", block])
         assert done.status == 0, (block, done)
 
 

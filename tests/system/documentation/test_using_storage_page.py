@@ -14,7 +14,7 @@ BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```(bash|python)\n(.*?)```", r
 
 
 def test_every_block_of_the_page_runs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(desk.person.home))
+    monkeypatch.setenv("HOME", str(desk.user.home))
     pytest.importorskip("pandas")
     desk.write("data/x", b"1")
     desk.write("table.csv", b"a,b\n1,2\n")
@@ -29,7 +29,7 @@ def test_every_block_of_the_page_runs(desk: Desk, monkeypatch: pytest.MonkeyPatc
             continue
         block = block.replace("/alice", mine)
         command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else ["python", "-c", block]
-        done = desk.person.run(command)
+        done = desk.user.run(command)
         assert done.status == 0, (block, done)
         ran += 1
     assert ran == 3

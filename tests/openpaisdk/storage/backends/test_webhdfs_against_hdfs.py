@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import fsspec
 import pytest
 
-from support.cli_user import Done, until
+from support.cli_user import CommandResult, until
 from support.hadoop import RealHdfs, hdfs
 from support.storage_fixture import Desk, tree_of
 
@@ -179,6 +179,6 @@ def test_an_interrupted_copy_to_hdfs_continues(desk: Desk, real: RealHdfs, lab: 
     assert (desk.here / "back").read_bytes() == content
 
 
-def ended(process: subprocess.Popen[str]) -> Done:
+def ended(process: subprocess.Popen[str]) -> CommandResult:
     out, err = process.communicate(timeout=150)
-    return Done(process.returncode, out, err)
+    return CommandResult(process.returncode, out, err)

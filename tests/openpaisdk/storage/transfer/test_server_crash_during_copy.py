@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_user import Person, until
+from support.cli_user import CliUser, until
 
 pytestmark = pytest.mark.slow
 CONTENT = os.urandom(1 << 20) * 300
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Person]:
-    found = Person(tmp_path / "person")
+def person(tmp_path: Path) -> Iterator[CliUser]:
+    found = CliUser(tmp_path / "person")
     assert found.pai("start-cluster").status == 0
     yield found
-    found.leave()
+    found.stop_cluster()
 
 
-def journals(person: Person) -> int:
+def journals(person: CliUser) -> int:
     """How many parts of unfinished uploads have arrived."""
     partial = person.cluster_home / "storage/.pai/partial"
     return sum(len(path.read_text().splitlines()) - 1 for path in partial.glob("*.parts"))
 
 
 @pytest.mark.parametrize("way", [["--http"], []], ids=["over HTTP", "handed over"])
-def test_a_copy_outlives_its_server(person: Person, way: list[str]) -> None:
+def test_a_copy_outlives_its_server(person: CliUser, way: list[str]) -> None:
     (person.project / "f").write_bytes(CONTENT)
     (person.project / "old").write_bytes(b"old")
     there = "pai://local/0/user/${PAI_USER_NAME}/f"

@@ -17,7 +17,7 @@ from openpaisdk.storage.backends.local import LocalBackend
 from openpaisdk.storage.catalog import StorageOpener
 from openpaisdk.storage.location import parse_location
 from openpaisdk.storage.transfer.copy import CopyOperation, to_stream
-from support.cli_user import Done, until
+from support.cli_user import CommandResult, until
 from support.faulty_proxy import BadWire
 from support.small_disk import mounted
 from support.storage_fixture import Desk
@@ -29,7 +29,7 @@ def far(desk: Desk) -> str:
     return desk.there.replace("pai://team/", "pai://far/")
 
 
-def refused(done: Done, *words: str) -> None:
+def refused(done: CommandResult, *words: str) -> None:
     """One sentence (and perhaps what to do), a status, no traceback."""
     assert done.status in (1, 2), done
     said = [line for line in done.err.splitlines() if line.startswith("pai: ")]
@@ -46,9 +46,9 @@ def begun(desk: Desk, *words: str) -> subprocess.Popen[str]:
     return desk.person.begin(*words)
 
 
-def ended(process: subprocess.Popen[str]) -> Done:
+def ended(process: subprocess.Popen[str]) -> CommandResult:
     out, err = process.communicate(timeout=60)
-    return Done(process.returncode, out, err)
+    return CommandResult(process.returncode, out, err)
 
 
 def test_a_source_that_is_not_there(desk: Desk) -> None:

@@ -20,7 +20,7 @@ from paicluster.engines.container import client_detection
 from paicluster.engines.container.client import Client
 from paicluster.engines.interface import LaunchFailed, Notice, Phase
 from paicluster.engines.slurm.engine import SlurmEngine
-from support.cli_user import Person
+from support.cli_user import CliUser
 from support.engine_rig import Driven, appears, task
 from support.external_services import debian
 from support.paths import REPOSITORY
@@ -210,7 +210,7 @@ engine: {{type: slurm, folder: {shared}, file-lag: 0.5, options: [--ntasks-per-n
 
 
 def test_distributed_example_runs_on_two_nodes(slurm: RealSlurm, tmp_path: Path) -> None:
-    person = Person(tmp_path / "person")
+    person = CliUser(tmp_path / "person")
     shutil.copy(EXAMPLE, person.project)
     home = tmp_path / "home"
     home.mkdir()
@@ -231,7 +231,7 @@ def test_distributed_example_runs_on_two_nodes(slurm: RealSlurm, tmp_path: Path)
         nodes = {one["containerNodeName"] for role in roles.values() for one in role["taskStatuses"]}
         assert len(nodes) == 2 and nodes <= {"n1", "n2", "n3"}
     finally:
-        person.leave()
+        person.stop_cluster()
         cluster.close()
 
 
