@@ -1,4 +1,4 @@
-"""Another program that holds the write lock of a database; a spawned process imports it by this name."""
+"""A program that holds the write lock of a database; a spawned process imports it by this module name."""
 
 from __future__ import annotations
 

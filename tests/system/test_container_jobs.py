@@ -200,7 +200,7 @@ def test_storage_of_the_cluster_is_mounted(new_cluster: Callable[..., Cluster]) 
     host = cluster.accept(job("own-on-the-host", "true", extras={"storages": []}))
     assert cluster.wait_state(host, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
     (event,) = cluster.events(host)
-    assert event["message"] == f"No storage is mounted at /mnt/home here: it is {cluster.home / 'storage'}."
+    assert event["message"] == f"No storage is mounted at /mnt/home here: use {cluster.home / 'storage'}."
 
 
 def test_storage_of_several_users_mounts_each_users_home(tmp_path: Path) -> None:

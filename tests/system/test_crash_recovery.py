@@ -1,4 +1,4 @@
-"""`kill -9`, lost supervisors, a full disk, a reboot: counted afterwards, none lost and none doubled."""
+"""Crash recovery: `kill -9`, lost supervisors, a full disk, a reboot; no job is lost and none runs twice."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from support.small_disk import fill, mounted
 
 MakeCluster = Callable[..., Cluster]
 
-GONE = (OSError, http.client.HTTPException, json.JSONDecodeError)
+SERVER_DOWN = (OSError, http.client.HTTPException, json.JSONDecodeError)
 
 
-def insistently(ask: Callable[[], Any], stop: Callable[[], bool] = lambda: False) -> Any:
-    """Ask until the server, which dies and comes back all the time, has answered."""
+def retry_until_answered(call: Callable[[], Any], stop: Callable[[], bool] = lambda: False) -> Any:
+    """Call until the server, which is killed and restarted all the time, has answered."""
     while not stop():
-        with contextlib.suppress(*GONE):
-            return ask()
+        with contextlib.suppress(*SERVER_DOWN):
+            return call()
         time.sleep(0.02)
     return None
 
@@ -45,29 +45,31 @@ def folder_of(cluster: Cluster, name: str) -> Path:
     return cluster.home / "tasks" / uid[:2] / uid
 
 
-def everything_over(cluster: Cluster) -> bool:
-    going = cluster.get("/api/v2/jobs?state=WAITING,RUNNING,STOPPING,UNKNOWN&limit=0&withTotalCount=true")
-    return bool(going.json()["totalCount"] == 0)
+def all_jobs_finished(cluster: Cluster) -> bool:
+    unfinished = cluster.get(
+        "/api/v2/jobs?state=WAITING,RUNNING,STOPPING,UNKNOWN&limit=0&withTotalCount=true"
+    )
+    return bool(unfinished.json()["totalCount"] == 0)
 
 
 # -- kill -9 of the server ------------------------------------------------------------------------
 
 
 class Load:
-    """Submitters that never give up, and what they were promised."""
+    """Submitters that retry until they are answered, and the accepted jobs."""
 
     def __init__(self, cluster: Cluster, ran: Path):
         self.cluster = cluster
         self.ran = ran
-        self.enough = threading.Event()
+        self.done = threading.Event()
         self._numbers = itertools.count()
         self.accepted: dict[str, int] = {}
-        self.doubtful: list[str] = []
+        self.rejected: list[str] = []
         self._lock = threading.Lock()
         self.threads = [threading.Thread(target=self._submit_all, daemon=True) for _ in range(4)]
 
-    def what(self, number: int) -> dict[str, Any]:
-        """A third fails, some are retried; each says which attempt it is, and prints known bytes."""
+    def job(self, number: int) -> dict[str, Any]:
+        """A third fails, some are retried; each records its attempt and prints known bytes."""
         code = 3 if number % 3 == 1 else 0
         retries = 1 if number % 6 == 1 else 0
         script = [
@@ -85,22 +87,22 @@ class Load:
         return ("".join(lines) + f"job {number} ends\n").encode()
 
     def _submit_all(self) -> None:
-        while not self.enough.wait(0.03):
+        while not self.done.wait(0.03):
             number = next(self._numbers)
-            what = self.what(number)
-            reply = insistently(
-                lambda what=what, number=number: self.cluster.submit(what, key=f"key-{number}")
+            spec = self.job(number)
+            reply = retry_until_answered(
+                lambda spec=spec, number=number: self.cluster.submit(spec, key=f"key-{number}")
             )
             with self._lock:
                 if reply.status == 202:
-                    self.accepted[what["name"]] = number
+                    self.accepted[spec["name"]] = number
                 else:
-                    self.doubtful.append(f"{what['name']}: {reply.status} {reply.text}")
+                    self.rejected.append(f"{spec['name']}: {reply.status} {reply.text}")
 
 
-def count_everything(cluster: Cluster, load: Load) -> None:
-    """None lost, none doubled, every exit code right, every log byte there."""
-    assert load.doubtful == []
+def check_all_jobs(cluster: Cluster, load: Load) -> None:
+    """No job lost or run twice, every exit code right, every log complete."""
+    assert load.rejected == []
     listed = cluster.get("/api/v2/jobs?limit=50000").json()
     assert Counter(one["name"] for one in listed) == Counter(list(load.accepted))
     ran: dict[str, list[tuple[int, str]]] = {}
@@ -125,17 +127,17 @@ def count_everything(cluster: Cluster, load: Load) -> None:
 
 
 @pytest.mark.slow
-def test_the_server_is_killed_dozens_of_times_under_load(new_cluster: MakeCluster, tmp_path: Path) -> None:
-    throw = random.randrange(10**6)
-    print("throw", throw)
-    dice = random.Random(throw)
+def test_dozens_of_server_kills_under_load(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    dice = random.Random(seed)
     cluster = new_cluster().start()
     load = Load(cluster, tmp_path / "ran")
     for thread in load.threads:
         thread.start()
     kills = 0
     while kills < 40:
-        # Anywhere: while it starts, at its first breath, in the middle of the work.
+        # At any point: during the start, right after it, in the middle of the work.
         time.sleep(dice.choice((0.0, 0.02, 0.1, 0.3, 0.6)) * dice.random())
         starting = dice.random() < 0.3
         if starting:
@@ -150,14 +152,14 @@ def test_the_server_is_killed_dozens_of_times_under_load(new_cluster: MakeCluste
             cluster.kill()
         kills += 1
         cluster.start()
-    load.enough.set()
+    load.done.set()
     for thread in load.threads:
         thread.join(60)
         assert not thread.is_alive()
-    eventually(lambda: everything_over(cluster), "the end of all jobs", 90)
+    eventually(lambda: all_jobs_finished(cluster), "the end of all jobs", 90)
     print(len(load.accepted), "jobs,", kills, "kills")
     assert len(load.accepted) > 100
-    count_everything(cluster, load)
+    check_all_jobs(cluster, load)
     assert "Traceback" not in cluster.log.read_text()
 
 
@@ -176,19 +178,21 @@ cgroups.choose(sys.argv[1])
 """
 
 
-def test_a_kill_while_the_server_finds_out_how_to_hold_trees_leaves_nobody(tmp_path: Path) -> None:
-    """Whoever is left would hold the lock on the home, and no server could start there again."""
-    mark = {**os.environ, "MARK_OF_THIS_TEST": str(tmp_path)}
+def test_kill_during_the_cgroup_probe_leaves_no_process(tmp_path: Path) -> None:
+    """A remaining process would hold the lock of the home, and no server could start there again."""
+    environment = {**os.environ, "MARKER_OF_THIS_TEST": str(tmp_path)}
     name = f"pai-test-{os.getpid()}"
-    subprocess.run([sys.executable, "-c", KILLED_WHILE_PROBING, name], env=mark, check=False, timeout=30)
+    subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_PROBING, name], env=environment, check=False, timeout=30
+    )
 
     def left() -> list[str]:
-        found = []
+        pids = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
-                if f"MARK_OF_THIS_TEST={tmp_path}\0".encode() in path.read_bytes():
-                    found.append(path.parent.name)
-        return found
+                if f"MARKER_OF_THIS_TEST={tmp_path}\0".encode() in path.read_bytes():
+                    pids.append(path.parent.name)
+        return pids
 
     eventually(lambda: not left(), "the end of the probe", 10)
     for _, parent in cgroups._candidates():
@@ -198,8 +202,8 @@ def test_a_kill_while_the_server_finds_out_how_to_hold_trees_leaves_nobody(tmp_p
 
 
 @pytest.mark.slow
-def test_the_server_is_killed_right_after_it_accepts(new_cluster: MakeCluster, tmp_path: Path) -> None:
-    """Between the 202 and the launch, wherever exactly: the job runs, once."""
+def test_kill_right_after_the_job_is_accepted(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    """At any point between the 202 and the launch: the job runs once."""
     cluster = new_cluster().start()
     ran = tmp_path / "ran"
     for number in range(25):
@@ -207,7 +211,7 @@ def test_the_server_is_killed_right_after_it_accepts(new_cluster: MakeCluster, t
         time.sleep(number * 0.0015)
         cluster.kill()
         cluster.start()
-    eventually(lambda: everything_over(cluster), "the end of all jobs")
+    eventually(lambda: all_jobs_finished(cluster), "the end of all jobs")
     assert Counter(ran.read_text().split()) == {f"{cluster.user}~accepted-{n}": 1 for n in range(25)}
     for number in range(25):
         status = cluster.status(f"accepted-{number}")
@@ -216,7 +220,7 @@ def test_the_server_is_killed_right_after_it_accepts(new_cluster: MakeCluster, t
 
 
 @pytest.mark.slow
-def test_jobs_that_end_while_no_server_is_there(new_cluster: MakeCluster, tmp_path: Path) -> None:
+def test_jobs_that_end_while_the_server_is_down(new_cluster: MakeCluster, tmp_path: Path) -> None:
     """Between the exit and its recording: the supervisor's record is found later."""
     cluster = new_cluster().start()
     for turn in range(6):
@@ -229,7 +233,7 @@ def test_jobs_that_end_while_no_server_is_there(new_cluster: MakeCluster, tmp_pa
             cluster.wait_state(name, "RUNNING")
         assert cluster.process is not None
         if turn % 2:
-            # Frozen while the tasks end, killed before it can look.
+            # Frozen while the tasks end, killed before it can observe them.
             cluster.process.send_signal(signal.SIGSTOP)
             go.touch()
             time.sleep(0.1 * turn)
@@ -253,35 +257,35 @@ def claimed(cluster: Cluster) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_follower_that_comes_back_misses_nothing(new_cluster: MakeCluster) -> None:
-    """The server dies while it sends; by offset each byte arrives once."""
+def test_reconnecting_follower_misses_nothing(new_cluster: MakeCluster) -> None:
+    """The server is killed while it sends; by offset each byte arrives once."""
     cluster = new_cluster().start()
     cluster.accept(job("talks", "for i in $(seq 600); do echo line $i; sleep 0.005; done"))
-    got = b""
+    received = b""
     position = "0.0:0"
     dice = random.Random(7)
     ended: list[dict[str, Any]] = []
     while not ended:
-        with contextlib.suppress(*GONE):
+        with contextlib.suppress(*SERVER_DOWN):
             stream = cluster.follow("talks", **{"from": position})
             pieces = dice.randrange(1, 80)
             for frame in stream:
                 if frame["kind"] == "log":
-                    assert frame["offset"] == len(got)
-                    got += frame["data"]
-                    position = f"{frame['attempt']}.{frame['taskAttempt']}:{len(got)}"
+                    assert frame["offset"] == len(received)
+                    received += frame["data"]
+                    position = f"{frame['attempt']}.{frame['taskAttempt']}:{len(received)}"
                     pieces -= 1
                     if not pieces:
                         cluster.kill()
                         cluster.start()
                 if frame["kind"] == "end":
                     ended.append(frame)
-    assert got == b"".join(b"line %d\n" % number for number in range(1, 601))
+    assert received == b"".join(b"line %d\n" % number for number in range(1, 601))
     assert ended == [{"kind": "end", "state": "SUCCEEDED", "exitCode": 0}]
 
 
 @pytest.mark.slow
-def test_a_stop_that_was_accepted_holds_over_a_kill(new_cluster: MakeCluster, tmp_path: Path) -> None:
+def test_accepted_stop_survives_a_kill(new_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = new_cluster().start()
     for number in range(10):
         cluster.accept(job(f"stopped-{number}", "sleep 600", instances=2))
@@ -316,8 +320,8 @@ def test_retries_and_their_delays_survive_a_kill(new_cluster: MakeCluster, tmp_p
 
 
 @pytest.mark.slow
-def test_supervisors_die_under_a_server_that_dies(new_cluster: MakeCluster, tmp_path: Path) -> None:
-    """Both at once, again and again: the attempt is lost, its tree is gone, the next one runs."""
+def test_kills_of_supervisor_and_server_together(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Repeatedly: the attempt is lost, its process tree is killed, the next one runs."""
     cluster = new_cluster().start()
     ran, pids = tmp_path / "ran", tmp_path / "pids"
     hang = f"if [ $(wc -l < {ran}) -le 3 ]; then sleep 600; fi"
@@ -347,8 +351,8 @@ def test_supervisors_die_under_a_server_that_dies(new_cluster: MakeCluster, tmp_
     assert left == []
 
 
-def test_after_a_reboot_what_ran_is_retried_by_the_platform(new_cluster: MakeCluster, tmp_path: Path) -> None:
-    """Claims of another boot: the same numbers may be other processes now, which must not be touched."""
+def test_running_tasks_are_retried_after_a_reboot(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Claims of another boot: the same pids may be other processes now, which must not be signaled."""
     cluster = new_cluster().start()
     ran = tmp_path / "ran"
     hang = f"if [ $(wc -l < {ran}) = 1 ]; then sleep 600; fi"
@@ -363,7 +367,7 @@ def test_after_a_reboot_what_ran_is_retried_by_the_platform(new_cluster: MakeClu
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     eventually(lambda: not cluster.processes(), "the power cut")
-    # Our own number stands in for a stranger that now has the supervisor's.
+    # Our own pid stands for a process that now has the supervisor's pid.
     claim.write_text(json.dumps({**owner, "boot_id": "another-boot", "pid": os.getpid()}))
     (cluster.home / "server.json").unlink(missing_ok=True)
     cluster.start()
@@ -372,9 +376,7 @@ def test_after_a_reboot_what_ran_is_retried_by_the_platform(new_cluster: MakeClu
     assert len(set(ran.read_text().split())) == 2
 
 
-def test_a_claim_torn_by_a_power_cut_is_a_lost_attempt_and_holds_up_nobody(
-    new_cluster: MakeCluster, tmp_path: Path
-) -> None:
+def test_claim_torn_by_a_power_cut_is_a_lost_attempt(new_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = new_cluster().start()
     ran = tmp_path / "ran"
     hang = f"if [ $(wc -l < {ran}) = 1 ]; then sleep 600; fi"
@@ -393,7 +395,7 @@ def test_a_claim_torn_by_a_power_cut_is_a_lost_attempt_and_holds_up_nobody(
     assert cluster.wait_over("torn")["retryDetails"]["platform"] == 1
 
 
-def test_a_job_that_cannot_be_read_holds_up_nobody(new_cluster: MakeCluster) -> None:
+def test_unreadable_job_does_not_block_others(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start()
     cluster.accept(job("odd", "sleep 600"))
     cluster.wait_state("odd", "RUNNING")
@@ -404,7 +406,7 @@ def test_a_job_that_cannot_be_read_holds_up_nobody(new_cluster: MakeCluster) -> 
     cluster.start()
     assert cluster.run(job("other", "true"))["state"] == "SUCCEEDED"
     assert cluster.status("odd")["state"] == "RUNNING"
-    assert "odd cannot be read" in cluster.log.read_text()
+    assert f"Cannot read the stored job {cluster.user}~odd" in cluster.log.read_text()
     cluster.kill()
     with closing(sqlite3.connect(cluster.home / "cluster.db")) as database:
         database.execute(
@@ -424,7 +426,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tmp_path: Path) -> None:
+def test_full_disk_rejects_new_jobs_and_loses_none(small_disk: Path, tmp_path: Path) -> None:
     cluster = Cluster(small_disk / "home")
     cluster.options = (*cluster.options, "--grace", "1", "--cpus", "1")
     ran, go = tmp_path / "ran", tmp_path / "go"
@@ -444,19 +446,19 @@ def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tm
         for name in accepted[1:]:
             cluster.accept(job(name, f"echo $PAI_JOB_NAME >> {ran}"))
         fill(small_disk)
-        refused = 0
+        rejected = 0
         for number in range(60):
             name = f"full-{number}"
             reply = cluster.submit(job(name, f"echo $PAI_JOB_NAME >> {ran}"), key=name)
             if reply.status == 202:
                 accepted.append(name)
                 continue
-            refused += 1
+            rejected += 1
             assert reply.status in (503, 507), reply.text
             assert "full" in reply.json()["message"]
             assert "Traceback" not in reply.text
-        assert refused
-        assert cluster.get("/api/v2/jobs?limit=1").status == 200, "reading goes on"
+        assert rejected
+        assert cluster.get("/api/v2/jobs?limit=1").status == 200, "reads still work"
         go.touch()
         busy = cpu_of(cluster)
         time.sleep(3)
@@ -464,7 +466,7 @@ def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tm
         assert cluster.process is not None
         assert cluster.process.poll() is None
         filler.unlink()
-        eventually(lambda: everything_over(cluster), "the end of all jobs", 60)
+        eventually(lambda: all_jobs_finished(cluster), "the end of all jobs", 60)
         reply = cluster.submit(job("after", f"echo $PAI_JOB_NAME >> {ran}"))
         assert reply.status == 202
         assert cluster.wait_over("after")["state"] == "SUCCEEDED"
@@ -479,7 +481,7 @@ def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tm
     assert len(log) < 200_000
 
 
-def test_stops_that_a_full_disk_keeps_from_being_written_are_counted(small_disk: Path) -> None:
+def test_stops_journaled_on_a_full_disk_are_counted(small_disk: Path) -> None:
     cluster = Cluster(small_disk / "home")
     filler = small_disk / "filler"
     try:
@@ -499,10 +501,8 @@ def test_stops_that_a_full_disk_keeps_from_being_written_are_counted(small_disk:
 
 
 @pytest.mark.slow
-def test_a_full_disk_under_the_tasks_holds_their_start_up_until_there_is_room(
-    small_disk: Path, tmp_path: Path
-) -> None:
-    """The database has room, the tasks' folders have none: no launch succeeds, and none is given up."""
+def test_full_task_disk_delays_launches_until_space_is_free(small_disk: Path, tmp_path: Path) -> None:
+    """The database has space, the task folders have none: no launch succeeds, and none is abandoned."""
     cluster = Cluster(tmp_path / "home")
     cluster.home.mkdir()
     (cluster.home / "tasks").symlink_to(small_disk)
@@ -532,23 +532,25 @@ def test_a_full_disk_under_the_tasks_holds_their_start_up_until_there_is_room(
 
 
 @pytest.mark.slow
-def test_healthz_says_that_writes_wait_when_somebody_keeps_the_database(new_cluster: MakeCluster) -> None:
+def test_healthz_reports_writes_blocked_by_a_foreign_lock(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start()
-    with closing(sqlite3.connect(cluster.home / "cluster.db", isolation_level=None)) as intruder:
-        intruder.execute("BEGIN IMMEDIATE")
-        answers: list[int] = []
-        patient = threading.Thread(
-            target=lambda: answers.append(cluster.submit(job("patient", "true")).status)
+    with closing(sqlite3.connect(cluster.home / "cluster.db", isolation_level=None)) as other_program:
+        other_program.execute("BEGIN IMMEDIATE")
+        statuses: list[int] = []
+        submitter = threading.Thread(
+            target=lambda: statuses.append(cluster.submit(job("patient", "true")).status)
         )
-        patient.start()
-        sick = eventually(
-            lambda: (reply := cluster.get("/healthz", token=None)).status == 503 and reply, "sickness", 25
+        submitter.start()
+        unhealthy = eventually(
+            lambda: (reply := cluster.get("/healthz", token=None)).status == 503 and reply,
+            "an unhealthy state",
+            25,
         )
-        assert "waiting" in sick.text
-        assert cluster.get("/api/v2/jobs").status == 200, "reading goes on"
-        intruder.execute("ROLLBACK")
-    patient.join(20)
-    assert answers == [202]
+        assert "waiting" in unhealthy.text
+        assert cluster.get("/api/v2/jobs").status == 200, "reads still work"
+        other_program.execute("ROLLBACK")
+    submitter.join(20)
+    assert statuses == [202]
     assert cluster.get("/healthz", token=None).status == 200
     assert cluster.wait_over("patient")["state"] == "SUCCEEDED"
 
@@ -559,13 +561,13 @@ def cpu_of(cluster: Cluster) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_disk_that_is_full_at_the_start_is_told_in_a_sentence(small_disk: Path) -> None:
+def test_full_disk_at_the_start_is_reported_in_a_sentence(small_disk: Path) -> None:
     fill(small_disk)
     for home in (small_disk, small_disk / "home"):
         command = [*Cluster(home).program, "serve", "--home", str(home), "--port", "0", "--embedded"]
         ended = subprocess.run(command, capture_output=True, check=False, timeout=30)
-        said = (ended.stdout + ended.stderr).decode()
+        output = (ended.stdout + ended.stderr).decode()
         assert ended.returncode not in (0, None)
-        assert "Traceback" not in said, said
-        assert len(said.strip().splitlines()) <= 2, said
-        assert "full" in said or "No space left" in said
+        assert "Traceback" not in output, output
+        assert len(output.strip().splitlines()) <= 2, output
+        assert "full" in output or "No space left" in output

@@ -61,7 +61,7 @@ class JobRecord:
         return None if self.written is None else asyncio.shield(self.written)
 
     @property
-    def stop_wanted(self) -> bool:
+    def stop_requested(self) -> bool:
         return self.row.execution_type == "STOP"
 
     @property
@@ -96,7 +96,7 @@ class JobRecord:
     @property
     def unlaunched(self) -> bool:
         """Whether the attempt ends because no task could be launched, for a transient reason."""
-        if not self.launch_error or self.row.sub_state != PREPARING or self.stop_wanted:
+        if not self.launch_error or self.row.sub_state != PREPARING or self.stop_requested:
             return False
         ended = [task for task in self.tasks.values() if task.ended]
         return bool(ended) and all(

@@ -128,9 +128,9 @@ class Recovery:
 
     async def _stop_quarantined(self, job_id: int) -> None:
         """Stop its tasks if the user asked for that: the request is in the database, and a task that ended
-        on it is reported as stopped even though `stop_requested` was not written."""
+        on it is reported as stopped even though the tasks' `stop_requested` was not written."""
         record = self._active.records.get(job_id)
-        if record is not None and record.stop_wanted:
+        if record is not None and record.stop_requested:
             await self._try_to_stop([task.uid for task in record.live])
 
     async def _try_to_stop(self, uids: Sequence[str]) -> None:

@@ -59,7 +59,7 @@ def unmountable(
             continue
         mount = folder.mount(user, target)
         if not folder.own or not (folder.homes or delegated):
-            alternatives[mount.target] = f"it is {mount.source}"
+            alternatives[mount.target] = f"use {mount.source}"
         else:
             alternatives[mount.target] = "use hdfs dfs -get and -put, or pai copy"
     return alternatives

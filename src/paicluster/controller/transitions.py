@@ -240,7 +240,7 @@ def stop_code_of(record: JobRecord, task: TaskRow) -> int | None:
     """Exit code of a task that the controller asked to stop; None when it did not ask."""
     if not task.stop_requested:
         # It may have been stopped while that could not be written to the database.
-        return STOPPED_BY_USER if record.stop_wanted else None
+        return STOPPED_BY_USER if record.stop_requested else None
     if record.row.exit_code is None:
         # The attempt has no outcome: its tasks were preempted.
         return PREEMPTED
@@ -253,7 +253,7 @@ def stop_code_of(record: JobRecord, task: TaskRow) -> int | None:
 def advance(record: JobRecord, changes: Changes, now_ms: int) -> None:
     """Apply what follows from the current state of the tasks: end of the attempt, retry, end of the job."""
     state = record.row.sub_state
-    if state in (PENDING, ATTEMPT_COMPLETED) and record.stop_wanted:
+    if state in (PENDING, ATTEMPT_COMPLETED) and record.stop_requested:
         _finish_attempt(record, _stopped(record), changes, now_ms)
         _finish_job(record, changes, now_ms)
         return
@@ -285,7 +285,7 @@ def _verdict(record: JobRecord) -> Verdict | None:
         verdict = decide(policies, record.outcomes(), stop_requested=False)
     if verdict is None or verdict.trigger_role is None:
         verdict = _preempted(record) or verdict
-    if record.stop_wanted and (
+    if record.stop_requested and (
         verdict is None or any(task.exit_code == STOPPED_BY_USER for task in record.tasks.values())
     ):
         verdict = _stopped(record)
@@ -353,7 +353,7 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
     completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
     code = record.row.exit_code or 0
-    if record.stop_wanted:
+    if record.stop_requested:
         _finish_job(record, changes, completed_ms)
         return
     counts = record.retry_counts()

@@ -35,7 +35,7 @@ from paicluster.store.history import (
     upsert_attempt,
 )
 from paicluster.store.job_inserts import INSERT_JOB, Inserted, InsertResult, NewJob, forget_keys, insert_jobs
-from paicluster.store.job_listing import JobQuery, ListPage, list_jobs
+from paicluster.store.job_list import JobQuery, ListPage, list_jobs
 from paicluster.store.job_summary import decode_tags, encode_tags, render_summary
 from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSpecRow, PendingJob, TaskRow
 from paicluster.store.tables import job_specs, jobs, tasks

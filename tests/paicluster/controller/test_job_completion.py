@@ -1,4 +1,4 @@
-"""Jobs from their start to every kind of end, on a real cluster."""
+"""Job completion: success, failure, retries and stops on a real cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def alive(pid: int) -> bool:
     return False
 
 
-def test_a_job_that_succeeds(cluster: Cluster, name: str) -> None:
+def test_job_succeeds(cluster: Cluster, name: str) -> None:
     status = cluster.run(job(name, "true"))
     assert (status["state"], status["subState"], status["appExitCode"]) == ("SUCCEEDED", "Completed", 0)
     expected = "SucceededTaskCount 1 has reached MinSucceededTaskCount 1 in the TaskRole"
@@ -44,7 +44,7 @@ def test_a_job_that_succeeds(cluster: Cluster, name: str) -> None:
     assert (status["appExitTriggerTaskRoleName"], status["appExitTriggerTaskIndex"]) == ("main", 0)
 
 
-def test_a_plain_failure_is_255_with_the_programs_own_code_beside_it(cluster: Cluster, name: str) -> None:
+def test_failure_is_255_with_the_original_exit_code(cluster: Cluster, name: str) -> None:
     status = cluster.run(job(name, "echo before", "exit 7", "echo after"))
     assert (status["state"], status["appExitCode"], status["retries"]) == ("FAILED", 255, 0)
     assert status["appExitMessages"]["runtime"]["originUserExitCode"] == 7
@@ -52,13 +52,13 @@ def test_a_plain_failure_is_255_with_the_programs_own_code_beside_it(cluster: Cl
     assert cluster.log_of(name) == b"before\n"
 
 
-def test_the_first_command_that_fails_ends_the_task(cluster: Cluster, name: str) -> None:
+def test_first_failing_command_ends_the_task(cluster: Cluster, name: str) -> None:
     status = cluster.run(job(name, "false", "echo not reached"))
     assert status["state"] == "FAILED"
     assert cluster.log_of(name) == b""
 
 
-def test_a_command_that_is_not_there_is_220(cluster: Cluster, name: str) -> None:
+def test_missing_command_is_220(cluster: Cluster, name: str) -> None:
     status = cluster.run(job(name, "no-such-command-anywhere", jobRetryCount=3))
     assert (status["state"], status["appExitCode"]) == ("FAILED", 220)
     assert status["appExitMessages"]["runtime"]["originUserExitCode"] == 127
@@ -67,7 +67,7 @@ def test_a_command_that_is_not_there_is_220(cluster: Cluster, name: str) -> None
 
 
 @pytest.mark.parametrize(("signum", "code"), [("KILL", 137), ("TERM", 143), ("SEGV", 139)])
-def test_a_death_by_a_signal_of_its_own_counts_as_the_users(
+def test_signal_from_the_program_itself_counts_as_user_failure(
     cluster: Cluster, name: str, signum: str, code: int
 ) -> None:
     status = cluster.run(job(name, f"kill -{signum} $$", "sleep 600", jobRetryCount=1))
@@ -75,7 +75,7 @@ def test_a_death_by_a_signal_of_its_own_counts_as_the_users(
     assert status["retryDetails"] == {"user": 1, "platform": 0, "resource": 0}
 
 
-def test_retries_are_counted_and_every_attempt_is_kept(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_retries_are_counted_and_all_attempts_kept(cluster: Cluster, name: str, tmp_path: Path) -> None:
     count = tmp_path / "count"
     status = cluster.run(job(name, f"echo x >> {count}", f"[ $(wc -l < {count}) = 3 ]", jobRetryCount=5))
     assert (status["state"], status["retries"], status["attemptId"]) == ("SUCCEEDED", 2, 2)
@@ -86,7 +86,7 @@ def test_retries_are_counted_and_every_attempt_is_kept(cluster: Cluster, name: s
     assert len(uids) == 3
 
 
-def test_retries_end(cluster: Cluster, name: str) -> None:
+def test_retries_are_bounded(cluster: Cluster, name: str) -> None:
     status = cluster.run(job(name, "exit 1", jobRetryCount=2))
     assert (status["state"], status["retries"]) == ("FAILED", 2)
     assert "All 2 retries are used." in [event["message"] for event in cluster.events(name)]
@@ -95,7 +95,7 @@ def test_retries_end(cluster: Cluster, name: str) -> None:
 # -- completion -----------------------------------------------------------------------------------
 
 
-def test_the_others_are_stopped_when_one_fails(cluster: Cluster, name: str) -> None:
+def test_other_tasks_are_stopped_when_one_fails(cluster: Cluster, name: str) -> None:
     wait = 'if [ "$PAI_TASK_INDEX" = 1 ]; then exit 9; fi'
     status = cluster.run(job(name, wait, "sleep 600", instances=3))
     assert (status["state"], status["appExitTriggerTaskIndex"]) == ("FAILED", 1)
@@ -106,7 +106,7 @@ def test_the_others_are_stopped_when_one_fails(cluster: Cluster, name: str) -> N
     assert [task["containerExitCode"] for task in tasks_of(cluster, name)] == [-220, 255, -220]
 
 
-def test_a_gang_may_bear_failures(cluster: Cluster, name: str) -> None:
+def test_gang_tolerates_failures_up_to_its_policy(cluster: Cluster, name: str) -> None:
     some = 'if [ "$PAI_TASK_INDEX" = 0 ]; then exit 1; fi'
     what = job(name, some, instances=3, completion={"minFailedInstances": 2, "minSucceededInstances": 2})
     status = cluster.run(what)
@@ -115,7 +115,7 @@ def test_a_gang_may_bear_failures(cluster: Cluster, name: str) -> None:
     assert status["appExitTriggerMessage"] == expected
 
 
-def test_enough_successes_end_a_gang(cluster: Cluster, name: str) -> None:
+def test_minimum_of_successes_ends_a_gang(cluster: Cluster, name: str) -> None:
     some = 'if [ "$PAI_TASK_INDEX" = 2 ]; then exit 0; fi'
     what = job(name, some, "sleep 600", instances=3, completion={"minSucceededInstances": 1})
     status = cluster.run(what)
@@ -123,7 +123,7 @@ def test_enough_successes_end_a_gang(cluster: Cluster, name: str) -> None:
     assert [task["containerExitCode"] for task in tasks_of(cluster, name)] == [-220, -220, 0]
 
 
-def test_failures_that_never_count(cluster: Cluster, name: str) -> None:
+def test_failures_can_be_ignored(cluster: Cluster, name: str) -> None:
     what = job(
         name, "exit 1", instances=2, completion={"minFailedInstances": -1, "minSucceededInstances": -1}
     )
@@ -132,7 +132,7 @@ def test_failures_that_never_count(cluster: Cluster, name: str) -> None:
     assert status["appExitTriggerMessage"].startswith("CompletedTaskCount 2 has reached TotalTaskCount 2")
 
 
-def test_workers_that_are_done_end_their_servers(cluster: Cluster, name: str) -> None:
+def test_finished_workers_end_their_parameter_servers(cluster: Cluster, name: str) -> None:
     what = job(name, "true", instances=2)
     what["taskRoles"]["ps"] = role("sleep 600", completion={"minSucceededInstances": -1})
     status = cluster.run(what)
@@ -140,7 +140,7 @@ def test_workers_that_are_done_end_their_servers(cluster: Cluster, name: str) ->
     assert [task["containerExitCode"] for task in tasks_of(cluster, name, "ps")] == [-220]
 
 
-def test_a_role_that_fails_ends_the_other(cluster: Cluster, name: str) -> None:
+def test_failed_role_ends_the_other(cluster: Cluster, name: str) -> None:
     what = job(name, "sleep 600")
     what["taskRoles"]["other"] = role("exit 5")
     status = cluster.run(what)
@@ -151,7 +151,7 @@ def test_a_role_that_fails_ends_the_other(cluster: Cluster, name: str) -> None:
 # -- stopping -------------------------------------------------------------------------------------
 
 
-def test_stopping_a_job_that_waits(cluster: Cluster, name: str) -> None:
+def test_stop_of_a_pending_job(cluster: Cluster, name: str) -> None:
     cluster.accept(job(name, "true", cpu=4096))
     cluster.wait_state(name, "WAITING")
     assert cluster.stop(name).status == 202
@@ -161,8 +161,8 @@ def test_stopping_a_job_that_waits(cluster: Cluster, name: str) -> None:
     assert cluster.detail(name)["taskRoles"] == {}
 
 
-def test_stopping_a_job_at_once_after_its_submission(cluster: Cluster, name: str) -> None:
-    """Wherever it is by then (not looked at, intended, being launched, running), it ends unforced."""
+def test_stop_right_after_submission(cluster: Cluster, name: str) -> None:
+    """In any state (new, intent written, launching, running) it ends without being killed."""
     names = [f"{name}-{number}" for number in range(20)]
     for one in names:
         cluster.accept(job(one, "sleep 600", instances=2))
@@ -171,7 +171,7 @@ def test_stopping_a_job_at_once_after_its_submission(cluster: Cluster, name: str
         assert cluster.wait_over(one)["state"] == "STOPPED"
 
 
-def test_what_is_forked_while_the_job_is_stopped_is_asked_to_end_too(cluster: Cluster, name: str) -> None:
+def test_processes_forked_during_a_stop_are_signaled_too(cluster: Cluster, name: str) -> None:
     for number in range(5):
         one = f"{name}-{number}"
         cluster.accept(job(one, "echo on", "while :; do sleep 600 & sleep 0.003; done"))
@@ -182,7 +182,7 @@ def test_what_is_forked_while_the_job_is_stopped_is_asked_to_end_too(cluster: Cl
         stream.close()
 
 
-def test_stopping_a_job_that_runs_leaves_nothing_of_it(
+def test_stop_of_a_running_job_leaves_no_processes(
     own_cluster: Callable[..., Cluster], name: str, tmp_path: Path
 ) -> None:
     cluster = own_cluster("--grace", "1")
@@ -198,7 +198,7 @@ def test_stopping_a_job_that_runs_leaves_nothing_of_it(
     assert [pid for pid in map(int, pids.read_text().split()) if alive(pid)] == []
 
 
-def test_a_stopped_job_gets_time_to_end_well(cluster: Cluster, name: str) -> None:
+def test_stopped_job_gets_its_grace_period(cluster: Cluster, name: str) -> None:
     gentle = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     cluster.accept(job(name, gentle))
     stream = cluster.follow(name)
@@ -211,7 +211,7 @@ def test_a_stopped_job_gets_time_to_end_well(cluster: Cluster, name: str) -> Non
     stream.close()
 
 
-def test_stopping_a_job_that_waits_for_its_retry(cluster: Cluster, name: str) -> None:
+def test_stop_of_a_job_in_its_retry_delay(cluster: Cluster, name: str) -> None:
     cluster.accept(job(name, "sleep 600"))
     cluster.wait_state(name, "RUNNING")
     stream = iter(cluster.follow(name))
@@ -223,12 +223,10 @@ def test_stopping_a_job_that_waits_for_its_retry(cluster: Cluster, name: str) ->
     assert [frame for frame in stream if frame["kind"] == "end"]
 
 
-# -- bad luck -------------------------------------------------------------------------------------
+# -- crashes --------------------------------------------------------------------------------------
 
 
-def test_a_supervisor_that_is_killed_costs_a_retry_of_the_platforms(
-    cluster: Cluster, name: str, tmp_path: Path
-) -> None:
+def test_killed_supervisor_costs_a_platform_retry(cluster: Cluster, name: str, tmp_path: Path) -> None:
     ran, pids = tmp_path / "ran", tmp_path / "pids"
     script = f"echo $PAI_CONTAINER_ID >> {ran}; (setsid sleep 600 & echo $! >> {pids}); echo $$ >> {pids}"
     hang = f"if [ $(wc -l < {ran}) = 1 ]; then sleep 600; fi"
@@ -247,7 +245,7 @@ def test_a_supervisor_that_is_killed_costs_a_retry_of_the_platforms(
     assert "TaskLost" in [event["reason"] for event in cluster.events(name)]
 
 
-def test_the_zygote_may_die_and_jobs_still_start(cluster: Cluster, name: str) -> None:
+def test_jobs_start_after_the_zygote_died(cluster: Cluster, name: str) -> None:
     zygotes = [pid for pid, line in cluster.processes().items() if " zygote " in line]
     assert len(zygotes) >= 1
     # Supervisors are forked from it and have its command line; the zygote is the oldest.
@@ -256,7 +254,7 @@ def test_the_zygote_may_die_and_jobs_still_start(cluster: Cluster, name: str) ->
         assert cluster.run(job(f"{name}-{number}", "echo on"))["state"] == "SUCCEEDED"
 
 
-def test_a_hundred_jobs_at_once_all_end_without_waiting_for_a_sweep(cluster: Cluster, name: str) -> None:
+def test_hundred_concurrent_jobs_finish_without_a_sweep(cluster: Cluster, name: str) -> None:
     names = [f"{name}-{number}" for number in range(100)]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda one: cluster.accept(job(one, f"echo {one}")), names))
@@ -266,8 +264,8 @@ def test_a_hundred_jobs_at_once_all_end_without_waiting_for_a_sweep(cluster: Clu
     assert logs == [one.encode() + b"\n" for one in names]
 
 
-def test_a_failure_after_a_long_log_does_not_hold_up_others(cluster: Cluster, name: str) -> None:
-    """Ten megabytes are searched for known causes, by the thread that answers everybody."""
+def test_failure_after_a_long_log_does_not_block_others(cluster: Cluster, name: str) -> None:
+    """Ten megabytes are searched for known causes, on the thread of the event loop."""
     line = "error: Traceback import cuda out of memory segmentation"
     before = cluster.main_thread_cpu_s()
     cluster.accept(job(name, f"(yes '{line}' || true) | head -c 12000000", "exit 1"))
@@ -277,11 +275,11 @@ def test_a_failure_after_a_long_log_does_not_hold_up_others(cluster: Cluster, na
     log, began = f"{line}\n".encode() * 200_000, time.thread_time()
     for _ in range(40):  # as many as there are known causes
         log.lower()
-    # To hold every line against every one of them takes fifty times as long.
+    # Matching every line against each of them takes fifty times as long.
     assert spent < 10 * (time.thread_time() - began)
 
 
-def test_a_retry_tells_the_programs_own_exit_code(cluster: Cluster, name: str) -> None:
+def test_retry_event_has_the_original_exit_code(cluster: Cluster, name: str) -> None:
     assert cluster.run(job(name, "exit 7", jobRetryCount=1))["state"] == "FAILED"
-    said = [event["message"] for event in cluster.events(name) if event["reason"] == "Retrying"]
-    assert said and all("ended with exit code 7:" in message for message in said)
+    messages = [event["message"] for event in cluster.events(name) if event["reason"] == "Retrying"]
+    assert messages and all("ended with exit code 7:" in message for message in messages)

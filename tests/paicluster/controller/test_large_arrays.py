@@ -1,4 +1,4 @@
-"""What the controller does for one task of an array is the same work whether few or many have ended."""
+"""The controller's work for one task of an array does not depend on the number of ended tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIVE = 4
 
 
 def array(ended: int, state: str, *, waiting: int = 0) -> JobRecord:
-    """An array of which so many tasks ended well, some are in this state, and some have no place yet."""
+    """An array with this many succeeded tasks, some in this state, and some not placed yet."""
     work = job_of("array", "true", instances=10_000, extras={"gangAllocation": False})
     row = JobRow(
         id=1,
@@ -86,7 +86,7 @@ def array(ended: int, state: str, *, waiting: int = 0) -> JobRecord:
     return record
 
 
-def test_to_see_whether_it_is_over() -> None:
+def test_completion_check_does_not_depend_on_ended_tasks() -> None:
     def work(ended: int) -> int:
         record = array(ended, RUNNING)
         return work_of(lambda: transitions.advance(record, Changes(), 0))
@@ -94,7 +94,7 @@ def test_to_see_whether_it_is_over() -> None:
     assert work(5000) == work(50)
 
 
-def test_to_launch_the_next_ones() -> None:
+def test_launch_does_not_depend_on_ended_tasks() -> None:
     def work(ended: int) -> int:
         record = array(ended, PREPARING)
         return work_of(lambda: build_launch(record, SETTINGS, record.to_launch))
@@ -104,7 +104,7 @@ def test_to_launch_the_next_ones() -> None:
     assert sum(map(len, environment.values())) < 2000
 
 
-def test_to_hand_one_over_while_many_wait_in_the_queue_of_another_scheduler() -> None:
+def test_delegation_does_not_depend_on_externally_queued_tasks() -> None:
     def work(waiting: int) -> int:
         record = array(0, RUNNING, waiting=waiting)
         return work_of(lambda: build_launch(record, SETTINGS, [f"t{LIVE}"]))
@@ -112,7 +112,7 @@ def test_to_hand_one_over_while_many_wait_in_the_queue_of_another_scheduler() ->
     assert work(5000) == work(50)
 
 
-def test_one_that_is_stopped_while_others_are_handed_over_is_passed_over() -> None:
+def test_task_stopped_during_delegation_is_skipped() -> None:
     record = array(0, PREPARING)
     launched = []
 

@@ -1,4 +1,4 @@
-"""A job that takes more than it asked for, on a running cluster that holds it to that."""
+"""Enforced memory limits on a running cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _cannot_limit() -> bool:
 
 
 @pytest.mark.skipif(_cannot_limit(), reason="this account may not limit memory here")
-def test_a_job_over_its_memory_fails_with_that_reason(own_cluster: Callable[..., Cluster]) -> None:
+def test_job_over_its_memory_limit_fails_with_a_reason(own_cluster: Callable[..., Cluster]) -> None:
     cluster = own_cluster("--limits", "enforce")
     status = cluster.run(job("greedy", GREEDY, memory_mb=64))
     assert (status["state"], status["appExitCode"]) == ("FAILED", -1200)
@@ -36,5 +36,5 @@ def test_a_job_over_its_memory_fails_with_that_reason(own_cluster: Callable[...,
     assert cluster.run(job("modest", GREEDY, memory_mb=1000))["state"] == "SUCCEEDED"
 
 
-def test_a_cluster_of_ones_own_does_not_limit_unless_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_embedded_cluster_enforces_no_limits_by_default(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.run(job("over-and-well", GREEDY, memory_mb=64))["state"] == "SUCCEEDED"

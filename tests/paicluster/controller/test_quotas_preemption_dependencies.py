@@ -1,4 +1,4 @@
-"""Shares, giving way, conditions, arrays, retries of single tasks, time limits: on a running cluster."""
+"""Quotas, preemption, dependencies, arrays, task retries and time limits on a running cluster."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def gate(path: Path) -> str:
     return f"until [ -e {path} ]; do sleep 0.02; done"
 
 
-def test_a_virtual_cluster_has_its_share_and_no_more(
-    own_cluster: Callable[..., Cluster], tmp_path: Path
-) -> None:
+def test_virtual_cluster_stays_within_its_quota(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = own_cluster(
         "--cpus", "4", "--memory-mb", "1000", "--gpus", "0", "--virtual-cluster", "lab=0,3,500"
     )
@@ -40,46 +38,46 @@ def test_a_virtual_cluster_has_its_share_and_no_more(
     assert status["default"]["resourcesTotal"]["cpu"] == 1
     (tmp_path / "open").touch()
     assert cluster.wait_over("b")["state"] == "SUCCEEDED"
-    refused = cluster.submit(job("d", "true", defaults={"virtualCluster": "nowhere"}))
-    assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
+    rejected = cluster.submit(job("d", "true", defaults={"virtualCluster": "nowhere"}))
+    assert (rejected.status, rejected.json()["code"]) == (403, "ForbiddenUserError")
 
 
-def test_an_opportunistic_job_gives_way_and_comes_back(
+def test_opportunistic_job_is_preempted_and_retried(
     own_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
     caught = tmp_path / "caught"
     command = f"trap 'touch {caught}; exit 7' TERM; {gate(tmp_path / 'open')}"
-    cluster.accept(job("guest", command, cpu=2, extras=priority("oppo")))
-    cluster.wait_state("guest", "RUNNING")
-    # It is a guest: its virtual cluster still has all that it is entitled to.
+    cluster.accept(job("opportunistic", command, cpu=2, extras=priority("oppo")))
+    cluster.wait_state("opportunistic", "RUNNING")
+    # It is preemptible: it counts against no quota.
     assert cluster.get("/api/v2/virtual-clusters").json()["default"]["resourcesUsed"]["cpu"] == 0
     assert cluster.run(job("owner", "true", cpu=2))["state"] == "SUCCEEDED"
     assert caught.exists()
     (tmp_path / "open").touch()
-    status = cluster.wait_over("guest")
+    status = cluster.wait_over("opportunistic")
     assert status["state"] == "SUCCEEDED"
     assert (status["retries"], status["retryDetails"]["user"], status["retryDetails"]["platform"]) == (
         1,
         0,
         1,
     )
-    said = {event["reason"]: event["message"] for event in cluster.events("guest")}
-    assert f"preempted by {cluster.user}~owner" in said["Preempted"]
+    messages = {event["reason"]: event["message"] for event in cluster.events("opportunistic")}
+    assert f"preempted by {cluster.user}~owner" in messages["Preempted"]
 
 
-def test_a_guest_that_saved_its_work_and_ended_well_comes_back_all_the_same(
+def test_preempted_job_that_exits_with_0_is_retried(
     own_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
     command = f"trap 'exit 0' TERM; {gate(tmp_path / 'open')}"
-    cluster.accept(job("guest", command, cpu=2, extras=priority("oppo")))
-    # Its own rules bear the loss of every task; the loss of the whole gang is not what they mean.
+    cluster.accept(job("opportunistic", command, cpu=2, extras=priority("oppo")))
+    # Its completion policy tolerates the loss of every task; that does not mean the preemption of the gang.
     bearing = {"minFailedInstances": -1}
-    cluster.wait_state("guest", "RUNNING")
+    cluster.wait_state("opportunistic", "RUNNING")
     assert cluster.run(job("owner", "true", cpu=2))["state"] == "SUCCEEDED"
     (tmp_path / "open").touch()
-    status = cluster.wait_over("guest")
+    status = cluster.wait_over("opportunistic")
     assert (status["state"], status["retryDetails"]["platform"]) == ("SUCCEEDED", 1)
 
     again = job("gang", gate(tmp_path / "on"), instances=2, completion=bearing, extras=priority("oppo"))
@@ -91,7 +89,7 @@ def test_a_guest_that_saved_its_work_and_ended_well_comes_back_all_the_same(
     assert (status["state"], status["retryDetails"]["platform"]) == ("SUCCEEDED", 1)
 
 
-def test_tasks_without_a_gang_that_gave_way_go_on_later_and_the_others_stay_done(
+def test_preempted_array_tasks_are_retried_and_finished_ones_kept(
     own_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
@@ -115,7 +113,7 @@ def test_tasks_without_a_gang_that_gave_way_go_on_later_and_the_others_stay_done
     assert [(task["retries"], task["accountableRetries"]) for task in tasks] == [(0, 0), (1, 0)]
 
 
-def test_a_job_waits_for_another_to_succeed(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_job_waits_for_a_dependency_to_succeed(cluster: Cluster, name: str, tmp_path: Path) -> None:
     order = tmp_path / "order"
     cluster.accept(job(f"{name}-first", gate(tmp_path / "open"), f"echo first >> {order}"))
     after = ours(after=[{"job": f"{name}-first"}])
@@ -127,30 +125,32 @@ def test_a_job_waits_for_another_to_succeed(cluster: Cluster, name: str, tmp_pat
     assert order.read_text().split() == ["first", "second"]
 
 
-def test_nobody_sees_a_job_wait_for_one_that_is_over(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_no_client_sees_a_job_pending_on_a_finished_dependency(
+    cluster: Cluster, name: str, tmp_path: Path
+) -> None:
     first, second, both = (f"{name}-{which}" for which in ("first", "second", "both"))
     cluster.accept(job(first, gate(tmp_path / "first")))
     cluster.accept(job(second, gate(tmp_path / "second")))
     cluster.accept(job(both, "true", extras=ours(after=[{"job": first}, {"job": second}])))
 
-    def why() -> str:
+    def reason() -> str:
         listed = cluster.get(f"/api/v2/jobs?reasons=true&keyword={both}").json()[0]
         return str(listed.get("reason"))
 
     mine = f"{cluster.user}~"
-    eventually(lambda: why() == f"The job waits for {mine}{first}, {mine}{second} to finish.", "a reason")
-    for over, told in ((first, f"The job waits for {mine}{second} to finish."), (second, "")):
+    eventually(lambda: reason() == f"The job waits for {mine}{first}, {mine}{second} to finish.", "a reason")
+    for over, expected in ((first, f"The job waits for {mine}{second} to finish."), (second, "")):
         watch = iter(cluster.follow(over))
         (tmp_path / over.removeprefix(f"{name}-")).touch()
         assert next(frame for frame in watch if frame["kind"] == "end")["state"] == "SUCCEEDED"
-        # Not in a moment: now.
-        assert why() == told or (not told and "waits for" not in why())
+        # At once, without waiting.
+        assert reason() == expected or (not expected and "waits for" not in reason())
     cluster.wait_over(both)
     reasons = [event["reason"] for event in cluster.events(both)]
     assert reasons == ["Scheduled", "FailedScheduling", "FailedScheduling"]
 
 
-def test_a_job_whose_condition_cannot_come_ends_and_says_why(cluster: Cluster, name: str) -> None:
+def test_job_with_a_failed_dependency_ends_with_a_reason(cluster: Cluster, name: str) -> None:
     cluster.run(job(f"{name}-first", "exit 1"))
     cluster.accept(job(f"{name}-second", "true", extras=ours(after=[{"job": f"{name}-first"}])))
     status = cluster.wait_over(f"{name}-second")
@@ -161,12 +161,12 @@ def test_a_job_whose_condition_cannot_come_ends_and_says_why(cluster: Cluster, n
     assert cluster.run(job(f"{name}-third", "true", extras=on_end))["state"] == "SUCCEEDED"
 
 
-def test_a_condition_on_a_job_that_is_not_there_is_refused(cluster: Cluster, name: str) -> None:
-    refused = cluster.submit(job(name, "true", extras=ours(after=[{"job": "nobody"}])))
-    assert (refused.status, refused.json()["code"]) == (404, "NoJobError")
+def test_dependency_on_a_missing_job_is_rejected(cluster: Cluster, name: str) -> None:
+    rejected = cluster.submit(job(name, "true", extras=ours(after=[{"job": "missing"}])))
+    assert (rejected.status, rejected.json()["code"]) == (404, "NoJobError")
 
 
-def test_conditions_hold_over_a_restart(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+def test_dependencies_survive_a_restart(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = own_cluster("--cpus", "4", "--memory-mb", "1000", "--gpus", "0")
     cluster.accept(job("first", gate(tmp_path / "open")))
     cluster.accept(job("second", "true", extras=ours(after=[{"job": "first"}])))
@@ -177,7 +177,7 @@ def test_conditions_hold_over_a_restart(own_cluster: Callable[..., Cluster], tmp
     assert cluster.wait_over("second")["state"] == "SUCCEEDED"
 
 
-def test_an_array_runs_so_many_tasks_at_a_time(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_array_limit_bounds_concurrent_tasks(cluster: Cluster, name: str, tmp_path: Path) -> None:
     here = tmp_path / "running"
     here.mkdir()
     command = (
@@ -192,7 +192,7 @@ def test_an_array_runs_so_many_tasks_at_a_time(cluster: Cluster, name: str, tmp_
     assert max(seen) <= 2
 
 
-def test_without_a_gang_a_task_is_retried_by_itself(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_task_without_a_gang_is_retried_individually(cluster: Cluster, name: str, tmp_path: Path) -> None:
     flaky = (
         f'echo "$PAI_TASK_INDEX" >> {tmp_path}/ran; [ "$PAI_TASK_INDEX" = 0 ] || [ -e {tmp_path}/again ] ||'
     )
@@ -206,9 +206,7 @@ def test_without_a_gang_a_task_is_retried_by_itself(cluster: Cluster, name: str,
     assert [task["retries"] for task in tasks] == [0, 1]
 
 
-def test_a_task_rests_before_its_retry_over_a_restart_too(
-    own_cluster: Callable[..., Cluster], tmp_path: Path
-) -> None:
+def test_task_retry_delay_survives_a_restart(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
     ran = tmp_path / "ran"
     work = job("restless", f"date +%s.%N >> {ran}; exit 3", extras={"gangAllocation": False})
@@ -225,10 +223,10 @@ def test_a_task_rests_before_its_retry_over_a_restart_too(
     assert starts()[2] - starts()[1] >= 2
 
 
-def test_a_task_that_rests_before_its_retry_runs_and_its_attempt_failed(
+def test_task_in_its_retry_delay_is_shown_as_running(
     own_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
-    """As OpenPAI tells it, before and after a restart; if the job is stopped meanwhile, that was its end."""
+    """As in OpenPAI, before and after a restart; its attempt failed. A stop meanwhile ends the task."""
     cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
     ran = tmp_path / "ran"
     command = f'[ "$PAI_TASK_INDEX" = 0 ] || exec sleep 600; echo >> {ran}; exit 3'
@@ -240,10 +238,10 @@ def test_a_task_that_rests_before_its_retry_runs_and_its_attempt_failed(
         found: dict[str, Any] = cluster.detail("restless")["taskRoles"]["main"]["taskStatuses"][0]
         return found
 
-    def rests() -> bool:
+    def backs_off() -> bool:
         task = first()
         assert task["taskState"] in ("WAITING", "RUNNING"), "it is not over"
-        # The third rest is long enough to look around in.
+        # The third delay is long enough to observe it.
         return task["attemptState"] == "FAILED" and task["retries"] == 3
 
     def check() -> None:
@@ -263,7 +261,7 @@ def test_a_task_that_rests_before_its_retry_runs_and_its_attempt_failed(
         assert "FAILED" not in page.partition("<h2>Tasks</h2>")[2].partition("</table>")[0]
 
     cluster.wait_state("restless", "RUNNING")
-    eventually(rests, "the third rest")
+    eventually(backs_off, "the third delay")
     check()
     cluster.kill()
     cluster.start()
@@ -277,7 +275,7 @@ def test_a_task_that_rests_before_its_retry_runs_and_its_attempt_failed(
     assert len(ran.read_text().splitlines()) == 4
 
 
-def test_a_task_that_runs_too_long_is_asked_then_killed(
+def test_task_over_its_time_limit_is_signaled_then_killed(
     own_cluster: Callable[..., Cluster], name: str
 ) -> None:
     cluster = own_cluster("--grace", "3")
@@ -286,7 +284,7 @@ def test_a_task_that_runs_too_long_is_asked_then_killed(
     cluster.wait_state(name, "RUNNING")
     status = cluster.wait_over(name)
     assert (status["state"], status["appExitCode"]) == ("FAILED", -1004)
-    told = "The task was ended because it ran longer than its time limit of 1 s."
-    assert status["appExitDiagnostics"].endswith(told)
-    assert told in [event["message"] for event in cluster.events(name)]
+    message = "The task was ended because it ran longer than its time limit of 1 s."
+    assert status["appExitDiagnostics"].endswith(message)
+    assert message in [event["message"] for event in cluster.events(name)]
     assert b"asked" in cluster.log_of(name)

@@ -1,4 +1,4 @@
-"""What is kept of the past, and a cluster that is saved and put back: with a real store and real files."""
+"""Retention, backup and restore with a real store and real files."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ T = TypeVar("T")
 NOTHING = RetentionPolicy(days=None, jobs=None, size_mb=None)
 
 
-def cleaned(home: Path, keep: RetentionPolicy) -> SweepResult:
-    return in_house(
-        home, lambda store, engine: RetentionSweeper(store, engine, keep, home / "sources").sweep()
+def sweep(home: Path, policy: RetentionPolicy) -> SweepResult:
+    return with_store(
+        home, lambda store, engine: RetentionSweeper(store, engine, policy, home / "sources").sweep()
     )
 
 
-def in_house(home: Path, work: Callable[[Store, ProcessEngine], Awaitable[T]]) -> T:
-    """Do something with the store and the engine of a home whose server is down."""
+def with_store(home: Path, work: Callable[[Store, ProcessEngine], Awaitable[T]]) -> T:
+    """Run work with the store and the engine of a home whose server is down."""
 
-    async def do() -> T:
+    async def run() -> T:
         store = Store.open(home / "cluster.db")
         try:
             return await work(store, ProcessEngine(home, detect_node()))
         finally:
             store.close()
 
-    return asyncio.run(do())
+    return asyncio.run(run())
 
 
 def rows_of(home: Path) -> dict[str, int]:
-    """How many rows each table has that hangs on jobs."""
+    """Number of rows of each table that depends on jobs."""
 
     async def count(store: Store, _: ProcessEngine) -> dict[str, int]:
         tables = ("jobs", "job_specs", "job_tags", "attempts", "tasks", "events", "idempotency")
@@ -63,18 +63,18 @@ def rows_of(home: Path) -> dict[str, int]:
             }
         )
 
-    return in_house(home, count)
+    return with_store(home, count)
 
 
 def age(home: Path, name: str, days: float) -> None:
-    """A job that ended so long ago."""
+    """Make a job as if it had ended so many days ago."""
 
     async def write(store: Store, _: ProcessEngine) -> None:
         then = int((time.time() - days * 86400) * 1000)
         change = text("UPDATE jobs SET completed_ms = :then WHERE name = :name")
         await store.write(lambda conn: conn.execute(change, {"then": then, "name": name}).rowcount)
 
-    in_house(home, write)
+    with_store(home, write)
 
 
 def folders(home: Path) -> set[str]:
@@ -100,7 +100,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 # -- retention ------------------------------------------------------------------------------------
 
 
-def test_old_jobs_go_with_their_folders_and_their_names_are_free_again(cluster: Cluster) -> None:
+def test_old_jobs_are_removed_with_folders_and_names(cluster: Cluster) -> None:
     uids = {}
     for name in ("old", "young"):
         assert cluster.run(job(name, "echo hello"))["state"] == "SUCCEEDED"
@@ -108,7 +108,7 @@ def test_old_jobs_go_with_their_folders_and_their_names_are_free_again(cluster: 
     cluster.ask("PUT", cluster.path("old", "/tag"), {"value": "keepsake"})
     cluster.terminate()
     age(cluster.home, "old", 31)
-    removed = cleaned(cluster.home, RetentionPolicy(days=30))
+    removed = sweep(cluster.home, RetentionPolicy(days=30))
     assert (removed.jobs, removed.folders) == (1, 1)
     assert folders(cluster.home) == {uids["young"]}
     left = rows_of(cluster.home)
@@ -123,47 +123,45 @@ def test_old_jobs_go_with_their_folders_and_their_names_are_free_again(cluster: 
     assert cluster.log_of("old") == b"again\n"
 
 
-def test_a_clock_that_leaps_ahead_makes_nothing_old(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clock_jump_does_not_expire_jobs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("old", "new"):
         cluster.run(job(name, "true"))
     cluster.terminate()
     age(cluster.home, "old", days=40)
 
-    async def clean(store: Store, engine: ProcessEngine) -> list[SweepResult]:
-        house = RetentionSweeper(store, engine, RetentionPolicy(days=30), cluster.home / "sources")
+    async def sweep_twice(store: Store, engine: ProcessEngine) -> list[SweepResult]:
+        sweeper = RetentionSweeper(store, engine, RetentionPolicy(days=30), cluster.home / "sources")
         year_s, now = 365 * 86400, time.time
         monkeypatch.setattr(time, "time", lambda: now() + year_s)
-        ahead = await house.sweep()
+        first = await sweeper.sweep()
         monkeypatch.setattr(time, "time", lambda: now() - year_s)
-        return [ahead, await house.sweep()]
+        return [first, await sweeper.sweep()]
 
-    assert in_house(cluster.home, clean) == [SweepResult(jobs=1, folders=1), SweepResult()]
+    assert with_store(cluster.home, sweep_twice) == [SweepResult(jobs=1, folders=1), SweepResult()]
     assert rows_of(cluster.home)["jobs"] == 1
 
 
-def test_of_too_many_jobs_those_over_for_longest_go(cluster: Cluster) -> None:
+def test_job_limit_removes_the_jobs_that_finished_first(cluster: Cluster) -> None:
     for number in range(4):
         cluster.run(job(f"j{number}", "true"))
     cluster.terminate()
-    age(cluster.home, "j3", 1)  # submitted last, over for longest
-    assert cleaned(cluster.home, RetentionPolicy(days=None, jobs=2)).jobs == 2
-    assert cleaned(cluster.home, RetentionPolicy(days=None, jobs=2)).jobs == 0
+    age(cluster.home, "j3", 1)  # submitted last, finished first
+    assert sweep(cluster.home, RetentionPolicy(days=None, jobs=2)).jobs == 2
+    assert sweep(cluster.home, RetentionPolicy(days=None, jobs=2)).jobs == 0
     cluster.start()
     assert names(cluster) == {"j1", "j2"}
 
 
-def test_files_of_finished_jobs_are_kept_up_to_a_size(cluster: Cluster, tmp_path: Path) -> None:
+def test_size_limit_counts_finished_jobs_only(cluster: Cluster, tmp_path: Path) -> None:
     for number in range(3):
         cluster.run(job(f"j{number}", "head -c 1500000 /dev/urandom > file"))
     cluster.accept(job("large", "head -c 9000000 /dev/urandom > file; touch there; sleep 600"))
     large = uid_of_running(cluster, "large")
     eventually(lambda: (cluster.home / "tasks" / large[:2] / large / "work" / "there").exists(), "the file")
     cluster.terminate()
-    # What the running job has is far more than the limit: it does not count.
-    assert cleaned(cluster.home, RetentionPolicy(days=None, jobs=None, size_mb=4)).jobs == 1
-    assert cleaned(cluster.home, RetentionPolicy(days=None, jobs=None, size_mb=4)).jobs == 0
+    # The running job has far more than the limit, and does not count.
+    assert sweep(cluster.home, RetentionPolicy(days=None, jobs=None, size_mb=4)).jobs == 1
+    assert sweep(cluster.home, RetentionPolicy(days=None, jobs=None, size_mb=4)).jobs == 0
     cluster.start()
     assert names(cluster) == {"j1", "j2", "large"}
 
@@ -173,7 +171,7 @@ def uid_of_running(cluster: Cluster, name: str) -> str:
     return uid_of(cluster, name)
 
 
-def test_unfinished_jobs_stay_with_everything_they_need(cluster: Cluster, tmp_path: Path) -> None:
+def test_unfinished_jobs_keep_their_sources_and_dependencies(cluster: Cluster, tmp_path: Path) -> None:
     bundle = io.BytesIO()
     with tarfile.open(fileobj=bundle, mode="w") as archive:
         about = tarfile.TarInfo("said")
@@ -193,8 +191,8 @@ def test_unfinished_jobs_stay_with_everything_they_need(cluster: Cluster, tmp_pa
     cluster.terminate()
     for path in (cluster.home / "sources").iterdir():
         os.utime(path, (1, 1))
-    removed = cleaned(cluster.home, RetentionPolicy(days=0, jobs=0, size_mb=0))
-    # `first` is over, but a job that is not still has to be told how it ended.
+    removed = sweep(cluster.home, RetentionPolicy(days=0, jobs=0, size_mb=0))
+    # `first` is finished, but an unfinished job depends on its state.
     assert (removed.jobs, removed.sources) == (0, 1)
     assert [path.stem for path in (cluster.home / "sources").iterdir()] == [digests[0]]
     cluster.start()
@@ -203,42 +201,42 @@ def test_unfinished_jobs_stay_with_everything_they_need(cluster: Cluster, tmp_pa
     assert cluster.wait_over("waits")["state"] == "SUCCEEDED"
     assert cluster.log_of("waits") == b"hello"
     cluster.terminate()
-    assert cleaned(cluster.home, RetentionPolicy(days=0)).jobs == 3
+    assert sweep(cluster.home, RetentionPolicy(days=0)).jobs == 3
     assert folders(cluster.home) == set() and rows_of(cluster.home)["jobs"] == 0
 
 
-def test_a_crash_between_folders_and_rows_is_healed_by_the_next_round(cluster: Cluster) -> None:
+def test_next_sweep_completes_a_removal_after_a_crash(cluster: Cluster) -> None:
     cluster.run(job("a", "echo a"))
     cluster.terminate()
 
     async def crash(store: Store, engine: ProcessEngine) -> None:
-        def refuse(*_: Any) -> Any:
+        def fail(*_: Any) -> Any:
             raise StoreError("the machine went down here")
 
-        write, store.write = store.write, refuse  # type: ignore[method-assign]
+        write, store.write = store.write, fail  # type: ignore[method-assign]
         try:
             await RetentionSweeper(store, engine, RetentionPolicy(days=0), cluster.home / "sources").sweep()
         finally:
             store.write = write  # type: ignore[method-assign]
 
     with pytest.raises(StoreError):
-        in_house(cluster.home, crash)
+        with_store(cluster.home, crash)
     assert folders(cluster.home) == set()
     cluster.start()
     assert cluster.status("a")["state"] == "SUCCEEDED" and cluster.log_of("a") == b""
     cluster.terminate()
-    assert cleaned(cluster.home, RetentionPolicy(days=0)).jobs == 1
+    assert sweep(cluster.home, RetentionPolicy(days=0)).jobs == 1
     assert rows_of(cluster.home)["jobs"] == 0
 
 
-def test_a_cluster_without_limits_removes_nothing(cluster: Cluster) -> None:
+def test_without_limits_nothing_is_removed(cluster: Cluster) -> None:
     cluster.run(job("a", "true"))
     cluster.terminate()
     age(cluster.home, "a", 10_000)
-    assert not cleaned(cluster.home, NOTHING)
+    assert not sweep(cluster.home, NOTHING)
 
 
-def test_a_running_cluster_cleans_up_by_itself_and_says_so(cluster: Cluster) -> None:
+def test_running_cluster_sweeps_and_logs_it(cluster: Cluster) -> None:
     cluster.run(job("a", "true"))
     cluster.accept(job("goes-on", "sleep 600"))
     cluster.wait_state("goes-on", "RUNNING")
@@ -253,7 +251,7 @@ def test_a_running_cluster_cleans_up_by_itself_and_says_so(cluster: Cluster) -> 
 @pytest.mark.parametrize(
     "limit", [{"keep_days": -1}, {"keep_days": math.nan}, {"keep_jobs": -1}, {"keep_mb": -5}]
 )
-def test_a_limit_that_is_none_is_refused(tmp_path: Path, limit: dict[str, Any]) -> None:
+def test_invalid_limit_is_rejected(tmp_path: Path, limit: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"--keep-\w+ is a number, 0 or more"):
         Settings(tmp_path, **limit).check()
 
@@ -261,15 +259,13 @@ def test_a_limit_that_is_none_is_refused(tmp_path: Path, limit: dict[str, Any]) 
 # -- backup and restore ---------------------------------------------------------------------------
 
 
-def paicluster(*words: str) -> subprocess.CompletedProcess[str]:
+def paicluster(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "paicluster", *words], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "paicluster", *arguments], capture_output=True, text=True, timeout=60
     )
 
 
-def test_a_running_cluster_is_saved_and_another_home_goes_on_from_there(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_backup_of_a_running_cluster_restores_into_another_home(cluster: Cluster, tmp_path: Path) -> None:
     saved, new_home = tmp_path / "saved.tar", tmp_path / "new" / "home"
     cluster.run(job("over", "echo done; echo kept > $PAI_OUTPUT_DIR/x"))
     failed = cluster.run(job("failed", "exit 3"))
@@ -294,7 +290,7 @@ def test_a_running_cluster_is_saved_and_another_home_goes_on_from_there(
     with contextlib.ExitStack() as closing:
         closing.callback(restored.close)
         restored.start()
-        # The token of before opens the door, and the jobs are as they were.
+        # Old tokens are valid, and the jobs are unchanged.
         assert restored.token == cluster.token
         assert restored.get("/api/v2/jobs").status == 200
         assert before == {"over": "SUCCEEDED", "failed": "FAILED", "gate": "RUNNING", "waits": "WAITING"}
@@ -312,7 +308,7 @@ def test_a_running_cluster_is_saved_and_another_home_goes_on_from_there(
         assert seen.read_text() == "swordfish\n"
 
 
-def test_a_backup_can_be_made_while_files_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
+def test_backup_works_while_files_change(cluster: Cluster, tmp_path: Path) -> None:
     churn = "i=0; while true; do echo $i > f$((i % 50)); rm -f f$(((i + 25) % 50)); i=$((i + 1)); done"
     cluster.accept(job("churn", churn))
     cluster.wait_state("churn", "RUNNING")
@@ -336,10 +332,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "saved.tar"
 
 
-def test_restore_leaves_nothing_behind_when_it_refuses(saved: Path, tmp_path: Path) -> None:
+def test_rejected_restore_leaves_no_files(saved: Path, tmp_path: Path) -> None:
     whole = saved.read_bytes()
     broken = {"cut": whole[: len(whole) // 2], "empty": b"", "noise": os.urandom(4096)}
-    # Its pages are noise: the archive is whole, the database is not.
+    # Random pages: the archive is intact, the database is not.
     broken["rotten"] = whole.replace(b"CREATE TABLE jobs", b"CREATE TABEL jobs")
     for name, content in broken.items():
         (tmp_path / name).write_bytes(content)
@@ -356,7 +352,7 @@ def test_restore_leaves_nothing_behind_when_it_refuses(saved: Path, tmp_path: Pa
         assert sorted(tmp_path.iterdir()) == before, name
 
 
-def test_restore_refuses_a_home_that_is_not_empty(saved: Path, tmp_path: Path) -> None:
+def test_restore_rejects_a_home_that_is_not_empty(saved: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "precious").touch()
@@ -375,7 +371,7 @@ def _tree(root: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def test_restore_is_the_same_on_a_python_without_tar_filters(
+def test_restore_works_without_tar_filters(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Debian 12 has Python 3.11.2; tarfile got its filters in 3.11.4."""
@@ -386,7 +382,7 @@ def test_restore_is_the_same_on_a_python_without_tar_filters(
 
 
 @pytest.mark.parametrize("has_filters", [True, False])
-def test_restore_writes_nothing_outside_of_its_home(
+def test_restore_writes_nothing_outside_its_home(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_filters: bool
 ) -> None:
     if not has_filters:
@@ -401,7 +397,7 @@ def test_restore_writes_nothing_outside_of_its_home(
     assert list((tmp_path / "inside").iterdir()) == []
 
 
-def test_backup_refuses_what_is_no_cluster_and_leaves_no_half_file(saved: Path, tmp_path: Path) -> None:
+def test_backup_of_a_folder_without_a_cluster_is_rejected(saved: Path, tmp_path: Path) -> None:
     done = paicluster("backup", "--home", str(tmp_path), str(tmp_path / "saved.tar"))
     assert done.returncode == 1 and "There is no cluster in" in done.stderr
     (tmp_path / "cluster.db").write_bytes(b"no database at all" * 1000)
@@ -410,7 +406,7 @@ def test_backup_refuses_what_is_no_cluster_and_leaves_no_half_file(saved: Path, 
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.db"]
 
 
-def test_a_backup_takes_the_place_of_no_pipe_or_device(saved: Path, tmp_path: Path) -> None:
+def test_backup_does_not_replace_a_pipe_or_device(saved: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = paicluster("backup", "--home", str(saved.parent / "home"), str(tmp_path / "pipe"))
     assert done.returncode == 1 and "name another" in done.stderr

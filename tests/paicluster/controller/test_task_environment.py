@@ -1,4 +1,4 @@
-"""The environment of a task: what must be there, and what must not."""
+"""Environment of a task: required and forbidden variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paicluster.engines.process.local_node import is_ephemeral, non_ephemeral_po
 from support.server_fixture import Cluster, eventually, job
 
 PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
-# What an account has, what a launcher expects, and what a shell adds by itself.
+# Variables of the account, of launchers, and those that a shell adds.
 KNOWN = {
     "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PATH", "PWD", "OLDPWD",
     "SHLVL", "_", "PYTHONPATH",
@@ -30,7 +30,7 @@ def environment_of(cluster: Cluster, name: str, folder: Path, **more: object) ->
     return {key: value for key, _, value in pairs}
 
 
-def test_the_variables_of_both_generations(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_variables_of_both_api_generations(cluster: Cluster, name: str, tmp_path: Path) -> None:
     seen = environment_of(cluster, name, tmp_path, ports={"web": 2})
     task = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]
     full = f"{cluster.user}~{name}"
@@ -50,7 +50,7 @@ def test_the_variables_of_both_generations(cluster: Cluster, name: str, tmp_path
     assert seen["WORLD_SIZE"] == "1"
 
 
-def test_without_a_gang_a_task_is_told_of_those_that_it_can_meet(
+def test_task_without_a_gang_gets_the_addresses_of_live_tasks(
     cluster: Cluster, name: str, tmp_path: Path
 ) -> None:
     one_at_a_time = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 1}}
@@ -60,31 +60,31 @@ def test_without_a_gang_a_task_is_told_of_those_that_it_can_meet(
     for index in range(3):
         lines = (tmp_path / str(index)).read_text().splitlines()
         seen = {key: value for key, _, value in (line.partition("=") for line in lines)}
-        # Its rank is that in the job, whoever runs and whoever is over.
+        # Its rank is that in the job, whichever tasks run or have ended.
         assert (seen["RANK"], seen["WORLD_SIZE"]) == (str(index), "3")
         assert [key for key in seen if key.startswith("PAI_HOST_IP_")] == [f"PAI_HOST_IP_main_{index}"]
         assert seen["PAI_TASK_ROLE_INSTANCES"] == f"main:{index}"
         assert seen["PAI_TASK_ROLE_main_HOST_LIST"] == f"127.0.0.1:{seen['PAI_CONTAINER_HOST_PORT']}"
 
 
-def test_the_environment_is_an_allow_list(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_environment_is_an_allow_list(cluster: Cluster, name: str, tmp_path: Path) -> None:
     seen = environment_of(cluster, name, tmp_path)
     assert PLANTED not in seen
     assert "leaked" not in seen.values()
     assert {key for key in seen if not key.startswith(("PAI_", "FC_"))} <= KNOWN
 
 
-def test_the_submitting_shells_environment_holds_on_a_cluster_of_this_machine(
+def test_embedded_cluster_applies_the_submitting_shells_environment(
     cluster: Cluster, name: str, tmp_path: Path
 ) -> None:
     kept = {"PATH": "/my/own/bin:/usr/bin:/bin", "VIRTUAL_ENV": "/my/own"}
     seen = environment_of(cluster, name, tmp_path, extras={"openpaisdk": {"environment": kept}})
-    # At the end of the path come the runtime's own commands.
+    # The commands of the runtime come last in PATH.
     assert seen["PATH"].startswith(f"{kept['PATH']}:") and seen["PATH"].endswith("/bin")
     assert {key: seen[key] for key in kept if key != "PATH"} == {k: v for k, v in kept.items() if k != "PATH"}
 
 
-def test_ports_are_given_once_and_are_free(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_ports_are_unique_and_free(cluster: Cluster, name: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     what = job(name, f"until [ -e {go} ]; do sleep 0.02; done", instances=8, ports={"a": 3, "b": 2})
     cluster.accept(what)
@@ -102,7 +102,7 @@ def test_ports_are_given_once_and_are_free(cluster: Cluster, name: str, tmp_path
     cluster.wait_over(name)
 
 
-def test_not_one_of_many_ports_is_given_away_by_the_kernel(cluster: Cluster, name: str) -> None:
+def test_ports_avoid_the_ephemeral_range(cluster: Cluster, name: str) -> None:
     status = cluster.run(job(name, "true", ports={"a": 40, "b": 20}))
     assert status["state"] == "SUCCEEDED", status
     task = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]
@@ -130,18 +130,18 @@ def test_secrets_reach_the_task_and_not_its_log(cluster: Cluster, name: str, tmp
     assert secret not in cluster.log.read_text()
 
 
-def test_a_job_has_a_token_that_dies_with_it(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_job_token_expires_with_the_job(cluster: Cluster, name: str, tmp_path: Path) -> None:
     token_file, go = tmp_path / "token", tmp_path / "go"
     script = [
         "echo $PAI_USER_TOKEN",
-        f"printf %s $PAI_USER_TOKEN > {token_file}.aside && mv {token_file}.aside {token_file}",
+        f"printf %s $PAI_USER_TOKEN > {token_file}.partial && mv {token_file}.partial {token_file}",
         f"until [ -e {go} ]; do sleep 0.02; done",
     ]
     cluster.accept(job(name, *script))
     eventually(token_file.exists, "the token")
     token = token_file.read_text()
-    said = cluster.get("/api/v2/tokens/check", token=token).json()
-    assert (said["username"], said["jobSpecific"], said["admin"]) == (cluster.user, True, False)
+    check = cluster.get("/api/v2/tokens/check", token=token).json()
+    assert (check["username"], check["jobSpecific"], check["admin"]) == (cluster.user, True, False)
     assert cluster.get(cluster.path(name), token=token).status == 200
     assert cluster.submit(job(name + "-child", "true"), token=token).status == 202
     for method, path in (("GET", "/api/v2/tokens"), ("POST", "/api/v2/tokens/application")):
@@ -153,7 +153,7 @@ def test_a_job_has_a_token_that_dies_with_it(cluster: Cluster, name: str, tmp_pa
     assert cluster.log_of(name) == b"******\n"
 
 
-def test_output_is_not_held_back_by_python(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_python_output_is_unbuffered(cluster: Cluster, name: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     program = (
         f"import os, time; print('early'); exec('while not os.path.exists(\\\"{go}\\\"): time.sleep(0.02)')"
@@ -176,7 +176,5 @@ def test_output_is_not_held_back_by_python(cluster: Cluster, name: str, tmp_path
         (1024, 65535, range(0)),
     ],
 )
-def test_where_ports_last_follows_from_what_the_kernel_gives_away(
-    first: int, last: int, lasting: range
-) -> None:
+def test_non_ephemeral_ports_follow_the_kernel_settings(first: int, last: int, lasting: range) -> None:
     assert non_ephemeral_ports(first, last) == lasting

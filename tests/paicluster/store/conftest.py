@@ -1,4 +1,4 @@
-"""A store on a real file, and jobs to put into it."""
+"""A store in a real file, and jobs for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who hears of a change, and that nobody misses one."""
+"""Change feed: subscribers and watches miss no change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def job(name: str) -> NewJob:
     return NewJob("alice", name, "default", "", "{}", 1_700_000_000_000)
 
 
-def test_a_subscriber_hears_of_a_new_job_before_its_submitter_goes_on(store: Store) -> None:
+def test_subscriber_is_notified_before_the_submitter(store: Store) -> None:
     seen: list[int] = []
     store.changes.subscribe(seen.append)
 
@@ -26,13 +26,13 @@ def test_a_subscriber_hears_of_a_new_job_before_its_submitter_goes_on(store: Sto
     asyncio.run(main())
 
 
-def test_only_requests_of_somebody_reach_those_who_act_on_them(store: Store) -> None:
+def test_only_requests_reach_request_subscribers(store: Store) -> None:
     requests: list[Requests] = []
     store.changes.subscribe_requests(requests.append)
 
     async def main() -> None:
         inserted = await store.write_batched(INSERT_JOB, job("a"))
-        # As it would be read from the database, which nobody has to do then.
+        # As it would be read from the database, which saves that read.
         (newcomer,) = await store.read(lambda conn: pending_jobs(conn, [inserted.id]))
         await store.write(lambda conn: update_job(conn, inserted.id, sub_state="AttemptRunning"))
         assert requests == [{inserted.id: newcomer}]
@@ -42,7 +42,7 @@ def test_only_requests_of_somebody_reach_those_who_act_on_them(store: Store) -> 
     asyncio.run(main())
 
 
-def test_an_unsubscribed_callback_hears_nothing_more() -> None:
+def test_unsubscribed_callback_is_not_called() -> None:
     feed = ChangeFeed()
     seen: list[int] = []
     unsubscribe = feed.subscribe(seen.append)
@@ -53,7 +53,7 @@ def test_an_unsubscribed_callback_hears_nothing_more() -> None:
     assert seen == [1]
 
 
-def test_one_subscribers_mistake_does_not_keep_others_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_subscriber_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     feed = ChangeFeed()
     seen: list[int] = []
 
@@ -67,7 +67,7 @@ def test_one_subscribers_mistake_does_not_keep_others_from_hearing(caplog: pytes
     assert "on purpose" in caplog.text
 
 
-def test_a_change_between_two_waits_is_not_missed() -> None:
+def test_change_between_two_waits_is_not_missed() -> None:
     async def main() -> None:
         feed = ChangeFeed()
         with feed.watch(1) as watch:
@@ -82,13 +82,13 @@ def test_a_change_between_two_waits_is_not_missed() -> None:
             await asyncio.wait_for(waiting, 1)
             quiet = asyncio.ensure_future(watch.wait())
             await asyncio.sleep(0)
-            assert not quiet.done()  # both changes were told together
+            assert not quiet.done()  # both changes were reported together
             quiet.cancel()
 
     asyncio.run(main())
 
 
-def test_a_wait_that_is_cancelled_does_not_swallow_the_change() -> None:
+def test_cancelled_wait_does_not_lose_the_change() -> None:
     async def main() -> None:
         feed = ChangeFeed()
         watch = feed.watch(1)
@@ -103,7 +103,7 @@ def test_a_wait_that_is_cancelled_does_not_swallow_the_change() -> None:
     asyncio.run(main())
 
 
-def test_a_closed_watch_leaves_nothing_behind() -> None:
+def test_closed_watch_is_forgotten() -> None:
     feed = ChangeFeed()
     watches = [feed.watch(n % 3) for n in range(1000)]
     for watch in watches:
@@ -112,7 +112,7 @@ def test_a_closed_watch_leaves_nothing_behind() -> None:
     assert not feed._watches
 
 
-def test_a_watch_may_close_while_it_is_being_told() -> None:
+def test_watch_may_close_during_a_notification() -> None:
     async def main() -> None:
         feed = ChangeFeed()
         watches = [feed.watch(1) for _ in range(3)]
@@ -123,7 +123,7 @@ def test_a_watch_may_close_while_it_is_being_told() -> None:
     asyncio.run(main())
 
 
-def test_a_follower_reads_then_waits_and_sees_every_event(store: Store) -> None:
+def test_follower_sees_every_event(store: Store) -> None:
     async def main() -> None:
         inserted = await store.write_batched(INSERT_JOB, job("a"))
         seen = 0

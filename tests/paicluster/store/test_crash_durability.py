@@ -1,4 +1,4 @@
-"""What was acknowledged is there after the process was killed without warning."""
+"""Acknowledged writes survive a SIGKILL of the process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_acknowledged_write_survives_kill_9(tmp_path: Path, rounds: int) -
 
 
 def _note(line: str, acknowledged: dict[str, tuple[int, str]]) -> None:
-    if line.endswith("\n"):  # a line cut short by the kill is no acknowledgement
+    if line.endswith("\n"):  # a truncated line is no acknowledgement
         word, name, job_id = line.split()
         acknowledged[name] = (int(job_id), word)
 

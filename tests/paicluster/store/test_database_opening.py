@@ -1,4 +1,4 @@
-"""Opening a database that is not as it should be says what is wrong, in one sentence."""
+"""Opening a broken or unwritable database gives a one-sentence error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paicluster.store.users import add_user, list_users
 from support.small_disk import fill, mounted
 
 
-def refusal(path: Path) -> str:
+def open_error(path: Path) -> str:
     with pytest.raises(StoreError) as raised:
         Store.open(path).close()
     sentence = str(raised.value)
@@ -42,7 +42,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-def test_a_fresh_database_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_new_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     before = os.umask(0o022)
     try:
@@ -54,7 +54,7 @@ def test_a_fresh_database_is_readable_by_its_owner_alone(tmp_path: Path) -> None
         os.umask(before)
 
 
-def test_a_commit_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
+def test_commit_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "cluster.db")
     settings = store.write_sync(
         lambda conn: [
@@ -66,14 +66,14 @@ def test_a_commit_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_is_no_database_is_named_so(tmp_path: Path) -> None:
+def test_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     path.write_text("this is a diary, not a database\n" * 100)
-    assert "is not a database" in refusal(path)
+    assert "is not a database" in open_error(path)
     assert path.read_text().startswith("this is a diary")
 
 
-def test_a_damaged_database_is_named_so(tmp_path: Path) -> None:
+def test_damaged_database(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     store = Store.open(path)
     add_users(store, 500)
@@ -81,10 +81,10 @@ def test_a_damaged_database_is_named_so(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[100:4096] = os.urandom(3996)
     path.write_bytes(bytes(content))
-    assert "damaged" in refusal(path)
+    assert "damaged" in open_error(path)
 
 
-def test_damage_found_while_reading_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_damage_found_while_reading(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     store = Store.open(path)
     add_users(store, 2000)
@@ -99,7 +99,7 @@ def test_damage_found_while_reading_is_told_in_one_sentence(tmp_path: Path) -> N
     store.close()
 
 
-def test_a_truncated_database_is_named_damaged(tmp_path: Path) -> None:
+def test_truncated_database(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     store = Store.open(path)
     add_users(store, 2000)
@@ -114,36 +114,36 @@ def test_a_truncated_database_is_named_damaged(tmp_path: Path) -> None:
             store.close()
 
 
-def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_database_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     Store.open(path).close()
     with sqlite3.connect(path) as conn:
         conn.execute("UPDATE alembic_version SET version_num = '9999'")
     conn.close()
     before = path.read_bytes()
-    assert "newer version" in refusal(path)
+    assert "newer version" in open_error(path)
     assert path.read_bytes() == before
 
 
-def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_database_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     with sqlite3.connect(path) as conn:
         conn.execute("CREATE TABLE cookies (name TEXT)")
     conn.close()
-    assert "not that of a cluster" in refusal(path)
+    assert "not that of a cluster" in open_error(path)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    assert "there is no folder" in refusal(tmp_path / "nowhere" / "cluster.db")
+def test_missing_folder(tmp_path: Path) -> None:
+    assert "there is no folder" in open_error(tmp_path / "nowhere" / "cluster.db")
 
 
-def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
+def test_folder_instead_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "cluster.db").mkdir()
-    assert "it is a folder" in refusal(tmp_path / "cluster.db")
+    assert "it is a folder" in open_error(tmp_path / "cluster.db")
 
 
-def test_a_read_only_file_or_folder_is_named(tmp_path: Path) -> None:
-    """Root may write everywhere, so an ordinary user opens it, in a process of its own."""
+def test_read_only_file_or_folder(tmp_path: Path) -> None:
+    """Root may write everywhere, so an unprivileged user opens it in a separate process."""
     folder = tmp_path / "home"
     folder.mkdir()
     path = folder / "cluster.db"
@@ -171,20 +171,20 @@ def test_a_read_only_file_or_folder_is_named(tmp_path: Path) -> None:
         assert len(result.stdout.splitlines()) == 1
 
 
-def test_a_read_only_disk_is_named(small_disk: Path) -> None:
+def test_read_only_disk(small_disk: Path) -> None:
     path = small_disk / "cluster.db"
     Store.open(path).close()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    assert "read-only" in refusal(path)
+    assert "read-only" in open_error(path)
 
 
-def test_a_full_disk_is_named_at_the_start(small_disk: Path) -> None:
+def test_full_disk_at_the_start(small_disk: Path) -> None:
     fill(small_disk)
-    sentence = refusal(small_disk / "cluster.db")
+    sentence = open_error(small_disk / "cluster.db")
     assert "is full" in sentence
 
 
-def test_a_disk_that_fills_up_fails_writes_and_nothing_else(small_disk: Path) -> None:
+def test_full_disk_fails_writes_only(small_disk: Path) -> None:
     store = Store.open(small_disk / "cluster.db")
     add_users(store, 10)
     filler = fill(small_disk)
@@ -202,7 +202,7 @@ def test_a_disk_that_fills_up_fails_writes_and_nothing_else(small_disk: Path) ->
     again.close()
 
 
-def test_everyone_in_a_batch_hears_that_the_disk_is_full(small_disk: Path) -> None:
+def test_all_writes_of_a_batch_fail_on_a_full_disk(small_disk: Path) -> None:
     import asyncio
 
     store = Store.open(small_disk / "cluster.db")

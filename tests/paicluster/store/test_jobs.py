@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import Conflict, NotFound, PaiError
 from paicluster.store import Store, jobs, removal
-from paicluster.store.job_listing import reasons_of
+from paicluster.store.job_list import reasons_of
 from paicluster.store.jobs import AttemptRow, Inserted, InsertResult, JobQuery, JobRow, NewJob, TaskRow
 
 MakeJob = Callable[..., NewJob]
@@ -27,7 +27,7 @@ def ids(results: list[InsertResult]) -> list[int]:
     return [result.id for result in results if isinstance(result, Inserted)]
 
 
-def refused(result: InsertResult) -> PaiError:
+def error_of(result: InsertResult) -> PaiError:
     assert isinstance(result, Conflict)
     return result
 
@@ -56,7 +56,7 @@ def task(uid: str, job_id: int, **fields: Any) -> TaskRow:
 # -- submissions ----------------------------------------------------------------------------------
 
 
-def test_a_new_job_waits_and_can_be_found(store: Store, new_job: MakeJob) -> None:
+def test_new_job_is_pending_and_can_be_read(store: Store, new_job: MakeJob) -> None:
     new = new_job(
         "train", vc="vision", total_gpus=8, total_tasks=4, total_roles=2, priority="prod", sealed=b"\x00s"
     )
@@ -73,22 +73,22 @@ def test_a_new_job_waits_and_can_be_found(store: Store, new_job: MakeJob) -> Non
     assert (spec.config, spec.job, spec.sealed) == (new.config, new.job, b"\x00s")
 
 
-def test_an_unknown_job_is_none(store: Store) -> None:
+def test_unknown_job_is_none(store: Store) -> None:
     assert store.read_sync(lambda conn: jobs.get_job(conn, "nobody~nothing")) is None
     assert store.read_sync(lambda conn: jobs.get_job_by_id(conn, 1)) is None
     assert store.read_sync(lambda conn: jobs.job_spec(conn, 1)) is None
 
 
-def test_a_taken_name_is_a_conflict_also_within_one_batch(store: Store, new_job: MakeJob) -> None:
+def test_duplicate_name_is_a_conflict_within_a_batch_too(store: Store, new_job: MakeJob) -> None:
     first, again, other_user = insert(store, new_job("a"), new_job("a"), new_job("a", "bob"))
     assert isinstance(first, Inserted)
     assert isinstance(other_user, Inserted)
-    for error in (refused(again), refused(insert(store, new_job("a"))[0])):
+    for error in (error_of(again), error_of(insert(store, new_job("a"))[0])):
         assert (error.status, error.code) == (409, "ConflictJobError")
         assert str(error) == "Job alice~a already exists."
 
 
-def test_a_repeated_request_gets_the_first_answer(store: Store, new_job: MakeJob) -> None:
+def test_repeated_request_gets_the_first_job(store: Store, new_job: MakeJob) -> None:
     keyed = new_job("a", idempotency_key="k1", body_sha256="11")
     first, at_once = insert(store, keyed, keyed)
     assert isinstance(first, Inserted)
@@ -96,16 +96,16 @@ def test_a_repeated_request_gets_the_first_answer(store: Store, new_job: MakeJob
     assert insert(store, keyed) == [Inserted(first.id, repeated=True)]
 
 
-def test_a_key_used_for_another_body_is_refused(store: Store, new_job: MakeJob) -> None:
+def test_key_with_another_body_is_rejected(store: Store, new_job: MakeJob) -> None:
     insert(store, new_job("a", idempotency_key="k1", body_sha256="11"))
     other = new_job("b", idempotency_key="k1", body_sha256="22")
-    error = refused(insert(store, other)[0])
+    error = error_of(insert(store, other)[0])
     assert error.status == 422
     assert "k1" in str(error)
     assert store.read_sync(lambda conn: jobs.get_job(conn, "alice~b")) is None
 
 
-def test_keys_belong_to_their_user(store: Store, new_job: MakeJob) -> None:
+def test_idempotency_keys_are_per_user(store: Store, new_job: MakeJob) -> None:
     results = insert(
         store,
         new_job("a", "alice", idempotency_key="k", body_sha256="11"),
@@ -114,27 +114,27 @@ def test_keys_belong_to_their_user(store: Store, new_job: MakeJob) -> None:
     assert len(set(ids(results))) == 2
 
 
-def test_a_refused_job_does_not_use_up_its_key(store: Store, new_job: MakeJob) -> None:
+def test_rejected_job_does_not_use_up_its_key(store: Store, new_job: MakeJob) -> None:
     insert(store, new_job("a"))
-    refused(insert(store, new_job("a", idempotency_key="k", body_sha256="11"))[0])
+    error_of(insert(store, new_job("a", idempotency_key="k", body_sha256="11"))[0])
     assert isinstance(insert(store, new_job("b", idempotency_key="k", body_sha256="22"))[0], Inserted)
 
 
-def test_old_keys_are_forgotten(store: Store, new_job: MakeJob) -> None:
+def test_old_keys_are_deleted(store: Store, new_job: MakeJob) -> None:
     insert(store, new_job("a", idempotency_key="k", body_sha256="11", submission_ms=1000))
     assert store.write_sync(lambda conn: jobs.forget_keys(conn, 1000)) == 0
     assert store.write_sync(lambda conn: jobs.forget_keys(conn, 1001)) == 1
     assert isinstance(insert(store, new_job("b", idempotency_key="k", body_sha256="22"))[0], Inserted)
 
 
-def test_ids_are_never_used_again(store: Store, new_job: MakeJob) -> None:
+def test_ids_are_never_reused(store: Store, new_job: MakeJob) -> None:
     first, second = ids(insert(store, new_job("a"), new_job("b")))
     store.write_sync(lambda conn: conn.exec_driver_sql("DELETE FROM jobs"))
     assert ids(insert(store, new_job("c"))) == [second + 1]
     assert first == 1
 
 
-def test_batches_of_any_size_come_in_whole(store: Store, new_job: MakeJob) -> None:
+def test_batches_of_any_size_are_inserted_completely(store: Store, new_job: MakeJob) -> None:
     expected = 0
     for size in (1, 2, 3, 63, 64, 65, 200, 513):
         names = [f"s{size}_{n}" for n in range(size)]
@@ -151,7 +151,7 @@ def test_batches_of_any_size_come_in_whole(store: Store, new_job: MakeJob) -> No
 # -- changes --------------------------------------------------------------------------------------
 
 
-def test_the_summary_is_what_openpai_shows(store: Store, new_job: MakeJob) -> None:
+def test_summary_is_that_of_openpai(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(
         insert(store, new_job("train", vc="vision", total_gpus=2, tags=("b", "a"), priority="test"))
     )
@@ -196,7 +196,7 @@ def test_the_summary_is_what_openpai_shows(store: Store, new_job: MakeJob) -> No
     assert entry["launchedTime"] == entry["completedTime"] == 1_700_000_009_000
 
 
-def test_the_state_follows_from_sub_state_and_exit_code(store: Store, new_job: MakeJob) -> None:
+def test_state_follows_from_sub_state_and_exit_code(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job()))
     steps: list[tuple[dict[str, Any], str]] = [
         ({"sub_state": "AttemptRunning"}, "RUNNING"),
@@ -216,7 +216,7 @@ def test_updating_an_unknown_job_is_an_error(store: Store) -> None:
         store.write_sync(lambda conn: jobs.update_job(conn, 5, retries=1))
 
 
-def test_tags_come_and_go(store: Store, new_job: MakeJob) -> None:
+def test_tags_are_added_and_removed(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job(tags=("keep",))))
     store.write_sync(lambda conn: jobs.add_tag(conn, job_id, "added"))
     store.write_sync(lambda conn: jobs.add_tag(conn, job_id, "added"))
@@ -227,7 +227,7 @@ def test_tags_come_and_go(store: Store, new_job: MakeJob) -> None:
     assert summary(store, tags_not_contain=("keep",))["tags"] == ["added"]
 
 
-def test_names_that_look_like_sql_or_json_are_only_names(store: Store, new_job: MakeJob) -> None:
+def test_names_that_look_like_sql_or_json_are_stored_verbatim(store: Store, new_job: MakeJob) -> None:
     name = """it's "quoted"'; DROP TABLE jobs; -- \\ ü € %_*?["""
     insert(store, new_job(name, name, vc=name, tags=(name,)))
     for query in (
@@ -245,7 +245,7 @@ def test_names_that_look_like_sql_or_json_are_only_names(store: Store, new_job: 
 # -- history --------------------------------------------------------------------------------------
 
 
-def test_a_gang_is_written_at_once_and_read_in_its_order(store: Store, new_job: MakeJob) -> None:
+def test_gang_is_inserted_at_once_and_read_in_order(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job()))
     gang = [
         task(
@@ -259,7 +259,7 @@ def test_a_gang_is_written_at_once_and_read_in_its_order(store: Store, new_job: 
     assert store.read_sync(lambda conn: jobs.tasks_of(conn, job_id, 1)) == []
 
 
-def test_of_each_task_the_latest_attempt_is_shown(store: Store, new_job: MakeJob) -> None:
+def test_latest_attempt_of_each_task_is_listed(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job()))
     tries = [task(f"u{n}", job_id, task_attempt=n) for n in range(3)]
     other = task("v", job_id, task_index=1)
@@ -271,7 +271,7 @@ def test_of_each_task_the_latest_attempt_is_shown(store: Store, new_job: MakeJob
     assert store.read_sync(lambda conn: jobs.get_task(conn, "w")) is None
 
 
-def test_tasks_are_changed_each_by_its_own_columns(store: Store, new_job: MakeJob) -> None:
+def test_tasks_are_updated_with_different_columns(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job()))
     seen: list[int] = []
 
@@ -293,7 +293,7 @@ def test_tasks_are_changed_each_by_its_own_columns(store: Store, new_job: MakeJo
     assert seen == [job_id]
 
 
-def test_the_same_task_attempt_cannot_be_written_twice(store: Store, new_job: MakeJob) -> None:
+def test_task_attempt_cannot_be_inserted_twice(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job()))
     store.write_sync(lambda conn: jobs.insert_tasks(conn, [task("u", job_id)]))
     for again in (task("u", job_id, task_index=1), task("v", job_id)):
@@ -301,7 +301,7 @@ def test_the_same_task_attempt_cannot_be_written_twice(store: Store, new_job: Ma
             store.write_sync(lambda conn, again=again: jobs.insert_tasks(conn, [again]))
 
 
-def test_active_jobs_come_with_the_tasks_of_their_current_attempt(store: Store, new_job: MakeJob) -> None:
+def test_active_jobs_have_the_tasks_of_their_current_attempt(store: Store, new_job: MakeJob) -> None:
     over, running, waiting = ids(insert(store, new_job("over"), new_job("running"), new_job("waiting")))
 
     def write(conn: Connection) -> None:
@@ -325,30 +325,30 @@ def test_active_jobs_come_with_the_tasks_of_their_current_attempt(store: Store, 
     ]
 
 
-def test_held_places_are_those_of_tasks_that_are_not_over(store: Store, new_job: MakeJob) -> None:
+def test_task_usage_excludes_ended_tasks(store: Store, new_job: MakeJob) -> None:
     running, over = ids(insert(store, new_job("running"), new_job("over")))
-    held: dict[str, Any] = {"node": "n1", "cpu": 2, "memory_mb": 100, "gpus": "[0, 3]"}
+    usage: dict[str, Any] = {"node": "n1", "cpu": 2, "memory_mb": 100, "gpus": "[0, 3]"}
 
     def write(conn: Connection) -> None:
         jobs.insert_tasks(
             conn,
             [
-                task("a", running, **held),
-                task("b", running, task_index=1, **held),
-                task("c", running, task_index=2, completed_ms=9, **held),
+                task("a", running, **usage),
+                task("b", running, task_index=1, **usage),
+                task("c", running, task_index=2, completed_ms=9, **usage),
                 task("d", running, task_index=3),
-                task("e", over, **held),
+                task("e", over, **usage),
             ],
         )
         jobs.update_job(conn, over, sub_state="Completed", exit_code=0)
 
     store.write_sync(write)
-    held = store.read_sync(jobs.task_usage)
-    assert {(place.vc, place.node) for place in held} == {("default", "n1")}
-    assert [(place.cpu, place.memory_mb, place.gpus) for place in held] == [(2, 100, 2)] * 2
+    usage = store.read_sync(jobs.task_usage)
+    assert {(place.vc, place.node) for place in usage} == {("default", "n1")}
+    assert [(place.cpu, place.memory_mb, place.gpus) for place in usage] == [(2, 100, 2)] * 2
 
 
-def test_an_attempt_is_written_over(store: Store, new_job: MakeJob) -> None:
+def test_attempt_is_replaced(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job()))
     first = AttemptRow(job_id, 0, "AttemptRunning", created_ms=1)
     ended = AttemptRow(
@@ -360,7 +360,7 @@ def test_an_attempt_is_written_over(store: Store, new_job: MakeJob) -> None:
     assert store.read_sync(lambda conn: jobs.attempts_of(conn, job_id)) == [ended, second]
 
 
-def say(store: Store, job_id: int, kind: str, message: str, now_ms: int) -> None:
+def report(store: Store, job_id: int, kind: str, message: str, now_ms: int) -> None:
     store.write_sync(
         lambda conn: jobs.add_event(
             conn,
@@ -374,11 +374,11 @@ def say(store: Store, job_id: int, kind: str, message: str, now_ms: int) -> None
     )
 
 
-def test_the_same_event_again_only_counts(store: Store, new_job: MakeJob) -> None:
+def test_repeated_event_is_counted(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job()))
-    say(store, job_id, "Warning", "no room", 10)
-    say(store, job_id, "Normal", "placed", 20)
-    say(store, job_id, "Warning", "no room", 30)
+    report(store, job_id, "Warning", "no room", 10)
+    report(store, job_id, "Normal", "placed", 20)
+    report(store, job_id, "Warning", "no room", 30)
     waiting, placed = store.read_sync(lambda conn: jobs.events_of(conn, job_id))
     assert (waiting.message, waiting.count, waiting.first_ms, waiting.last_ms) == ("no room", 2, 10, 30)
     assert (placed.message, placed.count) == ("placed", 1)
@@ -386,13 +386,11 @@ def test_the_same_event_again_only_counts(store: Store, new_job: MakeJob) -> Non
     assert waiting.uid != placed.uid
 
 
-def test_what_was_said_last_is_the_latest_also_when_the_clock_was_set_back(
-    store: Store, new_job: MakeJob
-) -> None:
+def test_latest_event_comes_first_after_a_clock_change(store: Store, new_job: MakeJob) -> None:
     job = new_job()
     (job_id,) = ids(insert(store, job))
     for now_ms, message in ((1000, "no room"), (2000, "no image"), (500, "no room"), (400, "placed")):
-        say(store, job_id, "Warning", message, now_ms)
+        report(store, job_id, "Warning", message, now_ms)
     events = store.read_sync(lambda conn: jobs.events_of(conn, job_id))
     assert [event.message for event in events] == ["placed", "no room", "no image"]
     assert [event.count for event in events] == [1, 2, 1]
@@ -400,27 +398,31 @@ def test_what_was_said_last_is_the_latest_also_when_the_clock_was_set_back(
     assert store.read_sync(lambda conn: reasons_of(conn, [job.framework])) == {job.framework: "placed"}
 
 
-def test_any_number_of_jobs_may_be_waited_for(store: Store, new_job: MakeJob) -> None:
-    there = [new_job(name=f"job-{number}") for number in range(3)]
-    job_ids = ids(insert(store, *there))
+def test_number_of_dependencies_is_not_limited(store: Store, new_job: MakeJob) -> None:
+    existing = [new_job(name=f"job-{number}") for number in range(3)]
+    job_ids = ids(insert(store, *existing))
     for job_id in job_ids:
         store.write_sync(
             lambda conn, job_id=job_id: jobs.update_job(  # type: ignore[misc]
                 conn, job_id, sub_state="Completed", exit_code=0, completed_ms=job_id
             )
         )
-    awaited = [*(f"nobody~job-{number}" for number in range(5000)), there[0].framework, there[2].framework]
+    dependencies = [
+        *(f"other~job-{number}" for number in range(5000)),
+        existing[0].framework,
+        existing[2].framework,
+    ]
 
-    def look(conn: Connection) -> tuple[dict[str, str], list[int]]:
-        # As it is where SQLite is built without more.
+    def query(conn: Connection) -> tuple[dict[str, str], list[int]]:
+        # The limit of SQLite's default build.
         conn.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)  # type: ignore[union-attr]
-        return jobs.states_of(conn, awaited), removal.oldest_finished(conn, 2, excluding=awaited)
+        return jobs.states_of(conn, dependencies), removal.oldest_finished(conn, 2, excluding=dependencies)
 
-    states, removable = store.read_sync(look)
-    assert states == {there[0].framework: "SUCCEEDED", there[2].framework: "SUCCEEDED"}
+    states, removable = store.read_sync(query)
+    assert states == {existing[0].framework: "SUCCEEDED", existing[2].framework: "SUCCEEDED"}
     assert removable == [job_ids[1]]
 
 
-def test_what_belongs_to_no_job_is_refused(store: Store) -> None:
+def test_task_without_a_job_is_rejected(store: Store) -> None:
     with pytest.raises(Exception, match="FOREIGN KEY"):
         store.write_sync(lambda conn: jobs.insert_tasks(conn, [task("u", 42)]))

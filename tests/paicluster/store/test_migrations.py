@@ -1,4 +1,4 @@
-"""The schema on disk is the one the code speaks, and getting there loses nothing."""
+"""Migrations give the schema of the tables and lose no rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,26 +15,27 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 
 from openpaisdk.errors import StoreError
-from paicluster.store import Store, schema_version
+from paicluster.store import Store, jobs, schema_version
+from paicluster.store.jobs import NewJob
 from paicluster.store.migrations import upgrade
 from paicluster.store.tables import metadata
 from paicluster.store.users import add_user, get_user
 
-OURS_OF_SQLITE = ("job_search", "alembic_version", "sqlite_")
+IGNORED_TABLES = ("job_search", "alembic_version", "sqlite_")
 
 
 def schema_of(path: Path) -> dict[str, list[str]]:
-    """Every table and index as the words of its definition, whatever their order and spelling."""
+    """Definition of every table and index as a sorted list of its words."""
     conn = sqlite3.connect(path)
-    found = {}
+    schema = {}
     for name, text in conn.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
-        if not name.startswith(OURS_OF_SQLITE):
-            found[name] = sorted(re.findall(r"[\w~']+", text))
+        if not name.startswith(IGNORED_TABLES):
+            schema[name] = sorted(re.findall(r"[\w~']+", text))
     conn.close()
-    return found
+    return schema
 
 
-def test_the_migrated_schema_is_the_one_in_the_tables(tmp_path: Path) -> None:
+def test_migrated_schema_is_that_of_the_tables(tmp_path: Path) -> None:
     Store.open(tmp_path / "migrated.db").close()
     engine = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
     metadata.create_all(engine)
@@ -41,13 +43,13 @@ def test_the_migrated_schema_is_the_one_in_the_tables(tmp_path: Path) -> None:
     assert schema_of(tmp_path / "migrated.db") == schema_of(tmp_path / "made.db")
 
 
-def test_the_revisions_in_the_code_are_those_on_disk() -> None:
+def test_revisions_in_the_code_are_those_on_disk() -> None:
     scripts = ScriptDirectory.from_config(upgrade.alembic_config())
     assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == schema_version.REVISIONS
     assert scripts.get_heads() == [schema_version.HEAD]
 
 
-def test_alembic_is_loaded_only_when_the_schema_differs(tmp_path: Path) -> None:
+def test_alembic_is_imported_only_when_the_schema_differs(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -68,7 +70,7 @@ def test_alembic_is_loaded_only_when_the_schema_differs(tmp_path: Path) -> None:
 
 @pytest.fixture
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The code as a later version will be: one revision more, whose step goes into the returned file."""
+    """The code of a later version: one more revision, which the test writes to the returned file."""
     versions = tmp_path / "versions"
     versions.mkdir()
     ours = Path(upgrade.__file__).parent / "versions"
@@ -117,9 +119,7 @@ def columns(path: Path, table: str) -> list[str]:
     return names
 
 
-def test_an_upgrade_keeps_every_row_and_leaves_a_backup(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_upgrade_keeps_every_row_and_leaves_a_backup(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "cluster.db"
     old_home(path)
     before = schema_version.HEAD
@@ -128,20 +128,36 @@ def test_an_upgrade_keeps_every_row_and_leaves_a_backup(
     store = Store.open(path)
     count = store.read_sync(lambda conn: conn.exec_driver_sql("SELECT count(*) FROM tokens").scalar())
     store.close()
-    assert count == 1  # rebuilding the users did not take their tokens along
+    assert count == 1  # rebuilding the table of users did not delete their tokens
     assert "quota" in columns(path, "users")
     backup = tmp_path / "cluster.db.before-next"
     assert backup.stat().st_mode & 0o777 == 0o600
     assert "quota" not in columns(backup, "users")
     assert not list(tmp_path.glob("*.partial"))
-    # The backup is a database of its own, ready to be put back.
+    # The backup is a complete database.
     backup.replace(path)
     again = Store.open(path)
     assert again.read_sync(lambda conn: get_user(conn, "alice")) is not None
     again.close()
 
 
-def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_resource_requests_survive_the_renaming_of_their_column(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    store = Store.open(path)
+    new = NewJob("alice", "job", "default", "", "{}", 1, resource_request='{"roles":[]}')
+    store.write_sync(lambda conn: jobs.insert_jobs(conn, [new]))
+    store.close()
+    with closing(sqlite3.connect(path)) as old, old:
+        old.execute("ALTER TABLE job_specs RENAME COLUMN resource_request TO need")
+        old.execute("UPDATE alembic_version SET version_num = '0003'")
+    store = Store.open(path)
+    try:
+        assert store.read_sync(lambda conn: jobs.resource_request_of(conn, 1)) == '{"roles":[]}'
+    finally:
+        store.close()
+
+
+def test_failed_upgrade_changes_nothing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "cluster.db"
     old_home(path)
     before = schema_version.HEAD
@@ -156,7 +172,7 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, request: pytest.F
     store.close()
 
 
-def test_an_upgrade_that_would_leave_rows_without_their_parents_changes_nothing(
+def test_upgrade_that_breaks_foreign_keys_changes_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = tmp_path / "cluster.db"
@@ -169,6 +185,6 @@ def test_an_upgrade_that_would_leave_rows_without_their_parents_changes_nothing(
     assert "quota" not in columns(path, "users")
 
 
-def test_a_fresh_database_needs_no_backup(tmp_path: Path) -> None:
+def test_new_database_needs_no_backup(tmp_path: Path) -> None:
     Store.open(tmp_path / "cluster.db").close()
     assert [file.name for file in tmp_path.iterdir()] == ["cluster.db"]

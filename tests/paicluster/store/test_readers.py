@@ -1,4 +1,4 @@
-"""Readers give back what they held once nobody asks any more."""
+"""Idle readers release their memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ def mapped(path: Path) -> bool:
     return any(line.endswith(str(path)) for line in lines)
 
 
-def test_a_reader_that_rests_holds_no_part_of_the_database(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_reader_maps_no_part_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "_IDLE_TIMEOUT_S", 0.2)
     path = tmp_path / "cluster.db"
     store = Store.open(path)
@@ -26,7 +24,7 @@ def test_a_reader_that_rests_holds_no_part_of_the_database(
     store.write_sync(lambda conn: insert_jobs(conn, new))
     store.close()
     store = Store.open(path)
-    for _ in range(2):  # it wakes again, too
+    for _ in range(2):  # and again after the first idle period
         page = store.read_sync(lambda conn: list_jobs(conn, JobQuery(with_total=True)))
         assert page.total == 100
         assert mapped(path)

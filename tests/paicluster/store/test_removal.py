@@ -1,4 +1,4 @@
-"""Jobs that are over leave the database, with everything that hangs on them, and the keyword index."""
+"""Removal of finished jobs from the database and the keyword index."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def found(store: Store, keyword: str) -> int:
     return page.total
 
 
-def test_removed_jobs_are_no_longer_found_by_a_word(store: Store, new_job: Callable[..., NewJob]) -> None:
-    count = search.BATCH + 20  # some are in the index, some are not yet
+def test_removed_jobs_are_no_longer_found_by_keyword(store: Store, new_job: Callable[..., NewJob]) -> None:
+    count = search.BATCH + 20  # some are indexed, some not yet
     made = store.write_sync(lambda conn: jobs.insert_jobs(conn, [new_job(f"job_{n}") for n in range(count)]))
     ids = [one.id for one in made]
     assert found(store, "job_") == count
@@ -27,7 +27,7 @@ def test_removed_jobs_are_no_longer_found_by_a_word(store: Store, new_job: Calla
         lambda conn: [jobs.update_job(conn, job, sub_state="Completed", completed_ms=1) for job in ids[:-1]]
     )
     chosen = ids[10:20] + ids[-10:]
-    # One of them is not over, and stays.
+    # One of them is unfinished, and stays.
     assert store.write_sync(lambda conn: removal.delete_jobs(conn, chosen)) == len(chosen) - 1
     assert found(store, "job_") == count - len(chosen) + 1
     assert found(store, "job_1") > 0

@@ -1,4 +1,4 @@
-"""The one writer: what shares a commit, what a failure undoes, what waits."""
+"""Writer: shared commits, failures, locks, cancellation."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def names(store: Store) -> list[str]:
 
 
 @contextmanager
-def writer_held_up(store: Store) -> Iterator[None]:
-    """Everything written inside queues up behind a write that does not end before the block does."""
+def blocked_writer(store: Store) -> Iterator[None]:
+    """Writes inside the block are queued behind a write that ends with the block."""
     held, go_on = threading.Event(), threading.Event()
 
     def hold(conn: Connection) -> None:
@@ -60,14 +60,14 @@ def writer_held_up(store: Store) -> Iterator[None]:
 
 
 async def queued(store: Store, *writes: Callable[[Connection], object]) -> list[object]:
-    """Run the writes so that they all wait in the queue at the same time."""
-    with writer_held_up(store):
+    """Run the writes so that all are in the queue at the same time."""
+    with blocked_writer(store):
         tasks = [asyncio.ensure_future(store.write(write)) for write in writes]
         await asyncio.sleep(0)
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_a_write_answers_with_what_its_function_returns(store: Store) -> None:
+def test_write_returns_the_result_of_its_function(store: Store) -> None:
     async def main() -> None:
         user = await store.write(lambda conn: add_user(conn, "alice", "hash", created_ms=7))
         assert await store.read(lambda conn: get_user(conn, "alice")) == user
@@ -75,14 +75,14 @@ def test_a_write_answers_with_what_its_function_returns(store: Store) -> None:
     asyncio.run(main())
 
 
-def test_writes_that_queue_up_share_one_commit(store: Store) -> None:
+def test_queued_writes_share_one_commit(store: Store) -> None:
     before = store.commits
     asyncio.run(queued(store, *(add(f"user{n}") for n in range(100))))
     assert len(names(store)) == 100
-    assert store.commits - before == 2  # the write that held the others up, and all of them
+    assert store.commits - before == 2  # the blocking write, and all others
 
 
-def test_a_write_that_raises_takes_back_only_its_own_changes(store: Store) -> None:
+def test_failed_write_undoes_only_its_own_changes(store: Store) -> None:
     def half(conn: Connection) -> None:
         add_user(conn, "half", "hash", created_ms=0)
         raise LookupError("on purpose")
@@ -97,7 +97,7 @@ def test_a_write_that_raises_takes_back_only_its_own_changes(store: Store) -> No
     assert names(store) == ["first", "last"]
 
 
-def test_a_lone_write_that_raises_leaves_nothing(store: Store) -> None:
+def test_failed_single_write_leaves_nothing(store: Store) -> None:
     def half(conn: Connection) -> None:
         add_user(conn, "half", "hash", created_ms=0)
         raise LookupError("on purpose")
@@ -109,7 +109,7 @@ def test_a_lone_write_that_raises_leaves_nothing(store: Store) -> None:
     assert names(store) == ["next"]
 
 
-def test_functions_may_use_sqlalchemy_in_a_write_and_in_a_read(store: Store) -> None:
+def test_sqlalchemy_works_in_writes_and_reads(store: Store) -> None:
     row = {
         "username": "a",
         "password_hash": "h",
@@ -124,7 +124,7 @@ def test_functions_may_use_sqlalchemy_in_a_write_and_in_a_read(store: Store) -> 
     assert names(store) == ["a", "b"]
 
 
-def test_items_of_one_kind_are_handed_over_together(store: Store) -> None:
+def test_items_of_one_kind_are_written_together(store: Store) -> None:
     sizes: list[int] = []
 
     def run(conn: Connection, items: list[int]) -> list[int | Exception]:
@@ -134,7 +134,7 @@ def test_items_of_one_kind_are_handed_over_together(store: Store) -> None:
     kind = BatchOp("tens", run)
 
     async def main() -> None:
-        with writer_held_up(store):
+        with blocked_writer(store):
             tasks = [asyncio.ensure_future(store.write_batched(kind, n)) for n in range(4)]
             tasks.append(asyncio.ensure_future(store.write(add("between"))))
             tasks += [asyncio.ensure_future(store.write_batched(kind, n)) for n in range(4, 6)]
@@ -148,7 +148,7 @@ def test_items_of_one_kind_are_handed_over_together(store: Store) -> None:
     assert names(store) == ["between"]
 
 
-def test_a_kind_that_raises_fails_its_items_and_nobody_else(store: Store) -> None:
+def test_failed_kind_fails_only_its_items(store: Store) -> None:
     def run(conn: Connection, items: list[str]) -> list[str | Exception]:
         add_user(conn, items[0], "hash", created_ms=0)
         raise LookupError("on purpose")
@@ -156,7 +156,7 @@ def test_a_kind_that_raises_fails_its_items_and_nobody_else(store: Store) -> Non
     kind = BatchOp("broken", run)
 
     async def main() -> None:
-        with writer_held_up(store):
+        with blocked_writer(store):
             tasks = [asyncio.ensure_future(store.write_batched(kind, name)) for name in "ab"]
             tasks.append(asyncio.ensure_future(store.write(add("other"))))  # type: ignore[arg-type]
             await asyncio.sleep(0)
@@ -167,15 +167,13 @@ def test_a_kind_that_raises_fails_its_items_and_nobody_else(store: Store) -> Non
     assert names(store) == ["other"]
 
 
-def test_one_item_that_makes_its_kind_raise_does_not_take_the_others_along(
-    store: Store, new_job: MakeJob
-) -> None:
-    async def main(*beside: Callable[[Connection], object]) -> None:
+def test_failing_item_does_not_affect_others_of_its_kind(store: Store, new_job: MakeJob) -> None:
+    async def main(*concurrent: Callable[[Connection], object]) -> None:
         number = next(numbers)
         jobs = [new_job(f"a{number}"), new_job(f"b{number}", config="\ud800"), new_job(f"c{number}")]
-        with writer_held_up(store):
+        with blocked_writer(store):
             tasks = [asyncio.ensure_future(store.write_batched(INSERT_JOB, job)) for job in jobs]
-            others = [asyncio.ensure_future(store.write(write)) for write in beside]
+            others = [asyncio.ensure_future(store.write(write)) for write in concurrent]
             await asyncio.sleep(0)
         first, bad, last = await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*others)
@@ -188,17 +186,17 @@ def test_one_item_that_makes_its_kind_raise_does_not_take_the_others_along(
     seen: list[int] = []
     store.changes.subscribe(seen.append)
     asyncio.run(main())
-    asyncio.run(main(add("beside")))
-    assert names(store) == ["beside"]
+    asyncio.run(main(add("concurrent")))
+    assert names(store) == ["concurrent"]
     assert store.read_sync(lambda conn: list_jobs(conn, JobQuery(limit=0, with_total=True))).total == 4
 
 
-def test_an_integrity_error_of_one_does_not_harm_the_others(store: Store, new_job: MakeJob) -> None:
+def test_integrity_error_does_not_affect_other_writes(store: Store, new_job: MakeJob) -> None:
     store.write_sync(lambda conn: insert_jobs(conn, [new_job("taken")]))
 
     async def main() -> None:
         jobs = [new_job("a"), new_job("taken"), new_job("b"), new_job("a")]
-        with writer_held_up(store):
+        with blocked_writer(store):
             tasks = [asyncio.ensure_future(store.write_batched(INSERT_JOB, job)) for job in jobs]
             await asyncio.sleep(0)
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -207,9 +205,9 @@ def test_an_integrity_error_of_one_does_not_harm_the_others(store: Store, new_jo
     asyncio.run(main())
 
 
-def test_a_cancelled_caller_does_not_take_its_write_back(store: Store) -> None:
+def test_cancelled_caller_does_not_cancel_its_write(store: Store) -> None:
     async def main() -> None:
-        with writer_held_up(store):
+        with blocked_writer(store):
             task = asyncio.ensure_future(store.write(add("alice")))
             await asyncio.sleep(0)
             task.cancel()
@@ -221,9 +219,9 @@ def test_a_cancelled_caller_does_not_take_its_write_back(store: Store) -> None:
     assert names(store) == ["alice"]
 
 
-def test_the_age_of_the_queue_grows_while_the_writer_is_held_up(store: Store) -> None:
+def test_queue_age_grows_while_the_writer_is_blocked(store: Store) -> None:
     assert store.queue_age() == 0
-    with writer_held_up(store):
+    with blocked_writer(store):
         deadline = time.monotonic() + 5
         while store.queue_age() < 0.02:
             assert time.monotonic() < deadline
@@ -232,7 +230,7 @@ def test_the_age_of_the_queue_grows_while_the_writer_is_held_up(store: Store) ->
     assert store.queue_age() < 0.02
 
 
-def test_close_finishes_what_is_queued_and_refuses_the_rest(tmp_path: Path) -> None:
+def test_close_finishes_queued_writes_and_rejects_later_ones(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "cluster.db")
 
     async def main() -> list[object]:
@@ -246,26 +244,26 @@ def test_close_finishes_what_is_queued_and_refuses_the_rest(tmp_path: Path) -> N
         return await asyncio.gather(*tasks)
 
     assert len(asyncio.run(main())) == 50
-    store.close()  # once more changes nothing
+    store.close()  # idempotent
     again = Store.open(tmp_path / "cluster.db")
     assert len(names(again)) == 50
     again.close()
     assert not (tmp_path / "cluster.db-wal").exists()
 
 
-def test_one_store_serves_one_loop_after_another(store: Store) -> None:
+def test_store_serves_several_event_loops(store: Store) -> None:
     for n in range(3):
         asyncio.run(store.write(add(f"user{n}")))
     assert len(names(store)) == 3
 
 
-def test_a_reader_cannot_write(store: Store) -> None:
+def test_reader_cannot_write(store: Store) -> None:
     with pytest.raises(StoreError):
         store.read_sync(lambda conn: sqlite.raw_connection(conn).execute("DELETE FROM users"))
     assert names(store) == []
 
 
-def test_a_read_sees_one_moment_while_writes_go_on(store: Store) -> None:
+def test_read_sees_one_snapshot_during_writes(store: Store) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         started, written = asyncio.Event(), threading.Event()
@@ -286,7 +284,7 @@ def test_a_read_sees_one_moment_while_writes_go_on(store: Store) -> None:
     asyncio.run(main())
 
 
-def test_what_a_read_raises_reaches_the_caller(store: Store) -> None:
+def test_error_of_a_read_reaches_the_caller(store: Store) -> None:
     def fail(conn: Connection) -> None:
         raise NotFound("nothing here")
 
@@ -296,7 +294,7 @@ def test_what_a_read_raises_reaches_the_caller(store: Store) -> None:
         asyncio.run(store.read(fail))
 
 
-def test_thousands_of_concurrent_writes_and_reads_all_come_through(store: Store, new_job: MakeJob) -> None:
+def test_thousands_of_concurrent_writes_and_reads(store: Store, new_job: MakeJob) -> None:
     async def one(n: int) -> None:
         inserted = await store.write_batched(INSERT_JOB, new_job(f"job{n}"))
         await store.write(lambda conn: update_job(conn, inserted.id, sub_state="AttemptRunning"))
@@ -312,7 +310,7 @@ def test_thousands_of_concurrent_writes_and_reads_all_come_through(store: Store,
     assert store.commits - before < 1000
 
 
-def test_a_touched_job_is_published_only_when_its_write_stands(store: Store) -> None:
+def test_touched_job_is_published_only_after_a_commit(store: Store) -> None:
     seen: list[int] = []
     store.changes.subscribe(seen.append)
 
@@ -332,8 +330,8 @@ def test_a_touched_job_is_published_only_when_its_write_stands(store: Store) -> 
 
 
 @pytest.fixture
-def locked_by_another(store: Store) -> Iterator[Callable[[], None]]:
-    """Another program holds the write lock; calling the fixture's value makes it let go."""
+def locked_by_another_program(store: Store) -> Iterator[Callable[[], None]]:
+    """Another program holds the write lock; calling the fixture's value releases it."""
     context = multiprocessing.get_context("spawn")
     locked, release = context.Event(), context.Event()
     process = context.Process(target=hold_write_lock, args=(store.path, locked, release))
@@ -344,29 +342,29 @@ def locked_by_another(store: Store) -> Iterator[Callable[[], None]]:
     process.join()
 
 
-def test_a_write_waits_while_another_program_holds_the_lock(
-    store: Store, locked_by_another: Callable[[], None]
+def test_write_waits_while_another_program_holds_the_lock(
+    store: Store, locked_by_another_program: Callable[[], None]
 ) -> None:
     async def main() -> None:
         task = asyncio.ensure_future(store.write(add("alice")))
         done, _ = await asyncio.wait([task], timeout=0.2)
         assert not done
-        locked_by_another()
+        locked_by_another_program()
         await asyncio.wait_for(task, 20)
 
     asyncio.run(main())
     assert names(store) == ["alice"]
 
 
-def test_a_lock_held_too_long_is_told_in_one_sentence(
-    store: Store, locked_by_another: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+def test_lock_timeout_is_reported_in_one_sentence(
+    store: Store, locked_by_another_program: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sqlite.raw_connection(store._write_connection).execute("PRAGMA busy_timeout=50")
     with pytest.raises(StoreError) as raised:
         store.write_sync(add("alice"))
     assert "Another program" in str(raised.value)
     assert "locked" not in str(raised.value)
-    locked_by_another()
+    locked_by_another_program()
     sqlite.raw_connection(store._write_connection).execute("PRAGMA busy_timeout=20000")
     store.write_sync(add("alice"))
     assert names(store) == ["alice"]

@@ -29,7 +29,7 @@ from paicluster.api.v2.jobs import config_as_json, job_and_attempt
 from paicluster.auth.tokens import Identity
 from paicluster.services.admission import no_job
 from paicluster.store import jobs
-from paicluster.store.job_listing import reasons_of
+from paicluster.store.job_list import reasons_of
 from paicluster.store.rows import AttemptRow, EventRow, JobRow, JobSpecRow, TaskRow
 
 _REFRESH_INTERVAL_S = 10

@@ -23,7 +23,7 @@ from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
-from paicluster.store.job_listing import DEFAULT_LIMIT, MAX_LIMIT, ListPage, with_reasons
+from paicluster.store.job_list import DEFAULT_LIMIT, MAX_LIMIT, ListPage, with_reasons
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
 
 _MAX_TAG_LENGTH = 255

@@ -1,4 +1,4 @@
-"""The list of jobs against a plain model of it."""
+"""Job listing compared with a plain model."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ FIELDS = {
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[JobRow]]]:
-    """A store with 700 jobs of all kinds: more than are taken into the keyword index at a time."""
+def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[JobRow]]]:
+    """A store with 700 different jobs: more than one batch of the keyword index."""
     import random
 
     dice = random.Random(7)
@@ -50,7 +50,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list
             dice.choice(VCS),
             "",
             "{}",
-            # Not in the order of the ids, and often the same.
+            # Not in the order of ids, and often equal.
             1_700_000_000_000 + dice.randrange(50) * 1000 + dice.randrange(1000),
             total_gpus=dice.randrange(3),
             total_tasks=dice.randrange(1, 4),
@@ -82,7 +82,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list
 
 
 def model(rows: list[JobRow], query: JobQuery) -> tuple[list[str], int]:
-    def passes(job: JobRow) -> bool:
+    def matches(job: JobRow) -> bool:
         tags = set(json.loads(job.tags))
         return (
             (not query.username or job.username in query.username)
@@ -97,10 +97,12 @@ def model(rows: list[JobRow], query: JobQuery) -> tuple[list[str], int]:
     field, _, direction = query.order.partition(",")
     if field not in FIELDS or direction not in ("ASC", "DESC"):
         field, direction = "submissionTime", "DESC"
-    found = [job for job in rows if passes(job)]
-    found.sort(key=lambda job: (FIELDS[field](job), job.submission_ms, job.id), reverse=direction == "DESC")
-    page = found[query.offset : query.offset + query.limit]
-    return [f"{job.username}~{job.name}" for job in page], len(found)
+    matching = [job for job in rows if matches(job)]
+    matching.sort(
+        key=lambda job: (FIELDS[field](job), job.submission_ms, job.id), reverse=direction == "DESC"
+    )
+    page = matching[query.offset : query.offset + query.limit]
+    return [f"{job.username}~{job.name}" for job in page], len(matching)
 
 
 def listed(store: Store, query: JobQuery) -> tuple[list[str], int]:
@@ -141,17 +143,19 @@ QUERIES = st.builds(
 
 @settings(max_examples=400, deadline=None)
 @given(query=QUERIES)
-def test_every_query_gives_what_the_model_gives(many: tuple[Store, list[JobRow]], query: JobQuery) -> None:
-    store, rows = many
+def test_random_queries_agree_with_the_model(listing: tuple[Store, list[JobRow]], query: JobQuery) -> None:
+    store, rows = listing
     assert listed(store, query) == model(rows, query)
 
 
-def test_each_order_and_each_single_filter_gives_what_the_model_gives(
-    many: tuple[Store, list[JobRow]],
+def test_each_order_and_single_filter_agrees_with_the_model(
+    listing: tuple[Store, list[JobRow]],
 ) -> None:
-    store, rows = many
+    store, rows = listing
     queries = [
-        JobQuery(order=f"{field},{way}", with_total=True) for field in FIELDS for way in ("ASC", "DESC")
+        JobQuery(order=f"{field},{direction}", with_total=True)
+        for field in FIELDS
+        for direction in ("ASC", "DESC")
     ]
     for name, values in (
         ("username", USERS),
@@ -167,8 +171,8 @@ def test_each_order_and_each_single_filter_gives_what_the_model_gives(
         assert listed(store, query) == model(rows, query), query
 
 
-def test_a_filter_may_name_thousands(many: tuple[Store, list[JobRow]]) -> None:
-    store, rows = many
+def test_filter_with_thousands_of_values(listing: tuple[Store, list[JobRow]]) -> None:
+    store, rows = listing
     others = tuple(f"other-{number}" for number in range(3000))
     for name, values in (
         ("username", USERS[:2]),
@@ -183,8 +187,8 @@ def test_a_filter_may_name_thousands(many: tuple[Store, list[JobRow]]) -> None:
             assert listed(store, query) == model(rows, query), name
 
 
-def test_pages_put_together_are_the_whole_list(many: tuple[Store, list[JobRow]]) -> None:
-    store, rows = many
+def test_pages_cover_the_whole_listing(listing: tuple[Store, list[JobRow]]) -> None:
+    store, rows = listing
     for order in ("submissionTime,DESC", "state,ASC", "jobPriority,DESC", "completionTime,ASC"):
         names: list[str] = []
         for offset in range(0, 800, 90):
@@ -192,8 +196,8 @@ def test_pages_put_together_are_the_whole_list(many: tuple[Store, list[JobRow]])
         assert sorted(names) == sorted(f"{job.username}~{job.name}" for job in rows)
 
 
-def test_keywords_find_jobs_both_in_the_index_and_not_yet_in_it(many: tuple[Store, list[JobRow]]) -> None:
-    store, rows = many
+def test_keyword_finds_indexed_and_unindexed_jobs(listing: tuple[Store, list[JobRow]]) -> None:
+    store, rows = listing
     indexed = store.read_sync(
         lambda conn: conn.exec_driver_sql("SELECT upto FROM job_search_progress").scalar()
     )
@@ -205,8 +209,8 @@ def test_keywords_find_jobs_both_in_the_index_and_not_yet_in_it(many: tuple[Stor
     assert total > 100
 
 
-def test_without_a_total_the_answer_is_an_array(many: tuple[Store, list[JobRow]]) -> None:
-    store, rows = many
+def test_without_a_total_the_body_is_an_array(listing: tuple[Store, list[JobRow]]) -> None:
+    store, rows = listing
     page = store.read_sync(lambda conn: jobs.list_jobs(conn, JobQuery()))
     assert page.total is None
     assert len(json.loads(page.body())) == len(rows)
@@ -215,16 +219,16 @@ def test_without_a_total_the_answer_is_an_array(many: tuple[Store, list[JobRow]]
 
 
 @pytest.mark.parametrize("query", [JobQuery(limit=-1), JobQuery(limit=50_001), JobQuery(offset=-1)])
-def test_impossible_pages_are_refused(many: tuple[Store, list[JobRow]], query: JobQuery) -> None:
-    store, _ = many
+def test_invalid_pages_are_rejected(listing: tuple[Store, list[JobRow]], query: JobQuery) -> None:
+    store, _ = listing
     with pytest.raises(InvalidParameters):
         store.read_sync(lambda conn: jobs.list_jobs(conn, query))
 
 
-def test_no_order_and_no_single_filter_needs_a_sort(many: tuple[Store, list[JobRow]]) -> None:
-    """A list of 100 000 jobs is quick because every one of these comes out of an index in order."""
-    store, _ = many
-    queries = [JobQuery(order=f"{field},{way}") for field in FIELDS for way in ("ASC", "DESC")]
+def test_orders_and_single_filters_need_no_sort(listing: tuple[Store, list[JobRow]]) -> None:
+    """Listing 100 000 jobs is fast because each of these comes from an index in order."""
+    store, _ = listing
+    queries = [JobQuery(order=f"{field},{direction}") for field in FIELDS for direction in ("ASC", "DESC")]
     queries += [
         JobQuery(username=("alice",)),
         JobQuery(vc=("vision", "default")),
@@ -245,8 +249,7 @@ def test_no_order_and_no_single_filter_needs_a_sort(many: tuple[Store, list[JobR
     store.read_sync(check)
 
 
-def test_the_store_can_be_opened_where_others_have_been(tmp_path: Path) -> None:
-    """Ids go on after a restart, and so does the keyword index."""
+def test_ids_and_keyword_index_continue_after_a_restart(tmp_path: Path) -> None:
     for start in (0, 600):
         store = Store.open(tmp_path / "cluster.db")
         new = [
