@@ -409,5 +409,5 @@ def test_backup_of_a_folder_without_a_cluster_is_rejected(saved: Path, tmp_path:
 def test_backup_does_not_replace_a_pipe_or_device(saved: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = paicluster("backup", "--home", str(saved.parent / "home"), str(tmp_path / "pipe"))
-    assert done.returncode == 1 and "name another" in done.stderr
+    assert done.returncode == 1 and "exists and is not a regular file" in done.stderr
     assert (tmp_path / "pipe").is_fifo()
