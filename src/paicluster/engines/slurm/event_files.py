@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 # The folder is listed at this interval after an event, and less often the longer there is none.
 _MIN_INTERVAL_S = 0.02
 _MAX_INTERVAL_S = 1.0
-# Growth of the interval per second without an event.
-_INTERVAL_GROWTH = 0.02
+# Part of the time without an event that is waited before the next listing.
+_IDLE_FACTOR = 0.02
 # Interval of checks for the files an event belongs to,
 _VISIBILITY_INTERVAL_S = 0.25
 # which are visible after this time even on NFS, whatever it has cached.
@@ -56,7 +56,7 @@ class EventFileWatcher:
                 self._woken.clear()
                 await self._woken.wait()
             idle_s = time.monotonic() - self._last_change
-            await asyncio.sleep(min(_MAX_INTERVAL_S, max(_MIN_INTERVAL_S, _INTERVAL_GROWTH * idle_s)))
+            await asyncio.sleep(min(_MAX_INTERVAL_S, max(_MIN_INTERVAL_S, _IDLE_FACTOR * idle_s)))
             try:
                 names = set(os.listdir(self._home.events))
             except OSError as error:
