@@ -35,7 +35,7 @@ def folder_fixture() -> str:
     return f"/user/alice/t{next(_numbers)}"
 
 
-def fast(team: TeamCluster, user: str, *, over_http: bool = True) -> ClusterBackend:
+def cluster_backend(team: TeamCluster, user: str, *, over_http: bool = True) -> ClusterBackend:
     backend = storage_of(team, user, over_http=over_http).backend
     assert isinstance(backend, ClusterBackend)
     return backend
@@ -54,5 +54,5 @@ def pack(*files: tuple[str, bytes]) -> bytes:
     return b"".join([*out, pack_format.end_record(len(files))])
 
 
-def about(path: str, size: int, **more: object) -> dict[str, object]:
+def upload_request(path: str, size: int, **more: object) -> dict[str, object]:
     return {"path": path, "key": "k", "size": size, "mtime": 10**18, "mode": 0o644, "partBytes": PART, **more}

@@ -1,4 +1,4 @@
-"""A way to the cluster that misbehaves: slow, cut, or cutting answers off."""
+"""Proxy to the cluster that misbehaves: slow, closing connections, or truncating responses."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 from urllib.parse import urlsplit
 
 
-class BadWire:
-    """Carries bytes to a server. What it does to them can be changed while it runs."""
+class FaultyProxy:
+    """TCP proxy to a server. Its faults can be changed while it runs."""
 
     def __init__(self, url: str):
-        where = urlsplit(url)
-        self.to = (where.hostname or "", where.port or 0)
+        address = urlsplit(url)
+        self.to = (address.hostname or "", address.port or 0)
         self.rate = 0.0
-        """Bytes a second in each direction of a connection; 0 is as fast as can be."""
-        self.answer_limit = 0
-        """So many bytes of a connection's answers come through, then it is closed as if that were all."""
-        self.question_limit = 0
+        """Bytes per second in each direction of a connection; 0 is unlimited."""
+        self.response_limit = 0
+        """Close a connection after so many response bytes; 0 is unlimited."""
+        self.request_limit = 0
         self.cuts = 0
-        """How many connections are still to be cut when they reach ``question_limit``; -1: all."""
+        """Number of connections still to be closed at ``request_limit``; -1: all."""
         self.carried = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -35,7 +35,7 @@ class BadWire:
         self.cut()
 
     def cut(self) -> None:
-        """All connections, now."""
+        """Close all connections now."""
         for each in list(self._open):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -55,13 +55,13 @@ class BadWire:
             for pump in ((client, server, True), (server, client, False)):
                 threading.Thread(target=self._pump, args=pump, daemon=True).start()
 
-    def _pump(self, source: socket.socket, target: socket.socket, asking: bool) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
         passed = 0
         try:
             while data := source.recv(1 << 14 if self.rate else 1 << 16):
-                limit = self.question_limit if asking else self.answer_limit
-                if limit and passed + len(data) >= limit and (not asking or self.cuts):
-                    if asking and self.cuts > 0:
+                limit = self.request_limit if is_request else self.response_limit
+                if limit and passed + len(data) >= limit and (not is_request or self.cuts):
+                    if is_request and self.cuts > 0:
                         self.cuts -= 1
                     target.sendall(data[: limit - passed])
                     break

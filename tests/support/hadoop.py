@@ -25,7 +25,7 @@ from urllib.parse import urljoin
 
 from support.external_services import debian, missing
 
-# What a NameNode and a DataNode of Hadoop 2.7.3 need of the jars that come with this version of Spark.
+# Jars of this Spark version that a NameNode and a DataNode of Hadoop 2.7.3 need.
 _VERSION = "2.4.8"
 _JARS = (
     *(
@@ -73,7 +73,7 @@ _READY_S = 90.0
 
 
 def jars(version: str, wanted: Sequence[str]) -> Path:
-    """A folder with these jars of Spark's archive on PyPI, kept for the next time."""
+    """A folder with these jars of Spark's archive on PyPI, cached for later runs."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openpaisdk-tests"
     folder = cache / f"jars-of-spark-{version}"
     cache.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def jars(version: str, wanted: Sequence[str]) -> Path:
 
 
 def _fetch(version: str, scratch: Path) -> Path:
-    """The archive as it is: what pip would do with it does not work with a Python of today."""
+    """The plain archive: pip cannot install it with a current Python."""
     target = scratch / "spark.tar.gz"
     index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/") + "/pyspark/"
     try:
@@ -126,7 +126,7 @@ class RealHdfs:
 
 @contextmanager
 def hdfs(folder: Path) -> Iterator[RealHdfs]:
-    """A file system that is there until the end of the block; ``folder`` is empty, for all its files."""
+    """A running HDFS until the end of the block; ``folder`` is empty and receives all its files."""
     debian(
         ["default-jre-headless", *(f"lib{name}-java" for name in _DEBIAN)],
         commands=["java"],
@@ -174,7 +174,7 @@ def _configure(folder: Path, ports: Sequence[int]) -> Path:
         conf / "hdfs-site.xml",
         {
             "dfs.namenode.http-address": at[1],
-            # Otherwise the name of this machine, which may have another address: Debian gives it 127.0.1.1.
+            # The default is the host name, which may have another address: Debian uses 127.0.1.1.
             "dfs.datanode.hostname": "127.0.0.1",
             "dfs.datanode.address": at[2],
             "dfs.datanode.http.address": at[3],
@@ -209,7 +209,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _wait(real: RealHdfs, log: Path) -> None:
-    """Until a file can be written: then the DataNode is known too."""
+    """Wait until a file can be written: then the DataNode has registered."""
     ends = time.monotonic() + _READY_S
     url = f"{real.url}/webhdfs/v1/ready?op=CREATE&user.name={os.environ.get('USER') or 'root'}&overwrite=true"
     while True:

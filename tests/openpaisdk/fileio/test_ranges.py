@@ -1,4 +1,4 @@
-"""Room that is made on a disk before bytes come, where the disk can."""
+"""Preallocation of file ranges, where the file system supports it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openpaisdk.fileio.ranges import MAX_WRITE_BYTES, reserve, write_at
 from support.small_disk import mounted
 
 
-def test_a_range_is_set_aside_and_then_written(tmp_path: Path) -> None:
+def test_range_is_preallocated_then_written(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=8m") as disk, (disk / "f").open("w+b", buffering=0) as file:
         reserve(file.fileno(), MAX_WRITE_BYTES, 2 * MAX_WRITE_BYTES)
         found = os.fstat(file.fileno())
@@ -24,7 +24,7 @@ def test_a_range_is_set_aside_and_then_written(tmp_path: Path) -> None:
         )
 
 
-def test_a_disk_without_so_much_room_says_so_at_once_and_loses_nothing(tmp_path: Path) -> None:
+def test_preallocation_on_a_full_disk_fails_at_once(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=4m") as disk:
         old = disk / "f"
         old.write_bytes(b"old")
@@ -34,7 +34,7 @@ def test_a_disk_without_so_much_room_says_so_at_once_and_loses_nothing(tmp_path:
         assert old.read_bytes() == b"old"
 
 
-def test_where_nothing_can_be_set_aside_nothing_happens() -> None:
+def test_preallocation_is_optional() -> None:
     reading, writing = os.pipe()
     try:
         reserve(writing, 0, MAX_WRITE_BYTES)
@@ -45,7 +45,7 @@ def test_where_nothing_can_be_set_aside_nothing_happens() -> None:
         os.close(writing)
 
 
-def test_for_little_the_disk_is_not_asked(tmp_path: Path) -> None:
+def test_small_ranges_are_not_preallocated(tmp_path: Path) -> None:
     with (tmp_path / "f").open("wb") as file:
         reserve(file.fileno(), 0, MAX_WRITE_BYTES - 1)
         assert os.fstat(file.fileno()).st_size == 0

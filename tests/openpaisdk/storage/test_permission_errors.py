@@ -1,4 +1,4 @@
-"""No permission and no room, as a person meets them: the real `pai` against a cluster of several people."""
+"""Permission and token errors of the real `pai` against a cluster with several users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refused(done: CommandResult, *words: str) -> None:
 
 
 @pytest.mark.parametrize("way", [[], ["--http"]], ids=["handed over", "over HTTP"])
-def test_what_is_another_persons_is_refused_and_stays(bob: CliUser, way: list[str]) -> None:
+def test_files_of_another_user_are_forbidden_and_unchanged(bob: CliUser, way: list[str]) -> None:
     bob.write(mine="mine", secret="secret")
     (bob.project / "large").write_bytes(b"x" * (9 << 20))
     (bob.project / "d").mkdir()
@@ -55,7 +55,7 @@ def test_what_is_another_persons_is_refused_and_stays(bob: CliUser, way: list[st
     assert "secret" in kept and "secret2" not in kept and "x/" not in kept
 
 
-def test_a_token_that_is_not_good_says_so(bob: CliUser) -> None:
+def test_invalid_token_is_reported(bob: CliUser) -> None:
     book = bob.home / ".openpai/clusters.yaml"
     entries = json.loads(book.read_text())
     entries[0]["token"] = "nonsense"

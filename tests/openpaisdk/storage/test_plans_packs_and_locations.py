@@ -1,4 +1,4 @@
-"""The pure parts: records, plans, addresses, ignored names, sizes."""
+"""Pure parts of the storage client: packs, plans, locations, partial files, sizes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def packed(files: list[tuple[str, bytes, int]], algorithm: str) -> bytes:
 
 
 @given(FILES, st.sampled_from(hashing.ALGORITHMS))
-def test_what_is_packed_comes_out_again(files: list[tuple[str, bytes, int]], algorithm: str) -> None:
+def test_pack_round_trip(files: list[tuple[str, bytes, int]], algorithm: str) -> None:
     found = list(pack_format.read_pack(packed(files, algorithm)))
     assert [(r.name, bytes(r.content), r.mtime_ns) for r in found] == files
     for record in found:
@@ -51,7 +51,7 @@ def test_what_is_packed_comes_out_again(files: list[tuple[str, bytes, int]], alg
 
 
 @given(FILES.filter(bool), st.data())
-def test_a_pack_that_was_cut_is_refused(files: list[tuple[str, bytes, int]], data: st.DataObject) -> None:
+def test_truncated_pack_is_rejected(files: list[tuple[str, bytes, int]], data: st.DataObject) -> None:
     whole = packed(files, hashing.XXH3)
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(InvalidParameters):
@@ -60,14 +60,14 @@ def test_a_pack_that_was_cut_is_refused(files: list[tuple[str, bytes, int]], dat
         list(pack_format.read_pack(whole + b"x"))
 
 
-def test_names_that_are_not_text_survive_packing() -> None:
+def test_non_utf8_names_survive_packing() -> None:
     name = os.fsdecode(b"caf\xe9")
     (record,) = pack_format.read_pack(packed([(name, b"", 0)], hashing.XXH3))
     assert record.name == name
 
 
 @given(st.integers(0, 1 << 40))
-def test_parts_cover_a_file_once(size: int) -> None:
+def test_ranges_cover_a_file_exactly_once(size: int) -> None:
     step = 1 << 36
     found = split_ranges(size, step)
     assert sum(length for _, length in found) == size
@@ -82,7 +82,7 @@ TREES = st.dictionaries(
 
 
 def folders_of(files: dict[str, tuple[int, int, int]]) -> list[DirectoryListing]:
-    """A tree as a walk gives it; where a file would be a folder too, the folder wins."""
+    """A tree in walk order; where a path is both file and folder, the folder wins."""
     folders = {""}
     for path in files:
         for i in range(1, path.count("/") + 1):
@@ -104,7 +104,7 @@ def flat(folders: list[DirectoryListing]) -> dict[str, tuple[int, int, int]]:
 
 
 @given(TREES, TREES)
-def test_a_plan_has_what_differs_and_nothing_else(
+def test_plan_contains_exactly_the_differences(
     ours: dict[str, tuple[int, int, int]], theirs: dict[str, tuple[int, int, int]]
 ) -> None:
     here, there = folders_of(ours), folders_of(theirs)
@@ -113,13 +113,13 @@ def test_a_plan_has_what_differs_and_nothing_else(
     new = dict(plan.new)
     assert new == {path: facts for path, facts in after.items() if before.get(path) != facts}
     assert plan.count == len(after)
-    # Carrying it out makes the trees alike.
+    # Executing the plan makes the trees equal.
     gone = tuple(plan.extra)
     left = {p: f for p, f in before.items() if not any(p == g or p.startswith(g + "/") for g in gone)}
     assert {**left, **new} == after
 
 
-def test_a_tree_that_comes_out_of_order_is_refused() -> None:
+def test_unordered_walk_is_rejected() -> None:
     folders = [
         DirectoryListing("", {}, ["a", "b"]),
         DirectoryListing("b", {}, []),
@@ -134,14 +134,14 @@ def test_a_tree_that_comes_out_of_order_is_refused() -> None:
         )
 
 
-def test_a_walk_comes_in_the_order_of_comparison(tmp_path: Path) -> None:
+def test_walk_is_in_comparison_order(tmp_path: Path) -> None:
     for path in ("a/x", "a-b/x", "a.c", "b/a/x", "b-/x"):
         (tmp_path / path).mkdir(parents=True)
     found = [folder.path for folder in walk(str(tmp_path))]
     assert found == sorted(found, key=walk_order)
 
 
-def test_a_tree_may_be_deeper_than_the_interpreter_goes(tmp_path: Path) -> None:
+def test_tree_deeper_than_the_recursion_limit(tmp_path: Path) -> None:
     depth = sys.getrecursionlimit() + 100
     here = tmp_path
     for _ in range(depth):
@@ -158,14 +158,14 @@ def test_a_tree_may_be_deeper_than_the_interpreter_goes(tmp_path: Path) -> None:
         there.delete("/d")
         assert not list(tmp_path.iterdir())
     finally:
-        # As deep, it would be in the way of whoever tidies up.
+        # Left that deep, pytest could not remove it.
         while here != tmp_path and here.exists():
             (here / "file").unlink(missing_ok=True)
             here.rmdir()
             here = here.parent
 
 
-def test_more_work_than_memory_lies_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_plan_is_spooled_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openpaisdk.storage.transfer.spool.MAX_ITEMS_IN_MEMORY", 3)
     spool = Spool()
     items = [(f"path {i} ü\n", (i, i * 10, 0o600)) for i in range(10)]
@@ -176,7 +176,7 @@ def test_more_work_than_memory_lies_on_the_disk(monkeypatch: pytest.MonkeyPatch)
     assert spool.top(1) == [(5 << 20, os.fsdecode(b"\xff"))]
 
 
-def test_addresses_are_taken_apart() -> None:
+def test_locations_are_parsed() -> None:
     place = parse_location("pai://team/0//alice/./data/")
     assert (place.cluster, place.storage, place.path, place.is_folder) == ("team", "0", "/alice/data", True)
     place = parse_location("hdfs://NameNode:9000/x")
@@ -189,16 +189,16 @@ def test_addresses_are_taken_apart() -> None:
 
 
 @pytest.mark.parametrize("name", ["a:b", "x\0y", os.fsdecode(b"\xff"), "x" * 256])
-def test_names_hdfs_would_not_have(name: str) -> None:
+def test_names_invalid_in_hdfs(name: str) -> None:
     assert invalid_name_reason(f"d/{name}")
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "-", "...", "x" * 255])
-def test_names_hdfs_would_have(name: str) -> None:
+def test_names_valid_in_hdfs(name: str) -> None:
     assert not invalid_name_reason(f"d/{name}")
 
 
-def test_sizes_are_told_as_people_read_them() -> None:
+def test_sizes_are_human_readable() -> None:
     assert [format_size(n) for n in (0, 999, 2048, 18 << 20, 1288490188, 5 << 40)] == [
         "0 B",
         "999 B",
@@ -209,8 +209,8 @@ def test_sizes_are_told_as_people_read_them() -> None:
     ]
 
 
-def test_parts_of_another_length_are_brought_again(tmp_path: Path) -> None:
-    """The cluster was far when it was interrupted, and is near now."""
+def test_parts_of_another_size_are_not_resumed(tmp_path: Path) -> None:
+    """The cluster was remote when the copy was interrupted, and is on this machine now."""
     size, far = 520 << 20, base.MAX_PART_BYTES
     facts = (size, 10**18, 0o644)
     first = LocalBackend().create(str(tmp_path / "f"), facts, "key")
@@ -224,7 +224,7 @@ def test_parts_of_another_length_are_brought_again(tmp_path: Path) -> None:
     again.abandon()
 
 
-def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path: Path) -> None:
+def test_local_copy_resumes_after_a_crash_with_verified_parts(tmp_path: Path) -> None:
     content = os.urandom(20 << 20)
     facts = (len(content), 10**18, 0o644)
     target = str(tmp_path / "f")
@@ -248,14 +248,14 @@ def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path
     assert os.listdir(tmp_path) == ["f"]
 
 
-def test_another_content_for_the_same_target_drops_what_was_begun(tmp_path: Path) -> None:
+def test_new_content_removes_stale_partial_files(tmp_path: Path) -> None:
     target = str(tmp_path / "f")
     LocalBackend().create(target, (1, 1, 0o644), "one").close()
     LocalBackend().create(target, (1, 2, 0o644), "two").abandon()
     assert os.listdir(tmp_path) == []
 
 
-def test_two_who_remove_the_same_tree_of_this_machine_both_go_well(tmp_path: Path) -> None:
+def test_concurrent_removal_of_one_local_tree_succeeds(tmp_path: Path) -> None:
     there = LocalBackend(str(tmp_path))
     for _ in range(5):
         for i in range(300):
@@ -274,7 +274,7 @@ def test_two_who_remove_the_same_tree_of_this_machine_both_go_well(tmp_path: Pat
         there.delete("/d")
 
 
-def test_a_sync_that_deletes_leaves_alone_what_others_have_on_its_way(tmp_path: Path) -> None:
+def test_sync_delete_keeps_partial_files_of_other_copies(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for folder in (ours, theirs):
         folder.mkdir()
@@ -288,7 +288,7 @@ def test_a_sync_that_deletes_leaves_alone_what_others_have_on_its_way(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["..", "../../.ssh/authorized_keys", "/etc/passwd", "a/b", "", "x\0y"])
-def test_a_storage_does_not_choose_where_on_this_machine_things_go(name: str) -> None:
+def test_names_leading_out_of_the_target_are_rejected(name: str) -> None:
     for folder in (
         DirectoryListing("", {name: (1, 1, 0)}, []),
         DirectoryListing("", {}, [name]),
@@ -300,13 +300,13 @@ def test_a_storage_does_not_choose_where_on_this_machine_things_go(name: str) ->
             compare_trees(TransferPlan("/h", "/t"), [folder], iter(()), hdfs_names=False, trusted=False)
 
 
-def test_a_target_whose_name_only_begins_alike_keeps_what_was_begun(tmp_path: Path) -> None:
+def test_partial_files_of_similar_names_are_kept(tmp_path: Path) -> None:
     LocalBackend().create(str(tmp_path / "data.tar.gz"), (9 << 20, 1, 0o644), "one").close()
     LocalBackend().create(str(tmp_path / "data.tar"), (9 << 20, 1, 0o644), "two").close()
     assert sum(name.endswith(".pai-part") for name in os.listdir(tmp_path)) == 2
 
 
-def test_a_folder_of_very_many_files_is_not_listed_for_each_small_one(
+def test_large_folder_is_listed_once_for_many_small_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".f3.0123456789abcdef.pai-part").write_bytes(b"what an interrupted copy left")
@@ -325,7 +325,7 @@ def test_a_folder_of_very_many_files_is_not_listed_for_each_small_one(
     assert {path.name for path in tmp_path.iterdir()} == {f"f{i}" for i in range(20)}
 
 
-def test_two_copies_of_one_file_to_one_place_do_not_write_to_the_same_file(tmp_path: Path) -> None:
+def test_concurrent_copies_use_separate_partial_files(tmp_path: Path) -> None:
     content = os.urandom(1 << 20)
     target = str(tmp_path / "f")
     copies = [LocalBackend().create(target, (len(content), 10**18, 0o644), "key") for _ in range(3)]
@@ -339,11 +339,11 @@ def test_two_copies_of_one_file_to_one_place_do_not_write_to_the_same_file(tmp_p
     assert os.listdir(tmp_path) == ["f"]
 
 
-def test_a_copy_that_fails_removes_nothing_that_another_has_taken_up(
+def test_failed_copy_keeps_a_partial_file_reused_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close, others = os.close, []
-    (tmp_path / "f").write_bytes(b"old")  # a new one would need no lock
+    (tmp_path / "f").write_bytes(b"old")  # a new file would need no lock
 
     def no_room(fd: int, data: bytes, offset: int) -> None:
         monkeypatch.setattr(os, "close", close_and_let_another_come)
@@ -362,7 +362,7 @@ def test_a_copy_that_fails_removes_nothing_that_another_has_taken_up(
     close(fd)
 
 
-def test_a_folder_is_listed_whatever_its_links_lead_to(tmp_path: Path) -> None:
+def test_listing_with_broken_links(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "below-a-file").symlink_to("f/below")
     (tmp_path / "nothing").symlink_to("none")
@@ -371,7 +371,7 @@ def test_a_folder_is_listed_whatever_its_links_lead_to(tmp_path: Path) -> None:
     assert names == ["below-a-file", "f", "loop", "nothing"]
 
 
-def test_what_is_on_its_way_has_a_name_that_is_short_enough(tmp_path: Path) -> None:
+def test_partial_file_names_fit_the_name_limit(tmp_path: Path) -> None:
     name = "漢" * 85
     LocalBackend().write_small(str(tmp_path / name), b"x", 10**18, 0o644)
     large = LocalBackend().create(str(tmp_path / name), (0, 10**18, 0o644), "0123456789abcdef")

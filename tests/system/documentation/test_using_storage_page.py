@@ -7,29 +7,29 @@ import re
 import pytest
 
 from support.paths import REPOSITORY
-from support.storage_fixture import Desk
+from support.storage_fixture import StorageWorkspace
 
 PAGE = REPOSITORY / "docs/how-to-use-storage.md"
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
 
 
-def test_every_block_of_the_page_runs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(desk.user.home))
+def test_every_block_of_the_page_runs(workspace: StorageWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(workspace.person.home))
     pytest.importorskip("pandas")
-    desk.write("data/x", b"1")
-    desk.write("table.csv", b"a,b\n1,2\n")
-    desk.write("model.pt", b"1")
+    workspace.write("data/x", b"1")
+    workspace.write("table.csv", b"a,b\n1,2\n")
+    workspace.write("model.pt", b"1")
     # The page is alice's.
-    mine = f"/{desk.user}"
-    desk.ok("makedir", f"pai://team/0{mine}")
-    desk.ok("copy", "table.csv", "model.pt", f"pai://team/0{mine}/")
+    mine = f"/{workspace.user}"
+    workspace.ok("makedir", f"pai://team/0{mine}")
+    workspace.ok("copy", "table.csv", "model.pt", f"pai://team/0{mine}/")
     ran = 0
     for not_run, language, block in BLOCK.findall(PAGE.read_text()):
         if not_run:
             continue
         block = block.replace("/alice", mine)
         command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else ["python", "-c", block]
-        done = desk.user.run(command)
+        done = workspace.person.run(command)
         assert done.status == 0, (block, done)
         ran += 1
     assert ran == 3

@@ -1,4 +1,4 @@
-"""The cluster's fast ways in and out: what they refuse, what they keep, what they hand over."""
+"""Transfer API of the cluster: packs, ranges, multipart uploads; permissions and invalid requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from openpaisdk.errors import Forbidden
 from openpaisdk.fileio import hashing, pack_format
 from openpaisdk.storage.backends.cluster import ClusterBackend, MultipartUpload
-from support.cluster_storage import BASE, about, fast, pack
+from support.cluster_storage import BASE, cluster_backend, pack, upload_request
 from support.team_cluster import TeamCluster
 
 
@@ -18,13 +18,13 @@ def put(upload: MultipartUpload, offset: int, data: bytes) -> None:
     upload.put(offset, len(data), lambda: iter((data,)))
 
 
-def test_a_stranger_is_let_nowhere(team: TeamCluster) -> None:
+def test_requests_without_a_token_are_rejected(team: TeamCluster) -> None:
     for method, path in [("GET", ""), ("GET", "/tree?path=/"), ("POST", "/pack?path=/"), ("POST", "/local")]:
         assert team.ask(method, BASE + path, token=None).status == 401
 
 
-def test_a_pack_is_unpacked_whole_with_times_and_modes(team: TeamCluster, folder: str) -> None:
-    alice = fast(team, "alice")
+def test_pack_is_extracted_with_times_and_modes(team: TeamCluster, folder: str) -> None:
+    alice = cluster_backend(team, "alice")
     assert alice.send_pack(folder, pack(("a", b"1"), ("deep/er/b", b"22"))) == []
     assert {f.path: list(f.files.items()) for f in alice.walk(folder)} == {
         "": [("a", [1, 10**18, 0])],
@@ -39,31 +39,31 @@ def test_a_pack_is_unpacked_whole_with_times_and_modes(team: TeamCluster, folder
     assert found[1].kind == pack_format.PROBLEM and b"does not exist" in bytes(found[1].content)
 
 
-def test_a_damaged_file_in_a_pack_is_refused_and_the_others_arrive(team: TeamCluster, folder: str) -> None:
-    alice = fast(team, "alice")
+def test_damaged_file_in_a_pack_is_rejected_alone(team: TeamCluster, folder: str) -> None:
+    alice = cluster_backend(team, "alice")
     bad = pack(("a", b"one"), ("b", b"two")).replace(b"one", b"onE")
     problems = alice.send_pack(folder, bad)
     assert [name for name, _ in problems] == ["a"]
     assert [e.name for e in alice.list_folder(folder)] == ["b"]
 
 
-def test_a_pack_that_was_cut_changes_nothing(team: TeamCluster, folder: str) -> None:
+def test_truncated_pack_changes_nothing(team: TeamCluster, folder: str) -> None:
     whole = pack(("a", b"one"), ("b", b"two"))
     reply = team.ask("POST", f"{BASE}/pack?path={folder}", whole[:-10])
     assert reply.status == 400 and reply.json()["code"] == "CutPackError"
-    assert fast(team, "alice").status(folder) is None
+    assert cluster_backend(team, "alice").status(folder) is None
 
 
 @pytest.mark.parametrize("name", ["../bob/x", "a/../../x", "/../x", "a:b", ".", "x/./y"])
-def test_no_name_in_a_pack_leads_elsewhere(team: TeamCluster, folder: str, name: str) -> None:
-    alice = fast(team, "alice")
+def test_names_in_a_pack_cannot_leave_the_folder(team: TeamCluster, folder: str, name: str) -> None:
+    alice = cluster_backend(team, "alice")
     assert len(alice.send_pack(folder, pack((name, b"1")))) == 1
-    assert len(fast(team, "admin").send_pack("/", pack((".pai/partial/x", b"1")))) == 1
+    assert len(cluster_backend(team, "admin").send_pack("/", pack((".pai/partial/x", b"1")))) == 1
     assert alice.status(folder) is None
 
 
-def test_nobody_gets_at_what_is_another_persons(team: TeamCluster, folder: str) -> None:
-    alice, bob = fast(team, "alice"), fast(team, "bob")
+def test_files_of_other_users_are_inaccessible(team: TeamCluster, folder: str) -> None:
+    alice, bob = cluster_backend(team, "alice"), cluster_backend(team, "bob")
     alice.send_pack(folder, pack(("secret", b"s")))
     path = f"{folder}/secret"
     assert [e.code for _, e in bob.send_pack(folder, pack(("mine", b"b")))] == ["ForbiddenFileError"]
@@ -76,16 +76,16 @@ def test_nobody_gets_at_what_is_another_persons(team: TeamCluster, folder: str) 
             attempt()
     found = list(pack_format.read_pack(bob.fetch_pack(folder, ["secret"])))
     assert [r.kind for r in found] == [pack_format.PROBLEM]
-    handed = fast(team, "bob", over_http=False).descriptor_channel()
+    handed = cluster_backend(team, "bob", over_http=False).descriptor_channel()
     assert handed is not None
     with pytest.raises(Forbidden):
         handed.open(path, path)
     with pytest.raises(Forbidden):
-        handed.create(about(path, 1))
+        handed.create(upload_request(path, 1))
 
 
-def test_ranges_come_with_their_hash(team: TeamCluster, folder: str) -> None:
-    alice = fast(team, "alice")
+def test_ranges_are_sent_with_their_hash(team: TeamCluster, folder: str) -> None:
+    alice = cluster_backend(team, "alice")
     content = os.urandom(700_000)
     alice.send_pack(folder, pack(("f", content)))
     for offset, length in ((0, 10), (5, 300_000), (699_999, 100), (700_000, 5), (0, -1)):
@@ -93,8 +93,8 @@ def test_ranges_come_with_their_hash(team: TeamCluster, folder: str) -> None:
         assert b"".join(map(bytes, alice.read(f"{folder}/f", offset, length))) == wanted
 
 
-def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamCluster, folder: str) -> None:
-    alice = fast(team, "alice")
+def test_parts_in_any_order_then_the_file_appears(team: TeamCluster, folder: str) -> None:
+    alice = cluster_backend(team, "alice")
     content = os.urandom(20 << 20)
     upload = alice.create(f"{folder}/f", (len(content), 10**18 + 5, 0o600), "k")
     assert isinstance(upload, MultipartUpload)
@@ -107,9 +107,9 @@ def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamClust
     assert alice._stat(f"{folder}/f") == (len(content), 10**18 + 5, 0o600)
 
 
-def test_only_a_cluster_on_this_machine_is_sent_longer_parts(team: TeamCluster, folder: str) -> None:
-    """Elsewhere an interruption would cost too much."""
-    alice = fast(team, "alice")
+def test_only_a_local_cluster_gets_larger_parts(team: TeamCluster, folder: str) -> None:
+    """On a remote cluster an interruption would cost too much."""
+    alice = cluster_backend(team, "alice")
     far = ClusterBackend(
         alice.pool, {**alice.capabilities, "boot": "another machine"}, url=alice.url, over_http=True
     )
@@ -122,8 +122,8 @@ def test_only_a_cluster_on_this_machine_is_sent_longer_parts(team: TeamCluster, 
         assert backend.open(f"{folder}/small").max_part_bytes == longest
 
 
-def test_a_part_that_was_damaged_on_its_way_does_not_count(team: TeamCluster, folder: str) -> None:
-    begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/f", 3)).json()
+def test_damaged_part_is_rejected(team: TeamCluster, folder: str) -> None:
+    begun = team.ask("POST", f"{BASE}/uploads", upload_request(f"{folder}/f", 3)).json()
     where = f"{BASE}/uploads/{begun['id']}"
     reply = team.ask("PUT", where + "?offset=0", b"abc" + hashing.hash_bytes(b"abd", hashing.XXH3))
     assert (reply.status, reply.json()["code"]) == (400, "CutPartError")
@@ -135,11 +135,11 @@ def test_a_part_that_was_damaged_on_its_way_does_not_count(team: TeamCluster, fo
     lie = team.ask("POST", where + "/finish", {"size": 3, "digest": "00" * 16})
     assert lie.status == 400
     assert team.ask("POST", where + "/finish", {"size": 3}).status == 200
-    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == b"abc"
+    assert b"".join(map(bytes, cluster_backend(team, "alice").read(f"{folder}/f"))) == b"abc"
 
 
-def test_an_upload_is_its_owners_alone(team: TeamCluster, folder: str) -> None:
-    begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/f", 3)).json()
+def test_upload_belongs_to_its_owner(team: TeamCluster, folder: str) -> None:
+    begun = team.ask("POST", f"{BASE}/uploads", upload_request(f"{folder}/f", 3)).json()
     where = f"{BASE}/uploads/{begun['id']}"
     for method, path in (("PUT", "?offset=0"), ("DELETE", ""), ("POST", "/finish")):
         body = b"x" * 20 if method == "PUT" else {"size": 3}
@@ -160,39 +160,39 @@ def test_an_upload_is_its_owners_alone(team: TeamCluster, folder: str) -> None:
         {"size": "x"},
     ],
 )
-def test_a_wrong_beginning_is_refused(team: TeamCluster, wrong: dict[str, object]) -> None:
-    reply = team.ask("POST", f"{BASE}/uploads", {**about("/user/alice/x", 3), **wrong})
+def test_invalid_upload_request_is_rejected(team: TeamCluster, wrong: dict[str, object]) -> None:
+    reply = team.ask("POST", f"{BASE}/uploads", {**upload_request("/user/alice/x", 3), **wrong})
     assert reply.status == 400, reply.text
 
 
-def test_what_had_arrived_outlives_the_server(team: TeamCluster, folder: str) -> None:
+def test_upload_survives_a_server_restart(team: TeamCluster, folder: str) -> None:
     content = os.urandom(20 << 20)
     facts = (len(content), 10**18, 0o644)
-    first = fast(team, "alice").create(f"{folder}/f", facts, "k")
+    first = cluster_backend(team, "alice").create(f"{folder}/f", facts, "k")
     assert isinstance(first, MultipartUpload)
     ranges = first.missing_ranges()
     put(first, *_piece(content, ranges[1]))
     team.kill()
     team.start()
-    again = fast(team, "alice").create(f"{folder}/f", facts, "k")
+    again = cluster_backend(team, "alice").create(f"{folder}/f", facts, "k")
     assert isinstance(again, MultipartUpload)
     assert again.missing_ranges() == [ranges[0], ranges[2]]
     for each in again.missing_ranges():
         put(again, *_piece(content, each))
     again.finish(len(content))
-    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == content
+    assert b"".join(map(bytes, cluster_backend(team, "alice").read(f"{folder}/f"))) == content
 
 
 def _piece(content: bytes, part: tuple[int, int]) -> tuple[int, bytes]:
     return part[0], content[part[0] : part[0] + part[1]]
 
 
-def test_slow_clients_keep_nobody_else_out(team: TeamCluster, folder: str) -> None:
-    """Each has sent half of a part and waits: more of them than there are threads for it."""
+def test_slow_clients_do_not_block_others(team: TeamCluster, folder: str) -> None:
+    """Each client has sent half of a part and stalls: more clients than transfer threads."""
     content = os.urandom(3 << 20)
     waiting = []
     for i in range(12):
-        begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/slow{i}", len(content))).json()
+        begun = team.ask("POST", f"{BASE}/uploads", upload_request(f"{folder}/slow{i}", len(content))).json()
         slow = socket.create_connection(team.address)
         slow.sendall(
             f"PUT {BASE}/uploads/{begun['id']}?offset=0 HTTP/1.1\r\nHost: x\r\n"
@@ -200,7 +200,7 @@ def test_slow_clients_keep_nobody_else_out(team: TeamCluster, folder: str) -> No
             + content[: 1 << 20]
         )
         waiting.append(slow)
-    quick = fast(team, "alice").create(f"{folder}/quick", (len(content), 1, 0o644), "k")
+    quick = cluster_backend(team, "alice").create(f"{folder}/quick", (len(content), 1, 0o644), "k")
     assert isinstance(quick, MultipartUpload)
     put(quick, 0, content)
     quick.finish(len(content))
@@ -210,17 +210,17 @@ def test_slow_clients_keep_nobody_else_out(team: TeamCluster, folder: str) -> No
         slow.close()
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_part_harms_nobody(team: TeamCluster, folder: str) -> None:
+def test_client_disconnect_during_a_part_is_harmless(team: TeamCluster, folder: str) -> None:
     for _ in range(20):
-        begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/f", 3 << 20)).json()
+        begun = team.ask("POST", f"{BASE}/uploads", upload_request(f"{folder}/f", 3 << 20)).json()
         with socket.create_connection(team.address) as leaves:
             leaves.sendall(
                 f"PUT {BASE}/uploads/{begun['id']}?offset=0 HTTP/1.1\r\nHost: x\r\n"
                 f"Authorization: Bearer {team.token}\r\nContent-Length: {(3 << 20) + 16}\r\n\r\n".encode()
                 + b"x" * 100_000
             )
-    upload = fast(team, "alice").create(f"{folder}/f", (5, 1, 0o644), "k")
+    upload = cluster_backend(team, "alice").create(f"{folder}/f", (5, 1, 0o644), "k")
     assert isinstance(upload, MultipartUpload)
     put(upload, 0, b"12345")
     upload.finish(5)
-    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == b"12345"
+    assert b"".join(map(bytes, cluster_backend(team, "alice").read(f"{folder}/f"))) == b"12345"

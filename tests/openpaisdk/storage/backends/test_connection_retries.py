@@ -1,4 +1,4 @@
-"""How long a part is tried again when the way to the storage is cut."""
+"""Retry window of a part after connection errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from openpaisdk.errors import ConnectionFailed
 from openpaisdk.storage.backends import connection_pool
 from openpaisdk.storage.backends.connection_pool import RETRY_WINDOW_S, with_retries
 
-# So many that taking turns and waiting together differ by more than a busy machine stands still.
+# So many that waiting in turn and waiting in parallel differ by more than a busy machine's delays.
 _ASKING = 16
 
 
 class Clock:
-    """Time in which nothing passes but what is waited for, however slow this machine is."""
+    """Clock that advances only by sleeps, however slow the machine is."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Way:
-    """Cut so often, each time after a while."""
+    """An action that loses its connection several times, each time after a delay."""
 
     def __init__(self, clock: Clock, cuts: int, after_s: float):
         self.clock = clock
@@ -56,21 +56,19 @@ class Way:
 
 
 @pytest.mark.parametrize(("cuts", "after_s"), [(1, 0.0), (1, 2 * RETRY_WINDOW_S), (3, 1.5 * RETRY_WINDOW_S)])
-def test_a_cut_after_a_long_while_is_tried_again_like_one_at_once(
-    clock: Clock, cuts: int, after_s: float
-) -> None:
+def test_late_connection_error_is_retried_like_an_early_one(clock: Clock, cuts: int, after_s: float) -> None:
     assert with_retries(Way(clock, cuts, after_s)) == "all of it"
 
 
 @pytest.mark.parametrize("after_s", [0.0, 1.2 * RETRY_WINDOW_S])
-def test_nobody_tries_for_ever(clock: Clock, after_s: float) -> None:
+def test_retries_end(clock: Clock, after_s: float) -> None:
     way = Way(clock, 1000, after_s)
     with pytest.raises(ConnectionFailed):
         with_retries(way)
     assert 1 < way.tries < 10
 
 
-def test_patience_inside_patience_takes_no_longer(clock: Clock) -> None:
+def test_nested_retries_use_one_window(clock: Clock) -> None:
     way, began = Way(clock, 1000, 0.0), clock.now
     with pytest.raises(ConnectionFailed):
         with_retries(lambda: with_retries(lambda: with_retries(way)))
@@ -80,7 +78,7 @@ def test_patience_inside_patience_takes_no_longer(clock: Clock) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are handed over on Linux only")
-def test_all_who_talk_to_a_server_that_is_gone_are_told_at_the_same_time(
+def test_all_threads_of_a_lost_session_fail_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from openpaisdk.storage.backends.fd_passing import FdChannel
@@ -122,5 +120,5 @@ def test_all_who_talk_to_a_server_that_is_gone_are_told_at_the_same_time(
         each.start()
     for each in asking:
         each.join()
-    # One after the other, the last would be told after sixteen times as long.
+    # One after the other, the last thread would fail after sixteen times as long.
     assert len(told) == _ASKING and max(told) < _ASKING / 2 * 0.8

@@ -11,14 +11,14 @@ import pytest
 from openpaisdk.errors import Conflict, InvalidParameters, NotFound, PaiError
 from openpaisdk.fileio import hashing
 from openpaisdk.storage.backends.fd_passing import FdChannel
-from support.cluster_storage import BASE, about, fast, pack
+from support.cluster_storage import BASE, cluster_backend, pack, upload_request
 from support.team_cluster import TeamCluster
 
 
-def test_a_file_handed_over_for_writing_must_be_given_back_first(team: TeamCluster, folder: str) -> None:
-    handed = fast(team, "alice", over_http=False).descriptor_channel()
+def test_upload_finishes_only_after_its_descriptor_is_closed(team: TeamCluster, folder: str) -> None:
+    handed = cluster_backend(team, "alice", over_http=False).descriptor_channel()
     assert handed is not None
-    fd, said = handed.create(about(f"{folder}/f", 5))
+    fd, said = handed.create(upload_request(f"{folder}/f", 5))
     assert fd >= 0 and said["have"] == {}
     os.write(fd, b"hello")
     proof = hashing.hash_bytes(b"hello", hashing.XXH3)
@@ -26,15 +26,15 @@ def test_a_file_handed_over_for_writing_must_be_given_back_first(team: TeamClust
     ended = {"size": 5, "mtime": 10**18, "digest": hashing.combine([proof], hashing.XXH3).hex()}
     with pytest.raises(Conflict, match="still open for writing"):
         handed.finish(str(said["id"]), ended)
-    assert fast(team, "alice").status(f"{folder}/f") is None
+    assert cluster_backend(team, "alice").status(f"{folder}/f") is None
     os.close(fd)
     handed.finish(str(said["id"]), ended)
-    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == b"hello"
+    assert b"".join(map(bytes, cluster_backend(team, "alice").read(f"{folder}/f"))) == b"hello"
 
 
-def test_a_file_handed_over_for_reading_cannot_be_written(team: TeamCluster, folder: str) -> None:
-    fast(team, "alice").send_pack(folder, pack(("f", b"hello")))
-    handed = fast(team, "alice", over_http=False).descriptor_channel()
+def test_descriptor_passed_for_reading_is_read_only(team: TeamCluster, folder: str) -> None:
+    cluster_backend(team, "alice").send_pack(folder, pack(("f", b"hello")))
+    handed = cluster_backend(team, "alice", over_http=False).descriptor_channel()
     assert handed is not None
     outgoing = handed.open(f"{folder}/f", "f")
     assert os.pread(outgoing.fileno(), 10, 0) == b"hello"
@@ -45,7 +45,7 @@ def test_a_file_handed_over_for_reading_cannot_be_written(team: TeamCluster, fol
         handed.open(f"{folder}/none", "none")
 
 
-def test_a_ticket_is_good_once_and_the_window_knows_nobody_without(team: TeamCluster) -> None:
+def test_ticket_is_required_and_valid_once(team: TeamCluster) -> None:
     said = team.ask("POST", f"{BASE}/local").json()
     FdChannel(lambda: said)
     with pytest.raises((PaiError, OSError)):
@@ -57,7 +57,7 @@ def test_a_ticket_is_good_once_and_the_window_knows_nobody_without(team: TeamClu
         assert talk.recv(100) == b""
 
 
-def test_one_person_does_not_take_the_window_for_himself(team: TeamCluster) -> None:
+def test_sessions_are_limited_per_user(team: TeamCluster) -> None:
     held: list[FdChannel] = []
 
     def talk(who: str) -> None:
@@ -74,8 +74,8 @@ def test_one_person_does_not_take_the_window_for_himself(team: TeamCluster) -> N
         each.close()
 
 
-def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
-    handed = fast(team, "alice", over_http=False).descriptor_channel()
+def test_invalid_session_requests_are_rejected_with_a_message(team: TeamCluster) -> None:
+    handed = cluster_backend(team, "alice", over_http=False).descriptor_channel()
     assert isinstance(handed, FdChannel)
     for question in (
         {"op": "what"},

@@ -1,4 +1,4 @@
-"""A storage somebody added could be anybody's: what it lists must not lead out of where it is written."""
+"""Listings of an untrusted storage: its names must not lead out of the target."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from openpaisdk.storage.fsspec_filesystem import PaiFileSystem
 WAYS_OUT = ["../out", "..", ".", "/etc/out", "a/b", "", "nul\0byte"]
 
 
-class Liar(ThreadingHTTPServer):
-    """Every folder holds what it is told to say; every file says `bad`."""
+class UntrustedHdfs(ThreadingHTTPServer):
+    """HDFS server whose folders list configured names and whose files contain `bad`."""
 
     daemon_threads = True
 
@@ -28,14 +28,14 @@ class Liar(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answers)
         self.listed: list[dict[str, object]] = []
         self.remaining: int | None = 0
-        """How many more there are; with None it knows no batches."""
+        """Reported number of remaining entries; None: batches are not supported."""
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
 class Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Liar
+    server: UntrustedHdfs
 
     def do_GET(self) -> None:
         folder = self.path.partition("?")[0] in ("/webhdfs/v1/d", "/webhdfs/v1/")
@@ -69,70 +69,87 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def liar() -> Iterator[Liar]:
-    made = Liar()
+def untrusted_hdfs() -> Iterator[UntrustedHdfs]:
+    made = UntrustedHdfs()
     yield made
     made.shutdown()
     made.server_close()
 
 
-def test_names_that_lead_out_are_refused_by_the_listing_itself(liar: Liar) -> None:
-    storage = WebHdfs(ConnectionPool("liar", Endpoint(liar.url, "me", "")), url="pai://liar/hdfs", user="me")
+def test_listing_rejects_names_that_lead_out(untrusted_hdfs: UntrustedHdfs) -> None:
+    storage = WebHdfs(
+        ConnectionPool("untrusted_hdfs", Endpoint(untrusted_hdfs.url, "me", "")),
+        url="pai://untrusted_hdfs/hdfs",
+        user="me",
+    )
     good = {"pathSuffix": "good", "type": "FILE", "length": 3}
     for name in WAYS_OUT:
         for kind in ("FILE", "DIRECTORY"):
-            liar.listed = [good, {"pathSuffix": name, "type": kind, "length": 3}]
+            untrusted_hdfs.listed = [good, {"pathSuffix": name, "type": kind, "length": 3}]
             with pytest.raises(PaiError, match="is not a valid name"):
                 storage.list_folder("/d")
-    liar.listed = [good]
+    untrusted_hdfs.listed = [good]
     assert [entry.name for entry in storage.list_folder("/d")] == ["good"]
-    liar.listed = [{"pathSuffix": "", "type": "FILE", "length": 3}]  # how HDFS lists a file
+    untrusted_hdfs.listed = [{"pathSuffix": "", "type": "FILE", "length": 3}]  # how HDFS lists a file
     assert [entry.name for entry in storage.list_folder("/d/f")] == ["f"]
     storage.close()
 
 
-def test_an_hdfs_that_knows_no_batches_is_listed_at_once(liar: Liar) -> None:
-    storage = WebHdfs(ConnectionPool("liar", Endpoint(liar.url, "me", "")), url="pai://liar/hdfs", user="me")
-    liar.remaining = None
+def test_hdfs_without_batches_is_listed_in_one_request(untrusted_hdfs: UntrustedHdfs) -> None:
+    storage = WebHdfs(
+        ConnectionPool("untrusted_hdfs", Endpoint(untrusted_hdfs.url, "me", "")),
+        url="pai://untrusted_hdfs/hdfs",
+        user="me",
+    )
+    untrusted_hdfs.remaining = None
     assert storage.is_empty("/d") and storage.list_folder("/d") == []
-    liar.listed = [{"pathSuffix": name, "type": "FILE", "length": 3} for name in ("b", "a")]
+    untrusted_hdfs.listed = [{"pathSuffix": name, "type": "FILE", "length": 3} for name in ("b", "a")]
     assert [entry.name for entry in storage.list_folder("/d")] == ["a", "b"] and not storage.is_empty("/d")
     storage.close()
 
 
 @pytest.mark.parametrize("remaining", [1, -1, "none", []])
-def test_a_list_that_never_ends_is_not_listened_to(liar: Liar, remaining: int) -> None:
-    storage = WebHdfs(ConnectionPool("liar", Endpoint(liar.url, "me", "")), url="pai://liar/hdfs", user="me")
-    liar.listed, liar.remaining = [{"pathSuffix": "a", "type": "FILE", "length": 3}], remaining
+def test_endless_listing_is_rejected(untrusted_hdfs: UntrustedHdfs, remaining: int) -> None:
+    storage = WebHdfs(
+        ConnectionPool("untrusted_hdfs", Endpoint(untrusted_hdfs.url, "me", "")),
+        url="pai://untrusted_hdfs/hdfs",
+        user="me",
+    )
+    untrusted_hdfs.listed, untrusted_hdfs.remaining = (
+        [{"pathSuffix": "a", "type": "FILE", "length": 3}],
+        remaining,
+    )
     with pytest.raises(PaiError, match="sent a response that is not WebHDFS"):
         storage.list_folder("/d")
-    liar.listed = []
+    untrusted_hdfs.listed = []
     with pytest.raises(PaiError, match="sent a response that is not WebHDFS"):
         storage.list_folder("/d")
     storage.close()
 
 
 def test_fsspec_writes_nothing_outside_the_target(
-    liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    untrusted_hdfs: UntrustedHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     book = tmp_path / "home/.openpai/clusters.yaml"
     book.parent.mkdir(parents=True)
-    storage = {"name": "hdfs", "type": "hdfs", "webhdfs": liar.url, "path": "/"}
+    storage = {"name": "hdfs", "type": "hdfs", "webhdfs": untrusted_hdfs.url, "path": "/"}
     book.write_text(
-        json.dumps([{"cluster_alias": "liar", "type": "storage-hdfs", "user": "me", "storages": [storage]}])
+        json.dumps(
+            [{"cluster_alias": "untrusted_hdfs", "type": "storage-hdfs", "user": "me", "storages": [storage]}]
+        )
     )
     fs = PaiFileSystem(skip_instance_cache=True)
     good = {"pathSuffix": "good", "type": "FILE", "length": 3}
     for name in WAYS_OUT:
-        liar.listed = [good, {"pathSuffix": name, "type": "FILE", "length": 3}]
+        untrusted_hdfs.listed = [good, {"pathSuffix": name, "type": "FILE", "length": 3}]
         fs.invalidate_cache()
         with pytest.raises(OSError, match="is not a valid name"):
-            fs.get("pai://liar/hdfs/d", str(tmp_path / "in/here"), recursive=True)
+            fs.get("pai://untrusted_hdfs/hdfs/d", str(tmp_path / "in/here"), recursive=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
-    liar.listed = [good]
+    untrusted_hdfs.listed = [good]
     fs.invalidate_cache()
-    fs.get("pai://liar/hdfs/d", str(tmp_path / "in"), recursive=True)
-    assert fs.find("pai://liar/hdfs/d") == ["liar/hdfs/d/good"]
+    fs.get("pai://untrusted_hdfs/hdfs/d", str(tmp_path / "in"), recursive=True)
+    assert fs.find("pai://untrusted_hdfs/hdfs/d") == ["untrusted_hdfs/hdfs/d/good"]
     assert (tmp_path / "in/good").read_bytes() == b"bad"

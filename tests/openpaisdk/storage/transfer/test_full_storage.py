@@ -1,4 +1,4 @@
-"""A storage that is full says so, names the largest, and leaves what was there."""
+"""Full storage: reported with the largest files, and old files are kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def storage(tmp_path: Path) -> Iterator[Storage]:
             server.close()
 
 
-def test_what_has_no_room_is_refused_before_anything_moves(storage: Storage, tmp_path: Path) -> None:
+def test_insufficient_space_is_reported_before_the_transfer(storage: Storage, tmp_path: Path) -> None:
     source = tmp_path / "d"
     source.mkdir()
     for i in range(12):
@@ -43,7 +43,7 @@ def test_what_has_no_room_is_refused_before_anything_moves(storage: Storage, tmp
     assert not storage.exists("/user/x")
 
 
-def test_a_disk_that_fills_up_on_the_way_leaves_the_old_file(storage: Storage, tmp_path: Path) -> None:
+def test_full_disk_during_a_transfer_keeps_the_old_file(storage: Storage, tmp_path: Path) -> None:
     source = tmp_path / "f"
     source.write_bytes(b"old")
     storage.upload(str(source), "/user/f")

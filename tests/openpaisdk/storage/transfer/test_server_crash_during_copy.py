@@ -24,13 +24,13 @@ def person(tmp_path: Path) -> Iterator[CliUser]:
 
 
 def journals(person: CliUser) -> int:
-    """How many parts of unfinished uploads have arrived."""
+    """Number of parts of unfinished uploads that have arrived."""
     partial = person.cluster_home / "storage/.pai/partial"
     return sum(len(path.read_text().splitlines()) - 1 for path in partial.glob("*.parts"))
 
 
 @pytest.mark.parametrize("way", [["--http"], []], ids=["over HTTP", "handed over"])
-def test_a_copy_outlives_its_server(person: CliUser, way: list[str]) -> None:
+def test_copy_survives_a_server_crash(person: CliUser, way: list[str]) -> None:
     (person.project / "f").write_bytes(CONTENT)
     (person.project / "old").write_bytes(b"old")
     there = "pai://local/0/user/${PAI_USER_NAME}/f"

@@ -1,4 +1,4 @@
-"""What goes wrong on the way: one clear sentence, a status that is not zero, the old target untouched."""
+"""Transfer errors: one clear sentence, a non-zero status, the old target unchanged."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from openpaisdk.storage.catalog import StorageOpener
 from openpaisdk.storage.location import parse_location
 from openpaisdk.storage.transfer.copy import CopyOperation, to_stream
 from support.cli_user import CommandResult, until
-from support.faulty_proxy import BadWire
+from support.faulty_proxy import FaultyProxy
 from support.small_disk import mounted
-from support.storage_fixture import Desk
+from support.storage_fixture import StorageWorkspace
 
 LARGE = os.urandom(1 << 20) * 40
 
 
-def far(desk: Desk) -> str:
-    return desk.there.replace("pai://team/", "pai://far/")
+def far(workspace: StorageWorkspace) -> str:
+    return workspace.remote.replace("pai://team/", "pai://far/")
 
 
 def refused(done: CommandResult, *words: str) -> None:
-    """One sentence (and perhaps what to do), a status, no traceback."""
+    """Assert one sentence (and perhaps a hint), a status, no traceback."""
     assert done.status in (1, 2), done
     said = [line for line in done.err.splitlines() if line.startswith("pai: ")]
     assert len(said) == 1 and "Traceback" not in done.err, done
@@ -42,8 +42,8 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if "pai-part" in name]
 
 
-def begun(desk: Desk, *words: str) -> subprocess.Popen[str]:
-    return desk.person.begin(*words)
+def begun(workspace: StorageWorkspace, *words: str) -> subprocess.Popen[str]:
+    return workspace.person.begin(*words)
 
 
 def ended(process: subprocess.Popen[str]) -> CommandResult:
@@ -51,134 +51,142 @@ def ended(process: subprocess.Popen[str]) -> CommandResult:
     return CommandResult(process.returncode, out, err)
 
 
-def test_a_source_that_is_not_there(desk: Desk) -> None:
-    refused(desk.pai("copy", "nothing", desk.there), "nothing: there is no such file or folder")
-    refused(desk.pai("copy", f"{desk.there}/nothing", "."), "there is no such file or folder")
-    refused(desk.pai("sync", f"{desk.there}/nothing", "."), "there is no such file or folder")
-    refused(desk.pai("getinfo", f"{desk.there}/nothing"), "there is no such file or folder")
-    refused(desk.pai("remove", f"{desk.there}/nothing"), "there is no such file or folder")
-    refused(desk.pai("listdir", "pai://team/nope/x"), "no storage called 'nope'")
-    refused(desk.pai("listdir", "pai://nobody/0/x"), "no cluster called 'nobody'")
-    refused(desk.pai("getinfo", "pai://team"), "must name a cluster and a storage")
-    refused(desk.pai("listdir", "s3://bucket/x"), "s3://")
-    refused(desk.pai("listdir", "hdfs://elsewhere:9000/x"), "No configured storage has the address")
+def test_missing_source_is_reported(workspace: StorageWorkspace) -> None:
+    refused(workspace.pai("copy", "nothing", workspace.remote), "nothing: there is no such file or folder")
+    refused(workspace.pai("copy", f"{workspace.remote}/nothing", "."), "there is no such file or folder")
+    refused(workspace.pai("sync", f"{workspace.remote}/nothing", "."), "there is no such file or folder")
+    refused(workspace.pai("getinfo", f"{workspace.remote}/nothing"), "there is no such file or folder")
+    refused(workspace.pai("remove", f"{workspace.remote}/nothing"), "there is no such file or folder")
+    refused(workspace.pai("listdir", "pai://team/nope/x"), "no storage called 'nope'")
+    refused(workspace.pai("listdir", "pai://nobody/0/x"), "no cluster called 'nobody'")
+    refused(workspace.pai("getinfo", "pai://team"), "must name a cluster and a storage")
+    refused(workspace.pai("listdir", "s3://bucket/x"), "s3://")
+    refused(workspace.pai("listdir", "hdfs://elsewhere:9000/x"), "No configured storage has the address")
 
 
-def test_a_closed_stream_is_no_empty_file(desk: Desk) -> None:
-    desk.write("f", b"kept")
-    desk.ok("copy", "f", f"{desk.there}/f")
-    refused(desk.person.sh(f"pai copy - {desk.there}/f <&-"), "Standard input is closed")
-    refused(desk.person.sh(f"pai copy {desk.there}/f - >&-"), "Standard output is closed")
-    assert desk.read("f") == b"kept"
+def test_closed_stdin_is_an_error(workspace: StorageWorkspace) -> None:
+    workspace.write("f", b"kept")
+    workspace.ok("copy", "f", f"{workspace.remote}/f")
+    refused(workspace.person.sh(f"pai copy - {workspace.remote}/f <&-"), "Standard input is closed")
+    refused(workspace.person.sh(f"pai copy {workspace.remote}/f - >&-"), "Standard output is closed")
+    assert workspace.read("f") == b"kept"
 
 
-def test_a_pipe_that_is_empty_for_the_moment_has_not_ended(desk: Desk) -> None:
+def test_empty_non_blocking_pipe_has_not_ended(workspace: StorageWorkspace) -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     copy = subprocess.Popen(
-        ["pai", "copy", "-", f"{desk.there}/f"], stdin=reading, cwd=desk.here, env=desk.person.env()
+        ["pai", "copy", "-", f"{workspace.remote}/f"],
+        stdin=reading,
+        cwd=workspace.local,
+        env=workspace.person.env(),
     )
     os.close(reading)
     for word in (b"one ", b"two"):
         os.write(writing, word)
-        until(lambda: _unread(writing) == 0)  # it has been taken, so the next read finds nothing
+        until(lambda: _unread(writing) == 0)  # it has been read, so the next read finds nothing
     os.close(writing)
     assert copy.wait(60) == 0
-    assert desk.read("f") == b"one two"
+    assert workspace.read("f") == b"one two"
 
 
 def _unread(pipe: int) -> int:
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
 
 
-def test_names_that_hdfs_forbids_are_refused_before_anything_moves(desk: Desk) -> None:
-    desk.write("d/fine")
-    desk.write("d/at 10:30")
-    refused(desk.pai("copy", "d", desk.there), "'at 10:30'", "colon")
-    refused(desk.pai("copy", "d/fine", f"{desk.there}/a:b"), "colon")
-    refused(desk.pai("makedir", f"{desk.there}/a:b"), "colon")
-    refused(desk.pai("copy", "d/fine", f"{desk.there}/a:b/c"), "colon")
-    refused(desk.pai("copy", "d/fine", f"{desk.there}/../x"), "'..'")
-    assert desk.names() == []
+def test_names_invalid_in_hdfs_are_rejected_before_the_transfer(workspace: StorageWorkspace) -> None:
+    workspace.write("d/fine")
+    workspace.write("d/at 10:30")
+    refused(workspace.pai("copy", "d", workspace.remote), "'at 10:30'", "colon")
+    refused(workspace.pai("copy", "d/fine", f"{workspace.remote}/a:b"), "colon")
+    refused(workspace.pai("makedir", f"{workspace.remote}/a:b"), "colon")
+    refused(workspace.pai("copy", "d/fine", f"{workspace.remote}/a:b/c"), "colon")
+    refused(workspace.pai("copy", "d/fine", f"{workspace.remote}/../x"), "'..'")
+    assert workspace.names() == []
 
 
-def test_a_folder_is_not_copied_into_itself(desk: Desk) -> None:
-    desk.write("d/f")
-    refused(desk.pai("copy", "d", "d/inside"), "lies inside")
-    refused(desk.pai("copy", "d", "d"), "lies inside")
-    desk.ok("copy", "d", desk.there)
-    refused(desk.pai("copy", f"{desk.there}/d", f"{desk.there}/d/inside"), "lies inside")
-    refused(desk.pai("sync", f"{desk.there}/d", f"{desk.there}/d"), "are the same")
-    assert os.listdir(desk.here / "d") == ["f"] and desk.names() == ["d/f"]
+def test_folder_is_not_copied_into_itself(workspace: StorageWorkspace) -> None:
+    workspace.write("d/f")
+    refused(workspace.pai("copy", "d", "d/inside"), "lies inside")
+    refused(workspace.pai("copy", "d", "d"), "lies inside")
+    workspace.ok("copy", "d", workspace.remote)
+    refused(workspace.pai("copy", f"{workspace.remote}/d", f"{workspace.remote}/d/inside"), "lies inside")
+    refused(workspace.pai("sync", f"{workspace.remote}/d", f"{workspace.remote}/d"), "are the same")
+    assert os.listdir(workspace.local / "d") == ["f"] and workspace.names() == ["d/f"]
 
 
-def test_a_storage_is_the_same_one_by_all_its_names(desk: Desk) -> None:
+def test_storage_is_recognized_by_all_its_names(workspace: StorageWorkspace) -> None:
     """By ``0`` and by its name, by pai:// and by hdfs://, by its address on this machine."""
-    desk.write("d/e/f")
-    desk.ok("copy", "d", desk.there)
-    of_hdfs = f"hdfs://{desk.url.partition('://')[2]}{desk.path}"
-    for other in (desk.there.replace("/0/", "/home/"), of_hdfs):
-        refused(desk.pai("copy", f"{desk.there}/d", f"{other}/d/inside"), "lies inside")
-        refused(desk.pai("sync", f"{desk.there}/d", f"{other}/d"), "are the same")
-    assert desk.names() == ["d/e/f"]
-    desk.ok("add-storage-cluster", "-a", "disks", "--type", "mount", "--path", str(desk.here))
-    refused(desk.pai("copy", "pai://disks/0/d", "d/inside"), "lies inside")
-    refused(desk.pai("sync", "d", "pai://disks/mount/d"), "are the same")
-    assert os.listdir(desk.here / "d") == ["e"]
+    workspace.write("d/e/f")
+    workspace.ok("copy", "d", workspace.remote)
+    of_hdfs = f"hdfs://{workspace.url.partition('://')[2]}{workspace.path}"
+    for other in (workspace.remote.replace("/0/", "/home/"), of_hdfs):
+        refused(workspace.pai("copy", f"{workspace.remote}/d", f"{other}/d/inside"), "lies inside")
+        refused(workspace.pai("sync", f"{workspace.remote}/d", f"{other}/d"), "are the same")
+    assert workspace.names() == ["d/e/f"]
+    workspace.ok("add-storage-cluster", "-a", "disks", "--type", "mount", "--path", str(workspace.local))
+    refused(workspace.pai("copy", "pai://disks/0/d", "d/inside"), "lies inside")
+    refused(workspace.pai("sync", "d", "pai://disks/mount/d"), "are the same")
+    assert os.listdir(workspace.local / "d") == ["e"]
 
 
-def test_a_sync_does_not_delete_what_it_copies_from(desk: Desk) -> None:
-    desk.write("d/e/f")
-    desk.ok("copy", "d", desk.there)
-    refused(desk.pai("sync", "--delete", "d/e", "d"), "d/e lies inside d", "--delete would remove")
-    refused(desk.pai("sync", "--delete", f"{desk.there}/d/e", f"{desk.there}/d"), "--delete would remove")
-    assert os.listdir(desk.here / "d") == ["e"] and desk.names() == ["d/e/f"]
-    desk.ok("sync", "d/e", "d")
-    assert sorted(os.listdir(desk.here / "d")) == ["e", "f"]
+def test_sync_does_not_delete_its_source(workspace: StorageWorkspace) -> None:
+    workspace.write("d/e/f")
+    workspace.ok("copy", "d", workspace.remote)
+    refused(workspace.pai("sync", "--delete", "d/e", "d"), "d/e lies inside d", "--delete would remove")
+    refused(
+        workspace.pai("sync", "--delete", f"{workspace.remote}/d/e", f"{workspace.remote}/d"),
+        "--delete would remove",
+    )
+    assert os.listdir(workspace.local / "d") == ["e"] and workspace.names() == ["d/e/f"]
+    workspace.ok("sync", "d/e", "d")
+    assert sorted(os.listdir(workspace.local / "d")) == ["e", "f"]
 
 
-def test_nothing_is_put_below_a_file(desk: Desk) -> None:
-    desk.write("f")
-    desk.write("d/f")
-    desk.write("large", b"x" * 20_000_000)
-    desk.ok("copy", "f", f"{desk.there}/f")
+def test_copy_below_a_file_is_rejected(workspace: StorageWorkspace) -> None:
+    workspace.write("f")
+    workspace.write("d/f")
+    workspace.write("large", b"x" * 20_000_000)
+    workspace.ok("copy", "f", f"{workspace.remote}/f")
     for source in ("f", "d", "large"):
         for way in ([], ["--http"]):
-            done = desk.pai("copy", *way, source, f"{desk.there}/f/below")
+            done = workspace.pai("copy", *way, source, f"{workspace.remote}/f/below")
             assert done.status == 1
             assert "/f is a file and not a folder." in done.err
 
 
-def test_what_a_file_holds_is_no_folder(desk: Desk) -> None:
-    desk.write("f")
-    desk.ok("makedir", f"{desk.there}/there")
-    desk.ok("copy", "f", f"{desk.there}/f")
-    for source in ("f/.", f"{desk.there}/f/."):
-        for target in (f"{desk.there}/new", f"{desk.there}/there", "new"):
-            done = desk.pai("copy", source, target)
+def test_trailing_dot_after_a_file_is_rejected(workspace: StorageWorkspace) -> None:
+    workspace.write("f")
+    workspace.ok("makedir", f"{workspace.remote}/there")
+    workspace.ok("copy", "f", f"{workspace.remote}/f")
+    for source in ("f/.", f"{workspace.remote}/f/."):
+        for target in (f"{workspace.remote}/new", f"{workspace.remote}/there", "new"):
+            done = workspace.pai("copy", source, target)
             assert (done.status, "is a file, but a trailing slash" in done.err) == (2, True)
-    assert desk.names() == ["f"] and not (desk.here / "new").exists()
+    assert workspace.names() == ["f"] and not (workspace.local / "new").exists()
 
 
-def test_a_file_and_a_folder_do_not_take_each_others_place(desk: Desk) -> None:
-    desk.write("d/x/f")
-    desk.write("x", b"file")
-    desk.ok("copy", "d", f"{desk.there}/d")
-    refused(desk.pai("copy", "d", f"{desk.there}/d/x/f"), "is a file")
-    desk.write("e/x", b"file")
-    refused(desk.pai("sync", "e", f"{desk.there}/d"), "would have to replace")
-    refused(desk.pai("makedir", f"{desk.there}/d/x/f"), "is a file")
-    assert desk.names() == ["d/x/f"]
+def test_file_and_folder_do_not_replace_each_other(workspace: StorageWorkspace) -> None:
+    workspace.write("d/x/f")
+    workspace.write("x", b"file")
+    workspace.ok("copy", "d", f"{workspace.remote}/d")
+    refused(workspace.pai("copy", "d", f"{workspace.remote}/d/x/f"), "is a file")
+    workspace.write("e/x", b"file")
+    refused(workspace.pai("sync", "e", f"{workspace.remote}/d"), "would have to replace")
+    refused(workspace.pai("makedir", f"{workspace.remote}/d/x/f"), "is a file")
+    assert workspace.names() == ["d/x/f"]
 
 
-def test_a_person_keeps_the_ground_he_stands_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remove_protects_home_and_current_folder(
+    workspace: StorageWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In this process, where nothing is really deleted."""
     gone: list[str] = []
     monkeypatch.setattr(LocalBackend, "delete", lambda _, path: gone.append(path))
-    folder = desk.write("d/e/f").parent
+    folder = workspace.write("d/e/f").parent
     (folder / "up").symlink_to("/")
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("HOME", str(desk.write("homes/me/f").parent))
+    monkeypatch.setenv("HOME", str(workspace.write("homes/me/f").parent))
     for path, why in {
         "/": "is a system folder",
         "//": "is a system folder",
@@ -188,7 +196,7 @@ def test_a_person_keeps_the_ground_he_stands_on(desk: Desk, monkeypatch: pytest.
         "..": "is the current folder",
         str(folder.parent): "is the current folder",
         "~": "is your home folder",
-        str(desk.here / "homes"): "is your home folder",
+        str(workspace.local / "homes"): "is your home folder",
     }.items():
         with pytest.raises(UsageError, match=f"{why}.* and is not removed"):
             remove(["-y", path])
@@ -196,13 +204,15 @@ def test_a_person_keeps_the_ground_he_stands_on(desk: Desk, monkeypatch: pytest.
     assert gone == [str(folder / "f"), str(folder / "up")]
 
 
-def test_a_person_keeps_it_also_where_it_is_mounted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remove_protects_home_on_a_mounted_storage(
+    workspace: StorageWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In this process, where nothing is really deleted."""
     gone: list[str] = []
     monkeypatch.setattr(LocalBackend, "delete", lambda _, path: gone.append(path))
-    home = desk.person.home
+    home = workspace.person.home
     monkeypatch.setenv("HOME", str(home))
-    desk.ok("add-storage-cluster", "-a", "above", "--type", "mount", "--path", str(home.parent))
+    workspace.ok("add-storage-cluster", "-a", "above", "--type", "mount", "--path", str(home.parent))
     with pytest.raises(UsageError, match="is your home folder or contains it, and is not removed"):
         remove(["-y", f"pai://above/mount/{home.name}"])
     (home.parent / "other").mkdir()
@@ -210,8 +220,10 @@ def test_a_person_keeps_it_also_where_it_is_mounted(desk: Desk, monkeypatch: pyt
     assert gone == ["/other"]
 
 
-def test_a_home_is_not_made_like_another_folder(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, home = desk.write("d/f").parent, desk.write("homes/me/mine").parent
+def test_sync_delete_protects_the_home_folder(
+    workspace: StorageWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, home = workspace.write("d/f").parent, workspace.write("homes/me/mine").parent
     monkeypatch.setenv("HOME", str(home))
     for target in (home, home.parent, "/"):
         with pytest.raises(UsageError, match="is your home folder or contains it: --delete would"):
@@ -228,26 +240,26 @@ def test_a_home_is_not_made_like_another_folder(desk: Desk, monkeypatch: pytest.
     assert sorted(os.listdir(home)) == ["f", "mine"]
 
 
-def test_the_root_of_a_storage_is_never_removed(desk: Desk) -> None:
+def test_storage_root_cannot_be_removed(workspace: StorageWorkspace) -> None:
     for root in ("pai://team/0/", "pai://team/0//", "pai://team/0/."):
-        refused(desk.pai("remove", "-y", root), "never removed")
+        refused(workspace.pai("remove", "-y", root), "cannot be removed")
 
 
-def test_a_file_that_grows_while_it_is_sent_is_noticed(desk: Desk, wire: BadWire) -> None:
-    desk.write("target", b"old")
-    desk.ok("copy", "target", f"{desk.there}/f")
-    grows = desk.write("grows", LARGE)
-    wire.rate = 20e6
-    process = begun(desk, "copy", "--http", "grows", f"{far(desk)}/f")
-    until(lambda: wire.carried > 2 << 20)
+def test_file_growing_during_upload_is_detected(workspace: StorageWorkspace, proxy: FaultyProxy) -> None:
+    workspace.write("target", b"old")
+    workspace.ok("copy", "target", f"{workspace.remote}/f")
+    grows = workspace.write("grows", LARGE)
+    proxy.rate = 20e6
+    process = begun(workspace, "copy", "--http", "grows", f"{far(workspace)}/f")
+    until(lambda: proxy.carried > 2 << 20)
     with grows.open("ab") as f:
         f.write(b"more")
     refused(ended(process), "grows grew while it was copied", "the target is unchanged")
-    assert desk.read("f") == b"old" and desk.names() == ["f"]
+    assert workspace.read("f") == b"old" and workspace.names() == ["f"]
 
 
-def test_a_file_that_changed_on_its_way_to_a_stream_is_not_to_be_used(desk: Desk) -> None:
-    grows = desk.write("grows", LARGE)
+def test_file_changing_during_output_to_a_stream_is_reported(workspace: StorageWorkspace) -> None:
+    grows = workspace.write("grows", LARGE)
 
     def write(_: object) -> None:
         with grows.open("ab") as f:
@@ -257,106 +269,109 @@ def test_a_file_that_changed_on_its_way_to_a_stream_is_not_to_be_used(desk: Desk
         to_stream(StorageOpener(), parse_location(str(grows)), write)
 
 
-def test_a_file_that_vanishes_while_it_is_sent_is_noticed(desk: Desk, wire: BadWire) -> None:
-    goes = desk.write("goes", LARGE)
-    wire.rate = 20e6
-    process = begun(desk, "copy", "--http", "goes", f"{far(desk)}/f")
-    until(lambda: wire.carried > 2 << 20)
+def test_file_deleted_during_upload_is_detected(workspace: StorageWorkspace, proxy: FaultyProxy) -> None:
+    goes = workspace.write("goes", LARGE)
+    proxy.rate = 20e6
+    process = begun(workspace, "copy", "--http", "goes", f"{far(workspace)}/f")
+    until(lambda: proxy.carried > 2 << 20)
     goes.unlink()
     refused(ended(process), "goes vanished while it was copied")
-    assert desk.names() == []
+    assert workspace.names() == []
 
 
 @pytest.mark.slow
-def test_a_file_that_changes_while_it_is_fetched_is_noticed(desk: Desk, wire: BadWire) -> None:
-    desk.write("one", LARGE)
-    desk.write("two", LARGE[:-5])
-    desk.ok("copy", "one", f"{desk.there}/f")
-    kept = desk.write("kept", b"kept")
-    wire.rate = 20e6
-    process = begun(desk, "copy", "--http", f"{far(desk)}/f", "kept")
-    until(lambda: wire.carried > 2 << 20)
-    desk.ok("copy", "two", f"{desk.there}/f")
+def test_file_changing_during_download_is_detected(workspace: StorageWorkspace, proxy: FaultyProxy) -> None:
+    workspace.write("one", LARGE)
+    workspace.write("two", LARGE[:-5])
+    workspace.ok("copy", "one", f"{workspace.remote}/f")
+    kept = workspace.write("kept", b"kept")
+    proxy.rate = 20e6
+    process = begun(workspace, "copy", "--http", f"{far(workspace)}/f", "kept")
+    until(lambda: proxy.carried > 2 << 20)
+    workspace.ok("copy", "two", f"{workspace.remote}/f")
     refused(ended(process), "while it was copied")
-    assert kept.read_bytes() == b"kept" and leftovers(desk.here) == []
+    assert kept.read_bytes() == b"kept" and leftovers(workspace.local) == []
 
 
-def test_a_connection_that_is_cut_now_and_then_does_no_harm(desk: Desk, wire: BadWire) -> None:
-    desk.write("f", LARGE)
-    wire.question_limit, wire.cuts = 3 << 20, 4
-    desk.ok("copy", "--http", "f", f"{far(desk)}/f")
-    assert wire.cuts == 0
-    assert desk.read("f") == LARGE
+def test_upload_survives_lost_connections(workspace: StorageWorkspace, proxy: FaultyProxy) -> None:
+    workspace.write("f", LARGE)
+    proxy.request_limit, proxy.cuts = 3 << 20, 4
+    workspace.ok("copy", "--http", "f", f"{far(workspace)}/f")
+    assert proxy.cuts == 0
+    assert workspace.read("f") == LARGE
 
 
-def test_a_download_whose_connection_is_cut_goes_on_by_itself(desk: Desk, wire: BadWire) -> None:
-    desk.write("f", LARGE)
-    desk.ok("copy", "f", f"{desk.there}/f")
-    wire.rate = 20e6
-    process = begun(desk, "copy", "--http", f"{far(desk)}/f", "back")
-    until(lambda: wire.carried > 2 << 20)
-    wire.cut()
-    wire.rate = 0
+def test_download_resumes_after_a_lost_connection(workspace: StorageWorkspace, proxy: FaultyProxy) -> None:
+    workspace.write("f", LARGE)
+    workspace.ok("copy", "f", f"{workspace.remote}/f")
+    proxy.rate = 20e6
+    process = begun(workspace, "copy", "--http", f"{far(workspace)}/f", "back")
+    until(lambda: proxy.carried > 2 << 20)
+    proxy.cut()
+    proxy.rate = 0
     assert ended(process).status == 0
-    assert (desk.here / "back").read_bytes() == LARGE and leftovers(desk.here) == []
+    assert (workspace.local / "back").read_bytes() == LARGE and leftovers(workspace.local) == []
 
 
 @pytest.mark.slow
-def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(
-    desk: Desk, wire: BadWire, monkeypatch: pytest.MonkeyPatch
+def test_permanent_connection_loss_is_reported_and_next_run_resumes(
+    workspace: StorageWorkspace, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAI_TRANSFER_RETRY_S", "1")
-    desk.write("f", LARGE)
-    desk.write("old", b"old")
-    desk.ok("copy", "old", f"{desk.there}/f")
-    wire.rate = 60e6
-    process = begun(desk, "copy", "--http", "f", f"{far(desk)}/f")
-    until(lambda: wire.carried > 34 << 20)
-    wire.close()
+    workspace.write("f", LARGE)
+    workspace.write("old", b"old")
+    workspace.ok("copy", "old", f"{workspace.remote}/f")
+    proxy.rate = 60e6
+    process = begun(workspace, "copy", "--http", "f", f"{far(workspace)}/f")
+    until(lambda: proxy.carried > 34 << 20)
+    proxy.close()
     refused(ended(process), "does not respond", "it resumes the copy")
-    assert desk.read("f") == b"old"
-    again = BadWire(desk.url)
+    assert workspace.read("f") == b"old"
+    again = FaultyProxy(workspace.url)
     try:
-        book = desk.person.home / ".openpai/clusters.yaml"
-        book.write_text(book.read_text().replace(wire.url, again.url))
-        desk.ok("copy", "--http", "f", f"{far(desk)}/f")
-        assert desk.read("f") == LARGE
+        book = workspace.person.home / ".openpai/clusters.yaml"
+        book.write_text(book.read_text().replace(proxy.url, again.url))
+        workspace.ok("copy", "--http", "f", f"{far(workspace)}/f")
+        assert workspace.read("f") == LARGE
         assert again.carried < 36 << 20
     finally:
         again.close()
 
 
 @pytest.mark.slow
-def test_a_proxy_that_cuts_answers_off_is_noticed(desk: Desk, wire: BadWire) -> None:
-    desk.write("f", LARGE)
-    desk.write("d/small", b"x" * 300_000)
-    desk.ok("copy", "f", f"{desk.there}/f")
-    desk.ok("copy", "d", f"{desk.there}/d")
-    kept = desk.write("kept", b"kept")
-    wire.answer_limit = 200_000
+def test_truncated_responses_are_detected(workspace: StorageWorkspace, proxy: FaultyProxy) -> None:
+    workspace.write("f", LARGE)
+    workspace.write("d/small", b"x" * 300_000)
+    workspace.ok("copy", "f", f"{workspace.remote}/f")
+    workspace.ok("copy", "d", f"{workspace.remote}/d")
+    kept = workspace.write("kept", b"kept")
+    proxy.response_limit = 200_000
     short = {"PAI_TRANSFER_RETRY_S": "1"}
-    refused(desk.pai("copy", "--http", f"{far(desk)}/f", "kept", env=short), "in the middle of a response")
+    refused(
+        workspace.pai("copy", "--http", f"{far(workspace)}/f", "kept", env=short),
+        "in the middle of a response",
+    )
     assert kept.read_bytes() == b"kept"
-    refused(desk.pai("copy", "--http", f"{far(desk)}/d", "back", env=short))
-    assert not (desk.here / "back/small").exists()
+    refused(workspace.pai("copy", "--http", f"{far(workspace)}/d", "back", env=short))
+    assert not (workspace.local / "back/small").exists()
 
 
 @pytest.mark.slow
-def test_an_interrupted_download_continues(desk: Desk, wire: BadWire) -> None:
-    desk.write("f", LARGE)
-    desk.ok("copy", "f", f"{desk.there}/f")
-    wire.rate = 30e6
-    process = begun(desk, "copy", "--http", f"{far(desk)}/f", "back")
-    until(lambda: len(journal(desk.here)) >= 1)
+def test_interrupted_download_resumes(workspace: StorageWorkspace, proxy: FaultyProxy) -> None:
+    workspace.write("f", LARGE)
+    workspace.ok("copy", "f", f"{workspace.remote}/f")
+    proxy.rate = 30e6
+    process = begun(workspace, "copy", "--http", f"{far(workspace)}/f", "back")
+    until(lambda: len(journal(workspace.local)) >= 1)
     process.kill()
     process.wait()
-    assert not (desk.here / "back").exists() and len(leftovers(desk.here)) == 2
-    wire.carried = 0
-    wire.rate = 0
-    desk.ok("copy", "--http", f"{far(desk)}/f", "back")
-    assert (desk.here / "back").read_bytes() == LARGE
-    assert wire.carried < 36 << 20
-    assert leftovers(desk.here) == []
+    assert not (workspace.local / "back").exists() and len(leftovers(workspace.local)) == 2
+    proxy.carried = 0
+    proxy.rate = 0
+    workspace.ok("copy", "--http", f"{far(workspace)}/f", "back")
+    assert (workspace.local / "back").read_bytes() == LARGE
+    assert proxy.carried < 36 << 20
+    assert leftovers(workspace.local) == []
 
 
 def journal(folder: Path) -> list[str]:
@@ -367,45 +382,45 @@ def journal(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_an_upload_of_a_killed_client_continues_and_an_abandoned_one_leaves_nothing(
-    desk: Desk, wire: BadWire
+def test_upload_of_a_killed_client_resumes_and_stale_ones_are_removed(
+    workspace: StorageWorkspace, proxy: FaultyProxy
 ) -> None:
-    before = partial(desk)
-    source = desk.write("f", LARGE)
-    wire.rate = 60e6
-    process = begun(desk, "copy", "--http", "f", f"{far(desk)}/f")
-    until(lambda: wire.carried > 34 << 20)
+    before = partial(workspace)
+    source = workspace.write("f", LARGE)
+    proxy.rate = 60e6
+    process = begun(workspace, "copy", "--http", "f", f"{far(workspace)}/f")
+    until(lambda: proxy.carried > 34 << 20)
     process.kill()
     process.wait()
-    assert desk.names() == []
-    wire.carried, wire.rate = 0, 40e6
-    desk.ok("copy", "--http", "f", f"{far(desk)}/f")
-    assert wire.carried < 36 << 20
-    assert desk.read("f") == LARGE
-    assert partial(desk) == before
-    process = begun(desk, "copy", "--http", "f", f"{far(desk)}/g")
-    until(lambda: len(partial(desk)) > len(before))
+    assert workspace.names() == []
+    proxy.carried, proxy.rate = 0, 40e6
+    workspace.ok("copy", "--http", "f", f"{far(workspace)}/f")
+    assert proxy.carried < 36 << 20
+    assert workspace.read("f") == LARGE
+    assert partial(workspace) == before
+    process = begun(workspace, "copy", "--http", "f", f"{far(workspace)}/g")
+    until(lambda: len(partial(workspace)) > len(before))
     os.utime(source)
     assert ended(process).status == 1
-    assert partial(desk) == before
+    assert partial(workspace) == before
 
 
-def partial(desk: Desk) -> list[str]:
-    """Uploads that wait to be continued."""
-    return sorted(os.listdir(next(desk.person.cluster_home.rglob(".pai")) / "partial"))
+def partial(workspace: StorageWorkspace) -> list[str]:
+    """Unfinished uploads."""
+    return sorted(os.listdir(next(workspace.person.cluster_home.rglob(".pai")) / "partial"))
 
 
-def test_a_disk_that_is_full_here_is_said_before_and_during(desk: Desk) -> None:
-    with mounted(desk.here / "small", "size=8m") as small:
-        desk.write("d/large", LARGE[: 10 << 20])
-        desk.write("d/tiny", b"x")
-        desk.ok("copy", "d", f"{desk.there}/d")
-        done = desk.pai("copy", f"{desk.there}/d", "small/d")
+def test_full_local_disk_is_reported_before_and_during(workspace: StorageWorkspace) -> None:
+    with mounted(workspace.local / "small", "size=8m") as small:
+        workspace.write("d/large", LARGE[: 10 << 20])
+        workspace.write("d/tiny", b"x")
+        workspace.ok("copy", "d", f"{workspace.remote}/d")
+        done = workspace.pai("copy", f"{workspace.remote}/d", "small/d")
         refused(done, "10 MB do not fit", "large (10 MB)", "tiny (1 B)")
         assert os.listdir(small) == []
 
 
-def test_a_small_file_of_which_a_part_has_room_leaves_the_old_one(tmp_path: Path) -> None:
+def test_partly_written_small_file_keeps_the_old_one(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "size=1m") as small:
         target = small / "f"
         target.write_bytes(b"old")
@@ -416,13 +431,13 @@ def test_a_small_file_of_which_a_part_has_room_leaves_the_old_one(tmp_path: Path
         assert sorted(os.listdir(small)) == ["f", "others"]
 
 
-def test_ctrl_c_says_that_it_can_be_continued(desk: Desk, wire: BadWire) -> None:
+def test_ctrl_c_hints_at_resuming(workspace: StorageWorkspace, proxy: FaultyProxy) -> None:
     import signal
 
-    desk.write("f", LARGE)
-    wire.rate = 20e6
-    process = begun(desk, "copy", "--http", "f", f"{far(desk)}/f")
-    until(lambda: wire.carried > 2 << 20)
+    workspace.write("f", LARGE)
+    proxy.rate = 20e6
+    process = begun(workspace, "copy", "--http", "f", f"{far(workspace)}/f")
+    until(lambda: proxy.carried > 2 << 20)
     process.send_signal(signal.SIGINT)
     done = ended(process)
-    assert done.status == 130 and "continues where it was" in done.err
+    assert done.status == 130 and "run the same command again to resume" in done.err

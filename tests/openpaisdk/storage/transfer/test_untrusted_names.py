@@ -1,4 +1,4 @@
-"""A storage lists names; whoever compares trees without saying otherwise does not trust them."""
+"""Names listed by a storage are checked unless the caller says that they are trusted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openpaisdk.storage.transfer.plan import TransferPlan, compare_trees
 
 
 @pytest.mark.parametrize("name", ["../.ssh/authorized_keys", "..", ".", "", "a\0b", "/etc/passwd"])
-def test_a_name_that_leads_elsewhere_is_refused_unless_it_is_our_own(name: str) -> None:
+def test_untrusted_names_are_rejected_local_ones_are_not(name: str) -> None:
     with pytest.raises(PaiError, match="not a valid name"):
         compare_trees(
             TransferPlan("/d", "/t"),
