@@ -25,7 +25,7 @@ RETIRED = re.compile(
     re.IGNORECASE,
 )
 # Modules are nouns; these are the field's own nouns that end so.
-GERUNDS = {"hashing", "listing", "logging", "masking", "passing", "polling", "sealing", "staging"}
+GERUNDS = {"hashing", "listing", "logging", "masking", "passing", "polling", "running", "sealing", "staging"}
 # A constant with one of these words in its name is a duration and must say its unit.
 DURATION = re.compile(
     r"(^|_)(TIMEOUT|INTERVAL|BACKOFF|DELAY|DEADLINE|GRACE|PERIOD|TTL|LIFETIME|LAG|AGE)(_|$)"
