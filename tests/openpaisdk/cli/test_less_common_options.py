@@ -28,9 +28,9 @@ def test_fetch_works_for_submit_and_clone_job(user) -> None:
     assert user.pai("clone-job", "--no-browser", "--fetch=second", name).status == 0
     assert (user.project / "second/kept.txt").exists()
     assert user.pai("logs", "--stream", "stderr", name).out == "err\n"
-    user = json.loads(user.pai("cluster-status", "-o", "json").out)["user"]
-    assert "kept.txt" in user.pai("job-outputs", "--user", user, name).out
-    done = user.pai("job-metrics", "--user", user, "--role", "main", "--index", "0", name)
+    owner = json.loads(user.pai("cluster-status", "-o", "json").out)["user"]
+    assert "kept.txt" in user.pai("job-outputs", "--user", owner, name).out
+    done = user.pai("job-metrics", "--user", owner, "--role", "main", "--index", "0", name)
     assert "Traceback" not in done.err, done
 
 

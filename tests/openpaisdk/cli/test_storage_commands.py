@@ -32,10 +32,10 @@ def test_select_storage_creates_workspace(user) -> None:
         words = ["--cluster-alias", "local", "--storage-name", "home", "--workspace", "space"]
         done = user.pai("select-storage", *words)
         assert done.status == 0, done
-        user = json.loads(user.pai("cluster-status", "-o", "json").out)["user"]
-        assert "space/" in user.pai("listdir", f"pai://local/home/{user}").out
+        owner = json.loads(user.pai("cluster-status", "-o", "json").out)["user"]
+        assert "space/" in user.pai("listdir", f"pai://local/home/{owner}").out
         job = yaml.safe_load(user.pai("sub", "--preview", "-j", "J", "--no-sources", "true").out)
-        assert job["parameters"]["work_directory"] == f"/{user}/space/jobs/J"
+        assert job["parameters"]["work_directory"] == f"/{owner}/space/jobs/J"
         assert user.pai("select-storage", "-a", "local", "--storage-name", "home").status == 0
     finally:
         (user.home / ".openpai/clusters.yaml").write_text(before)

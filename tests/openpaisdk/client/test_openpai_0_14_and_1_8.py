@@ -117,7 +117,7 @@ def test_jobs_are_submitted_in_their_own_version(registered_user) -> None:
 
 def test_unsupported_requests_are_one_line_errors(registered_user) -> None:
     done = registered_user.pai("sub", "-i", "img", "--timeout", "1h", "true")
-    assert done.status == 2 and "does not know --timeout" in done.err, done
+    assert done.status == 2 and "does not support --timeout" in done.err, done
     done = registered_user.pai("delete-job", "new_one")
     if isinstance(registered_user.server, V014):
         assert done.status == 0 and done.out == "Deleted new_one\n", done  # the first generation supports it
