@@ -62,7 +62,7 @@ async def test_zygote_that_dies_during_a_request_starts_no_task_of_the_gang(
         os.kill(zygote, signal.SIGSTOP)
         launching = asyncio.create_task(driven.launch(*gang))
         await appears(lambda: (rig.folder(gang[-1].uid) / "spec.json").exists(), "the folders")
-        await appears(lambda: driven.engine._zygote._answers, "the question")
+        await appears(lambda: driven.engine._zygote._replies, "the request")
         os.kill(zygote, signal.SIGKILL)
         with pytest.raises(LaunchFailed):
             await launching
