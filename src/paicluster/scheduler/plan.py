@@ -16,10 +16,10 @@ Delegation: jobs of virtual clusters with an external scheduler are passed on at
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from paicluster.scheduler.fair_share import FairShare
 from paicluster.scheduler.node_capacity import NodeCapacity, TaskPlacement, explain_shortage, place_tasks
 from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
@@ -83,8 +83,6 @@ class Preempt:
 
 
 Decision = Start | Pending | Preempt
-# Handles one job: (virtual cluster, user, job id, request). False: no job of this shape can start now.
-_Handler = Callable[[str, str, int, ResourceRequest], bool]
 
 
 def plan(snapshot: Snapshot, pending: PendingJobs) -> list[Decision]:
@@ -101,7 +99,6 @@ class _Planner:
         for node in snapshot.nodes:
             self._total = self._total.plus(node.total)
         self._used = dict(snapshot.used)
-        self._used_by_user = dict(snapshot.used_by_user)
         self._preemptible = [job for job in snapshot.preemptible if not job.preempting]
         # The maximum that blocked jobs request: per virtual cluster, on its quota and when borrowing; and
         # over all jobs that lack free resources only, those on their quota and those that borrow.
@@ -109,7 +106,7 @@ class _Planner:
         self._blocked_borrowing: dict[str, Resources] = {}
         self._owners_blocked = Resources()
         self._borrowers_blocked = Resources()
-        self._starved = set(snapshot.starved)
+        self._fair_share = FairShare(self._total, snapshot.used_by_user, snapshot.starved)
         # Jobs preempted by this plan; requests that preempted resources are reserved for, and their sum per
         # virtual cluster.
         self._preempted: list[PreemptibleJob] = []
@@ -126,7 +123,7 @@ class _Planner:
                 self._schedule_borrowers()
             handler = self._schedule_opportunistic if opportunistic else self._schedule_on_quota
             for vc in self._pending.virtual_clusters(priority_class):
-                self._serve(vc, priority_class, handler)
+                self._fair_share.serve(self._pending, vc, priority_class, handler)
         if not self._borrowers:
             return self._decisions
         # Jobs that were pending on their quota and then started by borrowing.
@@ -149,7 +146,7 @@ class _Planner:
                     not self._max_capacity(vc).fits(self._quota(vc))
                     and vc not in self._snapshot.self_scheduling
                 ):
-                    self._serve(vc, priority_class, self._schedule_borrowed)
+                    self._fair_share.serve(self._pending, vc, priority_class, self._schedule_borrowed)
 
     def _quota(self, vc: str) -> Resources:
         return self._snapshot.quotas.get(vc, Resources())
@@ -159,40 +156,6 @@ class _Planner:
 
     def _left(self, vc: str, capacity: Resources) -> Resources:
         return capacity.minus(self._used.get(vc, Resources()))
-
-    def _serve(self, vc: str, priority_class: str, handle: _Handler) -> None:
-        """Start what can be started of one queue, in fair-share order. A shape that failed is not retried."""
-        failed: set[ResourceRequest] = set()
-        queue: list[tuple[float, int, str, ResourceRequest]] = []
-        for user in self._pending.users(vc, priority_class):
-            share = self._fair_share(vc, user)
-            for job_id, request in self._pending.shapes(vc, priority_class, user):
-                queue.append((share, job_id, user, request))
-        # Tuples never compare by request: no two entries have the same job.
-        heap = [(share, job_id, user, number) for number, (share, job_id, user, _) in enumerate(queue)]
-        requests = [request for *_, request in queue]
-        heapq.heapify(heap)
-        while heap:
-            share, job_id, user, number = heapq.heappop(heap)
-            current = self._fair_share(vc, user)
-            if current > share:  # another job of this user started meanwhile: requeue by the new share
-                heapq.heappush(heap, (current, job_id, user, number))
-                continue
-            request = requests[number]
-            if request in failed:
-                continue
-            if not handle(vc, user, job_id, request):
-                failed.add(request)
-                continue
-            following = self._pending.next_after(vc, priority_class, user, request, job_id)
-            if following is not None:
-                heapq.heappush(heap, (self._fair_share(vc, user), following, user, number))
-
-    def _fair_share(self, vc: str, user: str) -> float:
-        """The user's dominant share; starved users come first."""
-        if (vc, user) in self._starved:
-            return -1.0
-        return self._used_by_user.get(user, Resources()).dominant_share(self._total)
 
     # -- handlers of one job -------------------------------------------------------------------
 
@@ -374,8 +337,7 @@ class _Planner:
             resources = resources.plus(each[placement.role])
         if not preemptible:
             self._used[vc] = self._used.get(vc, Resources()).plus(resources)
-        self._used_by_user[user] = self._used_by_user.get(user, Resources()).plus(resources)
-        self._starved.discard((vc, user))
+        self._fair_share.add(vc, user, resources)
         self._decisions.append(Start(job_id, placements))
 
     def _preempt_for(self, vc: str, job_id: int, request: ResourceRequest) -> None:
