@@ -6,7 +6,7 @@ import sys
 
 from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest, Frame
-from openpaisdk.client.models import number, text
+from openpaisdk.client.models import is_pending_event, number, text
 from openpaisdk.config.clusters import alias_option
 from openpaisdk.config.paths import display_path
 from openpaisdk.output import format_duration, palette, print_notice
@@ -210,8 +210,6 @@ def wait_for_job(
 
     ``command`` is the command suggested after Ctrl-C.
     """
-    from openpaisdk.cli.pending_reason import PENDING_REASONS
-
     state = ""
     reported: set[str] = set()
     pending: Frame | None = None
@@ -229,7 +227,7 @@ def wait_for_job(
             elif frame.kind == "event" and text(frame.head, "reason") not in (DEGRADED, RECOVERED):
                 # After a reconnect all events are sent again; only later ones are new.
                 event_time = number(frame.head, "time") or since + 1
-                if text(frame.head, "reason") in PENDING_REASONS and event_time >= since:
+                if is_pending_event(frame.head) and event_time >= since:
                     pending, since = frame, event_time
             else:
                 _print_event(frame, request, reported)

@@ -172,7 +172,7 @@ class Parser(argparse.ArgumentParser):
         return action.nargs not in (0, "?")  # an optional value needs an =
 
     def split_command(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options of pai, and the command: from the first argument that is not an option, or after ``--``."""
+        """The options of pai, and the command: from the first argument that is not an option, or after --."""
         if self.introspect_only:
             raise ParserIntrospection(self)
         i = 0

@@ -12,20 +12,6 @@ if TYPE_CHECKING:
     from openpaisdk.client.models import JobStatus, JobSummary
     from openpaisdk.jobs.command_job import ResourceOptions
 
-# Reasons of the events that explain why a job is pending: a copy of `protocol.states`, because commands that
-# only read do not import it.
-PENDING_REASONS = frozenset(
-    {
-        "FailedScheduling",
-        "Scheduled",
-        "Pulling",
-        "SlurmUnavailable",
-        "Retrying",
-        "Preempted",
-        "FailedLaunch",
-        "Degraded",
-    }
-)
 JUST_SUBMITTED = "It was submitted a moment ago."
 QUEUED = "Earlier jobs are waiting for the same resources."
 
@@ -44,7 +30,7 @@ def pending_reason(cluster: ClusterClient, job: JobStatus | JobSummary) -> str:
     except PaiError:  # API version 1 has no events
         return ""
     fallback = JUST_SUBMITTED if is_recent(job.submitted_ms) else QUEUED
-    return next((e.message for e in events if e.reason in PENDING_REASONS and e.message), fallback)
+    return next((e.message for e in events if e.is_pending and e.message), fallback)
 
 
 def exceeds_capacity(cluster: ClusterClient, resources: ResourceOptions, count: int) -> str:

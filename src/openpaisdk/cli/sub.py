@@ -45,10 +45,10 @@ def sub(argv: list[str]) -> int:
         "pai sub --follow -- python train.py --epochs 3\n"
         "pai sub -j nightly_$ --gpu 1 'make data && python train.py'\n"
         "pai sub --array 100%8 -- sh -c 'python try.py --number $PAI_TASK_INDEX'",
-        "Submits a job that runs the command. The command starts at the first argument that is not an option,\n"
-        "or after --. The files of the current folder are uploaded with the job (.paiignore, or else\n"
-        ".gitignore, excludes files); to clusters of OpenPAI's own server only the files given by --sources\n"
-        "are. On the embedded cluster the job uses your Python and your virtual environment.\n\n"
+        "Submits a job that runs the command. The command starts at the first argument that is not an\n"
+        "option, or after --. The files of the current folder are uploaded with the job (.paiignore, or\n"
+        "else .gitignore, excludes files); to clusters of OpenPAI's own server only the files given by\n"
+        "--sources are. On the embedded cluster the job uses your Python and your virtual environment.\n\n"
         "Defaults of options can be changed with pai set.",
     )
     parser.usage = "pai sub [options] [--] command ..."

@@ -221,16 +221,22 @@ class JobStatus:
         return f"<job {self.user}~{self.name}: {self.state}>"
 
 
-class Event:
-    """An event of a job."""
+def is_pending_event(raw: Mapping[str, object]) -> bool:
+    """Whether an event tells why its job is pending. Kubernetes' events (OpenPAI's) have no flag."""
+    return bool(raw.get("pending", text(raw, "reason") == "FailedScheduling"))
 
-    __slots__ = ("kind", "message", "raw", "reason")
+
+class Event:
+    """An event of a job. ``is_pending``: it tells why the job is pending."""
+
+    __slots__ = ("is_pending", "kind", "message", "raw", "reason")
 
     def __init__(self, raw: dict[str, object]):
         self.raw = raw
         self.kind = text(raw, "type")
         self.reason = text(raw, "reason")
         self.message = text(raw, "message")
+        self.is_pending = is_pending_event(raw)
 
     def __repr__(self) -> str:
         return f"<event {self.reason}: {self.message}>"

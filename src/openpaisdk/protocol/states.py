@@ -8,18 +8,6 @@ from hashlib import md5
 STOP_CODES = frozenset((-210, -220))
 """Exit codes that mean "stopped on purpose" rather than "failed"."""
 
-# Reasons of events that are pending reasons while they are the latest event; others describe the past.
-KEEP_WAITING = (
-    "FailedScheduling",
-    "Scheduled",
-    "Pulling",
-    "SlurmUnavailable",
-    "Retrying",
-    "Preempted",
-    "FailedLaunch",
-    "Degraded",
-)
-
 
 class SubState(StrEnum):
     """States of an attempt, of a job or a task."""

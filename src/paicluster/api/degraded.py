@@ -24,5 +24,17 @@ def degraded_event(row: JobRow, degraded: str) -> EventRow:
     )
     now_ms = int(time.time() * 1000)
     return EventRow(
-        0, row.id, row.debug_id, kind, reason, message, None, None, now_ms, now_ms, 1, "paicluster"
+        0,
+        row.id,
+        row.debug_id,
+        kind,
+        reason,
+        message,
+        None,
+        None,
+        now_ms,
+        now_ms,
+        1,
+        "paicluster",
+        bool(degraded),
     )

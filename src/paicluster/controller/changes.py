@@ -21,6 +21,8 @@ class Event:
     reason: str
     message: str
     source: str = "paicluster"
+    # Whether it tells why the job is pending.
+    pending: bool = False
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class Changes:
                 message=event.message,
                 now_ms=now_ms,
                 source=event.source,
+                pending=event.pending,
             )
         if self.ended_attempts:
             touch_tokens(conn, [job_token_id(*attempt) for attempt in self.ended_attempts])

@@ -54,7 +54,7 @@ class Launcher:
         job_id = record.row.id
         engine = self._engines.engine_of(record.job, record.row.vc)
         for notice in self._engines.notices(engine):
-            yield Event(job_id, notice.type, notice.reason, notice.message)
+            yield Event(job_id, notice.type, notice.reason, notice.message, pending=notice.pending)
         on_host = not wants_image(record.job)
         if not on_host and not isinstance(self._engines.get(engine), RunsImages):
             on_host = True
@@ -142,7 +142,7 @@ class Launcher:
             # The attempts are still not started: they are launched again after a back-off.
             log.warning("Cannot abandon the launch of %s: %s", record.row.framework, error)
             return
-        event = Event(record.row.id, "Warning", "FailedLaunch", reason)
+        event = Event(record.row.id, "Warning", "FailedLaunch", reason, pending=True)
         changes = Changes(events=[event])
         try:
             await self._store.write(lambda conn: changes.write(conn, int(time.time() * 1000)))

@@ -38,13 +38,17 @@ class PendingReasons:
         if self._reported.get(job_id) != reason:
             self._reported[job_id] = reason
             self._unreported_since.pop(job_id, None)
-            changes.events.append(Event(job_id, "Warning", "FailedScheduling", reason, "default-scheduler"))
+            changes.events.append(
+                Event(job_id, "Warning", "FailedScheduling", reason, "default-scheduler", pending=True)
+            )
 
     def started(self, job_id: int, changes: Changes) -> None:
         """The job is no longer pending. An event supersedes the reported reason: until the job
         runs, its state stays WAITING."""
         if job_id in self._reported:
-            changes.events.append(Event(job_id, "Normal", "Scheduled", STARTING, "default-scheduler"))
+            changes.events.append(
+                Event(job_id, "Normal", "Scheduled", STARTING, "default-scheduler", pending=True)
+            )
         self.forget(job_id)
 
     def forget(self, job_id: int) -> None:

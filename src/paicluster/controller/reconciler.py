@@ -244,7 +244,8 @@ class Controller:
         notices, self._wakeups.notices = self._wakeups.notices, []
         for uid, notice in notices:
             if self._is_reconciled(uid):
-                event = Event(self._active.job_of[uid], notice.type, notice.reason, notice.message)
+                job_id = self._active.job_of[uid]
+                event = Event(job_id, notice.type, notice.reason, notice.message, pending=notice.pending)
                 changes.events.append(event)
 
     def _is_reconciled(self, uid: str) -> bool:

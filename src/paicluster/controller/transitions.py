@@ -173,7 +173,9 @@ def preempt(record: JobRecord, preemptor: str, changes: Changes) -> None:
             set_task(record, changes, task.uid, stop_requested=True)
             changes.stop.append(task.uid)
     message = f"The job is preempted by {preemptor}, whose quota includes the resources it uses."
-    changes.events.append(Event(record.row.id, "Warning", "Preempted", message, "default-scheduler"))
+    changes.events.append(
+        Event(record.row.id, "Warning", "Preempted", message, "default-scheduler", pending=True)
+    )
 
 
 def fail_unstarted(record: JobRecord, reason: str, changes: Changes, now_ms: int) -> None:
@@ -368,7 +370,9 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
         return
     after = decision.counts
     ended = f"Attempt {record.row.attempt} ended with exit code {_own_code(record, code)}"
-    changes.events.append(Event(record.row.id, "Warning", "Retrying", f"{ended}: {decision.reason}."))
+    changes.events.append(
+        Event(record.row.id, "Warning", "Retrying", f"{ended}: {decision.reason}.", pending=True)
+    )
     set_job(
         record,
         changes,

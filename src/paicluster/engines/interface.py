@@ -195,6 +195,8 @@ class Notice:
     reason: str
     message: str
     type: str = "Normal"
+    # Whether it tells why the job is pending.
+    pending: bool = False
 
 
 # Called with an attempt's uid and a notice about it.

@@ -13,7 +13,7 @@ Handler = Callable[[str, str, int, ResourceRequest], bool]
 
 
 class FairShare:
-    """Resources that each user holds, and the order of users that follows: the smallest dominant share first."""
+    """Resources that each user holds, and the order of users: the smallest dominant share first."""
 
     def __init__(
         self, total: Resources, used_by_user: Mapping[str, Resources], starved: Iterable[tuple[str, str]]

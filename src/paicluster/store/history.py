@@ -166,7 +166,8 @@ def attempts_of(conn: Connection, job_id: int) -> list[AttemptRow]:
 # There is only one writer, so the ids can be assigned here, independent of the database.
 _ADD_EVENT = (
     "INSERT INTO events (id, job_id, uid, type, reason, message, task_role, task_index, first_ms, last_ms,"
-    " count, source) VALUES ((SELECT coalesce(max(id), 0) + 1 FROM events), ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)"
+    " count, source, pending)"
+    " VALUES ((SELECT coalesce(max(id), 0) + 1 FROM events), ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)"
     " ON CONFLICT (job_id, type, reason, message)"
     " DO UPDATE SET id = excluded.id, last_ms = excluded.last_ms, count = events.count + 1"
 )
@@ -188,12 +189,16 @@ def add_event(
     message: str,
     now_ms: int,
     source: str,
+    pending: bool = False,
     task_role: str | None = None,
     task_index: int | None = None,
 ) -> None:
-    """Add an event. A repetition only increments its count, so that it takes no space."""
+    """Add an event; ``pending``: it tells why the job is pending.
+
+    A repetition only increments its count, so that it takes no space.
+    """
     uid = str(uuid.uuid4())
-    values = (job_id, uid, type, reason, message, task_role, task_index, now_ms, now_ms, source)
+    values = (job_id, uid, type, reason, message, task_role, task_index, now_ms, now_ms, source, pending)
     execute(conn, _ADD_EVENT, values).close()
     touch(conn, job_id)
 
@@ -204,7 +209,12 @@ def events_of(conn: Connection, job_id: int, type: str | None = None) -> list[Ev
         cursor = _EVENTS_OF.run(conn, job=job_id)
     else:
         cursor = _EVENTS_OF_TYPE.run(conn, job=job_id, type=type)
-    return [EventRow(*row) for row in cursor.fetchall()]
+    return [_event_row(row) for row in cursor.fetchall()]
+
+
+def _event_row(row: Sequence[Any]) -> EventRow:
+    # SQLite has no booleans.
+    return EventRow(**{**dict(zip(_EVENT_COLUMNS, row, strict=True)), "pending": bool(row[-1])})
 
 
 def page_of_events(
@@ -214,7 +224,7 @@ def page_of_events(
     of_job = [events.c.job_id == job_id, *([events.c.type == type] if type is not None else [])]
     total = conn.execute(select(func.count()).select_from(events).where(*of_job)).scalar() or 0
     query = select(*(events.c[name] for name in _EVENT_COLUMNS)).where(*of_job).order_by(events.c.id.desc())
-    return total, [EventRow(*row) for row in conn.execute(query.limit(limit).offset(offset))]
+    return total, [_event_row(row) for row in conn.execute(query.limit(limit).offset(offset))]
 
 
 def _values(row: TaskRow | AttemptRow, columns: tuple[str, ...]) -> tuple[Any, ...]:

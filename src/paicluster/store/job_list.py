@@ -11,7 +11,6 @@ import msgspec
 from sqlalchemy import Connection
 
 from openpaisdk.errors import InvalidParameters
-from openpaisdk.protocol.states import KEEP_WAITING
 from paicluster.store import job_query
 from paicluster.store.compiled_statements import execute
 from paicluster.store.job_query import JobQuery
@@ -93,10 +92,10 @@ def reasons_of(conn: Connection, names: Sequence[str]) -> dict[str, str]:
     """The pending reason last reported of each of these jobs, by full name."""
     text = (
         "SELECT jobs.framework, events.message FROM jobs JOIN events ON events.job_id = jobs.id"
-        f" WHERE jobs.framework IN ({_marks(names)}) AND events.reason IN ({_marks(KEEP_WAITING)})"
+        f" WHERE jobs.framework IN ({_marks(names)}) AND events.pending"
         " ORDER BY events.id"
     )
-    return dict(execute(conn, text, (*names, *KEEP_WAITING)).fetchall())
+    return dict(execute(conn, text, tuple(names)).fetchall())
 
 
 def _marks(values: Sequence[str]) -> str:

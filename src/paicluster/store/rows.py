@@ -145,6 +145,8 @@ class EventRow:
     last_ms: int
     count: int
     source: str
+    # Whether it tells why the job is pending.
+    pending: bool
 
 
 @dataclass(frozen=True, slots=True)

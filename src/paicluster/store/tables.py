@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     func,
 )
 from sqlalchemy.types import TypeEngine
@@ -245,6 +246,8 @@ events = Table(
     Column("last_ms", BigInteger, nullable=False),
     Column("count", Integer, nullable=False),
     Column("source", Text, nullable=False),
+    # Whether it tells why the job is pending.
+    Column("pending", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("job_id", "type", "reason", "message", name="events_same"),
 )
 

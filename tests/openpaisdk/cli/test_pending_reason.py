@@ -3,9 +3,8 @@
 import json
 import time
 
-from openpaisdk.cli import list_jobs, pending_reason
-from openpaisdk.client.models import JobSummary
-from openpaisdk.protocol.states import KEEP_WAITING
+from openpaisdk.cli import list_jobs
+from openpaisdk.client.models import Event, JobSummary
 from support.cli_user import CliUser, until
 
 HUGE = "100000"
@@ -96,8 +95,12 @@ def _cores(user: CliUser) -> int:
     return json.loads(user.pai("cluster-resources", "-o", "json").out)[0]["totalVCores"]
 
 
-def test_pending_reasons_match_the_protocol() -> None:
-    assert frozenset(KEEP_WAITING) == pending_reason.PENDING_REASONS
+def test_kubernetes_event_without_a_flag_is_pending_by_its_reason() -> None:
+    """OpenPAI's own server has Kubernetes' events."""
+    assert Event({"reason": "FailedScheduling", "message": "0/1 nodes are available"}).is_pending
+    assert not Event({"reason": "Started"}).is_pending
+    assert Event({"reason": "Anything", "pending": True}).is_pending
+    assert not Event({"reason": "FailedScheduling", "pending": False}).is_pending
 
 
 def test_follow_prints_pending_reason(user) -> None:

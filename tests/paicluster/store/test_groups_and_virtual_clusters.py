@@ -117,6 +117,7 @@ def test_migration_adds_users_to_groups(tmp_path: Path) -> None:
         for table in ("group_members", "user_groups", "virtual_clusters", "storage_records"):
             old.execute(f"DROP TABLE {table}")
         old.execute("ALTER TABLE job_specs RENAME COLUMN resource_request TO need")
+        old.execute("ALTER TABLE events DROP COLUMN pending")
         old.execute("UPDATE alembic_version SET version_num = '0001'")
     old.close()
     store = Store.open(path)

@@ -370,6 +370,7 @@ def report(store: Store, job_id: int, kind: str, message: str, now_ms: int) -> N
             message=message,
             now_ms=now_ms,
             source="scheduler",
+            pending=True,
         )
     )
 

@@ -149,10 +149,36 @@ def test_resource_requests_survive_the_renaming_of_their_column(tmp_path: Path) 
     store.close()
     with closing(sqlite3.connect(path)) as old, old:
         old.execute("ALTER TABLE job_specs RENAME COLUMN resource_request TO need")
+        old.execute("ALTER TABLE events DROP COLUMN pending")
         old.execute("UPDATE alembic_version SET version_num = '0003'")
     store = Store.open(path)
     try:
         assert store.read_sync(lambda conn: jobs.resource_request_of(conn, 1)) == '{"roles":[]}'
+    finally:
+        store.close()
+
+
+def test_events_of_older_databases_get_their_pending_flag(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    store = Store.open(path)
+    store.write_sync(lambda conn: jobs.insert_jobs(conn, [NewJob("alice", "job", "default", "", "{}", 1)]))
+    for reason in ("FailedScheduling", "Pulled"):
+        store.write_sync(
+            lambda conn, reason=reason: jobs.add_event(  # type: ignore[misc]
+                conn, 1, type="Normal", reason=reason, message="m", now_ms=1, source="s"
+            )
+        )
+    store.close()
+    with closing(sqlite3.connect(path)) as old, old:
+        old.execute("ALTER TABLE events DROP COLUMN pending")
+        old.execute("UPDATE alembic_version SET version_num = '0004'")
+    store = Store.open(path)
+    try:
+        found = store.read_sync(lambda conn: jobs.events_of(conn, 1))
+        assert [(event.reason, event.pending) for event in found] == [
+            ("Pulled", False),
+            ("FailedScheduling", True),
+        ]
     finally:
         store.close()
 

@@ -214,6 +214,7 @@ class JobEvent(WireModel):
     count: Count
     source_component: str
     source_host: str | None
+    pending: bool
 
 
 class EventPage(WireModel):

@@ -14,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import InvalidParameters, NotFound
 from openpaisdk.protocol import read_job
-from openpaisdk.protocol.states import KEEP_WAITING
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.degraded import degraded_event, degraded_reason
 from paicluster.api.permissions import check_may_see
@@ -225,7 +224,7 @@ class _Follower:
             if event.count > self._sent_counts.get(event.uid, 0):
                 self._sent_counts[event.uid] = event.count
                 # A degraded job is not pending for any other reason, whatever older events say.
-                if not (degraded and event.reason in KEEP_WAITING):
+                if not (degraded and event.pending):
                     frames.append(_event(event))
         if degraded != self._last_degraded:
             self._last_degraded = degraded
@@ -270,7 +269,12 @@ def _has_inotify(log_watch: Watch | None) -> bool:
 
 def _event(event: EventRow) -> bytes:
     return _frame(
-        kind="event", type=event.type, reason=event.reason, message=event.message, time=event.last_ms
+        kind="event",
+        type=event.type,
+        reason=event.reason,
+        message=event.message,
+        pending=event.pending,
+        time=event.last_ms,
     )
 
 

@@ -39,6 +39,8 @@ def event(row: JobRow, event: EventRow) -> dict[str, Any]:
         "count": event.count,
         "sourceComponent": event.source,
         "sourceHost": None,
+        # Our addition: whether it tells why the job is pending.
+        "pending": event.pending,
     }
 
 

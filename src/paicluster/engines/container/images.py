@@ -77,7 +77,9 @@ class Images:
             self._pulls[image, login] = pull
             pull.task.add_done_callback(lambda _: self._drop(pull))
         pull.waiting.update(waiting)
-        notify(Notice("Pulling", f"The image {image} is not on this machine and is being pulled."))
+        notify(
+            Notice("Pulling", f"The image {image} is not on this machine and is being pulled.", pending=True)
+        )
         pull.listeners.append(notify)
         # Shielded: another launch may wait for the same pull.
         name = await asyncio.shield(pull.task)
@@ -260,10 +262,10 @@ def _note_layer(line: str, layers: dict[str, bool]) -> None:
 def _progress(image: str, layers: dict[str, bool], began: float) -> Notice:
     since = f"{time.monotonic() - began:.0f} s"
     if not layers:
-        return Notice("Pulling", f"The registry of {image} has sent nothing for {since}.")
+        return Notice("Pulling", f"The registry of {image} has sent nothing for {since}.", pending=True)
     done = sum(layers.values())
     parts = f"{len(layers)} layers" if not done else f"{done} of {len(layers)} layers are complete"
-    return Notice("Pulling", f"The image {image} has been pulled for {since}: {parts}.")
+    return Notice("Pulling", f"The image {image} has been pulled for {since}: {parts}.", pending=True)
 
 
 def _elapsed(began: float) -> str:

@@ -142,4 +142,5 @@ def pending_notice(job: SlurmJob) -> Notice | None:
         "FailedScheduling",
         f"{known} ({job.reason})" if known else f"The job is pending in Slurm: {job.reason}.",
         "Warning",
+        pending=True,
     )

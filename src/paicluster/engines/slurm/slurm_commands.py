@@ -22,6 +22,7 @@ UNAVAILABLE = Notice(
     "SlurmUnavailable",
     "Slurm's controller does not respond. The job waits for it; nothing is lost.",
     "Warning",
+    pending=True,
 )
 _COMMAND_TIMEOUT_S = 60.0
 _MAX_CONCURRENT = 10

@@ -163,7 +163,8 @@ class Submitter:
         (gang.folder / gang_folder.SUBMITTING).unlink(missing_ok=True)
         gang.rejected_for_now = result.is_retryable
         if result.is_retryable:
-            self._notify(gang, Notice("FailedScheduling", f"Slurm says: {result.error_text}", "Warning"))
+            reason = f"Slurm says: {result.error_text}"
+            self._notify(gang, Notice("FailedScheduling", reason, "Warning", pending=True))
             return False
         log.warning("sbatch rejects %s: %s", gang.uid, result.error_text)
         self._notify(gang, Notice("SlurmRefused", f"Slurm rejected the job: {result.error_text}", "Warning"))
