@@ -123,5 +123,5 @@ def test_two_roles_reach_each_other(user: Person) -> None:
 def test_every_framework_has_a_valid_job_and_a_dockerfile(user: Person) -> None:
     said = user.follow_page("frameworks")
     folders = sorted(path.name for path in (EXAMPLES / "frameworks").iterdir() if path.is_dir())
-    assert said.count("good") == len(folders) >= 10
+    assert said.count("valid") == len(folders) >= 10
     assert all((EXAMPLES / "frameworks" / name / "Dockerfile").exists() for name in folders)

@@ -177,7 +177,7 @@ def test_late_request_does_not_discard_the_new_endpoint(peer, monkeypatch) -> No
         gone = f"http://127.0.0.1:{s.getsockname()[1]}"
     failed_endpoints = []
 
-    def ready(*, tell: object = None, failed: str = "") -> Handshake:
+    def ready(*, notify: object = None, failed: str = "") -> Handshake:
         failed_endpoints.append(failed)
         return Handshake(p.uri if failed else gone, 1, "", 0, "")
 

@@ -193,7 +193,7 @@ def test_home_path_with_control_characters_is_rejected(new_cluster: MakeCluster,
 def test_home_path_too_long_for_sqlite_is_rejected(new_cluster: MakeCluster) -> None:
     cluster = new_cluster("/".join(["long" * 25] * 6))
     cluster.home.mkdir(parents=True)
-    assert "no path of more than 500 bytes" in startup_error(cluster)
+    assert "SQLite accepts paths of at most 500 bytes" in startup_error(cluster)
 
 
 def test_home_that_is_a_file_is_rejected(new_cluster: MakeCluster, tmp_path: Path) -> None:

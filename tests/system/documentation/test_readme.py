@@ -13,7 +13,7 @@ BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
 
 
 def tour() -> list[str]:
-    section = README.split("## A tour of five minutes")[1].split("\n## ")[0]
+    section = README.split("## Five-minute tour")[1].split("\n## ")[0]
     return [block for not_run, block in BLOCK.findall(section) if not not_run]
 
 

@@ -130,7 +130,7 @@ def test_damage_in_transfers_with_hdfs_is_detected(
 
     monkeypatch.setenv("HOME", str(workspace.person.home))
     here, there = workspace.write("f", b"right" * 1000), f"{lab}/user/me/damaged"
-    create, read = WebHdfs.create, WebHdfs.read
+    put, read = WebHdfs.put, WebHdfs.read
 
     def run(source: str, target: str) -> None:
         CopyOperation.plan(StorageOpener(), parse_location(source), parse_location(target), force=True).run()
@@ -139,8 +139,8 @@ def test_damage_in_transfers_with_hdfs_is_detected(
     with monkeypatch.context() as patch:
         patch.setattr(
             WebHdfs,
-            "create",
-            lambda self, path, size, chunks, mode: create(
+            "put",
+            lambda self, path, size, chunks, mode: put(
                 self, path, size, lambda: iter([b"wrong" * 1000]), mode
             ),
         )

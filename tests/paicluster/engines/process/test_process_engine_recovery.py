@@ -17,7 +17,7 @@ import pytest
 
 from paicluster.engines.interface import Phase
 from paicluster.engines.process.cgroups import PROC_ONLY
-from pairuntime.supervisor import attempt, claim, exit_record, process_tree
+from pairuntime.supervisor import attempt, attempt_factory, claim, exit_record, process_tree
 from support.engine_rig import Driven, appears, lines_of, mark, nothing_left, task
 from support.process_rig import ProcessRig, serving_zygote
 
@@ -275,7 +275,7 @@ def test_clock_jump_does_not_change_a_tasks_duration(tmp_path: Path, jump_s: flo
             started, real = time.monotonic(), time.time
             # The clock is set once the task has started.
             time.time = lambda: real() + (jump_s if time.monotonic() - started > 0.1 else 0)
-            status = attempt.supervise(str(tmp_path), process_tree.Cgroup(process_tree.PROC, ""))
+            status = attempt_factory.supervise(str(tmp_path), process_tree.Cgroup(process_tree.PROC, ""))
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
