@@ -107,7 +107,7 @@ def test_login_from_secrets_is_used_and_not_stored(cluster: Cluster, tmp_path: P
         without = in_image("private-without", "echo in", image=image.replace(":1", ":2"))
         name = cluster.accept(without)
         assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["appExitCode"] == 254
-        assert "without a login" in str(cluster.detail(name))
+        assert "requires a login" in str(cluster.detail(name))
         subprocess.run(["podman", "rmi", "-f", image], capture_output=True, check=False)
     assert PASSWORD not in cluster.get(cluster.path("private", "/config")).text
     spoken = [path for path in cluster.home.rglob("*") if path.is_file() and path.name != "spec.json"]

@@ -152,7 +152,7 @@ async def test_login_is_required_checked_and_used(rig: ContainerRig, locked_shel
     image = put_on(locked_shelf, f"{USER}:{PASSWORD}")
     seen_lines: list[str] = []
     async with Driven(rig) as driven:
-        with pytest.raises(ImageRejected, match="without a login"):
+        with pytest.raises(ImageRejected, match="requires a login"):
             await driven.launch(in_image(rig, image, "true"))
         wrong = RegistryLogin(USER, "not-" + PASSWORD)
         with pytest.raises(ImageRejected, match=f"to the user '{USER}'") as refused:

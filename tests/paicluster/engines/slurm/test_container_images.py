@@ -87,7 +87,7 @@ async def test_registry_login_is_required_checked_and_used(rig: SlurmRig, locked
         subprocess.run(["podman", *words], check=True, capture_output=True)
     try:
         seen, _, said = await run(rig, image, "true")
-        assert seen.platform_code == 254 and "without a login" in said[-1]
+        assert seen.platform_code == 254 and "requires a login" in said[-1]
         seen, _, said = await run(rig, image, "true", login=RegistryLogin(USER, "not-" + PASSWORD))
         assert seen.platform_code == 254 and f"to the user {USER!r}" in said[-1]
         seen, log, said = await run(rig, image, "exit 125", login=RegistryLogin(USER, PASSWORD))
