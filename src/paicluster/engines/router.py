@@ -1,4 +1,4 @@
-"""Router over the engines of one cluster: each attempt goes to its job's engine and is found there again."""
+"""Router over the engines of one cluster. An attempt goes to the engine of its job, also after a restart."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Attempt:
         for signum in HANDLED:
             set_handler(signum, _ignore)
         self._poll.register(self._wake, select.POLLIN)
-        self._hold_tree()
+        self._become_subreaper()
 
     def supervise(self) -> "int":
         """Run the attempt unless it is claimed. Returns this process's exit status."""
@@ -214,7 +214,7 @@ class Attempt:
         self._send_event("ended")
         exit_record.sync(self._folder)
 
-    def _hold_tree(self) -> "None":
+    def _become_subreaper(self) -> "None":
         process_tree.become_subreaper()
 
     def _outcome(self) -> "tuple[int | None, int | None, bool, str]":

@@ -128,7 +128,7 @@ def is_held(folder: "str") -> "bool":
 
     try:
         query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(fd, fcntl.F_GETLK, query)
-        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+        result = fcntl.fcntl(fd, fcntl.F_GETLK, query)
+        return bool(struct.unpack(_FLOCK, result)[0] != fcntl.F_UNLCK)
     finally:
         os.close(fd)

@@ -41,7 +41,7 @@ class ContainerAttempt(Attempt):
         self._removals = 0
         self._gone = False
 
-    def _hold_tree(self) -> "None":
+    def _become_subreaper(self) -> "None":
         """No subreaper: processes of the container program clean up after the container and must survive."""
 
     def _start(self) -> "str":

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
     from typing import Callable
 
-# Less time once the task was asked to stop.
+# Less time once a stop was requested.
 _UPLOAD_TIMEOUT_S = 3600.0
 _STOPPED_UPLOAD_TIMEOUT_S = 60.0
 

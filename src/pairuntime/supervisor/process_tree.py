@@ -96,7 +96,7 @@ def send(pid: "int", signum: "int") -> "None":
 def children(pid: "int") -> "list[int]":
     try:
         with open("/proc/%d/task/%d/children" % (pid, pid), "rb") as f:
-            return [int(word) for word in f.read().split()]
+            return [int(pid) for pid in f.read().split()]
     except OSError as e:
         if e.errno in (errno.ENOENT, errno.ESRCH) and os.path.exists(
             "/proc/self/task/%d/children" % os.getpid()
@@ -142,7 +142,7 @@ def _children_of_threads(pid: "int") -> "list[int]":
     for thread in threads:
         try:
             with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as f:
-                found.extend(int(word) for word in f.read().split())
+                found.extend(int(pid) for pid in f.read().split())
         except OSError:  # the thread has ended, or this kernel keeps no such list
             found.extend(children(pid))
     return found
@@ -270,7 +270,7 @@ class Cgroup:
             return []
         try:
             with open(self.path + "/cgroup.procs", "rb") as f:
-                return [int(word) for word in f.read().split()]
+                return [int(pid) for pid in f.read().split()]
         except OSError:
             return []
 

@@ -19,8 +19,8 @@ _PROGRAM = "/bin/true"
 _FOLDER = "/dev/shm/pai-warmup.%d"
 
 
-def warm_up(kept: "int") -> "None":
-    """Run some attempts, then restore the process; of the descriptors above 2 only ``kept`` stays open."""
+def warm_up(server_fd: "int") -> "None":
+    """Run some attempts, then restore the process. Of the descriptors above 2, ``server_fd`` stays open."""
     mask = os.umask(0o077)
     handlers = [(signum, signal.getsignal(signum)) for signum in HANDLED]
     folder = _FOLDER % os.getpid()
@@ -38,8 +38,8 @@ def warm_up(kept: "int") -> "None":
         for signum, handler in handlers:
             signal.signal(signum, handler)
         process_tree.become_subreaper(False)
-        os.closerange(3, kept)
-        os.closerange(kept + 1, kept + 1 + _MAX_OPEN_FDS * _RUNS)
+        os.closerange(3, server_fd)
+        os.closerange(server_fd + 1, server_fd + 1 + _MAX_OPEN_FDS * _RUNS)
 
 
 def _run_one(folder: "str") -> "None":

@@ -1,1 +1,1 @@
-"""What tasks need Python for: bringing results to the storage, packages, ``hdfs dfs``."""
+"""Commands for tasks that have Python: upload of outputs, sources, code, packages, ``hdfs dfs``."""

@@ -59,7 +59,7 @@ def classify(seen: Observation, image: str) -> Observation:
     if _NO_IMAGE.search(output):
         why, code = f"The image {image} was removed from this machine before the task could start.", VANISHED
     elif _NO_DAEMON.search(output):
-        why, code = f"The docker daemon does not answer: {_last_error(output)}.", VANISHED
+        why, code = f"The docker daemon does not respond: {_last_error(output)}.", VANISHED
     elif _GPU.search(output):
         why, code = f"The container could not get the task's GPUs: {_last_error(output)}.", NO_GPU
     elif _NO_SHELL.search(output):

@@ -1,4 +1,4 @@
-"""Tasks in containers of this machine, by podman or docker; those that name no image are plain processes.
+"""Container engine: tasks run in containers of podman or docker; those without an image as plain processes.
 
-One machine is one engine: what is taken by a process cannot be had by a container.
+Builds on the process engine, so that one engine accounts for all tasks of the machine.
 """

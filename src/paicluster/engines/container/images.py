@@ -124,19 +124,19 @@ class Images:
         client = self._client
         if client.kind == "podman":
             # Its `inspect` reads all images, and fails while another one is being removed.
-            answer = await client.call("image", "exists", name)
-            missing = answer.status == 1
+            result = await client.call("image", "exists", name)
+            missing = result.status == 1
         else:
-            answer = await client.call("image", "inspect", "--format", "{{.Id}}", name)
-            missing = bool(_NOT_HERE.search(answer.err))
+            result = await client.call("image", "inspect", "--format", "{{.Id}}", name)
+            missing = bool(_NOT_HERE.search(result.err))
         # docker reports an invalid name as missing, too.
-        if answer.status != 0 and is_invalid_name(answer.err):
-            raise ImageRejected(f"{name!r} is not a valid image name: {plain_text(answer.error_text)}.")
-        if answer.status == 0 or missing:
-            return answer.status == 0
+        if result.status != 0 and is_invalid_name(result.err):
+            raise ImageRejected(f"{name!r} is not a valid image name: {plain_text(result.error_text)}.")
+        if result.status == 0 or missing:
+            return result.status == 0
         raise LaunchFailed(
             f"{client.kind} could not check whether the image {name} is on this machine: "
-            f"{plain_text(answer.error_text)}."
+            f"{plain_text(result.error_text)}."
         )
 
     # -- pulling -------------------------------------------------------------------------------

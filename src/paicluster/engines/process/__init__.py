@@ -1,1 +1,1 @@
-"""Tasks as processes of this machine, each under a supervisor forked from a zygote."""
+"""Process engine: tasks are processes of this machine, each under a supervisor forked from a zygote."""

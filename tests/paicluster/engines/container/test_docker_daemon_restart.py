@@ -59,7 +59,7 @@ async def test_task_is_lost_with_its_daemon_and_cleaned_up_after_its_restart(
         # Not the user's fault: retried without counting.
         assert task_exit(seen, stop_code=None).code == -101
         (early,) = await driven.run(task(rig, "exit 3"))
-        assert early.start_error.startswith("The docker daemon does not answer")
+        assert early.start_error.startswith("The docker daemon does not respond")
         assert task_exit(early, stop_code=None).code == -120
         with dockerd(daemon):
             (again,) = await driven.run(task(rig, "exit 3"))

@@ -120,7 +120,7 @@ def test_job_stopped_while_slurm_is_down_is_cancelled_later(
         slurm.kill_controller(signal.SIGTERM)
         try:
             late = cluster.accept(over_slurm("late", "true"))
-            says(cluster, late, "does not answer")
+            says(cluster, late, "does not respond")
             for name in (waits, runs, late):
                 cluster.stop(name)
             for name in (waits, runs, late):

@@ -232,7 +232,7 @@ def test_slurmctld_down_delays_submissions_but_not_running_jobs(
         cluster.accept(over_slurm("late", "echo at last"))
         go.touch()
         assert cluster.wait_over("running")["state"] == "SUCCEEDED"
-        says(cluster, "late", "does not answer")
+        says(cluster, "late", "does not respond")
         assert cluster.status("late")["state"] == "WAITING"
     finally:
         slurm.start_controller()
@@ -259,7 +259,7 @@ def test_pending_reason_is_updated(own: Callable[[], Cluster], slurm: RealSlurm)
     try:
         cluster.accept(over_slurm("late", "true"))
         for name in ("held", "late"):
-            waits_for(name, "does not answer")
+            waits_for(name, "does not respond")
     finally:
         slurm.start_controller()
     waits_for("held", "is held in Slurm")
