@@ -162,7 +162,7 @@ class _SlurmMemory(Limits):
         self._file = _oom_counter_file()
         self._kills_at_start = _oom_kills(self._file)
 
-    def oom_oom_kills(self) -> "bool":
+    def oom_killed(self) -> "bool":
         return _oom_kills(self._file) > self._kills_at_start
 
 

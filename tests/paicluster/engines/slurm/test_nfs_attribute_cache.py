@@ -97,7 +97,7 @@ def test_every_node_has_its_own_nfs_mount(shared: Shared, nodes: RealSlurm) -> N
     assert len(shared.mounts) == 1 + len(NODES)
     (shared.folder / "probe").exists()  # it does not, and that is cached here
     nodes.ask("srun", "--quiet", "--chdir=/", "touch", str(shared.folder / "probe"))
-    assert not (shared.folder / "probe").exists() and (shared.backing / "asked").exists()
+    assert not (shared.folder / "probe").exists() and (shared.backing / "probe").exists()
     eventually(lambda: (shared.folder / "probe").exists(), "what a node wrote to be seen")
 
 
