@@ -73,7 +73,7 @@ if sys.platform == "win32":
     def _lock(fd: int, path: str) -> bool:
         return True  # on Windows an open file cannot be renamed
 
-    def drop(path: str) -> None:
+    def remove_partial(path: str) -> None:
         """Remove a partial file and its journal, unless a writer has it open (then Windows refuses)."""
         try:
             for each in (path, path + JOURNAL):
