@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 def certificate(folder: Path, *names: str, by_an_authority: bool = False) -> Path:
     """A folder with cert.pem, issued for these names and addresses, and its key.pem.
 
-    It vouches for itself, or an authority does, whose own certificate nobody gets to see.
+    It is self-signed, or signed by an authority whose own certificate is not distributed.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])

@@ -44,7 +44,7 @@ def _command_lines() -> list[str]:
 def _readable_by_others(folder: Path) -> list[str]:
     """Of the attempt's files, those that any account can open."""
     if any(not one.stat().st_mode & 0o001 for one in (folder, folder.parent)):
-        return []  # nobody else comes that far
+        return []  # other engines do not get that far
     return [str(path) for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o004]
 
 

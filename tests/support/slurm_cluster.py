@@ -75,7 +75,7 @@ ConstrainDevices=yes
 def eventually(look: Callable[[], object], what: str, deadline_s: float = _READY_S) -> None:
     ends = time.monotonic() + deadline_s
     while not look():
-        assert time.monotonic() < ends, f"waited in vain for {what}"
+        assert time.monotonic() < ends, f"timed out waiting for {what}"
         time.sleep(0.05)
 
 

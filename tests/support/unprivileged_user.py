@@ -1,4 +1,4 @@
-"""Runs tests of the engines without root's rights, as an account that nobody has."""
+"""Runs tests of the engines without root, as an account that is otherwise unused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from support.paths import REPOSITORY, TESTS
 
 ENGINES = TESTS / "paicluster/engines"
-# Nobody's account, so that no limit counts anybody else's processes.
+# An unused account, so that no limit counts other processes.
 UID = 54321
 _NAME = "pai-ordinary"
 

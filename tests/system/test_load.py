@@ -65,7 +65,7 @@ def test_two_hundred_clients_for_a_minute_without_an_error(tmp_path: Path) -> No
         assert said["errors"] == []
         assert set(said["responses"]) == {"list 200", "pods 200", "submit 202"}
         assert said["responses"]["submit 202"] > PEOPLE
-        # Nobody waited much longer than everybody does, who waits his turn among so many.
+        # No client waited much longer than its turn among so many.
         usual = PEOPLE * SECONDS / sum(said["responses"].values())
         assert max(said["slowest"].values()) < max(10, 50 * usual)
         log = cluster.log.read_text()
@@ -99,7 +99,7 @@ def test_a_thousand_followers_of_one_log_keep_memory_flat(new_team: NewTeam, tmp
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, cluster.address)
         reader, writer = await asyncio.open_connection(sock=sock, limit=4096)
-        # Whose writer is forgotten, his connection is closed.
+        # A forgotten writer closes its connection.
         writers.append(writer)
         writer.write(head.encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -118,7 +118,7 @@ def test_a_thousand_followers_of_one_log_keep_memory_flat(new_team: NewTeam, tmp
         return size
 
     def ask_often() -> float:
-        """What it costs the server to answer somebody else."""
+        """Cost of a response to another client."""
         began = cluster.main_thread_cpu_s()
         for _ in range(50):
             assert cluster.get("/api/v2/jobs?limit=1").status == 200

@@ -37,7 +37,7 @@ OF_THE_TASK = {"task.sh", "spec.json", "env"}
 
 @dataclass
 class Watched(Cluster):
-    """A cluster whose every reply to somebody whom it does not concern is kept."""
+    """A cluster that keeps every response to users who must not see the secrets."""
 
     heard: list[tuple[str, bytes]] = field(default_factory=list)
 

@@ -78,7 +78,7 @@ def test_full_disk_is_reported_by_every_command_until_resolved(disk_user: CliUse
 
     told = first_lines(follower, "is full")
     assert f"next: {FULL}" in told and told.rstrip().endswith(WHAT_TO_DO)
-    assert FULL in first_lines(waiter, "is full"), "also to whoever waits for one that runs"
+    assert FULL in first_lines(waiter, "is full"), "also for a client that waits for a running job"
     status, said = health(disk_user)
     assert status == 503 and said.startswith(FULL)
 

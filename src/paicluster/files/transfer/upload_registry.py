@@ -28,7 +28,7 @@ IDLE_TIMEOUT_S = 600.0
 # Each has two file descriptors.
 MAX_OPEN_PER_USER = 32
 MAX_OPEN = 128
-# How long a request waits for another one on the same upload before the client is told to retry.
+# How long a request waits for another one on the same upload before the client gets a response to retry.
 _LOCK_TIMEOUT_S = 10.0
 # Hashing parts from before a reboot takes long; the other file threads stay free for other requests.
 _MAX_VERIFYING = 4

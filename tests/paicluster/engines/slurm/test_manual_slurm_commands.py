@@ -33,7 +33,7 @@ def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(autouse=True)
-def mended(slurm: RealSlurm) -> Iterator[None]:
+def restored(slurm: RealSlurm) -> Iterator[None]:
     yield
     slurm.ask("scancel", "-u", "root")
     slurm.wait_idle()

@@ -82,7 +82,7 @@ def own(base: Path, apart: RealSlurm) -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
-def mended(apart: RealSlurm) -> Iterator[None]:
+def restored(apart: RealSlurm) -> Iterator[None]:
     yield
     apart.ask("scancel", "-u", "root")
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
 @pytest.fixture(autouse=True)
-def mended(slurm: RealSlurm) -> Iterator[None]:
+def restored(slurm: RealSlurm) -> Iterator[None]:
     yield
     slurm.ask("scancel", "-u", "root")
 
