@@ -13,8 +13,10 @@ from openpaisdk.errors import NO_JOB, ConnectionFailed, NotFound, PaiError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Unpack
 
     from openpaisdk.client.http1 import Body, Response
+    from openpaisdk.client.models import JobFilter
     from openpaisdk.client.transport import Renew
 
 PAGE_SIZE = 1000
@@ -56,8 +58,10 @@ class ClusterClient:
     def login(self, user: str, password: str) -> str:
         """Exchange a password for a token."""
         body = json.dumps({"username": user, "password": password}).encode()
-        response = self._request_json("POST", "/api/v2/authn/basic/login", body=body)
-        token = mapping_of(response, self).get("token")
+        return self._request_token("/api/v2/authn/basic/login", body)
+
+    def _request_token(self, path: str, body: bytes) -> str:
+        token = mapping_of(self._request_json("POST", path, body=body), self).get("token")
         if not isinstance(token, str) or not token:
             raise ConnectionFailed(f"{self.transport.where} returned no token.")
         return token
@@ -65,15 +69,11 @@ class ClusterClient:
     def jobs(
         self,
         *,
-        user: str = "",
-        state: str = "",
-        keyword: str = "",
-        virtual_cluster: str = "",
-        tags: str = "",
         limit: int | None = None,
         offset: int | None = None,
         order: str = "",
         reasons: bool = False,
+        **filters: Unpack[JobFilter],
     ) -> list[JobSummary]:
         """A page of jobs, newest first unless ``order`` says otherwise.
 
@@ -82,11 +82,11 @@ class ClusterClient:
         found = self._get(
             "/api/v2/jobs",
             {
-                "username": user,
-                "state": state,
-                "keyword": keyword,
-                "vc": virtual_cluster,
-                "tagsContain": tags,
+                "username": filters.get("user"),
+                "state": filters.get("state"),
+                "keyword": filters.get("keyword"),
+                "vc": filters.get("virtual_cluster"),
+                "tagsContain": filters.get("tags"),
                 "limit": limit,
                 "offset": offset,
                 "order": order,
@@ -100,29 +100,12 @@ class ClusterClient:
         return [JobSummary(mapping_of(raw, self)) for raw in found]
 
     def all_jobs(
-        self,
-        *,
-        user: str = "",
-        state: str = "",
-        keyword: str = "",
-        virtual_cluster: str = "",
-        tags: str = "",
-        offset: int = 0,
-        reasons: bool = False,
+        self, *, offset: int = 0, reasons: bool = False, **filters: Unpack[JobFilter]
     ) -> Iterator[JobSummary]:
         """All jobs, newest first; pages are requested as the iterator advances."""
         seen: set[str] = set()  # a job submitted meanwhile shifts all others by one position
         while True:
-            page = self.jobs(
-                user=user,
-                state=state,
-                keyword=keyword,
-                virtual_cluster=virtual_cluster,
-                tags=tags,
-                limit=PAGE_SIZE,
-                offset=offset,
-                reasons=reasons,
-            )
+            page = self.jobs(limit=PAGE_SIZE, offset=offset, reasons=reasons, **filters)
             for job in page:
                 if job.whole_name not in seen:
                     seen.add(job.whole_name)

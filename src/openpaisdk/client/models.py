@@ -10,6 +10,17 @@ from openpaisdk.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypedDict
+
+    class JobFilter(TypedDict, total=False):
+        """Which jobs to list. ``state`` and ``tags`` are comma-separated; what is empty selects all jobs."""
+
+        user: str
+        state: str
+        keyword: str
+        virtual_cluster: str
+        tags: str
+
 
 FINAL_STATES = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 STATES = ("WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN")

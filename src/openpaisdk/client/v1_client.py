@@ -12,11 +12,14 @@ from openpaisdk.client.address import quote
 from openpaisdk.client.cluster_client import ClusterClient, mapping_of, unexpected_response
 from openpaisdk.client.http_errors import NO_API
 from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster
-from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
+from openpaisdk.errors import NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Unpack
+
+    from openpaisdk.client.models import JobFilter
 
 TOKEN_LIFETIME_S = 604800
 
@@ -38,10 +41,7 @@ class V1ClusterClient(ClusterClient):
 
     def login(self, user: str, password: str) -> str:
         body = json.dumps({"username": user, "password": password, "expiration": TOKEN_LIFETIME_S}).encode()
-        token = mapping_of(self._request_json("POST", "/api/v1/token", body=body), self).get("token")
-        if not isinstance(token, str) or not token:
-            raise ConnectionFailed(f"{self.transport.where} returned no token.")
-        return token
+        return self._request_token("/api/v1/token", body)
 
     def user_info(self, user: str = "") -> dict[str, object]:
         return mapping_of(self._get(f"/api/v1/user/{quote(user or self.user)}"), self)
@@ -49,41 +49,23 @@ class V1ClusterClient(ClusterClient):
     def jobs(
         self,
         *,
-        user: str = "",
-        state: str = "",
-        keyword: str = "",
-        virtual_cluster: str = "",
-        tags: str = "",
         limit: int | None = None,
         offset: int | None = None,
         order: str = "",
         reasons: bool = False,
+        **filters: Unpack[JobFilter],
     ) -> list[JobSummary]:
-        found = list(
-            self.all_jobs(
-                user=user,
-                state=state,
-                keyword=keyword,
-                virtual_cluster=virtual_cluster,
-                tags=tags,
-                offset=offset or 0,
-            )
-        )
+        found = list(self.all_jobs(offset=offset or 0, **filters))
         if order.endswith("ASC"):
             found.reverse()
         return found if limit is None else found[:limit]
 
     def all_jobs(
-        self,
-        *,
-        user: str = "",
-        state: str = "",
-        keyword: str = "",
-        virtual_cluster: str = "",
-        tags: str = "",
-        offset: int = 0,
-        reasons: bool = False,
+        self, *, offset: int = 0, reasons: bool = False, **filters: Unpack[JobFilter]
     ) -> Iterator[JobSummary]:
+        user, state = filters.get("user"), filters.get("state")
+        keyword, virtual_cluster = filters.get("keyword"), filters.get("virtual_cluster")
+        tags = frozenset(filters.get("tags", "").split(",")) - {""}
         raw = self._get(f"/api/v1/user/{quote(user)}/jobs" if user else "/api/v1/jobs")
         if not isinstance(raw, list):
             raise unexpected_response(self)
@@ -95,8 +77,8 @@ class V1ClusterClient(ClusterClient):
             for job in jobs
             if (states is None or job.state in states)
             and (not keyword or keyword in job.name)
-            and virtual_cluster in ("", job.virtual_cluster)
-            and (not tags or not set(tags.split(",")).isdisjoint(job.tags))
+            and (not virtual_cluster or virtual_cluster == job.virtual_cluster)
+            and (not tags or not tags.isdisjoint(job.tags))
         ]
         return iter(selected[offset:])
 
