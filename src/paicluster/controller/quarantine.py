@@ -27,7 +27,7 @@ class _Entry:
 class Quarantine:
     """Jobs skipped after an unexpected error.
 
-    ``on_retry(job_id)`` fires when the back-off is over, ``on_change(job_id)`` when a job enters or leaves.
+    ``on_retry(job_id)`` is called after the back-off, ``on_change(job_id)`` when a job enters or leaves.
     """
 
     def __init__(self, on_retry: Callable[[int], None], on_change: Callable[[int], None]):
