@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 
 from openpaisdk.cli import main
@@ -55,8 +56,7 @@ def _list_note(key: str) -> str:
 def _statuses() -> str:
     rows = ["| status | meaning |\n|---|---|\n"]
     text = " ".join((main.__doc__ or "").partition("\n\n")[2].split()).rstrip(".")
-    for piece in text.replace("; ", ". ").split(". "):
-        number, _, meaning = piece.partition(": ")
+    for number, meaning in re.findall(r"(\d+): (.*?)(?:\. (?=\d)|$)", text):
         rows.append(f"| {number} | {meaning} |\n")
     return "".join(rows)
 
