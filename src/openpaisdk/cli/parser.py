@@ -100,9 +100,13 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def _options_first(self, argv: Sequence[str]) -> list[str]:
-        """Move options to the front: argparse gives positionals between options to the first optional one."""
+        """Move options to the front: argparse gives positionals between options to the first optional one.
+
+        A word after an option with an optional value is its value if the command has no argument left for it.
+        """
         options: list[str] = []
         positionals: list[str] = []
+        undecided: list[tuple[int, int]] = []  # indexes of an option and of a word that may be its value
         i = 0
         while i < len(argv):
             word = argv[i]
@@ -110,13 +114,25 @@ class Parser(argparse.ArgumentParser):
                 positionals += argv[i + 1 :]
                 break
             used = 1
-            if not word.startswith("-") or word == "-":
+            if not _is_option(word):
                 positionals.append(word)
             else:
                 used += self._value_count(word)
                 options += argv[i : i + used]
+                if self._takes_optional_value(word) and _is_word(argv, i + 1):
+                    undecided.append((len(options) - 1, len(positionals)))
             i += used
+        excess = len(positionals) - self._max_positionals
+        values = undecided[: max(0, excess)]
+        for option, position in values:
+            options[option] += f"={positionals[position]}"
+        taken = {position for _, position in values}
+        positionals = [word for position, word in enumerate(positionals) if position not in taken]
         return [*options, "--", *positionals] if positionals else options
+
+    @property
+    def _max_positionals(self) -> int:
+        return sum(1 if action.nargs in (None, "?") else sys.maxsize for action in self.positionals)
 
     def unknown(self, word: str) -> UsageError:
         hint = f"pai {self.name} --help lists its options."
@@ -159,7 +175,15 @@ class Parser(argparse.ArgumentParser):
         return [action for action in self._actions if not action.option_strings]
 
     def takes_value(self, option: str) -> bool:
-        """Whether an option, in full or as an unambiguous prefix, takes the next argument as its value."""
+        """Whether an option, in full or as an unambiguous prefix, requires a value."""
+        return self._action(option).nargs not in (0, "?")
+
+    def _takes_optional_value(self, word: str) -> bool:
+        """Whether a word is a long option without the value that it may have."""
+        return word.startswith("--") and "=" not in word and self._action(word).nargs == "?"
+
+    def _action(self, option: str) -> argparse.Action:
+        """The action of an option, given in full or as an unambiguous prefix."""
         action = self._option_string_actions.get(option)
         if action is None:
             matches = {id(a): a for o, a in self._option_string_actions.items() if o.startswith(option)}
@@ -169,21 +193,58 @@ class Parser(argparse.ArgumentParser):
                 names = ", ".join(sorted(o for o in self._option_string_actions if o.startswith(option)))
                 raise UsageError(f"pai {self.name}: {option} is ambiguous: {names}.")
             action = next(iter(matches.values()))
-        return action.nargs not in (0, "?")  # an optional value needs an =
+        return action
 
     def split_command(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options of pai, and the command: from the first argument that is not an option, or after --."""
+        """The options of pai, and the command: from the first argument that is not an option, or after --.
+
+        An optional value that is written as a word of its own is joined to its option: ``--fetch=out``.
+        """
         if self.introspect_only:
             raise ParserIntrospection(self)
+        options: list[str] = []
         i = 0
         while i < len(argv):
             word = argv[i]
             if word == "--":
-                return list(argv[:i]), list(argv[i + 1 :])
-            if not word.startswith("-") or word == "-":
+                return options, list(argv[i + 1 :])
+            if not _is_option(word):
                 break
-            i += 1 + self._value_count(word)
-        return list(argv[:i]), list(argv[i:])
+            if self._has_separate_value(argv, i):
+                options.append(f"{word}={argv[i + 1]}")
+                i += 2
+            else:
+                used = 1 + self._value_count(word)
+                options += argv[i : i + used]
+                i += used
+        return options, list(argv[i:])
+
+    def _has_separate_value(self, argv: Sequence[str], i: int) -> bool:
+        """Whether the word after an option is its optional value, and not the first word of the command.
+
+        It is if only options follow it up to ``--``, or if the option has a type and the word fits it.
+        """
+        if not (self._takes_optional_value(argv[i]) and _is_word(argv, i + 1)):
+            return False
+        read = self._action(argv[i]).type
+        if callable(read):
+            try:
+                read(argv[i + 1])
+            except UsageError:
+                pass
+            else:
+                return True
+        return self._are_options_up_to_dashes(argv, i + 2)
+
+    def _are_options_up_to_dashes(self, argv: Sequence[str], i: int) -> bool:
+        try:
+            while i < len(argv) and _is_option(argv[i]):
+                if argv[i] == "--":
+                    return True
+                i += 2 if self._has_separate_value(argv, i) else 1 + self._value_count(argv[i])
+        except UsageError:  # an option of the command
+            pass
+        return False
 
     def _value_count(self, word: str) -> int:
         """How many of the next arguments are the value of this option: one or none."""
@@ -194,6 +255,15 @@ class Parser(argparse.ArgumentParser):
             if self.takes_value("-" + word[at]):
                 return int(at == len(word) - 1)
         return 0
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word != "-"
+
+
+def _is_word(argv: Sequence[str], i: int) -> bool:
+    """Whether there is an argument at this position that is no option."""
+    return i < len(argv) and not _is_option(argv[i])
 
 
 def command_parser(

@@ -58,8 +58,8 @@ def sub(argv: list[str]) -> int:
         if word.partition("=")[0] == "--memory":
             raise UsageError("pai sub has no option --memory.", hint="Write --mem 4g, or --memoryMB 4096.")
     args = parser.parse(option_args)
-    if len(option_args) + len(command) == len(argv):  # no -- marks the start of the command
-        _warn_misplaced_options(parser, command)
+    if argv[-len(command) - 1 : -len(command)] != ["--"]:  # nothing marks the start of the command
+        _warn_misplaced_words(parser, option_args, command)
 
     line = shell_line(command)
     registry = ClusterRegistry.load()
@@ -113,8 +113,17 @@ def sub(argv: list[str]) -> int:
     return status
 
 
-def _warn_misplaced_options(parser: Parser, command: Sequence[str]) -> None:
-    """An option of pai after the command is passed to the command, which is seldom intended."""
+def _warn_misplaced_words(parser: Parser, option_args: Sequence[str], command: Sequence[str]) -> None:
+    """An option of pai after the command is passed to the command, and so is an optional value that is not
+    joined to its option by an =. Both are seldom intended."""
+    if option_args[-1:] == ["--fetch"] and len(command) > 1:
+        from shutil import which
+
+        if which(command[1]) and not which(command[0]):
+            print_notice(
+                f"{command[0]} is taken as the command. A folder for --fetch is written as "
+                f"--fetch={command[0]}, or with -- before the command."
+            )
     known = parser.options.keys() - {"--help", "--output"}  # common options of scripts
     misplaced = next((w for w in command[1:] if w.startswith("--") and w.partition("=")[0] in known), "")
     if misplaced:
@@ -239,10 +248,11 @@ def _add_options(parser: Parser) -> None:
     add(
         "--debug-hold",
         nargs="?",
-        const=DEFAULT_HOLD,
-        default="",
+        const=seconds(DEFAULT_HOLD),
+        default=0,
+        type=seconds,
         metavar="TIME",
-        help=f"keep a failed task for inspection, {DEFAULT_HOLD} or as --debug-hold=TIME (default: off)",
+        help=f"keep a failed task for inspection, for TIME or {DEFAULT_HOLD} (default: off)",
     )
 
 
@@ -279,7 +289,7 @@ def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterE
         python=args.python,
         pip_installs=args.pip_installs,
         pip_path=args.pip_path,
-        debug_hold_s=seconds(args.debug_hold) if args.debug_hold else 0,
+        debug_hold_s=args.debug_hold,
         capture_logging=args.capture_logging,
         inherited_env=caller_environment() if entry.is_embedded else None,
     )

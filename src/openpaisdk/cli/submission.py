@@ -37,8 +37,8 @@ def add_submit_options(parser: Parser) -> argparse._ArgumentGroup:
         nargs="?",
         const="",
         metavar="FOLDER",
-        help="wait until the job finishes, then download its output files to FOLDER (as --fetch=FOLDER; "
-        "default: JOB_output); existing files are not overwritten",
+        help="wait until the job finishes, then download its output files to FOLDER (default: "
+        "JOB_output); existing files are not overwritten",
     )
     follow.add_argument("--preview", action="store_true", help="print the job instead of submitting it")
     follow.add_argument(

@@ -22,10 +22,10 @@ taskRoles:
 
 def test_fetch_works_for_submit_and_clone_job(user) -> None:
     user.write(job__yaml=JOB)
-    done = user.pai("submit", "--no-browser", "--fetch=first", "-o", "json", "job.yaml")
+    done = user.pai("submit", "--no-browser", "--fetch", "first", "-o", "json", "job.yaml")
     assert done.status == 0 and (user.project / "first/kept.txt").read_text() == "kept\n", done
     name = json.loads(done.out)["jobName"]
-    assert user.pai("clone-job", "--no-browser", "--fetch=second", name).status == 0
+    assert user.pai("clone-job", "--no-browser", "--fetch", "second", name).status == 0
     assert (user.project / "second/kept.txt").exists()
     assert user.pai("logs", "--stream", "stderr", name).out == "err\n"
     owner = json.loads(user.pai("cluster-status", "-o", "json").out)["user"]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from openpaisdk.cli.commands import ENTRY_POINTS, help_text
 from openpaisdk.cli.parser import Parser, get_parser, int_at_least
 from openpaisdk.errors import UsageError
+from openpaisdk.jobs.option_values import seconds
 
 
 @pytest.fixture
@@ -38,6 +39,73 @@ def parser() -> Parser:
 )
 def test_command_starts_at_first_non_option(parser, words: str, ours: str, theirs: str) -> None:
     assert parser.split_command(words.split()) == (ours.split(), theirs.split())
+
+
+@pytest.fixture
+def parser_with_optional_values(parser) -> Parser:
+    parser.add_argument("--fetch", nargs="?", const="")
+    parser.add_argument("--debug-hold", nargs="?", const=3600, default=0, type=seconds)
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("words", "ours", "theirs"),
+    [
+        ("--fetch out -- cmd", "--fetch=out", "cmd"),
+        ("--fetch=out cmd", "--fetch=out", "cmd"),
+        ("--fetch -- cmd", "--fetch", "cmd"),
+        ("--fetch cmd x", "--fetch", "cmd x"),
+        ("--fetch cmd", "--fetch", "cmd"),
+        ("--fetch out -f --cpu 2 -- cmd -- x", "--fetch=out -f --cpu 2", "cmd -- x"),
+        ("--fetch . --wait -- cmd", "--fetch=. --wait", "cmd"),
+        ("--fet out -- cmd", "--fet=out", "cmd"),
+        ("--fetch git checkout -- file", "--fetch", "git checkout -- file"),
+        ("--fetch ls -l -- x", "--fetch", "ls -l -- x"),  # -l is no option of pai
+        ("--fetch -f out -- cmd", "--fetch -f", "out -- cmd"),
+        ("--fetch - -- cmd", "--fetch=-", "cmd"),
+        ("--debug-hold 10m -- cmd", "--debug-hold=10m", "cmd"),
+        ("--debug-hold 10m cmd x", "--debug-hold=10m", "cmd x"),
+        ("--debug-hold 10 cmd", "--debug-hold=10", "cmd"),
+        ("--debug-hold 7z x", "--debug-hold", "7z x"),
+        ("--debug-hold soon -- cmd", "--debug-hold=soon", "cmd"),
+        ("--debug-hold cmd", "--debug-hold", "cmd"),
+        ("--fetch out --debug-hold 10m -- cmd", "--fetch=out --debug-hold=10m", "cmd"),
+        ("--fetch out --debug-hold -- cmd", "--fetch=out --debug-hold", "cmd"),
+        ("--debug-hold --fetch out -- cmd", "--debug-hold --fetch=out", "cmd"),
+    ],
+)
+def test_optional_value_may_be_a_word_of_its_own(
+    parser_with_optional_values, words: str, ours: str, theirs: str
+) -> None:
+    assert parser_with_optional_values.split_command(words.split()) == (ours.split(), theirs.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "fetch", "file"),
+    [
+        ("--fetch out job.yaml", "out", "job.yaml"),
+        ("job.yaml --fetch out", "out", "job.yaml"),
+        ("--fetch=out job.yaml", "out", "job.yaml"),
+        ("--fetch job.yaml", "", "job.yaml"),
+        ("job.yaml --fetch", "", "job.yaml"),
+        ("--fetch -- job.yaml", "", "job.yaml"),
+        ("--fetch out -- job.yaml", "out", "job.yaml"),
+        ("--fetch out -f -- job.yaml", "out", "job.yaml"),
+        ("job.yaml", None, "job.yaml"),
+    ],
+)
+def test_optional_value_leaves_the_arguments_of_a_command(
+    parser_with_optional_values, words: str, fetch: str | None, file: str
+) -> None:
+    parser_with_optional_values.add_argument("file")
+    args = parser_with_optional_values.parse(words.split())
+    assert (args.fetch, args.file) == (fetch, file)
+
+
+def test_too_many_arguments_are_an_error_beside_an_optional_value(parser_with_optional_values) -> None:
+    parser_with_optional_values.add_argument("file")
+    with pytest.raises(UsageError, match="unexpected argument 'c'"):
+        parser_with_optional_values.parse(["--fetch", "a", "b", "c"])
 
 
 @given(st.lists(st.text(min_size=0, max_size=5), max_size=6))

@@ -29,7 +29,7 @@ def test_every_option_is_in_the_job(user) -> None:
         "-j all_$ -i img --cpu 3 --gpu 1 --mem 2g --ports http=2 --no-sources -w /me/space --env A=1 "
         "--secret S=s --pip numpy --pip-installs 'torch>2' --python /opt/env/bin/python --instances 2 "
         "--timeout 1d --retry 4 --priority prod --after first --after second:end --outputs model "
-        "--debug-hold=5m --vc default --no-browser python train.py"
+        "--debug-hold 5m --vc default --no-browser python train.py"
     )
     job = preview(user, *shlex.split(line))
     assert re.fullmatch(r"all_\w{8}", job["name"])
@@ -118,6 +118,23 @@ def test_debug_hold_keeps_failed_task(user) -> None:
     assert done.status == 3 and "before" in done.out and "held for 1 seconds" in done.out, done
     assert "exit code 7" in done.err
     assert "held" not in run(user, "--debug-hold", "-f", "true").out
+
+
+def test_optional_values_may_be_words_of_their_own(user) -> None:
+    keep = "echo kept > $PAI_OUTPUT_DIR/x; exit 7"
+    done = run(user, "--fetch", "out", "--debug-hold", "1s", "-f", "--", keep)
+    assert done.status == 3 and "held for 1 seconds" in done.out, done
+    assert (user.project / "out/x").read_text() == "kept\n"
+    (command,) = preview(user, "--fetch", "--no-s", "--", "echo", "out")["taskRoles"]["main"]["commands"]
+    assert command == "echo out"
+    done = user.pai("sub", "--debug-hold", "soon", "--", "true")
+    assert done.status == 2 and "'soon' is not a duration" in done.err, done
+
+
+def test_folder_of_fetch_before_a_command_without_dashes_is_named(user) -> None:
+    done = user.pai("sub", "--preview", "--no-sources", "--fetch", "out", "echo", "x")
+    assert "out is taken as the command" in done.err and "--fetch=out" in done.err, done
+    assert "taken as" not in user.pai("sub", "--preview", "--no-sources", "--fetch", "echo", "x").err
 
 
 def test_held_task_can_be_stopped_at_once(user) -> None:
