@@ -27,7 +27,13 @@ def set_defaults(argv: list[str]) -> int:
     )
     args = parser.parse(argv)
     if args.changes:
-        change_defaults([read_change(text) for text in args.changes], [], is_global=args.is_global)
+        changes = [read_change(text) for text in args.changes]
+        for change in changes:
+            if change.key == "mem":
+                from openpaisdk.jobs.option_values import memory_mb
+
+                memory_mb(change.value)
+        change_defaults(changes, [], is_global=args.is_global)
         return 0
     merged = Defaults.load().merged()
     rows = [

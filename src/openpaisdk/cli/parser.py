@@ -295,13 +295,12 @@ def int_at_least(low: int = 0):  # type: ignore[no-untyped-def]
     """Argument type for argparse: an integer of at least ``low``."""
 
     def read(text: str) -> int:
+        from openpaisdk.jobs.option_values import whole_number
+
         try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if value < low:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {low}")
-        return value
+            return whole_number(text, low)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(error.message.rstrip(".")) from None
 
     return read
 

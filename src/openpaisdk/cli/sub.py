@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import os
-
 from openpaisdk.cli.parser import Parser, command_parser, int_at_least
 from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.connect import open_cluster, open_entry
-from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import shell_line
 from openpaisdk.jobs.command_job import (
     CLUSTER_RESOURCES,
     EMBEDDED_RESOURCES,
     JobOptions,
     caller_environment,
-    command_job,
-    resolve_image,
     resolve_resources,
-    resolve_workspace,
+)
+from openpaisdk.jobs.command_submission import (
+    CommandSubmission,
+    check_features,
+    check_image,
+    select_sources,
 )
 from openpaisdk.jobs.job_names import expand_name, generate_name
-from openpaisdk.jobs.option_values import array_size, dependency, port_counts, seconds
+from openpaisdk.jobs.option_values import (
+    PRIORITIES,
+    array_size,
+    dependency,
+    port_counts,
+    port_variable,
+    seconds,
+)
 from openpaisdk.output import print_notice
 
 TYPE_CHECKING = False
@@ -61,45 +69,30 @@ def sub(argv: list[str]) -> int:
     if argv[-len(command) - 1 : -len(command)] != ["--"]:  # nothing marks the start of the command
         _warn_misplaced_words(parser, option_args, command)
 
+    for label in (request.partition("=")[0] for request in args.ports if "-" in request):
+        print_notice(f"--ports {label}: the job reads ${port_variable(label)}.")
     line = shell_line(command)
     registry = ClusterRegistry.load()
     entry = registry.resolve(args.cluster_alias)
     defaults = registry.defaults
     name = expand_name(args.job_name) if args.job_name else generate_name(line)
     options = _job_options(args, name, line, entry)
+    check_features(options, entry)
     resources = resolve_resources(options, entry, defaults)
-    _check_image(options, entry, defaults)
+    check_image(options, entry, defaults, lambda: open_entry(entry))
     sources = _sources(args, entry, defaults, command)
-    uploader = None
-    if not entry.is_paicluster and (sources or options.outputs):
-        from openpaisdk.jobs.storage_upload import StorageUploader
-
-        uploader = StorageUploader(open_entry(entry), resolve_workspace(options, entry, defaults))
-    elif sources:
-        options.sources = {"sha256": sources.sha256, "size": sources.size}
-
-    def build(job_name: str) -> dict[str, object]:
-        options.name = job_name
-        if uploader is not None:
-            options.transfer_commands = uploader.job_commands(
-                job_name, sources=sources is not None, outputs=options.outputs
-            )
-        return command_job(options, entry, defaults)
-
-    job = build(name)
+    submission = CommandSubmission(options, entry, defaults, sources, lambda: open_entry(entry))
+    job = submission.build(name)
     if args.preview:
         return preview(job, args.output)
     cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
-    if uploader is not None:
-        uploader.upload(name, sources)
-    elif sources:
-        _send(cluster, sources)
+    submission.upload(name, lambda archive: _send(cluster, archive))
 
     def rename() -> str:
         new_name = generate_name(line)
-        if uploader is not None:
-            uploader.upload(new_name, sources)
-        job.update(build(new_name))  # the name is also part of the path of its files
+        if submission.is_stored_by_name:
+            submission.upload(new_name, lambda archive: _send(cluster, archive))
+        job.update(submission.build(new_name))
         return new_name
 
     status = submit_and_follow(cluster, job, args, None if args.job_name else rename)
@@ -170,7 +163,10 @@ def _add_options(parser: Parser) -> None:
         help="N independent tasks, at most M at a time (default: no array)",
     )
     _add_repeated(
-        resources, "--ports", metavar="LABEL=N", help="N ports, assigned by the cluster (default: none)"
+        resources,
+        "--ports",
+        metavar="LABEL=N",
+        help="N ports, assigned by the cluster; - in a label becomes _ (default: none)",
     )
     environment = parser.add_argument_group("Environment")
     add = environment.add_argument
@@ -228,7 +224,7 @@ def _add_options(parser: Parser) -> None:
     add = scheduling.add_argument
     add(
         "--priority",
-        choices=("crit", "prod", "test", "oppo"),
+        choices=PRIORITIES,
         default="",
         help="the priority class (default: test)",
     )
@@ -265,7 +261,7 @@ def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterE
         raise UsageError("--array and --instances contradict each other: both set the number of tasks.")
     count, limit = array_size(args.array) if args.array else (args.instances, 0)
     env, secrets = _variables(args)
-    options = JobOptions(
+    return JobOptions(
         name,
         [line],
         image=args.image,
@@ -293,15 +289,6 @@ def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterE
         capture_logging=args.capture_logging,
         inherited_env=caller_environment() if entry.is_embedded else None,
     )
-    if not entry.is_paicluster:
-        unsupported = ((options.after, "--after"), (limit, "--array N%M"), (args.timeout, "--timeout"))
-        for value, option in unsupported:
-            if value:
-                raise UsageError(
-                    f"The cluster {entry.alias} does not support {option}.",
-                    hint="OpenPAI's own server has no such feature; leave the option out.",
-                )
-    return options
 
 
 def _variables(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
@@ -317,16 +304,6 @@ def _variables(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]
     return env, secrets
 
 
-def _check_image(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> None:
-    if resolve_image(options, defaults) or entry.is_embedded:
-        return
-    if open_entry(entry).info().get("containers") is not False:
-        raise UsageError(
-            f"The cluster {entry.alias} runs jobs in containers: name an image with -i.",
-            hint="Set a default with: pai set -g image=<image>",
-        )
-
-
 def _sources(
     args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults, command: Sequence[str]
 ) -> SourceArchive | None:
@@ -334,46 +311,7 @@ def _sources(
         if args.sources:
             raise UsageError("--sources and --no-sources contradict each other.")
         return None
-    paths = [*args.sources, *(s for s in defaults.values("sources") if s not in args.sources)]
-    if not paths and not entry.is_paicluster:
-        print_notice(f"No files are uploaded to {entry.alias}; --sources . uploads those of this folder.")
-        return None
-    from openpaisdk.jobs.sources import collect
-
-    try:
-        folder = os.getcwd()
-    except FileNotFoundError:
-        raise PaiError(
-            "The folder you are in no longer exists.", hint="Go to another one, or use --no-sources."
-        ) from None
-    if not paths and _contains_home(folder):
-        # A whole home folder is never meant to be uploaded; the files that the command names are.
-        paths = _named_files(command)
-        what = (
-            f"only {', '.join(paths)} is uploaded, which the command names"
-            if paths
-            else "nothing is uploaded"
-        )
-        is_home = os.path.realpath(folder) == os.path.realpath(os.path.expanduser("~"))
-        place = "This is your home folder" if is_home else "This folder contains your home folder"
-        print_notice(f"{place}: {what}. --sources selects other files; --sources . uploads everything.")
-        if not paths:
-            return None
-    return collect(folder, paths)
-
-
-def _contains_home(folder: str) -> bool:
-    """Whether a folder is the home folder or contains it."""
-    home = os.path.realpath(os.path.expanduser("~"))
-    folder = os.path.realpath(folder)
-    return home == folder or home.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _named_files(command: Sequence[str]) -> list[str]:
-    """Existing files below the current folder that the command names."""
-    pieces = command[0].split() if len(command) == 1 else command
-    plain = [p.strip("'\";&|()") for p in pieces if not p.startswith(("-", "/", "~", "."))]
-    return list(dict.fromkeys(p for p in plain if p and ".." not in p and os.path.exists(p)))
+    return select_sources(args.sources, command, entry, defaults, print_notice)
 
 
 def _send(cluster: ClusterClient, sources: SourceArchive) -> None:

@@ -53,6 +53,26 @@ def test_every_option_is_in_the_job(user) -> None:
     assert "/opt/env/bin/python -m pip install numpy 'torch>2'" in before[4]
 
 
+def test_memory_without_unit_is_rejected_with_both_readings(user) -> None:
+    for words in (["sub", "--mem", "4", "true"], ["set", "mem=4"]):
+        done = user.pai(*words)
+        assert done.status == 2 and "may mean 4 MB or 4 GB" in done.err, done
+        assert "Write 4m for megabytes or 4g for gigabytes" in done.err
+    role = preview(user, "--no-sources", "--memoryMB", "4", "true")["taskRoles"]["main"]
+    assert role["resourcePerInstance"]["memoryMB"] == 4
+
+
+def test_port_label_may_have_a_hyphen(user) -> None:
+    done = run(user, "--ports", "tensor-board=2", "-f", "echo $PAI_CONTAINER_HOST_tensor_board_PORT_LIST")
+    assert done.status == 0 and re.fullmatch(r"\d+,\d+\n", done.out), done
+    assert "--ports tensor-board: the job reads $PAI_CONTAINER_HOST_tensor_board_PORT_LIST" in done.err
+
+
+def test_port_number_offers_the_right_request(user) -> None:
+    done = run(user, "--ports", "http=8080", "true")
+    assert done.status == 2 and "how many ports" in done.err and "Write http=1:" in done.err, done
+
+
 def test_job_without_options_has_no_deployment(user) -> None:
     job = preview(user, "--no-sources", "true")
     assert not {"deployments", "parameters", "secrets", "defaults", "jobRetryCount"} & set(job)

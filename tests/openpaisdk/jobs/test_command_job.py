@@ -14,7 +14,6 @@ from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import shell_line
 from openpaisdk.jobs.command_job import EMBEDDED_RESOURCES, JobOptions, caller_environment, command_job
 from openpaisdk.jobs.job_names import expand_name, generate_name
-from openpaisdk.jobs.option_values import memory_mb, port_counts
 
 ARGUMENTS = st.lists(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=2, max_size=6
@@ -119,24 +118,3 @@ def test_dollar_is_replaced_by_random_letters() -> None:
 def test_invalid_name_is_rejected(name: str) -> None:
     with pytest.raises(UsageError):
         expand_name(name)
-
-
-@pytest.mark.parametrize(
-    ("text", "mb"), [("512", 512), ("4g", 4096), ("4GB", 4096), ("1.5g", 1536), ("300m", 300)]
-)
-def test_memory_units_are_parsed(text: str, mb: int) -> None:
-    assert memory_mb(text) == mb
-
-
-@pytest.mark.parametrize("text", ["", "g", "-1", "lots", "0"])
-def test_invalid_memory_is_rejected(text: str) -> None:
-    with pytest.raises(UsageError, match="not an amount of memory"):
-        memory_mb(text)
-
-
-def test_port_counts_and_hint_for_port_numbers() -> None:
-    assert port_counts(["http=1", "ssh=2"]) == {"http": 1, "ssh": 2}
-    with pytest.raises(UsageError, match="how many ports"):
-        port_counts(["http=8080"])
-    with pytest.raises(UsageError, match="is not a valid port request"):
-        port_counts(["http"])
