@@ -9,6 +9,7 @@ from openpaisdk.client.follow_stream import NO_LOG, FollowRequest, Frame
 from openpaisdk.client.models import is_pending_event, number, text
 from openpaisdk.config.clusters import alias_option
 from openpaisdk.config.paths import display_path
+from openpaisdk.errors import PaiError
 from openpaisdk.output import format_duration, palette, print_notice
 
 TYPE_CHECKING = False
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.models import JobStatus, Task
+    from openpaisdk.jobs.task_array import TaskArray
     from openpaisdk.output.log_levels import LevelFilter
 
 WAITING = "WAITING"
@@ -101,7 +103,9 @@ def report_outcome(cluster: ClusterClient, request: FollowRequest, state: str) -
     # The tasks of an array are independent: the job succeeds, but the failed tasks must be reported.
     outcome = "finished" if failed else colours.state(state)
     if failed:
-        names = ", ".join(map(_failed_task, failed[:5])) + (", ..." if len(failed) > 5 else "")
+        array = task_array(cluster, request.name, request.user)
+        names = ", ".join(_failed_task(task, array) for task in failed[:5])
+        names += ", ..." if len(failed) > 5 else ""
         reason = f"{len(failed)} of its {len(job.tasks)} tasks failed: {names}"
     is_started = job.launched_ms is not None
     when = (
@@ -121,9 +125,22 @@ def report_outcome(cluster: ClusterClient, request: FollowRequest, state: str) -
     return STATUSES.get("FAILED" if failed else state, 1)
 
 
-def _failed_task(task: Task) -> str:
+def _failed_task(task: Task, array: TaskArray | None) -> str:
     code = task.origin_exit_code
-    return f"{task.role}[{task.index}]" + ("" if code is None else f" (exit code {code})")
+    details = [array.label(task.index)] if array else []
+    details += [] if code is None else [f"exit code {code}"]
+    return f"{task.role}[{task.index}]" + (f" ({', '.join(details)})" if details else "")
+
+
+def task_array(cluster: ClusterClient, name: str, user: str = "") -> TaskArray | None:
+    """The array of a job whose tasks have values; None for other jobs."""
+    from openpaisdk.jobs.job_file import parse_job_text
+    from openpaisdk.jobs.task_array import array_of_job
+
+    try:
+        return array_of_job(parse_job_text(cluster.job_config(name, user)))
+    except PaiError:  # the values are optional: the tasks have numbers, too
+        return None
 
 
 def task_folders(cluster: ClusterClient, job: JobStatus, tasks: list[Task] | None = None) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.follow_output import failure_details, outcome_reason, task_folders
+from openpaisdk.cli.follow_output import failure_details, outcome_reason, task_array, task_folders
 from openpaisdk.cli.parser import command_parser, int_at_least
 from openpaisdk.client.models import check_states, text
 from openpaisdk.config.paths import display_path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.models import JobStatus, JobSummary
+    from openpaisdk.jobs.task_array import TaskArray
 
 ALL_USERS = "__all__"
 PAGE_SIZE = 50
@@ -229,7 +230,12 @@ def job_status(argv: list[str]) -> int:
 
         reason = pending_reason(cluster, job)
     raw = {**job.raw, "reason": reason} if job.state == "WAITING" else job.raw
-    show(raw, args.output, lambda: _detail(job, reason, task_folders(cluster, job)))
+
+    def render() -> str:
+        array = task_array(cluster, args.job, args.user) if len(job.tasks) > 1 else None
+        return _detail(job, reason, task_folders(cluster, job), array)
+
+    show(raw, args.output, render)
     return 0
 
 
@@ -247,7 +253,7 @@ def _ssh_lines(info: dict[str, object]) -> str:
     return "\n".join([*lines, *([f"Download the key {key} from {link}"] if link else [])])
 
 
-def _detail(job: JobStatus, reason: str, folders: list[str]) -> str:
+def _detail(job: JobStatus, reason: str, folders: list[str], array: TaskArray | None) -> str:
     colours = palette(sys.stdout)
     failed = sum(task.state == "FAILED" for task in job.tasks) if job.state == "SUCCEEDED" else 0
     failures = f" ({failed} of {len(job.tasks)} tasks failed)" if failed else ""
@@ -276,13 +282,14 @@ def _detail(job: JobStatus, reason: str, folders: list[str]) -> str:
                 format_duration(task.launched_ms, task.completed_ms),
                 task.ip or "-",
                 " ".join(f"{label}={ports}" for label, ports in task.ports.items()) or "-",
+                *([printable(array.label(task.index))] if array else []),
             ]
             for task in job.tasks
         ]
         lines += [
             "",
             table(
-                ["TASK", "STATE", "EXIT", "DURATION", "ADDRESS", "PORTS"],
+                ["TASK", "STATE", "EXIT", "DURATION", "ADDRESS", "PORTS", *(["VALUES"] if array else [])],
                 rows,
                 right=frozenset({2, 3}),
                 paint=lambda i, cell: colours.state(cell) if i == 1 else cell,

@@ -24,7 +24,6 @@ from openpaisdk.jobs.command_submission import (
 from openpaisdk.jobs.job_names import expand_name, generate_name
 from openpaisdk.jobs.option_values import (
     PRIORITIES,
-    array_size,
     dependency,
     port_counts,
     port_variable,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
     from openpaisdk.config.defaults import Defaults
     from openpaisdk.jobs.sources import SourceArchive
+    from openpaisdk.jobs.task_array import TaskArray
 
 DEFAULT_HOLD = "1h"
 LARGE_UPLOAD_BYTES = 4 << 20
@@ -52,6 +52,7 @@ def sub(argv: list[str]) -> int:
         "sub",
         "pai sub --follow -- python train.py --epochs 3\n"
         "pai sub -j nightly_$ --gpu 1 'make data && python train.py'\n"
+        "pai sub --array lr=0.1,0.01 --array seed=1-5 -- python train.py --lr {lr} --seed {seed}\n"
         "pai sub --array 100%8 -- sh -c 'python try.py --number $PAI_TASK_INDEX'",
         "Submits a job that runs the command. The command starts at the first argument that is not an\n"
         "option, or after --. The files of the current folder are uploaded with the job (.paiignore, or\n"
@@ -101,7 +102,7 @@ def sub(argv: list[str]) -> int:
     if has_resources and entry.is_paicluster and not is_followed:
         from openpaisdk.cli.pending_reason import exceeds_capacity
 
-        if message := exceeds_capacity(cluster, resources, 1 if options.is_array else options.instances):
+        if message := exceeds_capacity(cluster, resources, 1 if options.array else options.task_count):
             print_notice(message)
     return status
 
@@ -156,11 +157,13 @@ def _add_options(parser: Parser) -> None:
         metavar="N",
         help="tasks, started together (default: 1)",
     )
-    add(
+    _add_repeated(
+        resources,
         "--array",
-        default="",
-        metavar="N[%M]",
-        help="N independent tasks, at most M at a time (default: no array)",
+        metavar="N[%M]|NAME=VALUES[%M]",
+        help="N independent tasks, at most M at a time; or one for each value, like lr=0.1,0.01 or n=1-10, "
+        "which is {NAME} in the command and $NAME in the environment; several: all combinations (default: "
+        "no array)",
     )
     _add_repeated(
         resources,
@@ -257,9 +260,6 @@ def _add_repeated(group: argparse._ArgumentGroup, *names: str, metavar: str, hel
 
 
 def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterEntry) -> JobOptions:
-    if args.array and args.instances > 1:
-        raise UsageError("--array and --instances contradict each other: both set the number of tasks.")
-    count, limit = array_size(args.array) if args.array else (args.instances, 0)
     env, secrets = _variables(args)
     return JobOptions(
         name,
@@ -270,9 +270,8 @@ def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterE
         memory_mb=args.memoryMB,
         mem=args.mem or "",
         ports=port_counts(args.ports),
-        instances=count,
-        is_array=bool(args.array),
-        array_limit=limit,
+        instances=args.instances,
+        array=_array(args.array),
         retries=args.retry,
         priority=args.priority,
         after=[dependency(text) for text in args.after],
@@ -289,6 +288,14 @@ def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterE
         capture_logging=args.capture_logging,
         inherited_env=caller_environment() if entry.is_embedded else None,
     )
+
+
+def _array(texts: Sequence[str]) -> TaskArray | None:
+    if not texts:
+        return None
+    from openpaisdk.jobs.task_array import read_arrays
+
+    return read_arrays(texts)
 
 
 def _variables(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from openpaisdk.config.clusters import ClusterEntry
     from openpaisdk.config.defaults import Defaults
     from openpaisdk.jobs.pre_commands import PreCommands
+    from openpaisdk.jobs.task_array import TaskArray
 
 ROLE = "main"
 DEPLOYMENT = "sdk_deployment"
@@ -49,7 +50,7 @@ class JobOptions:
 
     __slots__ = (
         "after",
-        "array_limit",
+        "array",
         "capture_logging",
         "commands",
         "cpu",
@@ -59,7 +60,6 @@ class JobOptions:
         "image",
         "inherited_env",
         "instances",
-        "is_array",
         "mem",
         "memory_mb",
         "name",
@@ -91,8 +91,7 @@ class JobOptions:
         mem: str = "",
         ports: Mapping[str, int] | None = None,
         instances: int = 1,
-        is_array: bool = False,
-        array_limit: int = 0,
+        array: TaskArray | None = None,
         retries: int = 0,
         priority: str = "",
         after: Sequence[Mapping[str, object]] = (),
@@ -120,8 +119,8 @@ class JobOptions:
         self.mem = mem
         self.ports = dict(ports or {})
         self.instances = instances
-        self.is_array = is_array
-        self.array_limit = array_limit
+        self.array = array
+        """Independent tasks instead of a gang of ``instances``."""
         self.retries = retries
         self.priority = priority
         self.after = [dict(item) for item in after]
@@ -144,6 +143,10 @@ class JobOptions:
         self.transfer_commands: list[str] = []
         """Commands that download the job's files, on a cluster that does not do it itself."""
 
+    @property
+    def task_count(self) -> int:
+        return self.array.count if self.array else self.instances
+
 
 def command_job(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> dict[str, object]:
     """A job with one task role that runs the commands, in one task or in many."""
@@ -156,12 +159,13 @@ def command_job(options: JobOptions, entry: ClusterEntry, defaults: Defaults) ->
     if resources.ports:
         requested["ports"] = resources.ports
     role: dict[str, object] = {}
-    if options.instances > 1:
-        role["instances"] = options.instances
-    if options.is_array:
+    if options.task_count > 1:
+        role["instances"] = options.task_count
+    if options.array:
         # The tasks of an array are independent: the failure of one does not stop the others.
         role["completion"] = {"minFailedInstances": -1, "minSucceededInstances": -1}
-    role.update(dockerImage=IMAGE_NAME, resourcePerInstance=requested, commands=options.commands)
+    commands = [options.array.fill_placeholders(line) for line in options.commands] if options.array else None
+    role.update(dockerImage=IMAGE_NAME, resourcePerInstance=requested, commands=commands or options.commands)
     image = resolve_image(options, defaults) or HOST_IMAGE
     job: dict[str, object] = {
         "protocolVersion": 2,
@@ -226,7 +230,8 @@ def _pre_commands(options: JobOptions, defaults: Defaults) -> PreCommands | None
     """Imported only if there is something to run before the command."""
     packages = [*options.pip_installs, *defaults.values("pip-installs")]
     branch = defaults.text("container-sdk-branch")
-    is_needed = options.env or options.secrets or options.python or options.debug_hold_s
+    array_commands = options.array.export_commands() if options.array else []
+    is_needed = options.env or options.secrets or options.python or options.debug_hold_s or array_commands
     if not (is_needed or packages or branch or options.capture_logging or options.transfer_commands):
         return None
     from openpaisdk.jobs.pre_commands import PreCommands
@@ -242,6 +247,7 @@ def _pre_commands(options: JobOptions, defaults: Defaults) -> PreCommands | None
         capture_logging=options.capture_logging,
     )
     pre_commands.transfer_commands = options.transfer_commands
+    pre_commands.array_commands = array_commands
     return pre_commands
 
 
@@ -249,7 +255,7 @@ def _extras(options: JobOptions) -> dict[str, object]:
     extras: dict[str, object] = {"submitFrom": "pai"}
     if options.tags:
         extras["tags"] = options.tags
-    if options.is_array:
+    if options.array:
         extras["gangAllocation"] = False
     if options.priority:
         extras["hivedScheduler"] = {"jobPriorityClass": options.priority}
@@ -260,8 +266,10 @@ def _extras(options: JobOptions) -> dict[str, object]:
         additions["sources"] = dict(options.sources)
     if options.after:
         additions["after"] = options.after
-    if options.array_limit:
-        additions["arrayLimit"] = options.array_limit
+    if options.array and options.array.limit:
+        additions["arrayLimit"] = options.array.limit
+    if options.array and options.array.variables:
+        additions["array"] = options.array.variables
     if options.time_limit_s:
         additions["timeLimit"] = options.time_limit_s
     if options.outputs:

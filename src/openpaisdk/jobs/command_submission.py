@@ -72,12 +72,19 @@ class CommandSubmission:
 
 
 def check_features(options: JobOptions, entry: ClusterEntry) -> None:
-    """Reject options that OpenPAI's own server would ignore."""
+    """Reject options that contradict each other, or that OpenPAI's own server would ignore."""
+    if options.array and options.instances > 1:
+        raise UsageError("--array and --instances contradict each other: both set the number of tasks.")
+    for name in options.array.variables if options.array else ():
+        if name in options.env or name in options.secrets:
+            raise UsageError(
+                f"{name} is given with --array and with --env or --secret: use only one of them."
+            )
     if entry.is_paicluster:
         return
     unsupported = (
         (options.after, "--after"),
-        (options.array_limit, "--array N%M"),
+        (options.array and options.array.limit, "--array ...%M"),
         (options.time_limit_s, "--timeout"),
     )
     for value, option in unsupported:

@@ -1,4 +1,4 @@
-"""Parsers of option values: memory, durations, timestamps, ports, arrays, dependencies, lists.
+"""Parsers of option values: memory, durations, timestamps, ports, dependencies, lists.
 
 Each takes what the command line gives (text) and what Python programs give (numbers, lists, mappings), so
 that ``pai sub`` and ``Job.one_liner`` accept the same values and reject the others with the same sentences.
@@ -149,15 +149,6 @@ def port_counts(requests: Items | Mapping[str, int] | None) -> dict[str, int]:
 def port_variable(label: str) -> str:
     """The variable from which a task reads its ports of a label."""
     return f"PAI_CONTAINER_HOST_{label.replace('-', '_')}_PORT_LIST"
-
-
-def array_size(value: str | int) -> tuple[int, int]:
-    """``100`` or ``100%8`` as (number of tasks, how many may run at a time; 0: all)."""
-    text = str(value)
-    count, percent, limit = text.partition("%")
-    if not count.isdecimal() or int(count) < 1 or (percent and (not limit.isdecimal() or int(limit) < 1)):
-        raise UsageError(f"--array {text}: use the number of tasks, like 100, or 100%8 for 8 at a time.")
-    return int(count), int(limit) if percent else 0
 
 
 def dependency(text: str) -> dict[str, object]:

@@ -60,6 +60,7 @@ class PreCommands:
     """What the ``preCommands`` of one job consist of."""
 
     __slots__ = (
+        "array_commands",
         "capture_logging",
         "debug_hold",
         "environment",
@@ -93,6 +94,8 @@ class PreCommands:
         self.capture_logging = capture_logging
         # Download of sources and upload of outputs, on a cluster that does not do it itself.
         self.transfer_commands: list[str] = []
+        # Values of the tasks of an array.
+        self.array_commands: list[str] = []
 
     def pre_commands(self) -> list[str]:
         """All commands, in the order in which they run."""
@@ -104,6 +107,7 @@ class PreCommands:
         # After the hold: the later of two EXIT traps wins, and outputs must not be lost.
         lines += self.transfer_commands
         lines += [f"export {name}={quote(value)}" for name, value in self.environment.items()]
+        lines += self.array_commands
         lines += [_secret(name) for name in self.secrets]
         folder = os.path.dirname(self.python)
         if folder:  # so that a plain "python" in the command is this one, too

@@ -25,6 +25,9 @@ OPENPAISDK = "openpaisdk"
 RUNTIME_PLUGIN = "com.microsoft.pai.runtimeplugin"
 
 
+VARIABLE_NAME = Text(pattern=r"[A-Za-z_][A-Za-z0-9_]*", form="the name of a variable")
+
+
 class EngineOptions(Node):
     """Options of one kind of engine, passed to it unchanged: only the cluster can validate them."""
 
@@ -42,7 +45,7 @@ ADDITIONS = Fields(
         "environment": MappingOf(
             Text(),
             "Variables of the submitting shell for the tasks, on a cluster on the same machine.",
-            key=Text(pattern=r"[A-Za-z_][A-Za-z0-9_]*", form="the name of a variable"),
+            key=VARIABLE_NAME,
         ),
         "sources": Fields(
             {
@@ -69,6 +72,11 @@ ADDITIONS = Fields(
                 required=("job",),
             ),
             "Jobs that must finish before this one starts.",
+        ),
+        "array": MappingOf(
+            ListOf(Text(), min_items=1),
+            "Values of the tasks by variable; each task has one combination, the last one changing fastest.",
+            key=VARIABLE_NAME,
         ),
         "arrayLimit": Int("How many tasks may run at a time; for jobs without a gang.", minimum=1),
         "timeLimit": Int("Seconds after which a task is terminated, then killed.", minimum=1),

@@ -13,6 +13,7 @@ from typing import Any
 from openpaisdk.errors import NO_JOB, Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import JobSpec, mask_secrets
 from openpaisdk.protocol.extras import requested_storages
+from openpaisdk.protocol.limits import MAX_TASKS
 from openpaisdk.protocol.states import framework_name
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tokens import Identity
@@ -25,7 +26,6 @@ from paicluster.store import Store, jobs
 from paicluster.store.job_inserts import INSERT_JOB, NewJob
 
 _MAX_KEY_LENGTH = 255
-MAX_TASKS = 10_000
 
 
 def job_text(body: bytes) -> str:

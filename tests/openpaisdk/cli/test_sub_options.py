@@ -110,6 +110,34 @@ def test_array_runs_every_task_and_names_failed_ones(user) -> None:
     assert len(job["taskRoles"]["main"]["taskStatuses"]) == 3
 
 
+def test_array_over_values(user) -> None:
+    words = ["-j", "values_$", "--array", "lr=0.1,0.01", "--array", "who='a b',it%2", "--wait"]
+    check = 'echo "$lr|$who|$*"; test "$lr$who" != 0.01it'
+    done = run(user, *words, "--", "sh", "-c", check, "-", "--lr={lr}", "{who}")
+    assert done.status == 3 and "1 of its 4 tasks failed: main[3] (lr=0.01 who=it, exit code 1)" in done.err
+    logs = [user.pai("logs", "--index", str(i), done.out.strip()).out for i in range(4)]
+    assert logs == [
+        "0.1|a b|--lr=0.1 a b\n",
+        "0.1|it|--lr=0.1 it\n",
+        "0.01|a b|--lr=0.01 a b\n",
+        "0.01|it|--lr=0.01 it\n",
+    ]
+    status = user.pai("job-status", done.out.strip()).out
+    assert re.search(r"TASK .* VALUES\n", status), status
+    assert re.search(r"main\[2\] .* lr=0\.01 who=a b\n", status), status
+
+
+def test_array_over_values_in_preview(user) -> None:
+    job = preview(user, "--no-sources", "--array", "lr=0.1,0.01%1", "train --lr {lr} > '{lr}.log'")
+    role = job["taskRoles"]["main"]
+    assert role["instances"] == 2 and role["commands"] == ['train --lr "$lr" > "$lr"\'.log\'']
+    assert job["extras"]["gangAllocation"] is False
+    assert job["extras"]["openpaisdk"]["array"] == {"lr": ["0.1", "0.01"]}
+    assert job["extras"]["openpaisdk"]["arrayLimit"] == 1
+    (command,) = job["deployments"][0]["taskRoles"]["main"]["preCommands"]
+    assert "0) export lr=0.1 ;;" in command and "1) export lr=0.01 ;;" in command
+
+
 def test_instances_start_together(user) -> None:
     done = run(user, "--instances", "2", "-f", "echo $PAI_TASK_INDEX of $PAI_CURRENT_TASK_ROLE_TASK_COUNT")
     assert done.status == 0 and "showing main[0], the first of 2 tasks" in done.err, done
@@ -179,6 +207,10 @@ def test_held_task_can_be_stopped_at_once(user) -> None:
         (["--timeout", "soon"], "not a duration"),
         (["--array", "0"], "--array 0"),
         (["--array", "3", "--instances", "2"], "contradict"),
+        (["--array", "lr=1,2", "--env", "lr=3"], "use only one of them"),
+        (["--array", "l-r=1,2"], "cannot be the name of an environment variable"),
+        (["--array", "1-10"], "--array i=1-10"),
+        (["--array", "n=1-20000"], "10000 tasks at most"),
         (["--priority", "high"], "high"),
         (["--after", "x:later"], "--after x:later"),
         (["--mem", "much"], "not an amount of memory"),

@@ -7,7 +7,6 @@ import pytest
 
 from openpaisdk.errors import UsageError
 from openpaisdk.jobs.option_values import (
-    array_size,
     dependency,
     items_of,
     memory_mb,
@@ -106,6 +105,5 @@ def test_invalid_whole_number_is_rejected_with_the_option(value: object) -> None
         whole_number(value, 1, "instances")
 
 
-def test_arrays_and_dependencies() -> None:
-    assert array_size("100%8") == (100, 8) and array_size(7) == (7, 0)
+def test_dependencies() -> None:
     assert dependency("a") == {"job": "a"} and dependency("a:end") == {"job": "a", "on": "end"}
