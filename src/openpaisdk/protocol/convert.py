@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from openpaisdk.protocol.limits import ExpansionBudget
 from openpaisdk.protocol.model import JobSpec
 from openpaisdk.protocol.problems import Problem, protocol_error, shorten
 from openpaisdk.protocol.template import as_text
@@ -74,6 +75,8 @@ def convert_v1(
     for role in data["taskRoles"].values():
         role.update({kind: "default" for name, kind, _ in _DIRECTORIES if paths[name]})
     exports = _exports(job, paths)
+    # Each role gets a copy of the lines.
+    ExpansionBudget().spend(len(data["taskRoles"]) * sum(map(len, exports)))
     if exports:
         pre_commands = {name: {"preCommands": list(exports)} for name in data["taskRoles"]}
         data["deployments"] = [{"name": "default", "taskRoles": pre_commands}]
@@ -105,12 +108,14 @@ def _job_name(job: JobV1, notes: list[Problem]) -> str:
 def _legal_names(names: Iterable[str]) -> dict[str, str]:
     """Each name in a form that version 2 allows; names that would become equal stay distinct."""
     legal: dict[str, str] = {}
+    used: set[str] = set()
     for name in names:
         candidate = re.sub(r"[^a-zA-Z0-9_]", "_", name)
         candidate = f"_{candidate}" if candidate[0].isdigit() else candidate
-        while candidate in legal.values():
+        while candidate in used:
             candidate += "_"
         legal[name] = candidate
+        used.add(candidate)
     return legal
 
 

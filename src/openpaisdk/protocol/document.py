@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any, NoReturn
 
-from openpaisdk.protocol.limits import MAX_DEPTH, MAX_VALUES
+from openpaisdk.protocol.limits import MAX_DEPTH, MAX_EXPANDED_CHARS, MAX_VALUES
 from openpaisdk.protocol.problems import Path, Problem, protocol_error
 
 MAX_BYTES = 1024 * 1024
@@ -88,9 +88,26 @@ def _read_yaml(text: str, file: str, json_error: Exception | None = None) -> Doc
             _fail(message, file, json_error.lineno, json_error.colno)
         raise
     data = construct(root, file)
+    if "*" in text and _characters(data) > MAX_EXPANDED_CHARS:
+        _fail(
+            f"a job may have at most {MAX_EXPANDED_CHARS >> 20} MiB of text with its aliases, this has more",
+            file,
+        )
     if "\\" in text:
         to_plain_data(data, file)
     return Document(data, text, file, root)
+
+
+def _characters(value: Any) -> int:
+    """Length of all texts in plain data; a text counts as often as it occurs."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(key) + _characters(item) for key, item in value.items())
+    if isinstance(value, list):
+        return sum(map(_characters, value))
+    # Decimal digits of an integer, roughly.
+    return value.bit_length() // 3 if type(value) is int else 0
 
 
 def decode_text(source: str | bytes, file: str = "") -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openpaisdk.protocol.extras import RUNTIME_PLUGIN
+from openpaisdk.protocol.limits import ExpansionBudget
 from openpaisdk.protocol.model import JobSpec, TaskRole
 from openpaisdk.protocol.template import as_text
 
@@ -45,12 +46,17 @@ def plugins_of(role: TaskRole, job: JobSpec) -> Iterator[Plugin]:
             yield _plugin(entry["plugin"], entry.get("parameters") or {}, entry.get("failurePolicy"))
 
 
-def plugin_scripts(role: TaskRole, job: JobSpec) -> tuple[list[str], list[str]]:
+def plugin_scripts(
+    role: TaskRole, job: JobSpec, budget: ExpansionBudget | None = None
+) -> tuple[list[str], list[str]]:
     """Scripts that run before and after the role's commands."""
+    # A role may name a plugin many times: the budget bounds the scripts while they are built.
+    budget = budget or ExpansionBudget()
     before: list[str] = []
     after: list[str] = []
     for plugin in plugins_of(role, job):
         pre_scripts, post_scripts = _scripts(plugin, job)
+        budget.spend(sum(map(len, (*pre_scripts, *post_scripts))))
         before += [_in_subshell(plugin, script) for script in pre_scripts if script.strip()]
         after += [_in_subshell(plugin, script) for script in post_scripts if script.strip()]
     return before, after[::-1]
@@ -92,7 +98,10 @@ def _lines(commands: Any) -> str:
 
 
 def _cmd(parameters: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    callbacks = parameters.get("callbacks")
+    entries = parameters.get("callbacks")
+    callbacks = (
+        [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+    )
     if not callbacks:
         return [_lines(parameters.get("preCommands"))], [_lines(parameters.get("postCommands"))]
     starts = [_lines(entry.get("commands")) for entry in callbacks if entry.get("event") == "taskStarts"]
@@ -105,7 +114,10 @@ def _git(parameters: Mapping[str, Any]) -> str:
     if not uri:
         return f"{_echo('The plugin git needs repo_uri, the URL of the repository.')}\nexit 1"
     options = parameters.get("options") or ()
-    arguments = shlex.split(options) if isinstance(options, str) else [as_text(word) for word in options]
+    try:
+        arguments = shlex.split(options) if isinstance(options, str) else [as_text(word) for word in options]
+    except (TypeError, ValueError):
+        return f"{_echo('The options of the plugin git are not a list or a shell command line.')}\nexit 1"
     name = uri.rstrip("/").rpartition("/")[2].removesuffix(".git") or "code"
     target = shlex.quote(as_text(parameters.get("clone_dir") or name))
     clone = shlex.join(["git", "clone", *arguments, "--", uri])

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from openpaisdk.protocol.limits import ExpansionBudget
+
 SCOPES = ("parameters", "secrets", "data", "output", "script")
 
 _TAG = re.compile(r"<%([^<%]*)%>")
@@ -14,20 +16,28 @@ _REFERENCE = re.compile(r"\$(\w+)((?:\.[^.\[\]\s]+|\[\d{1,9}\])*)")
 _MISSING = object()
 
 
-def render(text: str, scopes: Mapping[str, Any]) -> str:
+def render(text: str, scopes: Mapping[str, Any], budget: ExpansionBudget | None = None) -> str:
     """``text`` with every reference into ``scopes`` (``{"parameters": {...}, ...}``) replaced by its value.
 
-    Unresolved references stay, as ``<% $name %>``. Inserted values are not expanded again.
+    Unresolved references stay, as ``<% $name %>``. Inserted values are not expanded again. The inserted text
+    is spent from ``budget``; without one, it may be as long as a whole job.
     """
     if "<%" not in text:
         return text
+    budget = budget or ExpansionBudget()
+    # Of each value once: a long list that is inserted often is expensive to convert.
+    texts: dict[int, str] = {}
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1).strip()
         target = _lookup(name, scopes)
-        if target is not _MISSING and target is not None:
-            return as_text(target)
-        return f"<% {name} %>" if name.startswith("$") else match.group()
+        if target is _MISSING or target is None:
+            return f"<% {name} %>" if name.startswith("$") else match.group()
+        inserted = texts.get(id(target))
+        if inserted is None:
+            inserted = texts[id(target)] = as_text(target)
+        budget.spend(len(inserted))
+        return inserted
 
     return _TAG.sub(value, text)
 

@@ -10,6 +10,7 @@ from openpaisdk.errors import ProtocolError
 from openpaisdk.protocol.cross_references import check
 from openpaisdk.protocol.document import Document, read, to_plain_data
 from openpaisdk.protocol.extras import RUNTIME_PLUGIN, additions
+from openpaisdk.protocol.limits import ExpansionBudget
 from openpaisdk.protocol.model import MASK, Deployment, JobSpec, Prerequisite, Resources, Secrets, TaskRole
 from openpaisdk.protocol.problems import Problem, raise_on_errors
 from openpaisdk.protocol.template import render
@@ -46,7 +47,11 @@ def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = Fal
             problems = [hint]
         else:
             JOB_V2.explain(checked, (), problems)
-    return to_model(data, raise_on_errors(problems, strict, document.locate) if problems else ())
+    job = to_model(data, raise_on_errors(problems, strict, document.locate) if problems else ())
+    if not stored:
+        # Only to raise an error for scripts that are too long.
+        task_scripts(job, job.secrets)
+    return job
 
 
 def _as_submitted(data: Any) -> Any:
@@ -156,22 +161,33 @@ def _role(
     )
 
 
-def task_script(role: TaskRole | str, job: JobSpec) -> str:
+def task_scripts(job: JobSpec, secrets: Mapping[str, Any]) -> dict[str, str]:
+    """Scripts of all roles with everything inserted; ProtocolError when they are too long together."""
+    budget = ExpansionBudget()
+    scripts = {role.name: task_script(role, job, budget) for role in job.task_roles}
+    if secrets:
+        return {name: render_secrets(script, secrets, budget) for name, script in scripts.items()}
+    return scripts
+
+
+def task_script(role: TaskRole | str, job: JobSpec, budget: ExpansionBudget | None = None) -> str:
     """Script of the role's tasks: plugin, deployment and role commands in order.
 
     All references are rendered except ``$secrets``, which :func:`render_secrets` inserts where the task runs.
     """
     task_role = job.role(role) if isinstance(role, str) else role
+    budget = budget or ExpansionBudget()
     commands = (*task_role.pre_commands, *task_role.commands, *task_role.post_commands)
+    budget.spend(sum(map(len, commands)))
     if task_role.prerequisites or RUNTIME_PLUGIN in job.extras:
         from openpaisdk.protocol.plugins import plugin_scripts
 
-        before, after = plugin_scripts(task_role, job)
+        before, after = plugin_scripts(task_role, job, budget)
         commands = (*before, *commands, *after)
     text = "\n".join(commands)
     if "<%" in text:
         scopes = _scopes(task_role, job)
-        commands = tuple(render(command, scopes) for command in commands)
+        commands = tuple(render(command, scopes, budget) for command in commands)
     return "\n".join(command.strip() for command in commands).replace("\r\n", "\n")
 
 
@@ -184,9 +200,9 @@ def _scopes(role: TaskRole, job: JobSpec) -> dict[str, Any]:
     return scopes
 
 
-def render_secrets(text: str, secrets: Mapping[str, Any]) -> str:
+def render_secrets(text: str, secrets: Mapping[str, Any], budget: ExpansionBudget | None = None) -> str:
     """``text`` with ``<% $secrets.x %>`` replaced; everything else is unchanged."""
-    return render(text, {"secrets": secrets})
+    return render(text, {"secrets": secrets}, budget)
 
 
 def mask_secrets(config: str | bytes | Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ _STR, _INT, _FLOAT, _BOOL, _NULL, _MAP, _SEQ = (
     _PREFIX + name for name in ("str", "int", "float", "bool", "null", "map", "seq")
 )
 _MAYBE_SPECIAL = frozenset("0123456789-+.tTfFnN~")
-_INT_TEXT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,4000})|0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}|0b[01]{1,128}")
+_INT_TEXT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,307})|0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}|0b[01]{1,128}")
 _FLOAT_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _ODD_FLOAT_TEXT = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpaisdk.protocol import JobSpec, TaskRole, render_secrets, task_script
+from openpaisdk.protocol import JobSpec, TaskRole, render_secrets, task_scripts
 from openpaisdk.protocol.storage_layout import output_folder
 from openpaisdk.protocol.task_environment import GangEnvironment, TaskPlacement
 from paicluster.controller.job_record import JobRecord, placement_of, ports_of
@@ -83,16 +83,19 @@ def build_launch(record: JobRecord, settings: LaunchSettings, uids: Sequence[str
     secrets: dict[str, object] = {}
     if record.sealed is not None:
         secrets = json.loads(settings.unseal(record.sealed, record.row.framework))
-    roles = {role.name: _role_launch(role, record.job, secrets) for role in record.job.task_roles}
+    scripts = task_scripts(record.job, secrets)
+    roles = {
+        role.name: _role_launch(role, record.job, secrets, scripts[role.name])
+        for role in record.job.task_roles
+    }
     gang = _gang_launch(record, settings, uids, secrets)
     tasks = (record.tasks[uid] for uid in uids)
     return [_task_launch(task, record, settings, roles[task.role], gang) for task in tasks]
 
 
-def _role_launch(role: TaskRole, job: JobSpec, secrets: Mapping[str, object]) -> _RoleLaunch:
-    script = task_script(role, job)
+def _role_launch(role: TaskRole, job: JobSpec, secrets: Mapping[str, object], script: str) -> _RoleLaunch:
     return _RoleLaunch(
-        script=render_secrets(script, secrets) if secrets else script,
+        script=script,
         image=_image(role),
         login=_login(role, job, secrets),
         shm_mb=role.shm_mb,
