@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.parser import command_parser
+from openpaisdk.cli.parser import add_scope_option, command_parser
 from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterEntry, ClusterRegistry
 from openpaisdk.config.defaults import Change, change_defaults, defaults_file
 from openpaisdk.config.paths import display_path
@@ -64,14 +64,7 @@ def select_cluster(argv: list[str]) -> int:
         output=False,
         cluster=False,
     )
-    parser.add_argument(
-        "-g",
-        "--global",
-        "--is-global",
-        dest="is_global",
-        action="store_true",
-        help="apply everywhere, not only in this folder",
-    )
+    add_scope_option(parser)
     parser.add_argument("alias", help="the cluster's alias")
     args = parser.parse(argv)
     registry = ClusterRegistry.load()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpaisdk.cli.parser import Parser, command_parser
+from openpaisdk.cli.parser import add_scope_option, command_parser
 from openpaisdk.config.defaults import KEYS, Defaults, change_defaults, check_key, read_change
 from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice, show, table
@@ -18,7 +18,7 @@ def set_defaults(argv: list[str]) -> int:
         + keys,
         cluster=False,
     )
-    _add_scope_option(parser)
+    add_scope_option(parser)
     parser.add_argument(
         "changes",
         nargs="*",
@@ -49,21 +49,10 @@ def set_defaults(argv: list[str]) -> int:
 def unset_defaults(argv: list[str]) -> int:
     """``pai unset [-g] key ...``"""
     parser = command_parser("unset", "pai unset -g image", output=False, cluster=False)
-    _add_scope_option(parser)
+    add_scope_option(parser)
     parser.add_argument("keys", nargs="*", metavar="key", help="the keys to remove")
     args = parser.parse(argv)
     if not args.keys:
         raise UsageError("pai unset needs a key.", hint="pai set lists the defaults that are set.")
     change_defaults([], [check_key(key) for key in args.keys], is_global=args.is_global)
     return 0
-
-
-def _add_scope_option(parser: Parser) -> None:
-    parser.add_argument(
-        "-g",
-        "--global",
-        "--is-global",
-        dest="is_global",
-        action="store_true",
-        help="apply everywhere, not only in this folder",
-    )

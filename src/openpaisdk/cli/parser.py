@@ -291,6 +291,18 @@ def command_parser(
     return parser
 
 
+def add_scope_option(parser: Parser) -> None:
+    """``-g``: change the defaults of the user instead of those of the current folder."""
+    parser.add_argument(
+        "-g",
+        "--global",
+        "--is-global",
+        dest="is_global",
+        action="store_true",
+        help="apply everywhere, not only in this folder",
+    )
+
+
 def int_at_least(low: int = 0):  # type: ignore[no-untyped-def]
     """Argument type for argparse: an integer of at least ``low``."""
 
