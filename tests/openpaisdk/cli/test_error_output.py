@@ -27,6 +27,11 @@ def test_version_is_printed(new_user) -> None:
     assert new_user.pai("--version").out == f"pai {__version__}\n"
 
 
+def test_package_runs_as_a_module(new_user) -> None:
+    done = new_user.run(["python", "-m", "openpaisdk", "--version"])
+    assert (done.status, done.out) == (0, new_user.pai("--version").out)
+
+
 @pytest.mark.parametrize("name", [*ENTRY_POINTS, *ALIASES])
 def test_every_help_has_an_example(new_user, name: str) -> None:
     done = new_user.pai(name, "--help")
