@@ -372,7 +372,7 @@ def _mounted_at(entry: StorageEntry, url: str, path: str) -> str:
             return path
         raise ConfigError(
             f"The storage {url} is the folder {path}, which is not on this machine.",
-            hint="Mount it here, or run this command url it is mounted.",
+            hint="Mount it here, or run this command where it is mounted.",
         )
     export = f"{entry.address}:{path}".rstrip("/")
     try:

@@ -158,7 +158,7 @@ class ClusterBackend(WebHdfs):
         return MultipartUpload(self, path, source_stat, key, overwrite=overwrite)
 
     def descriptor_channel(self) -> DescriptorChannel | None:
-        """Session for file-descriptor passing; None url the cluster is on another machine."""
+        """Session for file-descriptor passing; None if the cluster is on another machine."""
         if self.over_http:
             return None
         with self._channel_lock:

@@ -186,7 +186,7 @@ class WebHdfs(Backend):
             raise self._truncated(path)
 
     def checksum(self, path: str) -> Checksum | None:
-        """The storage's checksum of a file; None url it has none."""
+        """The storage's checksum of a file; None if it has none."""
         try:
             status = self._json("GET", path, "GETFILESTATUS").get("FileStatus")
             # For an encrypted file HDFS reports the checksum of the encrypted bytes.
@@ -202,7 +202,7 @@ class WebHdfs(Backend):
             return None
 
     def checksum_type(self) -> str:
-        """Checksum algorithm of newly written files; empty url the storage does not report it."""
+        """Checksum algorithm of newly written files; empty if the storage does not report it."""
         if self._checksum_type is None:
             try:
                 defaults: Any = self._json("GET", "/", "GETSERVERDEFAULTS")["FsServerDefaults"]
