@@ -55,6 +55,7 @@ test: lint compiled ## everything: lint, types, import contracts, the whole suit
 
 docs: $(VENV)/.dev ## write the pages that are generated from the code
 	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md
+	@$(BIN)/python -m openpaisdk.cli.exit_code_reference docs/troubleshooting.md
 
 bench: compiled ## print one table of our figures against a reference
 	@$(BIN)/python -m bench

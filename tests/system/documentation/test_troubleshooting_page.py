@@ -1,0 +1,73 @@
+"""docs/troubleshooting.md: the product prints every sentence it explains, and no exit code is missing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+
+import pytest
+
+from openpaisdk.cli.exit_code_reference import exit_code_table, replace_table
+from openpaisdk.protocol.exit_codes import exit_specs, match_exit
+from support.paths import REPOSITORY
+
+PAGE = (REPOSITORY / "docs/troubleshooting.md").read_text()
+HOLE = "…"
+"""Stands for a name or a number, on the page and in the templates of the source."""
+
+
+def table_rows(header: str) -> list[list[str]]:
+    """Cells of all tables with this header."""
+    tables = re.findall(rf"^\| {re.escape(header)} .*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    lines = [line for table in tables for line in table.splitlines()]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def first_quoted(cell: str) -> str:
+    return re.findall(r"`([^`]+)`", cell)[0]
+
+
+SENTENCES = [first_quoted(cells[0]) for cells in table_rows("it says")]
+OUTPUTS = [(first_quoted(cells[0]), int(cells[1])) for cells in table_rows("the log has")]
+STATUSES = {"command not found": 127}
+"""Exit status of the shell with these texts; Python's is 1."""
+
+
+@cache
+def templates() -> tuple[str, ...]:
+    """Every text in the source, with a hole for each value that is filled in."""
+    found = []
+    for path in (REPOSITORY / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else HOLE for part in node.values]
+                found.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_every_sentence_is_one_that_the_product_prints(sentence: str) -> None:
+    parts = sentence.split(HOLE)
+    assert max(map(len, parts)) > 10, "too short to be found by searching"
+    pattern = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
+    assert any(pattern.search(template) for template in templates())
+
+
+def test_page_has_sentences_of_all_parts() -> None:
+    assert len(SENTENCES) > 60 and len(OUTPUTS) > 10
+
+
+@pytest.mark.parametrize(("text", "code"), OUTPUTS)
+def test_output_of_a_program_is_recognized_as_the_page_says(text: str, code: int) -> None:
+    status = next((status for part, status in STATUSES.items() if part in text), 1)
+    assert match_exit(status, f"Traceback\n{text.replace(HOLE, 'x')}\n").code == code
+
+
+def test_every_exit_code_is_in_the_table() -> None:
+    assert replace_table(PAGE) == PAGE, "write it anew with: make docs"
+    for spec in exit_specs():
+        assert re.search(rf"^\| {spec.code} \| `{spec.phrase}` \|", PAGE, re.MULTILINE), spec
+    assert exit_code_table() in PAGE
