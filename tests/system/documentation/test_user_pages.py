@@ -18,6 +18,10 @@ ELSEWHERE = {
     "how-to-use-storage",
     "slurm",
     "containers",
+    "coming-from-slurm",
+    "coming-from-skypilot",
+    "coming-from-submitit",
+    "coming-from-openpai",
 }
 
 
@@ -77,3 +81,19 @@ def test_every_page_is_reached_from_the_readme() -> None:
         todo += [(page.parent / link).resolve() for link in links]
     pages = set((REPOSITORY / "docs").glob("*.md"))
     assert pages <= seen, sorted(path.name for path in pages - seen)
+
+
+def test_index_lists_every_page_once() -> None:
+    index = (REPOSITORY / "docs/README.md").read_text()
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", index)
+    pages = {path.name for path in (REPOSITORY / "docs").glob("*.md")} - {"README.md"}
+    assert sorted(listed) == sorted(pages)
+
+
+def test_anchors_of_links_exist() -> None:
+    for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")):
+        for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", page.read_text()):
+            text = (page.parent / target).read_text() if target else page.read_text()
+            titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert anchor in anchors, (page.name, target, anchor)
