@@ -171,6 +171,16 @@ _NAMES_ELSEWHERE = {
     "mkdir": ["makedir"],
     "login": ["add-cluster", "update-token"],
     "status": ["job-status", "cluster-status"],
+    "sbatch": ["sub", "submit"],
+    "srun": ["sub"],
+    "squeue": ["list-jobs"],
+    "scancel": ["stop-job"],
+    "sacct": ["list-jobs", "job-status"],
+    "scontrol": ["job-status"],
+    "sinfo": ["cluster-resources"],
+    "launch": ["sub", "submit"],
+    "queue": ["list-jobs"],
+    "describe": ["job-status"],
 }
 
 

@@ -27,6 +27,25 @@ def test_version_is_printed(new_user) -> None:
     assert new_user.pai("--version").out == f"pai {__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("foreign", "ours"),
+    [
+        ("sbatch", "pai sub or pai submit"),
+        ("srun", "pai sub"),
+        ("squeue", "pai list-jobs"),
+        ("scancel", "pai stop-job"),
+        ("sacct", "pai list-jobs or pai job-status"),
+        ("sinfo", "pai cluster-resources"),
+        ("launch", "pai sub or pai submit"),
+        ("queue", "pai list-jobs"),
+        ("describe", "pai job-status"),
+    ],
+)
+def test_commands_of_other_tools_are_known(new_user, foreign: str, ours: str) -> None:
+    done = new_user.pai(foreign, "x")
+    assert done.status == 2 and f"There is no command '{foreign}'. Did you mean {ours}?" in done.err
+
+
 def test_package_runs_as_a_module(new_user) -> None:
     done = new_user.run(["python", "-m", "openpaisdk", "--version"])
     assert (done.status, done.out) == (0, new_user.pai("--version").out)
