@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
@@ -17,10 +17,11 @@ from openpaisdk.client.models import JobStatus as JobStatus
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.connect import open_embedded, open_entry
 from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.jobs.option_values import items_of
 
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
-    from openpaisdk.jobs.sources import SourceArchive
+    from openpaisdk.jobs.option_values import Items
     from openpaisdk.storage import Storage
 
 
@@ -230,8 +231,10 @@ class Cluster:
         submitted.name = self.submit_config(config)
         return submitted
 
-    def submit_config(self, config: Mapping[str, Any], sources: SourceArchive | None = None) -> str:
-        """Validate and submit a job given as plain data, after uploading its sources; returns its name."""
+    def submit_config(
+        self, config: Mapping[str, Any], upload: Callable[[ClusterClient], None] | None = None
+    ) -> str:
+        """Validate a job given as plain data, upload its files and submit it; returns its name."""
         from openpaisdk.jobs.command_job import HOST_IMAGE, caller_environment
         from openpaisdk.jobs.submission import submit_job
         from openpaisdk.protocol import read_any_job
@@ -245,10 +248,8 @@ class Cluster:
             extras = dict(job.get("extras") or {})
             additions = {"environment": caller_environment(), **(extras.get("openpaisdk") or {})}
             job["extras"] = {**extras, "openpaisdk": additions}
-        if sources:
-            from openpaisdk.jobs.sources import send
-
-            send(client, sources)
+        if upload is not None:
+            upload(client)
         return submit_job(client, job)
 
     def stop(self, name: str, user: str = "") -> None:
@@ -364,11 +365,11 @@ class Cluster:
     def rest_api_user(self, user: str = "") -> dict[str, object]:
         return self.client.user_info(user)
 
-    def rest_api_storage_configs(self, names: list[str] | None = None) -> list[dict[str, object]]:
-        return self.client.storage_records("config", names or [])
+    def rest_api_storage_configs(self, names: Items | None = None) -> list[dict[str, object]]:
+        return self.client.storage_records("config", items_of(names, "names"))
 
-    def rest_api_storage_servers(self, names: list[str] | None = None) -> list[dict[str, object]]:
-        return self.client.storage_records("server", names or [])
+    def rest_api_storage_servers(self, names: Items | None = None) -> list[dict[str, object]]:
+        return self.client.storage_records("server", items_of(names, "names"))
 
 
 def _image(job: Mapping[str, Any]) -> str:

@@ -23,8 +23,9 @@ class ClusterList:
     ``password`` or ``token``.
     """
 
-    def __init__(self, clusters: Iterable[Mapping[str, Any]] | None = None):
-        self.clusters: list[dict[str, Any]] = [dict(raw) for raw in clusters or []]
+    def __init__(self, clusters: Iterable[Mapping[str, Any]] | Mapping[str, Any] | None = None):
+        entries = [clusters] if isinstance(clusters, Mapping) else clusters or []
+        self.clusters: list[dict[str, Any]] = [dict(raw) for raw in entries]
 
     def load(self, fname: str = "") -> Self:
         """Read a clusters file; by default the one that commands use."""

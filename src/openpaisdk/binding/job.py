@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
 from openpaisdk.binding.cluster import Cluster, SubmittedJob
-from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.errors import UsageError
 from openpaisdk.jobs.job_names import expand_name, generate_name
+from openpaisdk.jobs.option_values import items_of
 
 if TYPE_CHECKING:
-    from openpaisdk.jobs.sources import SourceArchive
+    from datetime import timedelta
+
+    from openpaisdk.binding.command_recipe import CommandRecipe
+    from openpaisdk.jobs.option_values import Items
+    from openpaisdk.jobs.pre_commands import Variables
+    from openpaisdk.jobs.task_array import ArrayOption
 
 
 class Job(SubmittedJob):
@@ -28,7 +33,7 @@ class Job(SubmittedJob):
         super().__init__(protocol or {"protocolVersion": 2, "type": "job"})
         if name:
             self.name = name
-        self._sources: SourceArchive | None = None
+        self._recipe: CommandRecipe | None = None
 
     @classmethod
     def of(cls, job: Mapping[str, Any] | str) -> Self:
@@ -49,6 +54,7 @@ class Job(SubmittedJob):
 
     def new(self, name: str) -> Self:
         """Reset to an empty job with this name."""
+        self._recipe = None
         self.protocol = {"protocolVersion": 2, "type": "job"}
         self.name = name
         return self
@@ -84,7 +90,7 @@ class Job(SubmittedJob):
         return self
 
     def tags(self) -> list[str]:
-        return list(self.extra("tags", []))
+        return items_of(self.extra("tags"), "tags")
 
     def add_tag(self, tag: str) -> Self:
         return self if self.has_tag(tag) else self.set_extra("tags", [*self.tags(), tag])
@@ -96,6 +102,7 @@ class Job(SubmittedJob):
 
     def load(self, fname: str = "", job_name: str = "", cluster_alias: str = "") -> Self:
         """Read a job file; or, with ``job_name``, the configuration of a job on a cluster."""
+        self._recipe = None
         if job_name:
             self.cluster = Cluster(cluster_alias)
             from openpaisdk.jobs.job_file import parse_job_text
@@ -126,64 +133,76 @@ class Job(SubmittedJob):
         gpu: int | None = None,
         memoryMB: int | None = None,  # noqa: N803 (its name in job files and on the command line)
         mem: str = "",
-        ports: Mapping[str, int] | None = None,
+        ports: Items | Mapping[str, int] = (),
         virtual_cluster: str = "",
-        sources: Sequence[str] = (),
-        pip_installs: Sequence[str] = (),
-        pip_path: str = "",
-        python: str = "",
-        env: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
+        sources: Items | None = None,
+        pip_installs: Items = (),
+        pip_path: str | os.PathLike[str] = "",
+        python: str | os.PathLike[str] = "",
+        env: Variables = (),
+        secrets: Variables = (),
         instances: int = 1,
+        array: ArrayOption = (),
         retries: int = 0,
         priority: str = "",
-        timeout: int = 0,
-        after: Sequence[str] = (),
-        outputs: Sequence[str] = (),
+        timeout: str | float | timedelta = 0,
+        after: Items | SubmittedJob | Iterable[str | SubmittedJob] = (),
+        outputs: Items = (),
         workspace: str = "",
+        tags: Items = (),
+        debug_hold: str | float | timedelta = 0,
+        capture_logging: bool = False,
     ) -> Self:
         """Make this a job that runs commands, like ``pai sub``; other values come from your defaults.
 
-        Several commands run one after the other; each is a shell line. ``sources`` are paths in the current
-        folder; they are uploaded when the job is submitted.
+        Several commands run one after the other; each is a shell line. Where a list is expected, text is one
+        item. ``mem`` and ``timeout`` take forms like ``4g`` and ``2h``. ``sources`` are the files to upload:
+        by default the current folder, with an empty list nothing. Files and the values that depend on the
+        cluster (defaults, workspace, sizes) are those of the moment and the cluster of ``submit``.
         """
-        from openpaisdk.jobs.command_job import JobOptions, command_job
-        from openpaisdk.jobs.option_values import dependency
+        from openpaisdk.binding.command_recipe import CommandRecipe
+        from openpaisdk.jobs import option_values as values
+        from openpaisdk.jobs.command import as_text
+        from openpaisdk.jobs.command_job import JobOptions
+        from openpaisdk.jobs.command_submission import check_contradictions
+        from openpaisdk.jobs.pre_commands import parse_variables
+        from openpaisdk.jobs.task_array import array_of
 
-        lines = [commands] if isinstance(commands, str) else list(commands)
+        lines = [as_text(line) for line in values.items_of(commands, "commands")]
         if not lines or not all(line.strip() for line in lines):
             raise UsageError("There is no command to run.")
-        registry = ClusterRegistry.load()
-        if paths := [*sources, *registry.defaults.values("sources")]:
-            from openpaisdk.jobs.sources import collect
-
-            self._sources = collect(str(Path.cwd()), paths)
-        archive = self._sources
+        variables, secret_variables = parse_variables(env, secrets)
         options = JobOptions(
             self.name or generate_name(lines[0]),
             lines,
             image=image,
-            cpu=cpu,
-            gpu=gpu,
-            memory_mb=memoryMB,
-            mem=mem,
-            ports=ports,
+            cpu=None if cpu is None else values.whole_number(cpu, 1, "cpu"),
+            gpu=None if gpu is None else values.whole_number(gpu, 0, "gpu"),
+            memory_mb=None if memoryMB is None else values.whole_number(memoryMB, 1, "memoryMB"),
+            mem=f"{values.memory_mb(mem)}m" if mem not in ("", None) else "",
+            ports=values.port_counts(ports),
             virtual_cluster=virtual_cluster,
-            sources={"sha256": archive.sha256, "size": archive.size} if archive else None,
-            pip_installs=pip_installs,
-            pip_path=pip_path,
-            python=python,
-            env=env,
-            secrets=secrets,
-            instances=instances,
-            retries=retries,
-            priority=priority,
-            time_limit_s=timeout,
-            after=[dependency(text) for text in after],
-            outputs=outputs,
+            pip_installs=values.items_of(pip_installs, "pip_installs"),
+            pip_path=os.fspath(pip_path),
+            python=os.fspath(python),
+            env=variables,
+            secrets=secret_variables,
+            instances=values.whole_number(instances, 1, "instances"),
+            array=array_of(array) if array else None,
+            retries=values.whole_number(retries, 0, "retries"),
+            priority=values.priority_class(priority),
+            time_limit_s=values.seconds(timeout) if timeout else 0,
+            after=[values.dependency(text) for text in values.items_of(_names(after), "after")],
+            outputs=values.items_of(outputs, "outputs"),
             workspace=workspace,
+            tags=values.items_of(tags, "tags"),
+            debug_hold_s=values.seconds(debug_hold) if debug_hold else 0,
+            capture_logging=capture_logging,
         )
-        self.protocol = command_job(options, registry.resolve(cluster_alias), registry.defaults)
+        check_contradictions(options)
+        files = None if sources in (None, "") else values.items_of(sources, "sources")
+        self._recipe = CommandRecipe(options, files, cluster_alias)
+        self.protocol = self._recipe.preview()
         return self
 
     # --- submission ---
@@ -191,8 +210,12 @@ class Job(SubmittedJob):
     def submit(self, cluster: Cluster | str | None = None) -> Self:
         """Submit the job to a cluster, given as object or alias; by default to the one that commands use."""
         if cluster is not None or self.cluster is None:
-            self.cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster or "")
-        name = self.cluster.submit_config(self.protocol, self._sources)
+            alias = self._recipe.cluster_alias if self._recipe else ""
+            self.cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster or alias)
+        upload = None
+        if self._recipe is not None:
+            self.protocol, upload = self._recipe.build(self.cluster, self.protocol)
+        name = self.cluster.submit_config(self.protocol, upload)
         self.protocol["jobName" if "jobName" in self.protocol else "name"] = name
         return self
 
@@ -208,6 +231,15 @@ class Job(SubmittedJob):
             if create:
                 self.protocol[key] = found
         return found
+
+
+def _names(jobs: Any) -> Any:
+    """Names of jobs, where a program gave the jobs themselves."""
+    if isinstance(jobs, SubmittedJob):
+        return jobs.name
+    if isinstance(jobs, list | tuple | set):
+        return [job.name if isinstance(job, SubmittedJob) else job for job in jobs]
+    return jobs
 
 
 class AsyncJob(AsyncWrapper):

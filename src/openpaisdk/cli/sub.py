@@ -17,6 +17,7 @@ from openpaisdk.jobs.command_job import (
 )
 from openpaisdk.jobs.command_submission import (
     CommandSubmission,
+    check_contradictions,
     check_features,
     check_image,
     select_sources,
@@ -78,6 +79,7 @@ def sub(argv: list[str]) -> int:
     defaults = registry.defaults
     name = expand_name(args.job_name) if args.job_name else generate_name(line)
     options = _job_options(args, name, line, entry)
+    check_contradictions(options)
     check_features(options, entry)
     resources = resolve_resources(options, entry, defaults)
     check_image(options, entry, defaults, lambda: open_entry(entry))
@@ -302,13 +304,9 @@ def _variables(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]
     """The values of ``--env`` and of ``--secret``."""
     if not (args.env or args.secret):
         return {}, {}
-    from openpaisdk.jobs.pre_commands import parse_variables, value_from_environment
+    from openpaisdk.jobs.pre_commands import parse_variables
 
-    env = parse_variables(args.env, "--env", value_from_environment("--env"))
-    secrets = parse_variables(args.secret, "--secret", value_from_environment("--secret"))
-    if both := [name for name in env if name in secrets]:
-        raise UsageError(f"{both[0]} is given with --env and with --secret: use only one of them.")
-    return env, secrets
+    return parse_variables(args.env, args.secret)
 
 
 def _sources(

@@ -62,9 +62,9 @@ def clone_job(argv: list[str]) -> int:
     parser.add_argument("job", help="the name of the job to copy")
     args = parser.parse(argv)
     from openpaisdk.jobs.clone import clone_job
-    from openpaisdk.jobs.pre_commands import parse_variables, value_from_environment
+    from openpaisdk.jobs.pre_commands import parse_variables
 
-    secrets = parse_variables(args.secret, "--secret", value_from_environment("--secret"))
+    _, secrets = parse_variables((), args.secret)
     cluster = open_cluster(args.cluster_alias, notify=print_notice)
     job = clone_job(
         cluster.job_config(args.job, args.user),

@@ -63,7 +63,7 @@ class CommandSubmission:
         """Whether the files are uploaded under the job's name, so that another name needs another upload."""
         return self._uploader is not None
 
-    def upload(self, name: str, send: Callable[[SourceArchive], None]) -> None:
+    def upload(self, name: str, send: Callable[[SourceArchive], object]) -> None:
         """Upload the files of the job; ``send`` uploads an archive to the cluster's source store."""
         if self._uploader is not None:
             self._uploader.upload(name, self.sources)
@@ -71,8 +71,8 @@ class CommandSubmission:
             send(self.sources)
 
 
-def check_features(options: JobOptions, entry: ClusterEntry) -> None:
-    """Reject options that contradict each other, or that OpenPAI's own server would ignore."""
+def check_contradictions(options: JobOptions) -> None:
+    """Reject options that contradict each other."""
     if options.array and options.instances > 1:
         raise UsageError("--array and --instances contradict each other: both set the number of tasks.")
     for name in options.array.variables if options.array else ():
@@ -80,6 +80,10 @@ def check_features(options: JobOptions, entry: ClusterEntry) -> None:
             raise UsageError(
                 f"{name} is given with --array and with --env or --secret: use only one of them."
             )
+
+
+def check_features(options: JobOptions, entry: ClusterEntry) -> None:
+    """Reject options that OpenPAI's own server would ignore."""
     if entry.is_paicluster:
         return
     unsupported = (

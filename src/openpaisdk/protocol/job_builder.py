@@ -133,14 +133,14 @@ class JobBuilder:
                 "instances": instances,
                 "completion": completion or None,
                 "taskRetryCount": task_retries,
-                "prerequisites": None if prerequisites is None else list(prerequisites),
+                "prerequisites": None if prerequisites is None else _items(prerequisites),
                 "dockerImage": image,
                 "data": data,
                 "output": output,
                 "script": script,
                 "extraContainerOptions": container or None,
                 "resourcePerInstance": resources,
-                "commands": [commands] if isinstance(commands, str) else list(commands),
+                "commands": _items(commands),
             }
         )
         return self
@@ -157,7 +157,7 @@ class JobBuilder:
         roles: dict[str, Any] = {}
         for key, commands in (("preCommands", before), ("postCommands", after)):
             for role, lines in (commands or {}).items():
-                roles.setdefault(role, {})[key] = list(lines)
+                roles.setdefault(role, {})[key] = _items(lines)
         self._list("deployments").append({"name": name, **({"taskRoles": roles} if roles else {})})
         return self.default("deployment", name) if active else self
 
@@ -219,7 +219,7 @@ class JobBuilder:
                     "plugin": name,
                     "parameters": None if parameters is None else dict(parameters),
                     "failurePolicy": failure_policy,
-                    "taskroles": None if roles is None else list(roles),
+                    "taskroles": None if roles is None else _items(roles),
                 }
             )
         )
@@ -304,6 +304,11 @@ class JobBuilder:
     def _ours(self) -> dict[str, Any]:
         value: dict[str, Any] = self._mapping("extras").setdefault(OPENPAISDK, {})
         return value
+
+
+def _items(value: str | Iterable[str]) -> list[str]:
+    """A list; text alone is one item, never its letters."""
+    return [value] if isinstance(value, str) else list(value)
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,14 @@ def test_cluster_list_reports_errors(here) -> None:
     assert clusters.select("down")["workspace"] == "/me/work" and "ALIAS" in repr(clusters)
 
 
+def test_one_cluster_or_one_name_is_a_list_of_one(here) -> None:
+    assert ClusterList({"cluster_alias": "one", "pai_uri": "http://h"}).aliases == ["one"]
+    cluster = Cluster("local")
+    assert cluster.rest_api_storage_configs("none") == cluster.rest_api_storage_configs(["none"])
+    assert cluster.rest_api_storage_servers("none") == cluster.rest_api_storage_servers(["none"])
+    assert Job("tagged").set_extra("tags", "a").add_tag("b").tags() == ["a", "b"]
+
+
 def test_files_of_scripts(here) -> None:
     assert from_file("none.yaml", default=[]) == []
     with pytest.raises(ConfigError, match="There is no file"):

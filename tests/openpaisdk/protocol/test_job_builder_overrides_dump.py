@@ -92,6 +92,15 @@ def test_built_job_survives_dump_and_read():
     assert yaml.safe_load(text) == full().to_dict()
 
 
+def test_builder_takes_text_as_a_list_of_one():
+    builder = JobBuilder("one").image("i").script("code", "x").role("main", "true", prerequisites="code")
+    job = builder.deployment("d", before={"main": "first"}).plugin("ssh", roles="main").to_dict()
+    role = job["taskRoles"]["main"]
+    assert role["prerequisites"] == ["code"] and role["commands"] == ["true"]
+    assert job["deployments"][0]["taskRoles"] == {"main": {"preCommands": ["first"]}}
+    assert job["extras"]["com.microsoft.pai.runtimeplugin"][0]["taskroles"] == ["main"]
+
+
 def test_builder_copy_is_independent():
     first = JobBuilder("a").image("i").role("r", "true")
     second = first.copy().name("b").parameter("x", 1)

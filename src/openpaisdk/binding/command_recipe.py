@@ -1,0 +1,94 @@
+"""Recipe of a job made by ``Job.one_liner``: the job itself is built for the cluster it is submitted to."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
+from openpaisdk.config.defaults import Defaults
+from openpaisdk.errors import UsageError
+from openpaisdk.jobs.command_job import JobOptions, command_job
+from openpaisdk.jobs.command_submission import (
+    CommandSubmission,
+    check_features,
+    check_image,
+    current_folder,
+    select_sources,
+)
+
+if TYPE_CHECKING:
+    from openpaisdk.binding.cluster import Cluster
+    from openpaisdk.client import ClusterClient
+
+    Upload = Callable[[ClusterClient], None]
+
+
+class CommandRecipe:
+    """Options and files of a command job. ``sources``: None for the folder, empty for no files."""
+
+    def __init__(self, options: JobOptions, sources: list[str] | None, cluster_alias: str = ""):
+        self.options = options
+        self.sources = sources
+        self.cluster_alias = cluster_alias
+        self.folder = current_folder() if sources != [] else ""
+        self._built: dict[str, Any] = {}
+
+    def preview(self) -> dict[str, Any]:
+        """The job for the cluster that commands use, or for an unknown one if none is selected."""
+        registry = ClusterRegistry.load()
+        try:
+            entry = registry.resolve(self.cluster_alias)
+        except UsageError:
+            if self.cluster_alias:
+                raise
+            entry = ClusterEntry({"cluster_alias": ""})
+        self._built = command_job(self.options, entry, registry.defaults)
+        return deepcopy(self._built)
+
+    def build(self, cluster: Cluster, config: Mapping[str, Any]) -> tuple[dict[str, Any], Upload]:
+        """The job for a cluster, and the function that uploads its files.
+
+        ``config`` is the job as the program has it: what the program changed in it stays.
+        """
+        from openpaisdk.jobs.sources import send
+
+        client = cluster.client  # connects, so that the entry of a cluster in no file is complete
+        entry, defaults, options = cluster.entry, Defaults.load(), self.options
+        check_features(options, entry)
+        check_image(options, entry, defaults, lambda: client)
+        sources = None
+        if self.sources != []:
+            command = [" ".join(options.commands)]
+            sources = select_sources(self.sources or (), command, entry, defaults, _warn, self.folder)
+        submission = CommandSubmission(options, entry, defaults, sources, lambda: client)
+        name = str(config.get("name") or options.name)
+        built = submission.build(name)
+        merged = merge_changes(self._built, config, deepcopy(built))
+        self._built = built
+        return merged, lambda client: submission.upload(name, lambda archive: send(client, archive))
+
+
+def merge_changes(
+    base: Mapping[str, Any], changed: Mapping[str, Any], rebuilt: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``rebuilt``, with the changes that lead from ``base`` to ``changed``."""
+    merged: dict[str, Any] = {}
+    for key in dict.fromkeys([*rebuilt, *changed]):
+        is_unchanged = (key in base) == (key in changed) and base.get(key) == changed.get(key)
+        if is_unchanged and key in rebuilt:
+            merged[key] = rebuilt[key]
+        elif isinstance(changed.get(key), dict) and isinstance(rebuilt.get(key), dict):
+            before = base.get(key)
+            merged[key] = merge_changes(
+                before if isinstance(before, dict) else {}, changed[key], rebuilt[key]
+            )
+        elif key in changed and not is_unchanged:
+            merged[key] = changed[key]
+    return merged
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=4)
