@@ -35,7 +35,7 @@ from openpaisdk.output import print_notice
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from openpaisdk.client import ClusterClient
     from openpaisdk.config.defaults import Defaults
@@ -83,12 +83,16 @@ def sub(argv: list[str]) -> int:
     check_features(options, entry)
     resources = resolve_resources(options, entry, defaults)
     check_image(options, entry, defaults, lambda: open_entry(entry))
-    sources = _sources(args, entry, defaults, command)
+
+    def connect() -> ClusterClient:
+        return open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
+
+    sources = _sources(args, entry, defaults, command, connect)
     submission = CommandSubmission(options, entry, defaults, sources, lambda: open_entry(entry))
     job = submission.build(name)
     if args.preview:
         return preview(job, args.output)
-    cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
+    cluster = connect()
     submission.upload(name, lambda archive: _send(cluster, archive))
 
     def rename() -> str:
@@ -310,13 +314,17 @@ def _variables(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]
 
 
 def _sources(
-    args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults, command: Sequence[str]
+    args: argparse.Namespace,
+    entry: ClusterEntry,
+    defaults: Defaults,
+    command: Sequence[str],
+    connect: Callable[[], ClusterClient],
 ) -> SourceArchive | None:
     if args.no_sources:
         if args.sources:
             raise UsageError("--sources and --no-sources contradict each other.")
         return None
-    return select_sources(args.sources, command, entry, defaults, print_notice)
+    return select_sources(args.sources, command, entry, defaults, print_notice, connect=connect)
 
 
 def _send(cluster: ClusterClient, sources: SourceArchive) -> None:

@@ -215,6 +215,11 @@ class ClusterClient:
         response.read()
         return response.status == 200
 
+    def max_sources_bytes(self) -> int | None:
+        """The largest source archive that the cluster takes; None if it does not say."""
+        limit = self.info().get("maxSourcesBytes")
+        return limit if isinstance(limit, int) else None
+
     def patch_sources(self, sha256: str, base: str, body: Body) -> bool:
         """Let the cluster build an archive from one it has; False if it needs the whole archive."""
         headers = {"Content-Type": "application/vnd.openpai.sources-patch"}

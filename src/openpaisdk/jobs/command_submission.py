@@ -117,8 +117,12 @@ def select_sources(
     defaults: Defaults,
     notify: Notify,
     folder: str = "",
+    connect: Connect | None = None,
 ) -> SourceArchive | None:
-    """The files to upload: those given or set as default, else the folder (by default the current one)."""
+    """The files to upload: those given or set as default, else the folder (by default the current one).
+
+    Through ``connect`` the cluster is asked how much it takes, if a lot is given.
+    """
     paths = [*given, *(s for s in defaults.values("sources") if s not in given)]
     if not paths and not entry.is_paicluster:
         notify(f"No files are uploaded to {entry.alias}; --sources . uploads those of this folder.")
@@ -139,7 +143,7 @@ def select_sources(
         notify(f"{place}: {what}. --sources selects other files; --sources . uploads everything.")
         if not paths:
             return None
-    return collect(folder, paths)
+    return collect(folder, paths, connect=connect)
 
 
 def current_folder() -> str:

@@ -13,7 +13,7 @@ from openpaisdk.storage.ignore import ALWAYS_IGNORED, Rule, is_ignored, read_rul
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from openpaisdk.client import ClusterClient
 
@@ -22,6 +22,8 @@ MAX_FILES = 20_000
 MAX_IN_MEMORY_BYTES = 8 << 20
 MAX_LISTED_FILES = 10
 """How many of the largest files are listed when a folder is too large."""
+TOO_LARGE = 413
+"""HTTP status of a request with a body over the server's limit."""
 
 
 class Member:
@@ -199,9 +201,19 @@ class Patch(Body):
                         self.on_progress(len(chunk))
 
 
-def collect(root: str, only: Sequence[str] = (), *, max_bytes: int = MAX_TOTAL_BYTES) -> SourceArchive | None:
-    """Files under ``root``, or only those in ``only``, without what ignore files exclude."""
-    walk = _SourceWalk(os.path.realpath(root), max_bytes)
+def collect(
+    root: str,
+    only: Sequence[str] = (),
+    *,
+    max_bytes: int = MAX_TOTAL_BYTES,
+    connect: Callable[[], ClusterClient] | None = None,
+) -> SourceArchive | None:
+    """Files under ``root``, or only those in ``only``, without what ignore files exclude.
+
+    A whole folder may have ``max_bytes``: more is seldom meant to travel. Files in ``only`` may have as much
+    as the cluster takes, which is asked through ``connect`` if they have more than that.
+    """
+    walk = _SourceWalk(os.path.realpath(root), max_bytes, connect if only else None)
     if only:
         for path in only:
             walk.add_path(path)
@@ -234,14 +246,22 @@ def _put(cluster: ClusterClient, sources: SourceArchive, on_upload: Callable[[in
             return
     if on_upload:
         on_upload(sources.size)
-    cluster.put_sources(sources.sha256, sources)
+    try:
+        cluster.put_sources(sources.sha256, sources)
+    except PaiError as e:
+        limit = cluster.max_sources_bytes() if e.status == TOO_LARGE else None
+        if limit is None:
+            raise
+        raise _over_limit(cluster, sources.members, limit, limit) from None
 
 
 class _SourceWalk:
-    def __init__(self, root: str, max_bytes: int):
+    def __init__(self, root: str, max_bytes: int, connect: Callable[[], ClusterClient] | None):
         self.root = root
         self.max_bytes = max_bytes
-        self.size = 0
+        self.connect = connect
+        self.size = len(tar_writer.END)
+        """Size of the archive, except for the long names in it."""
         self.members_by_name: dict[str, Member] = {}
         self.ignored: list[str] = []
 
@@ -304,6 +324,7 @@ class _SourceWalk:
             return False  # deleted since it was listed
         except OSError as e:
             raise _unreadable(full, e) from None
+        self.size += tar_writer.BLOCK
         mode, mtime = stat.S_IMODE(status.st_mode), int(status.st_mtime)
         if stat.S_ISDIR(status.st_mode):
             self.members_by_name[name] = Member(
@@ -318,7 +339,7 @@ class _SourceWalk:
             self.members_by_name[name] = Member(
                 name, full, tar_writer.FILE, mode, status.st_size, mtime, stamp=stamp_of(status)
             )
-            self.size += status.st_size
+            self.size += status.st_size + -status.st_size % tar_writer.BLOCK
         self._check()
         return False
 
@@ -331,23 +352,49 @@ class _SourceWalk:
         return resolved
 
     def _check(self) -> None:
-        if self.size <= self.max_bytes and len(self.members_by_name) <= MAX_FILES:
-            return
-        hint = (
-            "Exclude some with a .paiignore file, select what is needed with --sources, or use --no-sources."
-        )
-        if len(self.members_by_name) > MAX_FILES:
+        members = self.members_by_name.values()
+        if len(members) > MAX_FILES:
             raise PaiError(
-                f"This folder has more than {MAX_FILES} files, too many to upload with a job.", hint=hint
+                f"This folder has more than {MAX_FILES} files, too many to upload with a job.",
+                hint="Exclude some with a .paiignore file, select what is needed with --sources, pack them "
+                "into one file, or use --no-sources.",
             )
-        largest = sorted(self.members_by_name.values(), key=lambda m: m.size, reverse=True)[:MAX_LISTED_FILES]
-        listed = ", ".join(
-            f"{m.name} ({megabytes(m.size)})" for m in largest if m.size * 200 > self.max_bytes
-        )
-        raise PaiError(
-            f"This folder has more than {megabytes(self.max_bytes)}, too much to upload: {listed}.",
-            hint=hint,
-        )
+        if self.size <= self.max_bytes:
+            return
+        if self.connect is None:
+            raise PaiError(
+                f"This folder has more than {megabytes(self.max_bytes)}, too much to upload without being "
+                f"named{_list_largest(members, self.max_bytes)}.",
+                hint="Name what is needed with --sources, exclude the rest with a .paiignore file, or use "
+                "--no-sources. Data that several jobs read belongs on the storage (pai copy).",
+            )
+        cluster = self.connect()
+        limit = cluster.max_sources_bytes()
+        if limit is None or self.size > limit:
+            raise _over_limit(cluster, members, limit, limit or self.max_bytes)
+        self.max_bytes = limit
+
+
+def _over_limit(
+    cluster: ClusterClient, members: Iterable[Member], limit: int | None, max_bytes: int
+) -> PaiError:
+    """The error for more files than a cluster takes; ``limit`` is what it says, None for our own bound."""
+    largest = max(members, key=lambda m: m.size)
+    setting = (
+        "" if limit is None else "The administrator can raise limits.sources-mb in the cluster's settings. "
+    )
+    return PaiError(
+        f"The files of the job have more than {megabytes(max_bytes)}, which is all that {cluster.alias} takes "
+        f"with a job{_list_largest(members, max_bytes)}.",
+        hint=f"{setting}The other way is the storage: pai copy {largest.name} pai://{cluster.alias}/0/ and "
+        "read it from there in the job.",
+    )
+
+
+def _list_largest(members: Iterable[Member], max_bytes: int) -> str:
+    largest = sorted(members, key=lambda m: m.size, reverse=True)[:MAX_LISTED_FILES]
+    listed = [f"{m.name} ({megabytes(m.size)})" for m in largest if m.size * 200 > max_bytes]
+    return f": {', '.join(listed)}" if listed else ""
 
 
 def _is_environment(folder: str) -> bool:

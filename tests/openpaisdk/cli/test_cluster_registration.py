@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import time
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -14,10 +15,9 @@ from support.cli_user import BIN, CliUser
 PASSWORD = "a-good-password"
 
 
-@pytest.fixture(scope="module")
-def team(tmp_path_factory):
-    """A cluster for several users, as an administrator starts it."""
-    home = tmp_path_factory.mktemp("team")
+@contextmanager
+def serve(home):
+    """A server, as an administrator starts it; yields its address."""
     process = subprocess.Popen(
         [BIN / "paicluster", "serve", "--home", str(home), "--host", "127.0.0.1", "--port", "0"],
         env={**os.environ, "PAICLUSTER_ADMIN_PASSWORD": PASSWORD},
@@ -28,9 +28,31 @@ def team(tmp_path_factory):
     while not (home / "server.json").exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    yield json.loads((home / "server.json").read_text())["url"]
-    process.terminate()
-    process.wait(30)
+    try:
+        yield json.loads((home / "server.json").read_text())["url"]
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory):
+    """A cluster for several users."""
+    with serve(tmp_path_factory.mktemp("team")) as url:
+        yield url
+
+
+def test_folder_over_a_small_limit_of_the_server_is_explained(new_user, tmp_path) -> None:
+    home = tmp_path / "small"
+    home.mkdir()
+    (home / "cluster.yaml").write_text("limits: {sources-mb: 1}\n")
+    with serve(home) as url:
+        assert add(new_user, url).status == 0
+        (new_user.project / "data").write_bytes(os.urandom(3 << 20))
+        done = new_user.pai("sub", "-a", "team", "--", "true")
+    assert done.status == 1 and "more than 1.0 MB, which is all that team takes" in done.err, done
+    assert "data (3.0 MB)" in done.err and "limits.sources-mb" in done.err, done
+    assert "pai copy data pai://team/0/" in done.err, done
 
 
 def add(user: CliUser, team: str, alias: str = "team", *more: str):

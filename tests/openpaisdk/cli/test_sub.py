@@ -84,6 +84,21 @@ def test_too_large_folder_is_rejected_before_upload(user) -> None:
     assert user.pai("list-jobs", "-o", "json", "--limit", "5000").out == before
 
 
+def test_large_file_is_uploaded_if_it_is_named(user) -> None:
+    with (user.project / "big.bin").open("wb") as f:
+        f.truncate(101 << 20)
+    done = user.pai("sub", "-f", "--sources", "big.bin", "--", "stat", "-c", "%s", "big.bin")
+    assert done.status == 0 and done.out == f"{101 << 20}\n", done
+
+
+def test_named_file_over_the_servers_limit_names_setting_and_storage(user) -> None:
+    with (user.project / "big.bin").open("wb") as f:
+        f.truncate(5 << 30)
+    done = user.pai("sub", "--sources", "big.bin", "--", "true")
+    assert done.status == 1 and "4096.0 MB" in done.err and "big.bin (5120.0 MB)" in done.err, done
+    assert "limits.sources-mb" in done.err and "pai copy big.bin pai://local/0/" in done.err, done
+
+
 def test_callers_virtual_environment_is_used(user, tmp_path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     line = f"source {tmp_path}/env/bin/activate && pai sub -f -- python -c 'import sys; print(sys.prefix)'"

@@ -197,6 +197,56 @@ def test_too_large_folder_is_rejected_with_its_largest_files(tmp_path) -> None:
     assert str(caught.value).count("kB)") <= 10
 
 
+class ServerWithLimit:
+    """The part of a client that tells how much the server takes."""
+
+    alias = "team"
+    is_embedded = False
+
+    def __init__(self, limit: int | None):
+        self.limit = limit
+        self.calls = 0
+
+    def max_sources_bytes(self) -> int | None:
+        self.calls += 1
+        return self.limit
+
+
+def sparse(path, size: int) -> None:
+    with path.open("wb") as f:
+        f.truncate(size)
+
+
+def test_named_files_may_have_what_the_server_takes(tmp_path) -> None:
+    sparse(tmp_path / "big", 60_000)
+    cluster = ServerWithLimit(100_000)
+    assert names(collect(str(tmp_path), ["big"], max_bytes=50_000, connect=lambda: cluster)) == ["big"]
+    assert cluster.calls == 1
+    with pytest.raises(PaiError, match="This folder has more than 49 kB"):
+        collect(str(tmp_path), max_bytes=50_000, connect=lambda: cluster)
+    fill(tmp_path, "small")
+    assert collect(str(tmp_path), ["small"], max_bytes=50_000, connect=lambda: cluster)
+    assert cluster.calls == 1, "small files need no question"
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(100_000, "98 kB"), (None, "49 kB")])
+def test_named_files_over_the_limit_name_the_setting_and_the_storage(tmp_path, limit, shown: str) -> None:
+    sparse(tmp_path / "big", 110_000)
+    cluster = ServerWithLimit(limit)
+    with pytest.raises(PaiError) as caught:
+        collect(str(tmp_path), ["big"], max_bytes=50_000, connect=lambda: cluster)
+    assert f"more than {shown}" in caught.value.message and "big (107 kB)" in caught.value.message
+    assert "pai copy big pai://team/0/" in caught.value.hint
+    assert ("sources-mb" in caught.value.hint) == (limit is not None)
+
+
+def test_size_of_the_archive_counts(tmp_path) -> None:
+    for i in range(60):
+        (tmp_path / f"f{i}").write_text("")
+    with pytest.raises(PaiError, match="more than"):
+        collect(str(tmp_path), max_bytes=60 * 512)
+
+
 def test_long_and_unusual_names_are_packed(tmp_path) -> None:
     deep = "/".join(["d" * 60] * 4)
     fill(tmp_path, f"{deep}/train.py", "ünï/文件.py", "with space\nand newline")

@@ -24,6 +24,7 @@ class Info(WireModel):
     launcher_type: Literal["yarn", "k8s"]
     authn_method: Literal["basic", "OIDC"]
     containers: bool
+    max_sources_bytes: int
 
 
 class AuthnInfo(msgspec.Struct, forbid_unknown_fields=True):

@@ -33,6 +33,8 @@ async def info(request: Request) -> Response:
             "authnMethod": "basic",
             # Our addition: whether jobs run in the image they name, or on the host.
             "containers": context(request).runs_images(),
+            # Our addition: the largest source archive of a job.
+            "maxSourcesBytes": context(request).policies.max_sources_bytes,
         }
     )
 
