@@ -112,6 +112,10 @@ def report_outcome(cluster: ClusterClient, request: FollowRequest, state: str) -
         f"after {format_duration(job.launched_ms, job.completed_ms)}" if is_started else "before it started"
     )
     print_notice(f"{job.name} {outcome} {when}" + (f": {reason}" if reason else ""))
+    if not failed and (solution := known_solution(job)):
+        from openpaisdk.output.table import printable
+
+        print_notice(f"What to do: {printable(solution)}")
     role, index = job.trigger_task
     first = job.tasks[0].role if job.tasks else ""
     tasks = job.tasks
@@ -176,6 +180,14 @@ def outcome_reason(job: JobStatus) -> str:
     return ""
 
 
+def known_solution(job: JobStatus) -> str:
+    """What to do about a failure whose cause the cluster found in the log; else empty."""
+    from openpaisdk.client.models import mapping_at
+
+    messages = mapping_at(mapping_at(job.raw, "jobStatus"), "appExitMessages")
+    return text(mapping_at(messages, "runtime"), "solution") if job.state == "FAILED" else ""
+
+
 def failure_details(job: JobStatus) -> dict[str, str]:
     """Details of a failed job: the cause, what to do about it, and the last line of its error output."""
     from openpaisdk.client.models import mapping_at, name_list, text
@@ -187,7 +199,8 @@ def failure_details(job: JobStatus) -> dict[str, str]:
     runtime = mapping_at(mapping_at(status, "appExitMessages"), "runtime")
     lines = [line for line in text(mapping_at(runtime, "errorLogs"), "user").splitlines() if line.strip()]
     details = {
-        "cause": text(spec, "reason"),
+        # The reason that the job's state is shown with may be this cause already.
+        "cause": "" if text(spec, "reason") in job.diagnostics else text(spec, "reason"),
         "what to do": next(iter(name_list(spec, "solution")), ""),
         "last line": lines[-1].strip() if lines else "",
     }

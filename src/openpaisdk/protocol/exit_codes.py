@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from openpaisdk.protocol.exit_table import TABLE
+from openpaisdk.protocol.failure_causes import Cause, final_exception, find_cause
+from openpaisdk.protocol.log_end import SEARCHED_BYTES, LogEnd
 
 UNKNOWN_FAILURE = 255
 """Exit code of a user failure whose log matches no pattern."""
 _UNKNOWN_POSITIVE = 256
 _UNKNOWN_NEGATIVE = -8000
-MAX_LOG_BYTES = 10 * 1024 * 1024
-"""Only this many bytes at the end of a log are searched."""
 MAX_MATCH_CHARS = 2048
+_MAX_REASON_CHARS = 300
 _MAX_LINE = 8192
 
 
@@ -57,11 +58,16 @@ class ExitSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExitMatch:
-    """The exit code to report for a task. ``matched`` is the part of the log that matched."""
+    """The exit code to report for a task. ``matched`` is the part of the log that matched.
+
+    ``reason`` and ``solution`` say what happened in this task and what to do; empty: the table's apply.
+    """
 
     code: int
     matched: str | None = None
     from_runtime_log: bool = False
+    reason: str = ""
+    solution: str = ""
 
 
 def exit_specs() -> tuple[ExitSpec, ...]:
@@ -80,16 +86,36 @@ def exit_spec(code: int) -> ExitSpec:
 def match_exit(
     exit_code: int, log_tail: str | bytes, runtime_log: str | bytes = b"", *, gpu_memory_errors: bool = False
 ) -> ExitMatch:
-    """Classify a task's exit: the code of the first entry with a matching pattern, else 255.
+    """Classify a task's exit by a known cause, by the first entry of the table that matches, else as 255.
 
-    An entry matches if any of its patterns does; a pattern matches if all its conditions do. 0 stays 0.
+    0 stays 0. Only the end of the log is searched.
     """
     if exit_code == 0:
         return ExitMatch(0)
-    user, runtime = _Log(log_tail), _Log(runtime_log)
+    log = LogEnd(log_tail)
+    cause = find_cause(exit_code, log)
+    if cause is not None and cause.code is not None:
+        return _explained(cause.code, cause)
+    raised = final_exception(exit_code, log) if cause is None else None
+    # A program that ended with an exception is not explained by what it printed before.
+    searched = _Log(log.text(log.final_from if raised is None else raised.at))
+    entry = _match_table(exit_code, _NO_LOG if cause else searched, _Log(runtime_log), gpu=gpu_memory_errors)
+    if cause is not None:
+        return _explained(entry.code, cause)
+    if entry.code == UNKNOWN_FAILURE and raised is not None:
+        return replace(entry, reason=f"The program raised {raised.text[:_MAX_REASON_CHARS]}")
+    return entry
+
+
+def _explained(code: int, cause: Cause) -> ExitMatch:
+    return ExitMatch(code, cause.matched[:MAX_MATCH_CHARS], reason=cause.reason, solution=cause.solution)
+
+
+def _match_table(exit_code: int, user: _Log, runtime: _Log, *, gpu: bool) -> ExitMatch:
+    """An entry matches if any of its patterns does; a pattern matches if all its conditions do."""
     for code, patterns in _patterns():
-        for pattern_code, user_regex, runtime_regex, gpu in patterns:
-            if (pattern_code is not None and pattern_code != exit_code) or (gpu and not gpu_memory_errors):
+        for pattern_code, user_regex, runtime_regex, is_gpu_error in patterns:
+            if (pattern_code is not None and pattern_code != exit_code) or (is_gpu_error and not gpu):
                 continue
             by_user = user.find(user_regex) if user_regex else None
             if user_regex and by_user is None:
@@ -116,7 +142,7 @@ class _Log:
 
     def __init__(self, text: str | bytes):
         raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
-        self.raw = raw[-MAX_LOG_BYTES:]
+        self.raw = raw[-SEARCHED_BYTES:]
         self.lowered: bytes | None = None
 
     def find(self, regex: _Regex) -> str | None:
@@ -137,6 +163,9 @@ class _Log:
             end = after if end < 0 else end
             yield self.raw[start:end].decode("utf-8", "replace")
             at = self.lowered.find(needle, end)
+
+
+_NO_LOG = _Log(b"")
 
 
 @cache

@@ -1,6 +1,8 @@
 """Table of exit codes: meaning, cause, and the log patterns that identify each.
 
-Codes, phrases, classes and patterns are OpenPAI's; logs are matched against the entries in this order.
+Codes, phrases, classes and patterns are OpenPAI's; logs are matched against the entries in this order. Two
+things differ: parentheses and brackets that are part of a message are escaped, and the messages of Python's
+exceptions need Python's exit status 1. `failure_causes` recognises what programs write today.
 """
 
 from __future__ import annotations
@@ -154,7 +156,7 @@ TABLE: tuple[Row, ...] = (
      "The task used more memory than it requested and was killed",
      ("Allocate more memory than `memoryMB` allows",),
      (
-      "Raise `memoryMB` of the role",
+      "Request more with --mem (`memoryMB` in a job file)",
       "Use less memory in each task, for example with more and smaller tasks",
      ),
      ()),
@@ -278,7 +280,7 @@ TABLE: tuple[Row, ...] = (
      )),
     (220, "UserCommandExitWithError",
      "USER_CONTAINER", "USER_CONTAINER", "USER_FAILURE", "RUNNING", "PERMANENT", "NEVER_RETRY",
-     "A command of the job does not exist where the task runs",
+     "A command of the job could not be started where the task runs",
      ("Use a program that is not in the image",),
      ("Check the spelling of the command", "Check that the image contains it and that it is on PATH"),
      (
@@ -286,7 +288,7 @@ TABLE: tuple[Row, ...] = (
      )),
     (221, "ContainerTensorflowOOMKilled",
      "PAI_RUNTIME", "USER_CONTAINER", "USER_FAILURE", "RUNNING", "PERMANENT", "NEVER_RETRY",
-     "TensorFlow ran out of memory",
+     "The program ran out of memory",
      ("Build tensors larger than the memory of the task",),
      (
       "Raise `memoryMB` of the role, or use a GPU with more memory",
@@ -334,7 +336,7 @@ TABLE: tuple[Row, ...] = (
      ("Allocate more than the GPU holds",),
      ("Use a GPU with more memory", "Use a smaller batch or model"),
      (
-      (None, "(?i)cuda runtime error (2) : out of memory", None, False),
+      (None, r"(?i)cuda runtime error \(2\) : out of memory", None, False),
      )),
     (228, "ContainerIncorrectParameterError",
      "PAI_RUNTIME", "USER_CONTAINER", "USER_FAILURE", "RUNNING", "PERMANENT", "NEVER_RETRY",
@@ -343,7 +345,7 @@ TABLE: tuple[Row, ...] = (
      ("Correct the arguments in the job's commands or in the program",),
      (
       (None, "(?i)unknown option", None, False),
-      (None, "(?i)typeerror: dynamic_rnn() got multiple values for keyword argument", None, False),
+      (None, r"(?i)typeerror: dynamic_rnn\(\) got multiple values for keyword argument", None, False),
       (None, "(?mi)bad argument #2 to .*", None, False),
       (None, "(?i)invalid argument:", None, False),
       (None, "(?i)option -start_symbol has no default value", None, False),
@@ -357,12 +359,12 @@ TABLE: tuple[Row, ...] = (
       (None, "(?i)perhaps your file is in a different file format", None, False),
       (None, "(?i)bash: bd5/bd5_bar-train.ids", None, False),
       (None, "(?i)exception occurred: error opening file", None, False),
-      (None, "(?i)filenotfounderror: [errno 2] no such file or directory", None, False),
-      (None, "(?i)unicodeencodeerror:", None, False),
-      (None, "(?i)unicodedecodeerror", None, False),
+      (1, r"(?i)filenotfounderror: \[errno 2\] no such file or directory", None, False),
+      (1, "(?i)unicodeencodeerror:", None, False),
+      (1, "(?i)unicodedecodeerror", None, False),
       (None, "(?i)exception: unknown text header name", None, False),
       (None, "(?i)exception: unknown label header name", None, False),
-      (None, "(?i)eoferror: ran out of input", None, False),
+      (1, "(?i)eoferror: ran out of input", None, False),
       (None, "(?mi)utils.lua:.*input/output error", None, False),
       (None, "(?mi)tensorflow.python.framework.errors.unknownerror:.*input/output error", None, False),
       (None, "(?mi)cp: failed to close.*input/output error", None, False),
@@ -383,12 +385,12 @@ TABLE: tuple[Row, ...] = (
      ("Run a Python file with a syntax error",),
      ("Read the traceback in the task's log and correct the program",),
      (
-      (None, "(?i)syntaxerror: invalid syntax", None, False),
-      (None, "(?i)unpicklingerror", None, False),
+      (1, "(?i)syntaxerror: invalid syntax", None, False),
+      (1, "(?i)unpicklingerror", None, False),
       (None, "(?i)assign requires shapes of both tensors to match", None, False),
       (None, "(?mi)torch/install/share/lua.*c.* exception", None, False),
-      (None, "(?mi)attributeerror:.*has no attribute", None, False),
-      (None, "(?mi)nameerror: name.* is not defined", None, False),
+      (1, "(?mi)attributeerror:.*has no attribute", None, False),
+      (1, "(?mi)nameerror: name.* is not defined", None, False),
      )),
     (232, "ContainerImportError",
      "PAI_RUNTIME", "USER_CONTAINER", "USER_FAILURE", "RUNNING", "PERMANENT", "NEVER_RETRY",
@@ -396,7 +398,7 @@ TABLE: tuple[Row, ...] = (
      ("Import a Python module that is not installed",),
      ("Install the package in the commands or the image, or correct the import",),
      (
-      (None, "(?mi)importerror:.*", None, False),
+      (1, "(?mi)importerror:.*", None, False),
      )),
     (233, "ContainerIndexOutOfRange",
      "PAI_RUNTIME", "USER_CONTAINER", "USER_FAILURE", "RUNNING", "PERMANENT", "NEVER_RETRY",
@@ -404,7 +406,7 @@ TABLE: tuple[Row, ...] = (
      ("Read the eleventh item of ten",),
      ("Read the traceback in the task's log and correct the program",),
      (
-      (None, "(?mi)indexerror:.*index out of range", None, False),
+      (1, "(?mi)indexerror:.*index out of range", None, False),
      )),
     (234, "ContainerSigvFault",
      "PAI_RUNTIME", "USER_CONTAINER", "USER_FAILURE", "RUNNING", "PERMANENT", "NEVER_RETRY",

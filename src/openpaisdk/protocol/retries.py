@@ -89,7 +89,7 @@ def decide_retry(
     if policy.fancy and exit_code != 0:
         behavior = _behavior(exit_code, by_platform)
         if behavior == "PERMANENT":
-            return _no_retry(counts, f"exit code {exit_code} is permanent")
+            return _no_retry(counts, f"exit code {exit_code} is permanent, a retry would fail as well")
         if behavior in ("TRANSIENT", "TRANSIENT_CONFLICT"):
             return _uncounted(counts, exit_code, conflict=behavior == "TRANSIENT_CONFLICT", jitter=jitter)
     if policy.max_retries == ALWAYS:

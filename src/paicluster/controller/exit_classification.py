@@ -123,6 +123,10 @@ def task_exit(
     info: dict[str, object] = {"exitCode": match.code, "originUserExitCode": origin}
     if match.matched is not None:
         info["matchedUserLogString"] = match.matched
+    if match.reason:
+        info["caughtException"] = f"{match.reason}."
+    if match.solution:
+        info["solution"] = f"{match.solution}."
     if origin == _UPLOAD_FAILED_STATUS and _UPLOAD_FAILED_LINE.search(log_tail):
         info["caughtException"] = _UPLOAD_FAILED
     last_lines = log_tail[-4096:].decode("utf-8", "replace").splitlines()[-15:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from openpaisdk.protocol.log_end import SEARCHED_BYTES
 from paicluster.controller import exit_classification, transitions
 from paicluster.controller.active_jobs import ActiveJobs
 from paicluster.controller.changes import Changes, Event
@@ -11,8 +12,6 @@ from paicluster.controller.job_record import JobRecord
 from paicluster.engines.interface import Observation, Phase
 from paicluster.engines.router import EngineRouter
 from paicluster.store.rows import TaskRow
-
-_LOG_TAIL_BYTES = 10 << 20
 
 
 class Observer:
@@ -56,7 +55,7 @@ class Observer:
         stop_code = transitions.stop_code_of(record, task)
         tail = b""
         if exit_classification.needs_log(observation, stop_code=stop_code):
-            tail = await self._engines.log_tail(task.uid, _LOG_TAIL_BYTES)
+            tail = await self._engines.log_tail(task.uid, SEARCHED_BYTES)
         outcome = exit_classification.task_exit(
             observation, stop_code=stop_code, log_tail=tail, time_limit_s=record.job.additions.time_limit_s
         )

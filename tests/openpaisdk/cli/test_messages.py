@@ -161,6 +161,13 @@ def test_name_is_not_made_from_inline_code() -> None:
 def test_failed_job_shows_cause_fix_and_last_line(user) -> None:
     job = user.pai("sub", "--wait", "echo first; surely-no-such-command").out.strip()
     shown = user.pai("job-status", job).out
-    assert "  cause      A command of the job does not exist where the task runs\n" in shown
-    assert "  what to do Check the spelling" in shown
+    cause = "exit code 127, The command surely-no-such-command does not exist where the task runs."
+    assert shown.splitlines()[0].endswith(cause) and "  cause " not in shown
+    assert "  what to do Check its spelling" in shown
     assert re.search(r"  last line  .*surely-no-such-command", shown), shown
+
+
+def test_failure_without_known_cause_shows_that_of_its_code(user) -> None:
+    job = user.pai("sub", "--wait", "exit 9").out.strip()
+    shown = user.pai("job-status", job).out
+    assert "  cause      The job's commands failed, and the log matches no known cause\n" in shown

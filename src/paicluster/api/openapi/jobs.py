@@ -85,6 +85,8 @@ class RuntimeExit(msgspec.Struct, rename="camel"):
     matched_user_log_string: str | UnsetType = UNSET
     matched_platform_log_string: str | UnsetType = UNSET
     caught_exception: str | UnsetType | None = UNSET
+    # Our addition: what to do, where the cause of the failure is known.
+    solution: str | UnsetType = UNSET
 
 
 class ExitMessages(WireModel):

@@ -189,7 +189,7 @@ def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
         "appLaunchedTime": None,
         "appCompletedTime": attempt.completed_ms if attempt is not None else None,
         "appExitCode": code,
-        "appExitSpec": exit_spec(code).as_dict() if code is not None else None,
+        "appExitSpec": attempt_exit_spec(attempt),
         "appExitDiagnostics": attempt.diagnostics if attempt is not None else None,
         "appExitMessages": exit_messages(attempt),
         "appExitTriggerMessage": attempt.trigger_message if attempt is not None else None,
@@ -202,6 +202,26 @@ def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
         launched = attempt.launched_ms
         status["appLaunchedTime"] = launched if launched is not None else attempt.completed_ms
     return status
+
+
+def attempt_exit_spec(attempt: AttemptRow | None) -> dict[str, Any] | None:
+    """The entry of the exit code table for an attempt, None before it has ended."""
+    if attempt is None or attempt.exit_code is None:
+        return None
+    return _explained_spec(attempt.exit_code, attempt.runtime_exit)
+
+
+def _explained_spec(code: int, exit_info: str | None) -> dict[str, Any]:
+    """An entry of the exit code table; where the cause of a failure is known, that cause and its solution.
+
+    Clients of OpenPAI show both.
+    """
+    spec = exit_spec(code).as_dict()
+    if exit_info and '"solution"' in exit_info:
+        info = _decode(exit_info)
+        if info.get("exitCode") == code:
+            spec |= {"reason": info["caughtException"], "solution": [info["solution"]]}
+    return spec
 
 
 def exit_messages(attempt: AttemptRow | None) -> dict[str, Any] | None:
@@ -258,7 +278,7 @@ def _attempt(
         f'"containerId":{_quoted(uid)},"containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
         f'"containerPorts":{{{each}}},"containerGpus":null,'
         f'"containerLog":"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",'
-        f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code)},'
+        f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code, exit_info)},'
         f'{_exit_summary(exit_info)},"attemptId":{task_attempt},'
         f'"attemptState":"{state}","currentAttemptCreatedTime":{created},'
         f'"currentAttemptLaunchedTime":{launched},"currentAttemptCompletedTime":{completed}'
@@ -291,9 +311,14 @@ def _exit_summary(exit_info: str | None) -> str:
     return f'"containerExitDiagnostics":{_encode(diagnostics).decode()},"originUserExitCode":{_number(own)}'
 
 
+def _exit_spec(code: int | None, exit_info: str | None) -> str:
+    is_explained = exit_info is not None and '"solution"' in exit_info
+    return "null" if code is None else _encoded_spec(code, exit_info if is_explained else None)
+
+
 @lru_cache(maxsize=512)
-def _exit_spec(code: int | None) -> str:
-    return "null" if code is None else _encode(exit_spec(code).as_dict()).decode()
+def _encoded_spec(code: int, exit_info: str | None) -> str:
+    return _encode(_explained_spec(code, exit_info)).decode()
 
 
 _task_state = lru_cache(maxsize=512)(job_state)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from openpaisdk.protocol.exit_codes import exit_spec
 from openpaisdk.protocol.states import attempt_state, job_state
-from paicluster.api.v2.job_detail import exit_messages
+from paicluster.api.v2.job_detail import attempt_exit_spec, exit_messages
 from paicluster.store.rows import AttemptRow, EventRow, JobRow, TaskRow
 
 
@@ -48,7 +47,7 @@ def job_attempt(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[TaskRow
     """A JobAttempt, OpenPAI's legacy format of an attempt."""
     number = row.attempt if attempt is None else attempt.attempt
     code = None if attempt is None else attempt.exit_code
-    spec = None if code is None else exit_spec(code).as_dict()
+    spec = attempt_exit_spec(attempt)
     diagnostics = None if attempt is None else attempt.diagnostics
     messages = exit_messages(attempt)
     roles: dict[str, Any] = {}

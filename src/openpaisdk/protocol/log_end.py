@@ -1,0 +1,105 @@
+"""The end of a task's log as plain lines, and the Python exceptions that it reports."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+SEARCHED_BYTES = 128 * 1024
+"""Only this many bytes at the end of a log are searched: a program reports why it fails when it ends."""
+FINAL_LINES = 200
+"""A message counts as the end of the log if at most this many lines follow its first one."""
+
+_MAX_DETAIL_LINES = 10
+_MAX_LINE_CHARS = 8192
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# Prefixes of launchers that merge the output of several processes: PyTorch, torchrun --tee, srun -l, mpirun.
+_PREFIX = re.compile(r"\[rank\d+\]:[ ]?|\[[\w-]+\d+\]:|[ ]*\d+: |\[\d+,\d+\]<std(?:out|err)>:")
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in .+)?$')
+_EXCEPTION = re.compile(r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:)?$")
+# Python reports these at exit and continues; they never decide the exit status.
+_IGNORED = re.compile(r"Exception ignored (?:in|while|on)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    text: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedException:
+    """An exception with its traceback.
+
+    ``text`` is its line and ``at`` that line's number; ``details`` are the further lines of its message;
+    ``file`` and ``line`` are those of its last frame.
+    """
+
+    name: str
+    message: str
+    text: str
+    details: str
+    at: int
+    file: str
+    line: int
+
+
+class LogEnd:
+    """Lines at the end of a log, without colours and without the prefixes of launchers."""
+
+    def __init__(self, log: str | bytes):
+        raw = log.encode("utf-8", "replace") if isinstance(log, str) else log
+        plain = _ANSI.sub("", raw[-SEARCHED_BYTES:].decode("utf-8", "replace"))
+        # A carriage return starts a line as well: progress bars have no other end.
+        self.lines = [_split(line) for line in re.split(r"\r\n|[\r\n]", plain.rstrip())]
+
+    @property
+    def final_from(self) -> int:
+        """Number of the first of the final lines."""
+        return max(0, len(self.lines) - FINAL_LINES)
+
+    def text(self, start: int) -> str:
+        """The lines from this number on."""
+        return "\n".join(line.text for line in self.lines[start:])
+
+    def exceptions(self) -> list[RaisedException]:
+        """Every exception whose traceback the log contains, in order of their lines."""
+        found: list[RaisedException] = []
+        # The state of each process: its last frame while a traceback is read.
+        frames: dict[str, re.Match[str]] = {}
+        ignored: set[str] = set()
+        for at, line in enumerate(self.lines):
+            if _IGNORED.match(line.text):
+                ignored.add(line.prefix)
+            elif frame := _FRAME.match(line.text):
+                frames[line.prefix] = frame
+            elif line.prefix in frames and not line.text.startswith("  "):
+                last = frames.pop(line.prefix)
+                raised = _EXCEPTION.match(line.text)
+                if raised and line.prefix not in ignored:
+                    found.append(self._exception(raised, last, at))
+                ignored.discard(line.prefix)
+        return found
+
+    def _exception(self, raised: re.Match[str], frame: re.Match[str], at: int) -> RaisedException:
+        details = []
+        for line in self.lines[at + 1 : at + 1 + _MAX_DETAIL_LINES]:
+            if not line.text or line.text.startswith(("  ", "Traceback ")):
+                break
+            details.append(line.text)
+        return RaisedException(
+            raised["name"].rpartition(".")[2],
+            raised["message"] or "",
+            raised.group(),
+            "\n".join(details),
+            at,
+            frame["file"],
+            int(frame["line"]),
+        )
+
+
+def _split(line: str) -> Line:
+    line = line[:_MAX_LINE_CHARS]
+    prefix = _PREFIX.match(line)
+    return Line(line[prefix.end() :], prefix.group()) if prefix else Line(line)

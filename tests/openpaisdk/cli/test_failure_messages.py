@@ -1,0 +1,51 @@
+"""What a user reads when a job failed for a known cause: ``sub``, ``wait`` and ``job-status``."""
+
+import json
+
+import pytest
+
+
+def test_missing_module_is_explained_by_every_command(user) -> None:
+    user.write(train__py="import cv2\n")
+    done = user.pai("sub", "--wait", "--retry", "3", "--", "python3", "-S", "train.py")
+    assert done.status == 3, done
+    cause = "exit code 1, The module cv2 is not installed where the task runs."
+    advice = "Add --pip-installs opencv-python-headless (in a job file"
+    assert cause in done.err and f"What to do: {advice}" in done.err, done
+    name = done.out.strip()
+    shown = user.pai("job-status", name).out
+    assert cause in shown.splitlines()[0]
+    assert f"  what to do {advice}" in shown and "  cause " not in shown
+    waited = user.pai("wait", name)
+    assert waited.status == 3 and cause in waited.err and advice in waited.err, waited
+    status = json.loads(user.pai("job-status", name, "-o", "json").out)["jobStatus"]
+    assert status["appExitCode"] == 232 and status["retries"] == 0
+    messages = [e["message"] for e in json.loads(user.pai("job-status", name, "events", "-o", "json").out)]
+    assert "Exit code 232 is permanent, a retry would fail as well." in messages
+
+
+def test_unknown_exception_is_quoted_without_advice(user) -> None:
+    done = user.pai("sub", "--no-sources", "--wait", "--", "python3", "-c", "raise ValueError('bad rate')")
+    assert done.status == 3 and "exit code 1, The program raised ValueError: bad rate." in done.err, done
+    assert "What to do" not in done.err
+
+
+@pytest.mark.parametrize("line", ["echo \"ModuleNotFoundError: No module named 'x'\"; exit 3", "exit 3"])
+def test_failure_without_known_cause_has_no_advice(user, line: str) -> None:
+    done = user.pai("sub", "--no-sources", "--wait", line)
+    assert done.status == 3 and "FAILED" in done.err and "exit code 3" in done.err, done
+    assert "What to do" not in done.err and "not installed" not in done.err
+
+
+def test_cause_of_the_task_that_failed_is_reported(user) -> None:
+    line = 'if [ "$PAI_TASK_INDEX" = 1 ]; then exec python3 -c "open(\'data.csv\')"; fi; sleep 600'
+    done = user.pai("sub", "--no-sources", "--instances", "2", "--wait", line)
+    assert done.status == 3 and "The file 'data.csv' does not exist where the task runs." in done.err, done
+    tasks = json.loads(user.pai("job-status", done.out.strip(), "-o", "json").out)["taskRoles"]["main"]
+    solutions = [task["containerExitSpec"]["solution"] for task in tasks["taskStatuses"]]
+    assert solutions[0] == [] and "--sources" in solutions[1][0]
+
+
+def test_missing_command_is_named(user) -> None:
+    done = user.pai("sub", "--no-sources", "--wait", "--", "nvidia-smy", "-L")
+    assert "exit code 127, The command nvidia-smy does not exist where the task runs." in done.err, done
