@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from paicluster.api.middleware.raw_targets import RawTargetHttpProtocol
 
 # A slower client is considered dead or malicious.
 MIN_BYTES_PER_S = 1024
@@ -43,8 +43,8 @@ def raise_fd_limit() -> int:
     return max(_RESERVED_FILES, (target if soft == resource.RLIM_INFINITY else soft) - _RESERVED_FILES)
 
 
-class LimitedHttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a size limit for request heads and a count of received bytes."""
+class LimitedHttpProtocol(RawTargetHttpProtocol):
+    """HTTP protocol of the server, with a size limit for request heads and a count of received bytes."""
 
     received_bytes = 0
     _head_bytes = 0

@@ -97,6 +97,7 @@ def _reset_parser(protocol: Any, cycle: Any) -> None:
     if hasattr(parser, "set_dangerous_leniencies"):
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
     protocol.parser = parser
+    protocol.begin_next_request()
     cycle.more_body = False
     cycle.keep_alive = True
     protocol.transport.resume_reading()

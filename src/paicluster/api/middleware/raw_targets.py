@@ -1,0 +1,117 @@
+"""Raw UTF-8 in request targets.
+
+Hadoop's Java client, among others, sends a path such as ``/日本`` unencoded, and HDFS accepts it. The HTTP
+parser rejects every byte above 0x7f in a target, so these bytes are percent-encoded before it sees them.
+That must happen in request lines only, never in a body: received data is therefore given to the parser in
+pieces that end where a section of a request may end, and the parser's callbacks alone say which section
+follows. Where the bounds of a request were mistaken, its target would not be encoded and would be rejected.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
+_HEAD_END = b"\r\n\r\n"
+# Ends a chunked body: an empty line, after the last chunk's size or a trailer.
+_EMPTY_LINE = b"\n\r\n"
+
+
+class _Section(Enum):
+    """Section of the connection to which the next received byte belongs."""
+
+    # Between two requests.
+    START = auto()
+    REQUEST_LINE = auto()
+    HEADERS = auto()
+    # Directly after the headers; the next one depends on them.
+    HEADERS_END = auto()
+    BODY = auto()
+    CHUNKED_BODY = auto()
+
+
+class RawTargetHttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, which accepts any byte above 0x7f in a request target."""
+
+    _section = _Section.START
+    # Bytes of a body with Content-Length that have not arrived.
+    _body_left = 0
+
+    def data_received(self, data: bytes) -> None:
+        while data:
+            size = self._piece_size(data)
+            piece, data = data[:size], data[size:]
+            begins_request = self._section is _Section.START
+            if begins_request or self._section is _Section.REQUEST_LINE:
+                super().data_received(_encode_target(piece))
+            else:
+                super().data_received(piece)
+            if self.transport.is_closing() or self.parser.should_upgrade():
+                return
+            self._advance(piece, begins_request)
+
+    def begin_next_request(self) -> None:
+        """The current request was received without this protocol, to its end."""
+        self._section = _Section.START
+
+    def on_message_begin(self) -> None:
+        self._section = _Section.REQUEST_LINE
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._section = _Section.HEADERS_END
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._section = _Section.START
+        super().on_message_complete()
+
+    def _piece_size(self, data: bytes) -> int:
+        """How much of the data the parser may see at once: at most up to the end of a section."""
+        section = self._section
+        if section is _Section.BODY:
+            return self._body_left or len(data)
+        if section is _Section.CHUNKED_BODY:
+            return _empty_line_end(data)
+        if section is _Section.START and data.isascii():
+            return _end(data, _HEAD_END)
+        return _end(data, b"\n")
+
+    def _advance(self, piece: bytes, began_request: bool) -> None:
+        section = self._section
+        if section is _Section.REQUEST_LINE:
+            # Empty lines before a request belong to no line of it.
+            if b"\n" in (piece.lstrip(b"\r\n") if began_request else piece):
+                self._section = _Section.HEADERS
+        elif section is _Section.HEADERS_END:
+            # The parser has checked them: one of both, and a valid length.
+            headers = dict(self.headers)
+            self._section = _Section.CHUNKED_BODY if b"transfer-encoding" in headers else _Section.BODY
+            self._body_left = int(headers.get(b"content-length", 0))
+        elif section is _Section.BODY:
+            self._body_left -= len(piece)
+
+
+def _percent_encode(match: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % match[0][0]
+
+
+def _encode_target(piece: bytes) -> bytes:
+    return piece if piece.isascii() else _NOT_ASCII.sub(_percent_encode, piece)
+
+
+def _end(data: bytes, separator: bytes) -> int:
+    """Where the first separator ends, or the data if it has none."""
+    at = data.find(separator)
+    return len(data) if at < 0 else at + len(separator)
+
+
+def _empty_line_end(data: bytes) -> int:
+    # The line break before it may have been the end of the previous piece.
+    for start in (b"\r\n", b"\n"):
+        if data.startswith(start):
+            return len(start)
+    return _end(data, _EMPTY_LINE)
