@@ -68,7 +68,9 @@ def _rows(server: Server, bare_address: str) -> list[Row]:
 
     sent = alternate(upload, lambda: _put(bare_address, "/file", {}), 5)
     fetched = alternate(
-        lambda: _get(ours, f"{path}?op=OPEN", server.headers), lambda: _get(bare_address, "/file", {}), 5
+        lambda: _get(ours, f"{path}?op=OPEN&data=true", server.headers),
+        lambda: _get(bare_address, "/file", {}),
+        5,
     )
     memory.append(_peak_memory_mb(server))
     return [

@@ -37,6 +37,16 @@ def paicli() -> Path:
     return _install("paicli-0.5.5", install)
 
 
+def python_webhdfs() -> Path:
+    """Folder to put on `sys.path`. Not in our environment: its module is called `pyhdfs`, like PyHDFS."""
+
+    def install(folder: Path) -> list[str]:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        return [*pip, "--target", str(folder), "PythonWebHDFS==0.2.3"]
+
+    return _install("python-webhdfs-0.2.3", install)
+
+
 def _install(name: str, command: Callable[[Path], list[str]]) -> Path:
     _FOLDER.mkdir(mode=0o700, exist_ok=True)
     folder, marker = _FOLDER / name, _FOLDER / f"{name}.done"

@@ -79,7 +79,7 @@ class WebHdfsClient:
         assert reply.status == 201, reply.text
 
     def read(self, path: str, **parameters: Any) -> bytes:
-        reply = self.get("OPEN", path, **parameters)
+        reply = self.get("OPEN", path, data="true", **parameters)
         assert reply.status == 200, reply.text
         return reply.body
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ from paicluster.services.storages import StorageConfig
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store
 
+# A name or an address with an optional port, and nothing that would change the meaning of a URL.
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
 
 
@@ -109,8 +112,16 @@ def context(request: Request) -> Context:
 
 
 def own_url(request: Request) -> str:
-    """Base URL for links in responses."""
-    return context(request).external_url or str(request.base_url).rstrip("/")
+    """Base URL of links and redirects: the configured one, else the host that was asked, which the client can
+    reach.
+
+    Without a valid Host it is the address that tasks use.
+    """
+    ctx = context(request)
+    if ctx.external_url is not None:
+        return ctx.external_url
+    host = request.headers.get("host", "")
+    return f"{request.scope['scheme']}://{host}" if _HOST.fullmatch(host) else ctx.files.external_url
 
 
 def token_of(request: Request) -> tuple[str, str | None]:

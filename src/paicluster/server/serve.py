@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -22,6 +23,7 @@ from openpaisdk._version import __version__
 from openpaisdk.errors import ConfigError
 from paicluster.api.app import Gateway
 from paicluster.api.app import build as build_app
+from paicluster.api.middleware.forwarded_headers import ForwardedHeaders
 from paicluster.api.middleware.slow_clients import LimitedHttpProtocol, SlowClientReaper, raise_fd_limit
 from paicluster.config.cluster_file import is_loopback
 from paicluster.config.settings import Settings
@@ -116,16 +118,18 @@ class _Server:
     async def _serve(self, cluster: Cluster, handshake: Path) -> None:
         settings = self._settings
         gateway = build_app(cluster.context)
+        app: Any = gateway
+        if settings.trusted_proxies:
+            app = ForwardedHeaders(app, list(settings.trusted_proxies))
         config = uvicorn.Config(
-            gateway,
+            app,
             http=LimitedHttpProtocol,
             ws="none",
             lifespan="off",
             access_log=False,
             # Raised only after the processes that start tasks exist: tasks keep the original limit.
             limit_concurrency=raise_fd_limit(),
-            proxy_headers=bool(settings.trusted_proxies),
-            forwarded_allow_ips=list(settings.trusted_proxies),
+            proxy_headers=False,
             log_config=None,
             date_header=False,
             server_header=False,

@@ -38,7 +38,7 @@ class FileService:
     """The cluster's own storage, the state of its transfers, and the threads that access it."""
 
     storage: Storage
-    # Base URL of redirects; never taken from a request.
+    # Address of the server for tasks, and for redirects of requests that name no host.
     external_url: str
     # Whether `user.name` alone, without a token, authenticates a user.
     trust_user_name: bool = False

@@ -11,7 +11,7 @@ from support.server_fixture import Cluster, job, role
 
 
 def content(cluster: Cluster, path: str) -> bytes | None:
-    reply = cluster.get(f"/webhdfs/v1{path}?op=OPEN")
+    reply = cluster.get(f"/webhdfs/v1{path}?op=OPEN&data=true")
     if reply.status == 307:
         reply = cluster.get("/webhdfs/" + reply.headers["location"].partition("/webhdfs/")[2])
     return reply.body if reply.status == 200 else None

@@ -71,6 +71,8 @@ _LEASE_MESSAGES = (
 """HDFS holds the write lease of a file for a minute after its writer died."""
 LEASE_TIMEOUT_S = 90.0
 _REDIRECT_STATUSES = (300, 301, 302, 303, 307, 308)
+# Value of `data`: our own server then sends what is asked for at once. HDFS ignores it and redirects.
+_IN_ONE_STEP = "true"
 _CHECKSUM_TYPES = {1: "CRC32", 2: "CRC32C"}
 _FULL_MESSAGES = ("QuotaExceeded", "DiskOutOfSpace", "could only be replicated", "No space")
 
@@ -171,7 +173,12 @@ class WebHdfs(Backend):
         if length == 0:
             return
         response = self._call(
-            "GET", path, "OPEN", offset=offset or None, length=length if length >= 0 else None
+            "GET",
+            path,
+            "OPEN",
+            offset=offset or None,
+            length=length if length >= 0 else None,
+            data=_IN_ONE_STEP,
         )
         if response.status in _REDIRECT_STATUSES or "json" in response.headers.get("content-type", ""):
             location = self._location(response)
@@ -192,7 +199,7 @@ class WebHdfs(Backend):
             # For an encrypted file HDFS reports the checksum of the encrypted bytes.
             if not isinstance(status, dict) or status.get("encBit") or not status.get("length"):
                 return None
-            response = self._call("GET", path, "GETFILECHECKSUM")
+            response = self._call("GET", path, "GETFILECHECKSUM", data=_IN_ONE_STEP)
             if response.status in _REDIRECT_STATUSES:
                 response = self.pool.follow_redirect("GET", self._location(response), None)
                 self._check(response, path)

@@ -10,7 +10,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters
-from paicluster.api.responses import json_response
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files import StagedFile
 from paicluster.files.errors import incomplete
@@ -46,10 +45,10 @@ async def append(call: WebHdfsRequest) -> Response:
 
 def _is_first_step(call: WebHdfsRequest) -> bool:
     """A request without a body asks for the redirect; `data=true` marks the second step."""
+    if call.is_second_step:
+        return False
     if call.parameters.flag("noredirect"):
         return True
-    if call.parameters.flag("data"):
-        return False
     headers = call.request.headers
     return "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
 
@@ -57,10 +56,7 @@ def _is_first_step(call: WebHdfsRequest) -> bool:
 async def _redirect(call: WebHdfsRequest, stage: Callable[[], StagedFile]) -> Response:
     """Redirect. Errors such as missing permissions are reported before the client sends any data."""
     await call.files.run(lambda: stage().abandon())
-    url = call.redirect_url()
-    if call.parameters.flag("noredirect"):
-        return json_response({"Location": url})
-    return Response(None, 307, {"location": url})
+    return call.redirect()
 
 
 async def _receive(call: WebHdfsRequest, stage: Callable[[], StagedFile]) -> None:

@@ -1,4 +1,4 @@
-"""OPEN: read a file or a range of it."""
+"""OPEN: redirect to the URL of a file's bytes, or send the file or a range of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from io import FileIO
 
 from starlette.responses import Response
 
-from paicluster.api.responses import json_response
 from paicluster.api.transfer.file_response import OCTET_STREAM, RangeResponse
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.request import WebHdfsRequest
+from paicluster.files import Entry
 from paicluster.files.errors import disk_errors
 
 # A range up to this size is read when the file is opened, without a second thread call.
@@ -38,9 +38,28 @@ class FileRange:
 
 
 async def open_file(call: WebHdfsRequest) -> Response:
-    if call.parameters.flag("noredirect"):
-        return json_response({"Location": call.redirect_url()})
+    if _is_first_step(call):
+        await call.files.run(_check, call)
+        return call.redirect()
     return await call.files.run(_open, call)
+
+
+def _is_first_step(call: WebHdfsRequest) -> bool:
+    """HDFS always redirects, and some clients insist on it. A `Range` is not HDFS's way: it is answered."""
+    return not call.is_second_step and (
+        call.parameters.flag("noredirect") or "range" not in call.request.headers
+    )
+
+
+def check_readable(call: WebHdfsRequest) -> Entry:
+    """Report errors such as missing permissions before the redirect."""
+    opened = call.storage.open_read(call.path, call.user)
+    os.close(opened.fd)
+    return opened.entry
+
+
+def _check(call: WebHdfsRequest) -> None:
+    _requested_range(call, check_readable(call).size)
 
 
 def _open(call: WebHdfsRequest) -> Response:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from paicluster.api.responses import json_response
 from paicluster.api.transfer.file_response import wait_for_disconnect
 from paicluster.api.webhdfs import serializers
+from paicluster.api.webhdfs.open_operation import check_readable
 from paicluster.api.webhdfs.parameters import bad_value
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files import Access, Entry
@@ -54,10 +55,6 @@ def trash_root(call: WebHdfsRequest) -> Any:
 
 def server_defaults(call: WebHdfsRequest) -> Any:
     return serializers.server_defaults()
-
-
-def acl_status(call: WebHdfsRequest) -> Any:
-    return serializers.acl_status(call.storage.status(call.path, call.user))
 
 
 def no_attributes(call: WebHdfsRequest) -> Any:
@@ -103,9 +100,12 @@ def check_access(call: WebHdfsRequest) -> Any:
 
 
 async def file_checksum(call: WebHdfsRequest) -> Response:
-    """GETFILECHECKSUM: reads the whole file in a checksum thread, while the client is connected."""
+    """GETFILECHECKSUM: redirects, as HDFS does; then reads the whole file in a checksum thread, while the
+    client is connected."""
     # Checked first: a request that will be rejected need not wait for other checksums.
-    await call.files.run(call.storage.check_access, call.path, call.user, Access.READ)
+    await call.files.run(check_readable, call)
+    if not call.is_second_step:
+        return call.redirect()
     stop = threading.Event()
     disconnect = asyncio.ensure_future(wait_for_disconnect(call.request.receive))
     disconnect.add_done_callback(lambda _: stop.set())

@@ -1,4 +1,4 @@
-"""Redirects of CREATE, APPEND and OPEN, and the tickets in their URLs.
+"""Redirects of CREATE, APPEND, OPEN and GETFILECHECKSUM, and the tickets in their URLs.
 
 A ticket permits one operation on one path for minutes: a URL can carry it instead of a token.
 """
@@ -23,7 +23,7 @@ _FORWARDED = ("overwrite", "permission", "createparent", "createflag", "offset",
 def redirect_url(
     resource_url: str, path: str, operation: str, parameters: Parameters, user: StorageUser, tickets: Tickets
 ) -> str:
-    """URL for the second step of an operation. ``resource_url`` is built from the configured address."""
+    """URL for the second step of an operation. ``resource_url``: without query."""
     query = {"op": operation}
     query |= {name: value for name in _FORWARDED if (value := parameters.text(name))}
     query["user.name"] = user.name

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters
-from paicluster.api.context import Context, context
+from paicluster.api.context import Context, context, own_url
+from paicluster.api.responses import json_response
 from paicluster.api.webhdfs import redirects
 from paicluster.api.webhdfs.authentication import Caller, authenticate
 from paicluster.api.webhdfs.exceptions import UnsupportedOperation
@@ -46,15 +48,23 @@ class WebHdfsRequest:
     def user(self) -> StorageUser:
         return self.caller.user
 
-    def redirect_url(self) -> str:
-        """URL of this server for the second step of the operation, whatever host the request was sent to."""
-        resource = f"{self.files.external_url.rstrip('/')}{self.prefix}{quote(self.path)}"
-        return redirects.redirect_url(
+    @property
+    def is_second_step(self) -> bool:
+        """Whether this is the request to the redirect's URL, or a client that needs no redirect."""
+        return self.parameters.flag("data") and not self.parameters.flag("noredirect")
+
+    def redirect(self) -> Response:
+        """Response to the first step of an operation: where the second one is."""
+        resource = f"{own_url(self.request)}{self.prefix}{quote(self.path)}"
+        url = redirects.redirect_url(
             resource, self.path, self.operation, self.parameters, self.user, self.context.tickets
         )
+        if self.parameters.flag("noredirect"):
+            return json_response({"Location": url})
+        return Response(None, 307, {"location": url})
 
     def hadoop_uri(self) -> str:
-        return redirects.hadoop_uri(self.files.external_url, self.path)
+        return redirects.hadoop_uri(own_url(self.request), self.path)
 
 
 async def parse_request(request: Request) -> WebHdfsRequest:

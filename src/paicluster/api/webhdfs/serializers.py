@@ -166,18 +166,6 @@ def block_locations(entry: Entry, offset: int, length: int, host: str, address: 
     return {"BlockLocations": {"BlockLocation": blocks}}
 
 
-def acl_status(entry: Entry) -> dict[str, Any]:
-    return {
-        "AclStatus": {
-            "entries": [],
-            "group": entry.ownership.group,
-            "owner": entry.ownership.owner,
-            "permission": f"{entry.ownership.mode & 0o1777:o}",
-            "stickyBit": bool(entry.ownership.mode & 0o1000),
-        }
-    }
-
-
 def server_defaults() -> dict[str, Any]:
     return {
         "FsServerDefaults": {

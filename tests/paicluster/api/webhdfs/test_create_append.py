@@ -74,6 +74,37 @@ def test_redirect_url_can_be_used_for_several_appends(
     assert alice.read(f"{folder}/file") == b"one two three"
 
 
+def redirect_host(cluster: StorageCluster, **headers: str) -> str:
+    """Scheme and host that CREATE redirects to."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    reply = cluster.ask("PUT", "/webhdfs/v1/user/alice/file?op=CREATE", headers=named)
+    assert reply.status == 307, reply.text
+    return reply.headers["location"].partition("/webhdfs/")[0]
+
+
+def test_redirect_goes_to_the_host_that_was_asked(cluster: StorageCluster) -> None:
+    port = cluster.address[1]
+    for host in (f"localhost:{port}", "gpu-1.example.org:9186", "PAI", "10.0.0.5", "[::1]:9186"):
+        assert redirect_host(cluster, Host=host) == f"http://{host}"
+    # Of proxies that are not trusted nothing is taken.
+    forwarded = {"X_Forwarded_Host": "evil.example.com", "X_Forwarded_Proto": "https"}
+    assert redirect_host(cluster, Host="asked", **forwarded) == "http://asked"
+
+
+@pytest.mark.parametrize("host", ["", "a/b", "alice@evil.example.com", "evil.example.com?", "a b", "é"])
+def test_redirect_ignores_a_host_that_is_none(cluster: StorageCluster, host: str) -> None:
+    assert redirect_host(cluster, Host=host) == cluster.url
+
+
+def test_redirect_goes_to_the_host_that_a_trusted_proxy_names(
+    new_cluster: Callable[..., StorageCluster],
+) -> None:
+    cluster = new_cluster("listen: {trusted-proxies: [127.0.0.0/8]}\n")
+    forwarded = {"X_Forwarded_Host": "pai.example.org, inner", "X_Forwarded_Proto": "https"}
+    assert redirect_host(cluster, Host="inner:9186", **forwarded) == "https://pai.example.org"
+    assert redirect_host(cluster, Host="inner:9186") == "http://inner:9186"
+
+
 @pytest.mark.slow
 def test_redirect_uses_the_configured_external_url(
     new_cluster: Callable[..., StorageCluster],

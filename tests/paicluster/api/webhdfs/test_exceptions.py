@@ -96,3 +96,16 @@ def test_invalid_permission(alice: WebHdfsClient, folder: str) -> None:
 def test_query_that_is_not_utf8(alice: WebHdfsClient, cluster: StorageCluster) -> None:
     reply = cluster.get("/webhdfs/v1/?op=LISTSTATUS&x=%ff", token=alice.token)
     assert exception(reply) == (400, "IllegalArgumentException")
+
+
+def test_acl_and_snapshot_calls_answer_as_an_hdfs_without_them(alice: WebHdfsClient, folder: str) -> None:
+    alice.write(f"{folder}/file", b"x")
+    for op in ("SETACL", "MODIFYACLENTRIES", "REMOVEACLENTRIES", "REMOVEDEFAULTACL", "REMOVEACL"):
+        assert exception(alice.put(op, folder, aclspec="user:bob:rwx")) == (403, "AclException")
+    assert exception(alice.get("GETACLSTATUS", folder)) == (403, "AclException")
+    for op in ("CREATESNAPSHOT", "RENAMESNAPSHOT"):
+        assert exception(alice.put(op, folder)) == (403, "SnapshotException")
+        assert exception(alice.put(op, f"{folder}/none")) == (404, "FileNotFoundException")
+        assert exception(alice.put(op, f"{folder}/file")) == (403, "PathIsNotDirectoryException")
+    assert exception(alice.ask("DELETE", "DELETESNAPSHOT", folder)) == (403, "SnapshotException")
+    assert alice.json("GETSNAPSHOTTABLEDIRECTORYLIST", "/") == {"SnapshottableDirectoryList": []}

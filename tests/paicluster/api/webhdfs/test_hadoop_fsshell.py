@@ -30,7 +30,7 @@ class FsShell:
     def __init__(self, client_jars: Path, scratch: Path, cluster: StorageCluster, token: str):
         debian(["default-jre-headless"], commands=["java"])
         self.base = "webhdfs://{}:{}".format(*cluster.address)
-        self._scratch = scratch
+        self.scratch = scratch
         (scratch / "conf").mkdir()
         (scratch / "conf/core-site.xml").write_text("<configuration/>")
         service = self.base.partition("://")[2].encode()
@@ -52,8 +52,12 @@ class FsShell:
             text=True,
             timeout=60,
             check=False,
-            cwd=self._scratch,
-            env={**os.environ, "HADOOP_TOKEN_FILE_LOCATION": str(self._scratch / "tokens")},
+            cwd=self.scratch,
+            env={
+                **os.environ,
+                "HADOOP_TOKEN_FILE_LOCATION": str(self.scratch / "tokens"),
+                "LC_ALL": "C.UTF-8",
+            },
         )
         assert done.returncode == status, (arguments, done.stdout, done.stderr)
         return done.stdout.replace(self.base, "")
@@ -85,13 +89,35 @@ def test_fsshell_commands(shell: FsShell, alice: WebHdfsClient, folder: str, tmp
     assert "-rw-r--r--   1 alice alice    3000000" in listed
     assert shell("-du", "-s", f":{folder}").split()[0] == str(len(large) + 16)
     assert shell("-count", f":{folder}").split()[:3] == ["3", "3", str(len(large) + 16)]
-    checksum = alice.json("GETFILECHECKSUM", f"{folder}/one")["FileChecksum"]
+    checksum = alice.json("GETFILECHECKSUM", f"{folder}/one", data="true")["FileChecksum"]
     assert shell("-checksum", f":{folder}/one").split()[1:] == [checksum["algorithm"], checksum["bytes"][:56]]
     shell("-test", "-d", f":{folder}/deep")
     shell("-test", "-e", f":{folder}/none", status=1)
     shell("-rm", f":{folder}/moved")
     shell("-rm", "-r", f":{folder}/deep", f":{folder}/large")
     assert alice.names(folder) == ["one"]
+
+
+def test_fsshell_with_names_beyond_ascii(shell: FsShell, alice: WebHdfsClient, folder: str) -> None:
+    """Hadoop's client sends the names as they are, without encoding them."""
+    (shell.scratch / "日本").write_bytes("こんにちは\n".encode())
+    shell("-put", "日本", f":{folder}")
+    # The folders of Spark's `partitionBy`.
+    shell("-mkdir", "-p", f":{folder}/city=Orléans")
+    shell("-put", "日本", f":{folder}/city=Orléans/é 1%.txt")
+    shell("-appendToFile", "日本", f":{folder}/日本")
+    assert shell("-cat", f":{folder}/日本") == "こんにちは\n" * 2
+    shell("-get", f":{folder}/city=Orléans/é 1%.txt", "zurück")
+    assert (shell.scratch / "zurück").read_text() == "こんにちは\n"
+    listed = shell("-ls", "-R", f":{folder}").splitlines()
+    assert [line.partition(folder)[2] for line in listed] == [
+        "/city=Orléans",
+        "/city=Orléans/é 1%.txt",
+        "/日本",
+    ]
+    shell("-mv", f":{folder}/日本", f":{folder}/новый")
+    shell("-rm", "-r", f":{folder}/city=Orléans")
+    assert alice.names(folder) == ["новый"]
 
 
 def test_fsshell_reports_permission_denied(shell: FsShell) -> None:
@@ -101,7 +127,7 @@ def test_fsshell_reports_permission_denied(shell: FsShell) -> None:
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "HADOOP_TOKEN_FILE_LOCATION": str(shell._scratch / "tokens")},
+        env={**os.environ, "HADOOP_TOKEN_FILE_LOCATION": str(shell.scratch / "tokens")},
     )
     assert done.returncode == 1
     assert "Permission denied: user=alice, access=READ_EXECUTE" in done.stderr

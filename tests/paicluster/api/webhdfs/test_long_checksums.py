@@ -28,7 +28,9 @@ def _requesting(
     for _ in range(_REQUESTS):
         connection = http.client.HTTPConnection(*cluster.address, timeout=20)
         connection.request(
-            "GET", f"/webhdfs/v1{path}?op=GETFILECHECKSUM", headers={"Authorization": f"Bearer {token}"}
+            "GET",
+            f"/webhdfs/v1{path}?op=GETFILECHECKSUM&data=true",
+            headers={"Authorization": f"Bearer {token}"},
         )
         connections.append(connection)
     eventually(lambda: _open_count(cluster, path) >= 2, "that the file is read")
@@ -58,7 +60,7 @@ def test_long_checksum_blocks_no_one_and_ends_with_its_client(
         assert alice.names(folder) == ["large"]
     eventually(lambda: _open_count(cluster, f"{folder}/large") == 0, "the end of reading")
     alice.write(f"{folder}/small", b"x")
-    assert alice.json("GETFILECHECKSUM", f"{folder}/small")["FileChecksum"]["algorithm"]
+    assert alice.json("GETFILECHECKSUM", f"{folder}/small", data="true")["FileChecksum"]["algorithm"]
 
 
 @pytest.mark.slow

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -32,7 +34,7 @@ LARGE = hashlib.shake_128(b"read").digest(3_000_000)
 def test_read_by_offset_and_length(alice: WebHdfsClient, parameters: dict[str, int], expected: bytes) -> None:
     if "large" not in alice.names("/user/alice"):
         alice.write("/user/alice/large", LARGE, overwrite="true")
-    reply = alice.get("OPEN", "/user/alice/large", **parameters)
+    reply = alice.get("OPEN", "/user/alice/large", data="true", **parameters)
     assert (reply.status, reply.headers["content-length"]) == (200, str(len(expected)))
     assert reply.body == expected
 
@@ -55,6 +57,42 @@ def test_read_by_range_header(
     assert reply.body == LARGE[expected]
 
 
+def follow(cluster: StorageCluster, location: str) -> tuple[int, bytes]:
+    """Send a GET to a redirect's URL, as a client without a token does."""
+    where = urlsplit(location)
+    reply = cluster.get(f"{where.path}?{where.query}", token=None)
+    return reply.status, reply.body
+
+
+def test_open_redirects_as_hdfs_does(alice: WebHdfsClient, folder: str, cluster: StorageCluster) -> None:
+    alice.write(f"{folder}/a ä", b"0123456789")
+    reply = alice.get("OPEN", f"{folder}/a ä", offset=2, length=5)
+    assert (reply.status, reply.body) == (307, b"")
+    assert alice.token is not None
+    assert alice.token not in reply.headers["location"]
+    assert follow(cluster, reply.headers["location"]) == (200, b"23456")
+    reply = alice.get("OPEN", f"{folder}/a ä", noredirect="true", offset=8)
+    assert reply.status == 200
+    assert follow(cluster, reply.json()["Location"]) == (200, b"89")
+
+
+def test_checksum_redirects_as_hdfs_does(alice: WebHdfsClient, folder: str, cluster: StorageCluster) -> None:
+    alice.write(f"{folder}/file", b"0123456789")
+    direct = alice.json("GETFILECHECKSUM", f"{folder}/file", data="true")
+    assert direct["FileChecksum"]["algorithm"].startswith("MD5-of-")
+    reply = alice.get("GETFILECHECKSUM", f"{folder}/file")
+    assert (reply.status, reply.body) == (307, b"")
+    status, body = follow(cluster, reply.headers["location"])
+    assert (status, json.loads(body)) == (200, direct)
+
+
+@pytest.mark.parametrize("operation", ["OPEN", "GETFILECHECKSUM"])
+def test_error_is_reported_before_the_redirect(alice: WebHdfsClient, folder: str, operation: str) -> None:
+    assert exception(alice.get(operation, f"{folder}/none")) == (404, "FileNotFoundException")
+    assert exception(alice.get(operation, folder)) == (404, "FileNotFoundException")
+    assert exception(alice.get(operation, "/user/bob/file")) == (403, "AccessControlException")
+
+
 def test_read_beyond_the_end(alice: WebHdfsClient, folder: str) -> None:
     alice.write(f"{folder}/file", b"12345")
     assert exception(alice.get("OPEN", f"{folder}/file", offset=6)) == (403, "IOException")
@@ -66,7 +104,9 @@ def test_reader_keeps_the_file_it_opened(alice: WebHdfsClient, folder: str) -> N
     alice.write(f"{folder}/file", LARGE * 4)
     connection = alice.cluster.connect()
     connection.request(
-        "GET", f"/webhdfs/v1{folder}/file?op=OPEN", headers={"Authorization": f"Bearer {alice.token}"}
+        "GET",
+        f"/webhdfs/v1{folder}/file?op=OPEN&data=true",
+        headers={"Authorization": f"Bearer {alice.token}"},
     )
     reply = connection.getresponse()
     first = reply.read(1000)
@@ -96,7 +136,9 @@ def test_disconnected_reader_leaves_no_open_file(
     for _ in range(3):
         connection = cluster.connect()
         connection.request(
-            "GET", f"/webhdfs/v1{folder}/file?op=OPEN", headers={"Authorization": f"Bearer {alice.token}"}
+            "GET",
+            f"/webhdfs/v1{folder}/file?op=OPEN&data=true",
+            headers={"Authorization": f"Bearer {alice.token}"},
         )
         connection.getresponse().read(1000)
         assert open_files()
@@ -111,7 +153,9 @@ def test_slow_reader_gets_everything(new_cluster: Callable[..., StorageCluster])
     alice.write("/user/alice/file", LARGE * 8)
     connection = cluster.connect()
     connection.request(
-        "GET", "/webhdfs/v1/user/alice/file?op=OPEN", headers={"Authorization": f"Bearer {alice.token}"}
+        "GET",
+        "/webhdfs/v1/user/alice/file?op=OPEN&data=true",
+        headers={"Authorization": f"Bearer {alice.token}"},
     )
     reply = connection.getresponse()
     received = 0

@@ -1,4 +1,4 @@
-"""Python clients: `hdfs` with its command, and fsspec."""
+"""Python clients: `hdfs` with its command, fsspec, PyHDFS, pywebhdfs and NNI's PythonWebHDFS."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import sys
 from pathlib import Path
 
 import fsspec
+import pyhdfs
 import pytest
+import requests
 from hdfs import HdfsError
 from hdfs.client import Client, TokenClient
+from pywebhdfs.errors import FileNotFound
+from pywebhdfs.webhdfs import PyWebHdfsClient
 
+from support.third_party_clients import python_webhdfs
 from support.webhdfs_client import StorageCluster, WebHdfsClient
 
 DATA = hashlib.shake_128(b"clients").digest(2_500_000)
@@ -69,7 +74,8 @@ def test_hdfs_client_operations(hdfs_client: Client, folder: str) -> None:
     hdfs_client.set_permission(f"{folder}/a/b/moved", "600")
     hdfs_client.set_times(f"{folder}/a/b/moved", modification_time=1_500_000_000_000)
     hdfs_client.set_replication(f"{folder}/a/b/moved", 2)
-    assert hdfs_client.acl_status(folder)["owner"] == "alice"
+    with pytest.raises(HdfsError, match="no ACLs"):
+        hdfs_client.acl_status(folder)
     with pytest.raises(HdfsError, match="non empty"):
         hdfs_client.delete(f"{folder}/a")
     assert hdfs_client.delete(f"{folder}/a", recursive=True, skip_trash=True)
@@ -142,3 +148,90 @@ def test_fsspec_operations(files: fsspec.AbstractFileSystem, folder: str) -> Non
 def test_fsspec_raises_permission_error(files: fsspec.AbstractFileSystem, folder: str) -> None:
     with pytest.raises(PermissionError):
         files.ls("/user/bob")
+
+
+# -- clients that insist on the redirect -----------------------------------------------------------
+
+
+class BearerToken(requests.auth.AuthBase):
+    def __init__(self, token: str):
+        self.token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self.token}"
+        return request
+
+
+def test_pyhdfs_operations(cluster: StorageCluster, folder: str, tmp_path: Path) -> None:
+    session = requests.Session()
+    session.headers["Authorization"] = f"Bearer {cluster.tokens['alice']}"
+    client = pyhdfs.HdfsClient("{}:{}".format(*cluster.address), requests_session=session, max_tries=1)
+    client.create(f"{folder}/é", DATA)
+    client.append(f"{folder}/é", b"end")
+    assert client.open(f"{folder}/é").read() == DATA + b"end"
+    assert client.open(f"{folder}/é", offset=len(DATA)).read() == b"end"
+    assert client.get_file_checksum(f"{folder}/é").algorithm.startswith("MD5-of-")
+    assert client.listdir(folder) == ["é"]
+    client.copy_to_local(f"{folder}/é", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == DATA + b"end"
+    assert client.get_home_directory() == "/user/alice"
+    assert client.get_content_summary(folder).fileCount == 1
+    assert client.list_xattrs(folder) == []
+    with pytest.raises(pyhdfs.HdfsFileNotFoundException):
+        client.open(f"{folder}/none")
+    with pytest.raises(pyhdfs.HdfsAccessControlException):
+        client.listdir("/user/bob")
+    with pytest.raises(pyhdfs.HdfsUnsupportedOperationException):
+        client.set_xattr(folder, "user.color", "red", "CREATE")
+    with pytest.raises(pyhdfs.HdfsSnapshotException, match="Directory is not a snapshottable directory"):
+        client.create_snapshot(folder)
+    assert client.delete(folder, recursive=True)
+
+
+def test_pywebhdfs_operations(cluster: StorageCluster, folder: str) -> None:
+    host, port = cluster.address
+    extra = {"auth": BearerToken(cluster.tokens["alice"])}
+    client = PyWebHdfsClient(host, str(port), request_extra_opts=extra)
+    path = folder.lstrip("/")
+    client.create_file(f"{path}/file", DATA)
+    client.append_file(f"{path}/file", b"end")
+    assert client.read_file(f"{path}/file") == DATA + b"end"
+    assert client.get_file_checksum(f"{path}/file")["FileChecksum"]["algorithm"].startswith("MD5-of-")
+    assert client.exists_file_dir(f"{path}/file")
+    assert client.make_dir(f"{path}/sub")
+    assert client.rename_file_dir(f"{path}/file", f"/{path}/sub/moved")
+    with pytest.raises(FileNotFound):
+        client.read_file(f"{path}/file")
+    listed = client.list_dir(f"{path}/sub")["FileStatuses"]["FileStatus"]
+    assert [entry["pathSuffix"] for entry in listed] == ["moved"]
+
+
+@pytest.mark.service
+def test_python_webhdfs_of_nni_with_the_path_of_openpais_proxy(
+    cluster: StorageCluster, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "source/deep").mkdir(parents=True)
+    (tmp_path / "source/deep/file").write_bytes(DATA)
+    program = f"""
+import pyhdfs, requests
+session = requests.Session()
+session.headers["Authorization"] = "Bearer {cluster.tokens["alice"]}"
+client = pyhdfs.HdfsClient(
+    "{cluster.address[0]}:{cluster.address[1]}", webhdfs_path="/webhdfs/api/v1", requests_session=session,
+)
+client.mkdirs("{folder}/deep")
+client.copy_from_local("{tmp_path}/source/deep/file", "{folder}/deep/file")
+client.copy_to_local("{folder}/deep/file", "{tmp_path}/back")
+print(client.get_file_checksum("{folder}/deep/file").algorithm)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(python_webhdfs()), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("MD5-of-")
+    assert (tmp_path / "back").read_bytes() == DATA
