@@ -62,7 +62,9 @@ class CommandRecipe:
         sources = None
         if self.sources != []:
             command = [" ".join(options.commands)]
-            sources = select_sources(self.sources or (), command, entry, defaults, _warn, self.folder)
+            sources = select_sources(
+                self.sources or (), command, entry, defaults, _warn, self.folder, connect=lambda: client
+            )
         submission = CommandSubmission(options, entry, defaults, sources, lambda: client)
         name = str(config.get("name") or options.name)
         built = submission.build(name)

@@ -384,7 +384,7 @@ def _over_limit(
         "" if limit is None else "The administrator can raise limits.sources-mb in the cluster's settings. "
     )
     return PaiError(
-        f"The files of the job have more than {megabytes(max_bytes)}, which is all that {cluster.alias} takes "
+        f"The files have more than {megabytes(max_bytes)}, which is all that {cluster.alias} takes "
         f"with a job{_list_largest(members, max_bytes)}.",
         hint=f"{setting}The other way is the storage: pai copy {largest.name} pai://{cluster.alias}/0/ and "
         "read it from there in the job.",

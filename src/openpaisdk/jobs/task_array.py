@@ -247,8 +247,11 @@ def _items(source: str, text: str) -> Iterable[tuple[str, bool]]:
 
 def _texts(values: object, text: str) -> list[str]:
     """Values of a program or a job file: texts and numbers."""
-    items = list(values) if isinstance(values, (list, tuple, range, set)) else [values]
-    if not items or any(isinstance(v, bool) or not isinstance(v, (str, int, float)) for v in items):
+    from numbers import Real
+
+    is_list = hasattr(values, "__iter__") and not isinstance(values, (str, bytes, Mapping))
+    items = list(values) if is_list else [values]  # type: ignore[call-overload]
+    if not items or any(isinstance(v, bool) or not isinstance(v, (str, Real)) for v in items):
         raise UsageError(f"array {text}: use a list of texts and numbers, like [0.1, 0.01].")
     return [as_text(str(value)) for value in items]
 

@@ -102,6 +102,8 @@ def test_values_of_a_program(option: object) -> None:
 
 def test_numbers_and_ranges_of_a_program() -> None:
     assert array_of(7).count == 7 and array_of("7%2").limit == 2
+    fractions = (x / 2 for x in (1, 2))
+    assert array_of({"f": fractions}).variables == {"f": ["0.5", "1.0"]}
     assert array_of({"seed": range(1, 4), "x": "1-2", "one": 5}).variables == {
         "seed": ["1", "2", "3"],
         "x": ["1", "2"],

@@ -293,7 +293,8 @@ def test_job_without_ssh_has_no_ssh_info(cluster: TeamCluster, name: str) -> Non
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_info_of_version_1(cluster: TeamCluster, method: str) -> None:
     info = cluster.ask(method, "/api/v1", token=None).json()
-    assert set(info) == {"name", "version", "launcherType", "authnMethod", "containers"}
+    ours = {"containers", "maxSourcesBytes"}
+    assert set(info) == {"name", "version", "launcherType", "authnMethod", *ours}
     assert info["name"] == "PAI RESTful API"
     assert info["containers"] is False
 
