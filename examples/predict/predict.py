@@ -6,9 +6,9 @@ import sys
 
 import fsspec
 
-HOME = "pai://{}/0/user/{}".format(os.environ.get("PAI_CLUSTER", "local"), os.environ["PAI_USER_NAME"])
+HOME = f"pai://here/0/user/{os.environ['PAI_USER_NAME']}"  # here: the cluster that runs this job
 
-with fsspec.open(f"{HOME}/jobs/train/output/model.json") as f:
+with fsspec.open("pai://here/jobs/train/output/model.json") as f:
     model = json.load(f)
 with fsspec.open(f"{HOME}/{sys.argv[1]}", "rt") as f:
     questions = [float(line) for line in f if line.strip()]

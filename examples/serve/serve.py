@@ -6,7 +6,8 @@ import subprocess
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-subprocess.run(["hdfs", "dfs", "-get", "-f", "jobs/train/output/model.json", "model.json"], check=True)
+MODEL_ADDRESS = "pai://here/jobs/train/output/model.json"  # here: the cluster that runs this job
+subprocess.run(["hdfs", "dfs", "-get", "-f", MODEL_ADDRESS, "model.json"], check=True)
 with open("model.json") as f:
     MODEL = json.load(f)
 

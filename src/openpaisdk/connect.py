@@ -5,7 +5,8 @@ from __future__ import annotations
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client.transport import CONNECTION_LOST, REST_SERVER, STREAM_LOST, TOKEN_REJECTED
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
-from openpaisdk.errors import ConfigError
+from openpaisdk.config.task_cluster import TASK
+from openpaisdk.errors import ConfigError, Unauthorized
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def client_class(entry: ClusterEntry) -> type[ClusterClient]:
 
 def token_renewer(entry: ClusterEntry, endpoint: Endpoint, cls: type[ClusterClient]) -> Renew | None:
     """Gets a new token with a stored password (``--store-password``, or a file of OpenPAI's SDK)."""
+    if entry.raw.get("type") == TASK:
+        return _end_of_task
     password = entry.text("password")
     if not password:
         return None
@@ -81,6 +84,15 @@ def token_renewer(entry: ClusterEntry, endpoint: Endpoint, cls: type[ClusterClie
         return endpoint
 
     return renew
+
+
+def _end_of_task(reason: str, failed: Endpoint) -> Endpoint | None:
+    if reason != TOKEN_REJECTED:
+        return None
+    raise Unauthorized(
+        "The cluster does not accept this task's token any more: the job has ended or was stopped.",
+        hint="A program that outlives its job needs a token of its own: pai add-cluster, and -a ALIAS.",
+    )
 
 
 def open_embedded(alias: str, notify: Callable[[str], None] | None = None) -> ClusterClient:

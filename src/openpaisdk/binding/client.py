@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from openpaisdk.binding.cluster import Cluster
-
-REST_SERVER = "PAI_REST_SERVER_URI"
-TOKEN = "PAI_USER_TOKEN"
-RUNTIME = "PAI_RUNTIME_DIR"
-AUTHORITY = "authority.pem"
-OWN_CLUSTER_ALIAS = "here"
-USERS = ("PAI_USER_NAME", "PAI_USERNAME")
+from openpaisdk.config.task_cluster import task_cluster_settings
 
 
 class OpenPAIClient(Cluster):
@@ -33,14 +24,15 @@ class OpenPAIClient(Cluster):
         ca_file: str = "",
     ):
         # An alias means an entry of the clusters file, also inside a job.
-        is_inside_job = not pai_uri and not cluster_alias and bool(os.environ.get(REST_SERVER))
-        if is_inside_job:
-            pai_uri = os.environ[REST_SERVER]
-            user = user or next((os.environ[name] for name in USERS if os.environ.get(name)), "")
-            token = token or ("" if password else os.environ.get(TOKEN, ""))
-            cluster_alias = OWN_CLUSTER_ALIAS
-            authority = Path(os.environ.get(RUNTIME, ""), AUTHORITY)
-            ca_file = ca_file or (str(authority) if authority.is_file() else "")
-        super().__init__(cluster_alias, pai_uri, user, password, token, verify=verify, ca_file=ca_file)
+        own = None if pai_uri or cluster_alias else task_cluster_settings()
+        if own is not None:
+            pai_uri, cluster_alias = str(own["pai_uri"]), str(own["cluster_alias"])
+            user = user or str(own["user"])
+            token = token or ("" if password else str(own["token"]))
+            ca_file = ca_file or str(own.get("ca_file", ""))
+        kind = {key: own[key] for key in ("type", "embedded") if key in own} if own else {}
+        super().__init__(
+            cluster_alias, pai_uri, user, password, token, verify=verify, ca_file=ca_file, **kind
+        )
         if token and not pai_uri:
             self.login(token)

@@ -244,7 +244,7 @@ class Cluster:
         client = self.client  # connects, so that the entry of a cluster in no file is complete
         if _image(job) == HOST_IMAGE and not self.entry.is_paicluster:
             raise UsageError(f"The cluster {self.alias} runs jobs in containers: the job needs an image.")
-        if self.entry.is_embedded and job.get("protocolVersion"):
+        if self.entry.shares_machine and job.get("protocolVersion"):
             extras = dict(job.get("extras") or {})
             additions = {"environment": caller_environment(), **(extras.get("openpaisdk") or {})}
             job["extras"] = {**extras, "openpaisdk": additions}

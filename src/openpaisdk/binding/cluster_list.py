@@ -77,9 +77,11 @@ class ClusterList:
 
     def select_storage(self, cluster_alias: str, storage_name: str, workspace: str = "") -> Self:
         """Set the storage and the folder for the files of your jobs."""
+        from openpaisdk.jobs.command_job import absolute_workspace
+
         found = self._find(cluster_alias)
-        folder = f"/{found.get('user') or ''}"
-        found.update(storage_name=storage_name, workspace=f"{folder}/{workspace}" if workspace else folder)
+        folder = absolute_workspace(workspace, str(found.get("user") or ""))
+        found.update(storage_name=storage_name, workspace=folder)
         return self
 
     def get_client(self, cluster_alias: str = "") -> Cluster:

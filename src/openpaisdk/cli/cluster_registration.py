@@ -80,6 +80,11 @@ def update_token(argv: list[str]) -> int:
     entry = registry.resolve(args.cluster_alias)
     if entry.is_embedded:
         raise UsageError("The embedded cluster needs no token from you.")
+    if registry.find(entry.alias) is None:  # the cluster of this task
+        raise UsageError(
+            "A task gets its token from its cluster, and cannot change it.",
+            hint="For a cluster of your clusters file: pai update-token -a ALIAS",
+        )
     from openpaisdk.client.discovery import register_cluster
 
     raw = register_cluster(

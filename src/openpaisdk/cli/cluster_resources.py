@@ -33,7 +33,7 @@ def cluster_resources(argv: list[str]) -> int:
     args = parser.parse(argv)
     registry = ClusterRegistry.load()
     entries = [e for e in registry.entries if not e.is_storage]
-    if args.cluster_alias or not entries:
+    if args.cluster_alias or not entries or registry.own is not None:
         entries = [registry.resolve(args.cluster_alias)]
     calls = [ClusterCall(e.alias, lambda e=e: _query(e, registry)) for e in entries]  # type: ignore[misc]
     call_all(calls, notify=print_notice)

@@ -16,8 +16,11 @@ def list_clusters(argv: list[str]) -> int:
     parser = command_parser("list-clusters", "pai list-clusters", cluster=False)
     args = parser.parse(argv)
     registry = ClusterRegistry.load()
-    entries = [_public_settings(entry) for entry in registry.entries]
+    own = registry.own
+    entries = [_public_settings(entry) for entry in ([own] if own else []) + registry.entries]
     selected = registry.selected or (registry.entries[0].alias if len(registry.entries) == 1 else "")
+    if own is not None:
+        selected = own.alias
 
     def render() -> str:
         rows = []
@@ -37,6 +40,8 @@ def list_clusters(argv: list[str]) -> int:
         return table(["", "ALIAS", "ADDRESS", "USER", "VIRTUAL CLUSTERS"], rows) if rows else ""
 
     show(entries, args.output, render)
+    if own is not None and args.output == "table":
+        print_notice(f"{own.alias} is the cluster of this task; commands use it unless -a names another one.")
     if not entries and args.output == "table":
         print_notice("No clusters yet. The first command that needs one starts the embedded cluster.")
     return 0
@@ -72,6 +77,8 @@ def select_cluster(argv: list[str]) -> int:
         raise registry.unknown(args.alias)
     change_defaults([Change("cluster-alias", "=", args.alias)], [], is_global=args.is_global)
     print_notice(f"Commands {'everywhere' if args.is_global else 'in this folder'} now use {args.alias}.")
+    if (own := registry.own) is not None:
+        print_notice(f"Not in this task: without -a its commands use its own cluster, {own.alias}.")
     if args.is_global and (selected_here := ClusterRegistry.load().selected) != args.alias:
         print_notice(
             f"Not in this folder: {display_path(defaults_file(is_global=False))} selects {selected_here}."

@@ -139,13 +139,15 @@ class CommandLineCompleter:
     def _aliases(self) -> list[str]:
         from openpaisdk.config.clusters import EMBEDDED_ALIAS
 
-        return list(dict.fromkeys([*(e.alias for e in self._registry().entries), EMBEDDED_ALIAS]))
+        registry = self._registry()
+        own = [registry.own.alias] if registry.own else []
+        return list(dict.fromkeys([*own, *(e.alias for e in registry.entries), EMBEDDED_ALIAS]))
 
     def _of_entry(self, key: str, alias: str = "") -> list[str]:
-        """Names stored in the cluster's entry; the embedded cluster is queried."""
+        """Names stored in the cluster's entry; a cluster that is in no file is queried."""
         entry = self._registry().resolve(alias or self.alias)
         found: object = entry.raw.get(key)
-        if entry.is_embedded and (cluster := self._cluster(entry)):
+        if key not in entry.raw and not entry.is_storage and (cluster := self._cluster(entry)):
             found = (
                 cluster.storages() if key == "storages" else [vc.name for vc in cluster.virtual_clusters()]
             )
@@ -154,16 +156,23 @@ class CommandLineCompleter:
         return [str(item.get("name") if isinstance(item, dict) else item) for item in found]
 
     def _addresses(self, word: str) -> list[str]:
-        """Candidates for ``pai://<cluster>/<storage>/``; paths on the storage are not completed."""
+        """Candidates for ``pai://<cluster>/<storage>/`` and ``…/jobs/<job>/``; no paths on a storage."""
+        from openpaisdk.config.clusters import JOBS_STORAGE
+
         if not word.startswith(URL):
             return [URL]
         alias, slash, rest = word[len(URL) :].partition("/")
         if not slash:
             return [f"{URL}{name}/" for name in self._aliases() if name.startswith(alias)]
-        if "/" in rest:
-            return []
-        names = ["0", *self._of_entry("storages", alias)]
-        return [f"{URL}{alias}/{name}/" for name in names if name.startswith(rest)]
+        storage, slash, job = rest.partition("/")
+        if slash:
+            if storage != JOBS_STORAGE or "/" in job:
+                return []
+            self.alias = alias
+            return [f"{URL}{alias}/{storage}/{name}/" for name in self._jobs(job) if name.startswith(job)]
+        entry = self._registry().resolve(alias)
+        names = ["0", *self._of_entry("storages", alias), *([] if entry.is_storage else [JOBS_STORAGE])]
+        return [f"{URL}{alias}/{name}/" for name in dict.fromkeys(names) if name.startswith(rest)]
 
     def _jobs(self, word: str) -> list[str]:
         cluster = self._cluster(self._registry().resolve(self.alias))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openpaisdk.cli.parser import add_scope_option, command_parser
-from openpaisdk.config.defaults import KEYS, Defaults, change_defaults, check_key, read_change
+from openpaisdk.config.defaults import KEYS, Defaults, change_defaults, check_known_key, read_change
 from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice, show, table
 
@@ -54,5 +54,5 @@ def unset_defaults(argv: list[str]) -> int:
     args = parser.parse(argv)
     if not args.keys:
         raise UsageError("pai unset needs a key.", hint="pai set lists the defaults that are set.")
-    change_defaults([], [check_key(key) for key in args.keys], is_global=args.is_global)
+    change_defaults([], [check_known_key(key) for key in args.keys], is_global=args.is_global)
     return 0

@@ -7,8 +7,8 @@ import sys
 import time
 
 from openpaisdk.cli.parser import command_parser
-from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_clusters
-from openpaisdk.config.defaults import KEYS, Defaults, defaults_file
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_clusters, reserved_names
+from openpaisdk.config.defaults import KEYS, UNREAD_KEYS, Defaults, defaults_file
 from openpaisdk.config.paths import display_path, user_folder
 from openpaisdk.config.yaml_files import parse_yaml
 from openpaisdk.errors import ConfigError, PaiError
@@ -53,6 +53,7 @@ def doctor(argv: list[str]) -> int:
     args = parser.parse(argv)
     findings = [
         *_check_installation(),
+        *_check_task(),
         *_check_settings(),
         *_check_embedded(),
         *_check_clusters(),
@@ -97,6 +98,24 @@ def _check_installation() -> Iterator[Finding]:
         )
 
 
+def _check_task() -> Iterator[Finding]:
+    """Check the cluster of the task that this command runs in."""
+    try:
+        own = ClusterRegistry.load().own
+    except (PaiError, OSError):
+        own = None  # reported by _check_settings
+    if own is None:
+        return
+    why = (
+        f"PAI_REST_SERVER_URI is {own.text('pai_uri')}: commands in this task use it, unless -a names another"
+    )
+    yield Finding(GOOD, own.alias, why)
+    try:
+        yield from _check_cluster(own)
+    except PaiError as e:
+        yield Finding(WRONG, own.alias, e.message, e.hint)
+
+
 def _check_settings() -> Iterator[Finding]:
     folder = user_folder()
     if not os.path.isdir(folder):
@@ -138,7 +157,15 @@ def _check_defaults() -> Iterator[Finding]:
             continue
         unknown = [str(key) for key in value if str(key) not in KEYS] if isinstance(value, dict) else []
         where = f"{display_path(path)}{'' if is_global else ' (of this folder; it takes precedence)'}"
-        if unknown:
+        unread = [key for key in unknown if key in UNREAD_KEYS]
+        if unknown and unknown == unread:
+            yield Finding(
+                NOTE,
+                "defaults",
+                f"{where} has keys that nothing reads: {', '.join(unread)}.",
+                f"Remove them: pai unset {'-g ' if is_global else ''}{' '.join(unread)}",
+            )
+        elif unknown:
             yield Finding(
                 NOTE, "defaults", f"{where} has unknown keys: {', '.join(unknown)}.", "pai set --help"
             )
@@ -166,6 +193,13 @@ def _check_clusters_file(path: str) -> Iterator[Finding]:
             "clusters file",
             f"{display_path(path)}, {len(entries)} {'entry' if len(entries) == 1 else 'entries'}",
         )
+    for name in reserved_names(entries):
+        yield Finding(
+            NOTE,
+            "reserved name",
+            f"{name[0].upper()}{name[1:]} has a name that is reserved now, and keeps its meaning.",
+            "Give it another name: pai edit-clusters",
+        )
     for entry in entries:
         if entry.text("password"):
             yield Finding(
@@ -188,7 +222,7 @@ def _check_embedded() -> Iterator[Finding]:
     """Check the embedded cluster."""
     from openpaisdk.embedded.ensure_running import find_running
     from openpaisdk.embedded.home import find_home
-    from openpaisdk.embedded.start import check_platform
+    from openpaisdk.embedded.start import check_not_in_task, check_platform
 
     try:
         check_platform()
@@ -215,6 +249,11 @@ def _check_embedded() -> Iterator[Finding]:
         else:
             yield Finding(GOOD, "embedded cluster", f"running at {server.url}, version {server.version}")
     else:
+        try:
+            check_not_in_task()
+        except PaiError:
+            yield Finding(GOOD, "embedded cluster", "not running; it is not started inside a task")
+            return
         yield Finding(GOOD, "embedded cluster", "not running; the first command that needs it starts it")
     folder = home
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from openpaisdk.cli.parser import command_parser
-from openpaisdk.config.clusters import ClusterRegistry, check_clusters
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_clusters, reserved_names
 from openpaisdk.config.paths import display_path, make_private
 from openpaisdk.config.yaml_files import FileLock, parse_yaml, replace_file
 from openpaisdk.errors import ConfigError, PaiError, UsageError
@@ -41,6 +41,7 @@ def edit_clusters(argv: list[str]) -> int:
         return 0
     try:
         entries = check_clusters(parse_yaml(draft), draft)
+        _check_new_names(entries, path)
     except ConfigError as e:
         raise ConfigError(
             f"{e.message} Nothing was changed.",
@@ -58,6 +59,14 @@ def edit_clusters(argv: list[str]) -> int:
         f"{display_path(path)} now has {len(entries)} {'cluster' if len(entries) == 1 else 'clusters'}."
     )
     return 0
+
+
+def _check_new_names(entries: list[ClusterEntry], path: str) -> None:
+    """Reserved names must not be added; those that the file had before keep their meaning."""
+    known = reserved_names(ClusterRegistry.load().entries)
+    added = [name for name in reserved_names(entries) if name not in known]
+    if added:
+        raise ConfigError(f"{display_path(path)} cannot have {', '.join(added)}: that name is reserved.")
 
 
 def _content(path: str) -> bytes:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from openpaisdk.storage.backends.base import Backend
+    from openpaisdk.storage.catalog import StorageOpener
     from openpaisdk.storage.file_info import FileInfo
     from openpaisdk.storage.location import Location
 
@@ -35,10 +36,11 @@ def listdir(argv: list[str]) -> int:
     if alias := _bare_cluster(args.path):
         return _list_storages(alias, args.output)
     location = parse_location(args.path)
-    backend, path = _open(location)
-    found = backend.status(path)
-    if found is None:
-        raise not_found_error(location.text)
+    opener = _opener()
+    if (names := opener.job_names(location)) is not None:
+        _show_folders(names, location.text, args.output)
+        return 0
+    backend, path, found = _find(opener, location)
     rows: list[tuple[str, FileInfo]]
     if not found.is_folder:
         rows = [(found.name, found)]
@@ -59,12 +61,16 @@ def _bare_cluster(text: str) -> str:
 
 
 def _list_storages(alias: str, output: str) -> int:
-    from openpaisdk.storage.catalog import StorageOpener
-
-    names = [entry.name for entry in StorageOpener(print_notice).entries(alias)]
-    storages = [{"name": name, "path": f"{PAI}://{alias}/{name}", "type": "directory"} for name in names]
-    show(storages, output, lambda: "\n".join(f"{name}/" for name in names))
+    names = [entry.name for entry in _opener().entries(alias)]
+    _show_folders(names, f"{PAI}://{alias}", output)
     return 0
+
+
+def _show_folders(names: list[str], address: str, output: str) -> None:
+    """Print what is listed like folders, but is on no storage: storages and jobs."""
+    base = address.rstrip("/")
+    folders = [{"name": name, "path": f"{base}/{name}", "type": "directory"} for name in names]
+    show(folders, output, lambda: "\n".join(f"{name}/" for name in names))
 
 
 def _walk(backend: Backend, path: str) -> list[tuple[str, FileInfo]]:
@@ -109,11 +115,7 @@ def getinfo(argv: list[str]) -> int:
     """``pai getinfo path``"""
     parser = _parser("getinfo", "pai getinfo pai://team/0/alice/model.pt")
     args = parser.parse(argv)
-    location = parse_location(args.path)
-    backend, path = _open(location)
-    found = backend.status(path)
-    if found is None:
-        raise not_found_error(location.text)
+    backend, path, found = _find(_opener(), parse_location(args.path))
     info = {**found.as_mapping(path), "name": found.name or "/"}
 
     def render() -> str:
@@ -143,18 +145,17 @@ def makedir(argv: list[str]) -> int:
     )
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
-    from openpaisdk.storage.catalog import StorageOpener
     from openpaisdk.storage.location import invalid_name_reason
     from openpaisdk.storage.transfer.copy_markers import remove_markers_below
 
-    opener = StorageOpener(print_notice)
+    opener = _opener()
     locations = [parse_location(text) for text in args.paths]
     for location in locations:
         if location.is_remote and (problem := invalid_name_reason(location.path)):
             raise UsageError(f"{location.text!r} cannot be the name of a folder: {problem}.")
     results = []
     for location in locations:
-        backend, path = opener.open(location)
+        backend, path = opener.open_for_writing(location)
         found = backend.status(path)
         if found is not None and not found.is_folder:
             raise UsageError(f"{location.text} already exists and is a file.")
@@ -179,14 +180,13 @@ def remove(argv: list[str]) -> int:
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
     from openpaisdk.storage.backends.local import LocalBackend
-    from openpaisdk.storage.catalog import StorageOpener
     from openpaisdk.storage.transfer.copy_markers import remove_markers_below
 
-    opener = StorageOpener(print_notice)
+    opener = _opener()
     targets = []
     for text in dict.fromkeys(args.paths):
         location = parse_location(text)
-        backend, path = opener.open(location)
+        backend, path = opener.open_for_writing(location)
         if location.is_remote and path == "/":
             raise UsageError(f"{text} is the root of a storage, which cannot be removed.")
         found = backend.status(path)
@@ -243,11 +243,7 @@ def disk_usage(argv: list[str]) -> int:
         help="print sizes with units; accepted for compatibility, always on",
     )
     args = parser.parse(argv)
-    location = parse_location(args.path)
-    backend, path = _open(location)
-    found = backend.status(path)
-    if found is None:
-        raise not_found_error(location.text)
+    backend, path, found = _find(_opener(), parse_location(args.path))
     parts: dict[str, list[int]] = {}
     if found.is_folder:
         for folder in backend.walk(path):
@@ -284,7 +280,16 @@ def _parser(name: str, example: str, details: str = "") -> Parser:
     return parser
 
 
-def _open(location: Location) -> tuple[Backend, str]:
+def _opener() -> StorageOpener:
     from openpaisdk.storage.catalog import StorageOpener
 
-    return StorageOpener(print_notice).open(location)
+    return StorageOpener(print_notice)
+
+
+def _find(opener: StorageOpener, location: Location) -> tuple[Backend, str, FileInfo]:
+    """Backend, path and status of a file or folder that must exist."""
+    backend, path = opener.open(location)
+    found = backend.status(path)
+    if found is None:
+        raise opener.not_found(location)
+    return backend, path, found

@@ -51,13 +51,14 @@ def select_storage(argv: list[str]) -> int:
     parser = command_parser(
         "select-storage",
         "pai select-storage -a team --storage-name hdfs --workspace vision",
-        "In pai:// URLs, 0 then means this storage; jobs store their files in /<user>/<workspace> on it.",
+        "In pai:// URLs, 0 then means this storage. Jobs store their files in the workspace, unless -w of\n"
+        "pai sub or pai set workspace=PATH names another one; pai://<cluster>/jobs/<job>/ has them anyway.",
         output=False,
     )
     parser.add_argument(
         "--storage-name",
         "-s",
-        required=True,
+        default="",
         metavar="NAME",
         help="the storage's name, as listed by pai list-storages",
     )
@@ -65,27 +66,57 @@ def select_storage(argv: list[str]) -> int:
         "--workspace",
         "-w",
         default="",
-        help="a folder below /<user>; created if missing (default: /<user> itself)",
+        metavar="PATH",
+        help="a folder, relative to /<user>; created if missing (default: /<user> itself)",
     )
+    parser.add_argument("--clear", action="store_true", help="undo the selection of storage and workspace")
     args = parser.parse(argv)
+    registry = ClusterRegistry.load()
+    entry = registry.resolve(args.cluster_alias)
+    if not entry.is_embedded and registry.find(entry.alias) is None:
+        raise UsageError(
+            "A task cannot select a storage of its own cluster.",
+            hint=f"Name the storage in the address: pai://{entry.alias}/<storage>/<path>",
+        )
+    if args.clear:
+        if args.storage_name or args.workspace:
+            raise UsageError("--clear selects nothing: leave out --storage-name and --workspace.")
+        return _clear_selection(entry.alias)
+    if not args.storage_name:
+        raise UsageError(
+            "--storage-name is missing.", hint="pai list-storages lists the storages; --clear selects none."
+        )
+    from openpaisdk.jobs.command_job import absolute_workspace
     from openpaisdk.storage.catalog import StorageOpener
     from openpaisdk.storage.catalog import select_storage as choose_storage
-    from openpaisdk.storage.location import normalize_path
 
     opener = StorageOpener(print_notice)
-    alias = opener.registry.resolve(args.cluster_alias).alias
+    alias = entry.alias
     storage = choose_storage(opener.entries(alias), args.storage_name, "", alias)
     user = opener.user_of(alias)
-    workspace = normalize_path(f"/{user}/{args.workspace}")
+    workspace = absolute_workspace(args.workspace, user)
     from openpaisdk.storage.location import parse_location
 
     backend, path = opener.open(parse_location(f"pai://{alias}/{storage.name}{workspace}"))
     if storage.permission != "ro":
         backend.make_folder(path)
-    registry = ClusterRegistry.load()
-    entry = registry.find(alias) or ClusterEntry.embedded()
+    entry = registry.find(alias) or entry
     registry.put(ClusterEntry({**entry.raw, "storage_name": storage.name, "workspace": workspace}))
     print_notice(f"Selected the storage {storage.name} on {alias}; jobs store their files in {workspace}.")
+    if preferred := registry.defaults.text("workspace"):
+        print_notice(f"pai set workspace={preferred} takes precedence; pai unset workspace removes it.")
+    return 0
+
+
+def _clear_selection(alias: str) -> int:
+    registry = ClusterRegistry.load()
+    entry = registry.find(alias)
+    kept = {k: v for k, v in entry.raw.items() if k not in ("storage_name", "workspace")} if entry else {}
+    if entry is None or kept == entry.raw:
+        print_notice(f"No storage is selected on {alias}.")
+        return 0
+    registry.put(ClusterEntry(kept))
+    print_notice(f"No storage is selected on {alias} any more: 0 means its default storage.")
     return 0
 
 
@@ -113,8 +144,8 @@ def add_storage_cluster(argv: list[str]) -> int:
     )
     parser.add_argument("contents", nargs="*", metavar="prefix:key=value", help="further settings")
     args = parser.parse(argv)
-    from openpaisdk.config.clusters import check_alias
-    from openpaisdk.storage.catalog import webhdfs_url
+    from openpaisdk.config.clusters import check_alias, check_storage_name
+    from openpaisdk.storage.catalog import configured_storages, webhdfs_url
     from openpaisdk.storage.location import normalize_path
 
     alias = check_alias(args.cluster_alias)
@@ -126,6 +157,8 @@ def add_storage_cluster(argv: list[str]) -> int:
     if args.type != "mount" and not args.address:
         raise UsageError(f"A storage of type {args.type} needs an --address.")
     name = settings["configs"].pop("name", "") or args.type
+    if known is None or name not in [storage.name for storage in configured_storages(known)]:
+        check_storage_name(name)
     storage: dict[str, object] = {
         "name": name,
         "type": args.type,

@@ -221,7 +221,8 @@ def _add_options(parser: Parser) -> None:
         "--workspace",
         default="",
         metavar="PATH",
-        help="the folder on the storage for the job's files (default: the workspace of pai select-storage)",
+        help="the folder on the storage for the job's files, relative to /<user> (default: the workspace of "
+        "pai set, else of pai select-storage)",
     )
     _add_repeated(
         files,
@@ -292,7 +293,7 @@ def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterE
         pip_path=args.pip_path,
         debug_hold_s=args.debug_hold,
         capture_logging=args.capture_logging,
-        inherited_env=caller_environment() if entry.is_embedded else None,
+        inherited_env=caller_environment() if entry.shares_machine else None,
     )
 
 

@@ -6,6 +6,7 @@ import os
 
 from openpaisdk.config.defaults import Defaults, defaults_file
 from openpaisdk.config.paths import display_path, project_folder, user_folder
+from openpaisdk.config.task_cluster import OWN_ALIAS, TASK, task_cluster_settings
 from openpaisdk.config.yaml_files import FileLock, read_yaml, write_yaml
 from openpaisdk.errors import ConfigError, PaiError, UsageError
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 FILE = "clusters.yaml"
 EMBEDDED_ALIAS = "local"
 EMBEDDED = "embedded"
+JOBS_STORAGE = "jobs"
+"""In addresses this storage name means the files of jobs: ``pai://<cluster>/jobs/<job>/...``."""
 
 
 class ClusterEntry:
@@ -44,7 +47,17 @@ class ClusterEntry:
     def is_paicluster(self) -> bool:
         """Whether the server is this package's, which supports the additions to jobs."""
         info = self.raw.get("info")
-        return self.is_embedded or (isinstance(info, dict) and "containers" in info)
+        return (
+            self.is_embedded
+            or self.raw.get("type") == TASK
+            or (isinstance(info, dict) and "containers" in info)
+        )
+
+    @property
+    def shares_machine(self) -> bool:
+        """Whether jobs run beside the caller, with the caller's programs: on the embedded cluster, also
+        when one of its own tasks submits them."""
+        return self.is_embedded or self.raw.get("embedded") is True
 
     def text(self, key: str) -> str:
         value = self.raw.get(key)
@@ -76,14 +89,23 @@ class ClusterRegistry:
     def selected(self) -> str:
         return self.defaults.text("cluster-alias")
 
+    @property
+    def own(self) -> ClusterEntry | None:
+        """The cluster of the task that this process runs in; None outside a task. It is in no file."""
+        settings = task_cluster_settings(frozenset(entry.alias for entry in self.entries))
+        return ClusterEntry(settings) if settings else None
+
     def find(self, alias: str) -> ClusterEntry | None:
         return next((e for e in self.entries if e.alias == alias), None)
 
     def resolve(self, alias: str = "") -> ClusterEntry:
-        """The cluster a command uses: by alias, the selected one, or the only one.
+        """The cluster a command uses: by alias, the task's own one, the selected one, or the only one.
 
         With no cluster at all it is the embedded one.
         """
+        own = self.own
+        if own is not None and (not alias or (alias == own.alias and self.find(alias) is None)):
+            return own
         name = alias or self.selected
         if name:
             entry = self.find(name)
@@ -112,6 +134,11 @@ class ClusterRegistry:
         )
 
     def unknown(self, alias: str) -> UsageError:
+        if alias == OWN_ALIAS:
+            return UsageError(
+                f"{OWN_ALIAS!r} is the cluster of the task that a program runs in; this is not a task.",
+                hint="Outside a task, name one of your clusters: pai list-clusters lists them.",
+            )
         from difflib import get_close_matches
 
         near = get_close_matches(alias, [e.alias for e in self.entries], 1)
@@ -171,13 +198,42 @@ def check_clusters(value: object, path: str) -> list[ClusterEntry]:
     return entries
 
 
+RESERVED_ALIASES = {
+    EMBEDDED_ALIAS: "that name is reserved for the embedded cluster",
+    OWN_ALIAS: "inside a task that name is the task's own cluster",
+}
+
+
 def check_alias(alias: str) -> str:
     """Check a new alias: it is used in URLs and before job names."""
-    if not alias or any(c in alias for c in "/~ \t\n:") or alias == EMBEDDED_ALIAS:
-        is_reserved = alias == EMBEDDED_ALIAS
-        reason = "that name is reserved for the embedded cluster" if is_reserved else "choose a plain word"
+    if not alias or any(c in alias for c in "/~ \t\n:") or alias in RESERVED_ALIASES:
+        reason = RESERVED_ALIASES.get(alias, "choose a plain word")
         raise UsageError(f"A cluster cannot be called {alias!r}: {reason}.")
     return alias
+
+
+def check_storage_name(name: str) -> str:
+    """Check a new storage name."""
+    if name == JOBS_STORAGE:
+        raise UsageError(
+            f"A storage cannot be called {name!r}: pai://<cluster>/{JOBS_STORAGE}/<job> are a job's files.",
+            hint="Choose another name.",
+        )
+    return name
+
+
+def reserved_names(entries: list[ClusterEntry]) -> list[str]:
+    """Entries and storages whose names are reserved now, as texts for messages."""
+    found = []
+    for entry in entries:
+        if entry.alias == OWN_ALIAS:
+            found.append(f"the cluster {OWN_ALIAS}")
+        storages = entry.raw.get("storages")
+        for storage in storages if isinstance(storages, list) else []:
+            name = storage.get("name") if isinstance(storage, dict) else storage
+            if name == JOBS_STORAGE:
+                found.append(f"the storage {JOBS_STORAGE} of {entry.alias}")
+    return found
 
 
 def clusters_file(defaults: Defaults) -> str:

@@ -15,7 +15,7 @@ KEYS = {
     "cluster-alias": "the cluster to use (-a)",
     "virtual-cluster": "the virtual cluster to submit to (--vc)",
     "storage-alias": "the storage to use",
-    "workspace": "the folder on the storage for the files of jobs (-w)",
+    "workspace": "the folder on the storage for the files of jobs, relative to /<user> (-w)",
     "container-sdk-branch": "the branch of OpenPAI's SDK that jobs install",
     "image": "the container image of a job (-i)",
     "cpu": "cores per task (--cpu)",
@@ -24,13 +24,13 @@ KEYS = {
     "mem": "memory per task with a unit, like 4g (--mem)",
     "sources": "files and folders uploaded with a job (--sources); may be set several times",
     "pip-installs": "Python packages a job installs (--pip-installs); may be set several times",
-    "image-list": "images to choose from; may be set several times",
-    "resource-list": "resources to choose from, as gpu,cpu,memoryMB; may be set several times",
-    "web-default-form": "the form the web page opens with",
-    "web-default-image": "the image the web page offers",
-    "web-default-resource": "the resources the web page offers, as gpu,cpu,memoryMB",
 }
-LISTS = frozenset({"sources", "pip-installs", "image-list", "resource-list"})
+UNREAD_KEYS = frozenset(
+    {"image-list", "resource-list", "web-default-form", "web-default-image", "web-default-resource"}
+)
+"""Keys of OpenPAI's SDK for pages that are not part of this package. A file may have them; nothing reads
+them."""
+LISTS = frozenset({"sources", "pip-installs"})
 NUMBERS = frozenset({"cpu", "gpu", "memoryMB"})
 _YES = frozenset({"yes", "true", "on", "1"})
 _NO = frozenset({"no", "false", "off", "0"})
@@ -125,8 +125,13 @@ def read_change(text: str) -> Change:
 
 
 def check_key(key: str) -> str:
+    """Check a key that is set."""
     if key in KEYS:
         return key
+    if key in UNREAD_KEYS:
+        raise UsageError(
+            f"Nothing reads the default {key!r}.", hint="pai set --help lists those that are read"
+        )
     from difflib import get_close_matches
 
     near = get_close_matches(key, KEYS, 1)
@@ -134,6 +139,11 @@ def check_key(key: str) -> str:
         f"There is no default called {key!r}." + (f" Did you mean {near[0]}?" if near else ""),
         hint="pai set --help lists them",
     )
+
+
+def check_known_key(key: str) -> str:
+    """Check a key that is removed."""
+    return key if key in UNREAD_KEYS else check_key(key)
 
 
 def change_defaults(changes: list[Change], remove: list[str], *, is_global: bool) -> None:

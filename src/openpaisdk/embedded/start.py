@@ -8,6 +8,7 @@ import time
 
 from openpaisdk._version import __version__
 from openpaisdk.config.paths import display_path
+from openpaisdk.config.task_cluster import OWN_ALIAS, is_inside_task
 from openpaisdk.embedded.handshake import Handshake, is_alive, read_handshake
 from openpaisdk.embedded.home import make_home
 from openpaisdk.embedded.versions import is_older
@@ -32,6 +33,7 @@ IDLE_TIMEOUT_S = 3600
 def start(*, notify: Callable[[str], None] | None = None, failed: str = "", port: int = 0) -> Handshake:
     """Start the cluster unless it is running; replace a server that is older than this command line."""
     check_platform()
+    check_not_in_task()
     home = make_home()
     with _StartLock(home):
         found = read_handshake(home)
@@ -64,6 +66,15 @@ def check_platform() -> None:
         raise Unavailable(
             f"The embedded cluster runs on Linux only, not on {system}.",
             hint="Use a remote cluster: pai add-cluster -a NAME --pai-uri http://HOST --user USER",
+        )
+
+
+def check_not_in_task() -> None:
+    """A cluster inside a task would end with it, and its jobs would use resources of the task."""
+    if is_inside_task():
+        raise Unavailable(
+            "The embedded cluster is not started inside a task.",
+            hint=f"Without -a, commands use the task's own cluster, which is called {OWN_ALIAS}.",
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import as_text
 
 TYPE_CHECKING = False
@@ -200,13 +201,27 @@ def resolve_image(options: JobOptions, defaults: Defaults) -> str:
 
 
 def resolve_workspace(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> str:
-    """The folder on the storage for the job's files; empty for the cluster's own choice."""
-    return options.workspace or entry.text("workspace") or defaults.text("workspace")
+    """The folder on the storage for the job's files; empty for the cluster's own choice.
+
+    The option comes first, then ``pai set``, then ``pai select-storage``.
+    """
+    workspace = options.workspace or defaults.text("workspace") or entry.text("workspace")
+    return absolute_workspace(workspace, entry.text("user")) if workspace else ""
+
+
+def absolute_workspace(workspace: str, user: str) -> str:
+    """A workspace as an absolute path; a relative one is below ``/<user>``."""
+    from openpaisdk.protocol.storage_layout import workspace_folder
+
+    try:
+        return workspace_folder(workspace, user)
+    except ValueError:
+        raise UsageError(f"The workspace {workspace!r} must not contain '..'.") from None
 
 
 def resolve_resources(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> ResourceOptions:
     """The resources of one task: options, then defaults, then values that suit the cluster."""
-    base = EMBEDDED_RESOURCES if entry.is_embedded else CLUSTER_RESOURCES
+    base = EMBEDDED_RESOURCES if entry.shares_machine else CLUSTER_RESOURCES
 
     def pick(option: int | None, key: str, fallback: int) -> int:
         value = defaults.number(key) if option is None else option

@@ -101,7 +101,7 @@ def check_features(options: JobOptions, entry: ClusterEntry) -> None:
 
 def check_image(options: JobOptions, entry: ClusterEntry, defaults: Defaults, connect: Connect) -> None:
     """Reject a job without an image on a cluster that runs every job in a container."""
-    if resolve_image(options, defaults) or entry.is_embedded:
+    if resolve_image(options, defaults) or entry.shares_machine:
         return
     if connect().info().get("containers") is not False:
         raise UsageError(

@@ -22,15 +22,14 @@ class JobOutputs:
     """Output files of a job. Names are relative to its output folder."""
 
     def __init__(self, cluster: ClusterClient, name: str, user: str = ""):
-        from openpaisdk.protocol import read_job
-        from openpaisdk.protocol.storage_layout import output_folder
+        from openpaisdk.protocol.storage_layout import OUTPUT
         from openpaisdk.storage import Storage
+        from openpaisdk.storage.job_files import job_files_folder
 
         self.job_name = name
         self._alias = cluster.alias
-        self.storage: Storage = Storage.of(cluster)
-        job = read_job(cluster.job_config(name, user), stored=True)
-        self.folder = output_folder(job, user or cluster.user)
+        self.folder = f"{job_files_folder(cluster, name, user)}/{OUTPUT}"
+        self.storage: Storage = Storage.of_jobs(cluster)
 
     def files(self) -> dict[str, int]:
         """All output files and their sizes, by name; empty if there are none."""

@@ -93,7 +93,7 @@ class StorageUploader:
         from openpaisdk.storage import Storage
         from pairuntime.zipapp_build import NAME, zipapp_bytes
 
-        storage = Storage.of(self._cluster)
+        storage = Storage.of_jobs(self._cluster)
         folder = f"{self.folder(name)}/source"
         storage.makedirs(folder)
         storage.backend.write_small(f"{folder}/{NAME}", zipapp_bytes(), 0, 0o644)

@@ -6,6 +6,8 @@ from openpaisdk.protocol.model import JobSpec
 
 SOURCE = "source"
 OUTPUT = "output"
+USER_NAME = "${PAI_USER_NAME}"
+"""In the path of a workspace: the user of the job. Clients write it where they do not know the name yet."""
 
 
 def job_folder(job: JobSpec, user: str) -> str:
@@ -14,8 +16,17 @@ def job_folder(job: JobSpec, user: str) -> str:
     home = f"/user/{user}"
     if not isinstance(work_directory, str) or not work_directory.strip("/"):
         return f"{home}/jobs/{job.name}"
-    folder = work_directory.rstrip("/")
+    folder = work_directory.rstrip("/").replace(USER_NAME, user)
     return folder if folder.startswith("/") else f"{home}/{folder}"
+
+
+def workspace_folder(workspace: str, user: str = "") -> str:
+    """A workspace as an absolute path: a relative one is below ``/<user>``. '..' is a ValueError."""
+    path = workspace if workspace.startswith("/") else f"/{user or USER_NAME}/{workspace}"
+    parts = [part for part in path.split("/") if part and part != "."]
+    if ".." in parts:
+        raise ValueError(workspace)
+    return "/" + "/".join(parts)
 
 
 def source_folder(job: JobSpec, user: str) -> str:

@@ -7,6 +7,7 @@ import os
 
 from openpaisdk.client import Endpoint
 from openpaisdk.errors import ConfigError, NotFound, PaiError, Unauthorized, UsageError
+from openpaisdk.storage.backends.base import not_found_error
 from openpaisdk.storage.location import HDFS, LOCAL, PAI, SELECTED, USER_NAME, Location, normalize_path
 
 TYPE_CHECKING = False
@@ -193,6 +194,8 @@ class StorageOpener:
         self._registry: ClusterRegistry | None = None
         self._clusters: dict[str, ClusterClient] = {}
         self._backends: dict[tuple[str, str], Backend] = {}
+        self._job_folders: dict[tuple[str, str], str] = {}
+        self._has_jobs_storage: dict[str, bool] = {}
         self._local: Backend | None = None
 
     @property
@@ -217,10 +220,68 @@ class StorageOpener:
             alias, storage = location.cluster, location.storage
         else:
             raise UsageError("'-' means standard input or output; only pai copy accepts it.")
+        is_job_address = self.is_job_address(location)
         backend = self._backends.get((alias, storage))
         if backend is None:
-            backend = self._backends[(alias, storage)] = self._open_backend(alias, storage)
+            backend = self._backends[(alias, storage)] = (
+                open_job_storage(self.cluster(alias), over_http=self._over_http)
+                if is_job_address
+                else self._open_backend(alias, storage)
+            )
+        if is_job_address:
+            return backend, self._path_of_job_file(location)
         return backend, normalize_path(location.path.replace(USER_NAME, self.user_of(alias)), location.text)
+
+    def open_for_writing(self, location: Location) -> tuple[Backend, str]:
+        """The same, for a location that is written to or deleted."""
+        backend, path = self.open(location)
+        if self.is_job_address(location):
+            from openpaisdk.storage.job_files import read_only_error
+
+            raise read_only_error(location, backend.display_path(path))
+        return backend, path
+
+    def is_job_address(self, location: Location) -> bool:
+        """Whether a location is ``pai://<cluster>/jobs/...``. A storage of that name keeps its meaning."""
+        from openpaisdk.config.clusters import JOBS_STORAGE
+
+        if location.kind != PAI or location.storage != JOBS_STORAGE:
+            return False
+        alias = location.cluster
+        if alias not in self._has_jobs_storage:
+            entry = self.registry.find(alias)
+            is_storage = entry is not None and entry.is_storage  # has no jobs
+            self._has_jobs_storage[alias] = is_storage or any(
+                storage.name == JOBS_STORAGE for storage in self.entries(alias)
+            )
+        return not self._has_jobs_storage[alias]
+
+    def not_found(self, location: Location) -> UsageError:
+        """The error for a location at which nothing is."""
+        if not self.is_job_address(location):
+            return not_found_error(location.text)
+        from openpaisdk.config.clusters import alias_option
+        from openpaisdk.storage.job_files import missing_job_file
+
+        return missing_job_file(location, alias_option(location.cluster))
+
+    def job_names(self, location: Location) -> list[str] | None:
+        """The user's jobs if the location is ``pai://<cluster>/jobs/``, which lists them; else None."""
+        if not self.is_job_address(location) or location.path != "/":
+            return None
+        cluster = self.cluster(location.cluster)
+        return sorted({job.name for job in cluster.all_jobs(user=cluster.user)})
+
+    def _path_of_job_file(self, location: Location) -> str:
+        from openpaisdk.storage.job_files import job_files_folder, no_job_named, split_job_path
+
+        job, path = split_job_path(location)
+        if not job:
+            raise no_job_named(location)
+        key = location.cluster, job
+        if key not in self._job_folders:
+            self._job_folders[key] = job_files_folder(self.cluster(location.cluster), job)
+        return normalize_path(f"{self._job_folders[key]}/{path}", location.text)
 
     def user_of(self, alias: str) -> str:
         entry = self.registry.find(alias)
@@ -255,7 +316,15 @@ class StorageOpener:
         return open_backend(cluster, name, self.selected(alias), over_http=self._over_http)
 
     def _find_hdfs(self, location: Location) -> tuple[str, str]:
-        """The cluster and storage with this ``hdfs://`` address."""
+        """The cluster and storage with this ``hdfs://`` address; in a task first those of its own cluster."""
+        own = self.registry.own
+        if own is not None:
+            default_uri = os.environ.get(FS_URI, "") or own.text("pai_uri")
+            if location.host in (_authority(default_uri), _authority(own.text("pai_uri"))):
+                return own.alias, own_storage(self.cluster(own.alias)).name
+            for storage in self.entries(own.alias):
+                if storage.serves(location.host):
+                    return own.alias, storage.name
         for entry in self.registry.entries:
             if entry.is_storage:
                 for storage in configured_storages(entry):
@@ -265,7 +334,7 @@ class StorageOpener:
         if default_uri and _authority(default_uri) == location.host:
             return self.registry.resolve().alias, SELECTED
         for entry in self.registry.entries:
-            if entry.is_storage:
+            if entry.is_storage or (entry.is_embedded and own is not None):
                 continue
             has_same_host = (
                 entry.is_embedded
@@ -285,25 +354,54 @@ def open_backend(
     cluster: ClusterClient, name: str, selected: str = "", *, over_http: bool = False
 ) -> Backend:
     """Backend of a connected cluster's storage, by name."""
-    entries = list_storages(cluster)
-    entry = select_storage(entries, name, selected, cluster.alias)
-    url = f"pai://{cluster.alias}/{entry.name}"
-    root = (
-        normalize_path(entry.path.replace(USER_NAME, cluster.user)).rstrip("/") if entry.kind == HDFS else ""
-    )
+    entry = select_storage(list_storages(cluster), name, selected, cluster.alias)
     if entry.kind != HDFS:
         return open_external(entry, cluster.alias, cluster.user)
     capabilities = _fetch_capabilities(cluster)
-    if capabilities is None and _authority(entry.webhdfs) != _authority(cluster.uri):
+    if not _is_own(entry, cluster, capabilities):
         return open_external(entry, cluster.alias, cluster.user)
-    if (
-        capabilities is not None
-        and capabilities.get("url") != entry.webhdfs
-        and entry.webhdfs != f"{cluster.uri}/webhdfs"
-    ):
+    return _open_own(entry, cluster, capabilities, over_http=over_http)
+
+
+def open_job_storage(cluster: ClusterClient, *, over_http: bool = False) -> Backend:
+    """Backend of the storage that has the files of jobs, whichever storage is selected."""
+    capabilities = _fetch_capabilities(cluster)
+    entry = _own_entry(cluster, capabilities)
+    if entry.kind != HDFS or not _is_own(entry, cluster, capabilities):
         return open_external(entry, cluster.alias, cluster.user)
+    return _open_own(entry, cluster, capabilities, over_http=over_http)
+
+
+def own_storage(cluster: ClusterClient) -> StorageEntry:
+    """The storage that a cluster serves itself; of OpenPAI's clusters the default one."""
+    return _own_entry(cluster, _fetch_capabilities(cluster))
+
+
+def _own_entry(cluster: ClusterClient, capabilities: dict[str, object] | None) -> StorageEntry:
+    entries = list_storages(cluster)
+    if capabilities is None:
+        return select_storage(entries, SELECTED, "", cluster.alias)
+    for entry in entries:
+        if entry.kind == HDFS and _is_own(entry, cluster, capabilities):
+            return entry
+    # Not among the storages of this user, but jobs leave their files there.
+    return StorageEntry(DEFAULT_STORAGE, HDFS, webhdfs=f"{cluster.uri}/webhdfs")
+
+
+def _is_own(entry: StorageEntry, cluster: ClusterClient, capabilities: dict[str, object] | None) -> bool:
+    """Whether the cluster serves this storage at its own address."""
+    if capabilities is None:
+        return _authority(entry.webhdfs) == _authority(cluster.uri)
+    return entry.webhdfs in (capabilities.get("url"), f"{cluster.uri}/webhdfs")
+
+
+def _open_own(
+    entry: StorageEntry, cluster: ClusterClient, capabilities: dict[str, object] | None, *, over_http: bool
+) -> Backend:
     from openpaisdk.storage.backends.connection_pool import ConnectionPool
 
+    url = f"pai://{cluster.alias}/{entry.name}"
+    root = normalize_path(entry.path.replace(USER_NAME, cluster.user)).rstrip("/")
     endpoint = cluster.transport.endpoint
     root_endpoint = Endpoint(
         str(endpoint.address),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.storage.backends.base import Chunks
     from openpaisdk.storage.file_info import FileInfo
+    from openpaisdk.storage.location import Location
 
 URL_PREFIX = "pai://"
 MIN_READ_AHEAD_BYTES = 256 << 10
@@ -60,10 +61,29 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._opener = StorageOpener(over_http=http)
 
     def _resolve(self, path: str) -> tuple[Backend, str]:
+        return self._open_backend(self._opener.open, path)
+
+    def _resolve_for_writing(self, path: str) -> tuple[Backend, str]:
+        return self._open_backend(self._opener.open_for_writing, path)
+
+    def _open_backend(
+        self, opened: Callable[[Location], tuple[Backend, str]], path: str
+    ) -> tuple[Backend, str]:
         with _as_oserror(path):
             try:
-                return self._opener.open(parse_location(URL_PREFIX + self._strip_protocol(path)))
+                return opened(self._location(path))
             except UsageError as e:  # no such cluster or storage: nothing exists at that address
+                raise FileNotFoundError(e.message) from e
+
+    def _location(self, path: str) -> Location:
+        return parse_location(URL_PREFIX + self._strip_protocol(path))
+
+    def _job_names(self, path: str) -> list[str] | None:
+        """The names in ``pai://<cluster>/jobs``; None for any other path."""
+        with _as_oserror(path):
+            try:
+                return self._opener.job_names(self._location(path))
+            except UsageError as e:
                 raise FileNotFoundError(e.message) from e
 
     # -- queries -------------------------------------------------------------------------------
@@ -79,6 +99,9 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _list(self, path: str) -> list[dict[str, Any]]:
         if not path or "/" not in path:
             raise FileNotFoundError(f"{URL_PREFIX}{path}: an address needs a cluster and a storage.")
+        names = self._job_names(path)
+        if names is not None:
+            return [_folder_info(f"{path}/{name}") for name in names]
         backend, there = self._resolve(path)
         with _as_oserror(path):
             found = backend.status(there)
@@ -87,6 +110,15 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if not found.is_folder:
                 return [_info(path, found)]
             return [_info(f"{path}/{entry.name}", entry) for entry in backend.list_folder(there)]
+
+    def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
+        # fsspec finds nothing below a folder that is missing; a cluster that is missing is an error.
+        cluster_and_storage = self._strip_protocol(path).split("/")[:2]
+        if len(cluster_and_storage) == 2 and not has_magic("/".join(cluster_and_storage)):
+            root = "/".join(cluster_and_storage)
+            if self._job_names(root) is None:
+                self._resolve(root)
+        return super().glob(path, maxdepth=maxdepth, **options)
 
     def walk(
         self,
@@ -106,6 +138,8 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         for entry in parent or ():
             if entry["name"] == path:
                 return dict(entry)
+        if self._job_names(path) is not None:
+            return _folder_info(path)
         backend, there = self._resolve(path)
         with _as_oserror(path):
             found = backend.status(there)
@@ -134,7 +168,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.makedirs(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        backend, there = self._resolve(path)
+        backend, there = self._resolve_for_writing(path)
         with _as_oserror(path):
             if not exist_ok and backend.status(there) is not None:
                 raise FileExistsError(path)
@@ -142,7 +176,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.invalidate_cache(path)
 
     def rmdir(self, path: str) -> None:
-        backend, there = self._resolve(path)
+        backend, there = self._resolve_for_writing(path)
         with _as_oserror(path):
             found = backend.status(there)
             if found is not None and not found.is_folder:
@@ -184,7 +218,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 self._delete(each)
 
     def _delete(self, path: str) -> None:
-        backend, there = self._resolve(path)
+        backend, there = self._resolve_for_writing(path)
         with _as_oserror(path):
             if there == "/":
                 raise UsageError("The root of a storage cannot be removed.")
@@ -196,7 +230,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def mv(
         self, path1: str, path2: str, recursive: bool = False, maxdepth: Any = None, **options: Any
     ) -> None:
-        (source, here), (target, there) = self._resolve(path1), self._resolve(path2)
+        (source, here), (target, there) = self._resolve_for_writing(path1), self._resolve_for_writing(path2)
         if source is not target:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
             return
@@ -274,7 +308,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _write_file(
         self, source: SourceFile, path: str, callback: Any = None, *, overwrite: bool = True
     ) -> None:
-        backend, there = self._resolve(path)
+        backend, there = self._resolve_for_writing(path)
         file_stat = (source.size, source.mtime_ns, source.mode)
         _transfer(source, backend.create(there, file_stat, source.key, overwrite=overwrite), path, callback)
         self.invalidate_cache(path)
@@ -315,7 +349,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             raise ValueError(f"Files of a cluster can be opened with rb, wb or xb, not with {mode!r}.")
         if mode == "xb" and self.exists(path):
             raise FileExistsError(path)
-        backend, there = self._resolve(path)
+        backend, there = self._resolve(path) if mode == "rb" else self._resolve_for_writing(path)
         options.setdefault("cache_type", "pai")
         overwrite = mode != "xb"
         return PaiFile(
@@ -566,6 +600,11 @@ def _info(path: str, entry: FileInfo) -> dict[str, Any]:
         "owner": entry.owner,
         "group": entry.group,
     }
+
+
+def _folder_info(path: str) -> dict[str, Any]:
+    """Information about a folder that is on no storage: a job, or the list of jobs."""
+    return {"name": path.rstrip("/"), "size": 0, "type": "directory"}
 
 
 def _raise_unless_hidden(error: OSError) -> None:

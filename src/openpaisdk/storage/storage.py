@@ -6,7 +6,7 @@ import os
 
 from openpaisdk.errors import UsageError
 from openpaisdk.storage.backends.base import not_found_error
-from openpaisdk.storage.catalog import StorageOpener, open_backend
+from openpaisdk.storage.catalog import StorageOpener, open_backend, open_job_storage
 from openpaisdk.storage.location import (
     LOCAL,
     PAI,
@@ -46,6 +46,11 @@ class Storage:
         selected = "" if name else _selected(cluster.alias)
         backend = open_backend(cluster, name or SELECTED, selected, over_http=over_http)
         return cls(backend, cluster.user)
+
+    @classmethod
+    def of_jobs(cls, cluster: ClusterClient) -> Storage:
+        """The storage that has the files of a cluster's jobs, whichever storage is selected."""
+        return cls(open_job_storage(cluster), cluster.user)
 
     @classmethod
     def open(cls, url: str, *, over_http: bool = False) -> Storage:

@@ -128,6 +128,7 @@ def _gang_launch(
         "PAI_USER_TOKEN": token,
     }
     if settings.keep_submitted_environment:
+        extra["PAI_EMBEDDED_CLUSTER"] = "1"
         extra.update(job.additions.environment)
     sources = job.additions.sources
     return _GangLaunch(

@@ -148,6 +148,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     tokens = TokensWithLocalAdmin.open(store, keys, settings.authentication.session_s)
     sealer = Sealer.from_key_files(keys)
     is_new = not store.read_sync(users.count_users)
+    storages.check_names(settings.storages, is_new=is_new)
     login = _embedded_login(store, tokens) if settings.embedded else EmbeddedLogin()
     if not settings.embedded:
         _ensure_admin(store, notices or sys.stderr)

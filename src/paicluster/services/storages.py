@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from openpaisdk.errors import ConfigError
 from paicluster.config.sections import StorageSettings
 from paicluster.store.rows import UserGrants
 
 # Name of the storage that the cluster itself serves.
 OWN = "home"
+# Reserved: ``pai://<cluster>/jobs/<job>/`` are the files of a job.
+JOBS = "jobs"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,16 @@ def of_settings(settings: Sequence[StorageSettings], url: str) -> tuple[StorageC
         )
         for index, storage in enumerate(settings)
     )
+
+
+def check_names(settings: Sequence[StorageSettings], *, is_new: bool) -> None:
+    """Refuse the reserved name on a new cluster; on one that was used before, it keeps its meaning."""
+    if all(storage.name != JOBS for storage in settings):
+        return
+    message = f"A storage cannot be called {JOBS!r}: pai://CLUSTER/{JOBS}/JOB/ are the files of a job."
+    if is_new:
+        raise ConfigError(message, hint="Give it another name in cluster.yaml.")
+    log.warning("%s It keeps its meaning, and files of jobs have no such address on this cluster.", message)
 
 
 def usable(storages: Iterable[StorageConfig], access: UserGrants) -> list[StorageConfig]:

@@ -5,7 +5,7 @@ import os
 import posixpath
 import sys
 import time
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pairuntime.task.webhdfs import Storage, WebHdfsError
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
 _WEB_PORT = 50070
 _RPC_PORTS = (None, 8020, 9000)
 _MAGIC = "*?["
+# In ``pai://here/0/path``: the cluster of this task, and its own storage.
+_OWN_CLUSTER = "here"
+_DEFAULT_STORAGE = "0"
 
 
 class HdfsCommandError(Exception):
@@ -52,18 +55,54 @@ def resolve(path: "str") -> "tuple[Storage, str]":
     default = urlsplit(os.environ.get("PAI_DEFAULT_FS_URI", "")).netloc
     parts = urlsplit(path)
     user = os.environ.get("PAI_USER_NAME", "")
+    if parts.scheme == "pai" and parts.netloc == _OWN_CLUSTER and rest:
+        return _own_storage(rest, user), _own_path(rest, user, path)
     if parts.scheme in ("hdfs", "webhdfs", "pai") and parts.netloc and parts.netloc not in (own, default):
         port = parts.port if parts.port not in _RPC_PORTS or parts.scheme == "webhdfs" else _WEB_PORT
         address = "http://%s:%d/webhdfs/v1" % (parts.hostname, port or _WEB_PORT)
         return _storages.setdefault(address, Storage(address, user=user)), parts.path or "/"
     if not rest:
         raise HdfsCommandError("There is no cluster storage: PAI_REST_SERVER_URI is not set.")
-    address = rest + "/webhdfs/v1"
     where = parts.path if parts.scheme else path
     if not where.startswith("/"):
         where = posixpath.join("/user", user, where)
-    token = os.environ.get("PAI_USER_TOKEN", "")
-    return _storages.setdefault(address, Storage(address, token, user)), where
+    return _own_storage(rest, user), where
+
+
+def _own_storage(rest: "str", user: "str") -> "Storage":
+    address = rest + "/webhdfs/v1"
+    return _storages.setdefault(address, Storage(address, os.environ.get("PAI_USER_TOKEN", ""), user))
+
+
+def _own_path(rest: "str", user: "str", address: "str") -> "str":
+    """Path of ``pai://here/STORAGE/path`` or ``pai://here/jobs/JOB/path`` on the cluster's own storage."""
+    where = address[len("pai://") + len(_OWN_CLUSTER) :].strip("/").replace("${PAI_USER_NAME}", user)
+    storage, _, path = where.partition("/")
+    server = Storage(rest, os.environ.get("PAI_USER_TOKEN", ""), user)
+    if storage == "jobs":
+        job, _, path = path.partition("/")
+        if not job:
+            raise HdfsCommandError("`%s': name a job: pai://%s/jobs/JOB/" % (address, _OWN_CLUSTER))
+        return posixpath.join(_job_folder(server, user, job), path).rstrip("/") or "/"
+    if storage and storage != _DEFAULT_STORAGE:
+        own = server.get_json("/api/v2/transfer").get("url")
+        servers = server.get_json("/api/v2/storage/server?names=" + quote(storage, safe=""))
+        if own not in [one.get("data", {}).get("webhdfs") for one in servers]:
+            raise HdfsCommandError(
+                "`%s': %s is no storage that the cluster serves itself" % (address, storage)
+            )
+    return "/" + path
+
+
+def _job_folder(server: "Storage", user: "str", job: "str") -> "str":
+    """Folder of a job's files; the same rule as in ``openpaisdk.protocol.storage_layout``."""
+    name = job if "~" in job else "%s~%s" % (user, job)
+    owner, _, bare = name.partition("~")
+    config = server.get_json("/api/v2/jobs/%s/config" % quote(name, safe=""))
+    folder = (config.get("parameters") or {}).get("work_directory")
+    if not isinstance(folder, str) or not folder.strip("/"):
+        return "/user/%s/jobs/%s" % (owner, bare)
+    return posixpath.join("/user", owner, folder.rstrip("/").replace("${PAI_USER_NAME}", owner))
 
 
 def expand(path: "str") -> "list[tuple[Storage, str, dict[str, Any]]]":

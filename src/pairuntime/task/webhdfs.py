@@ -97,6 +97,17 @@ class Storage:
             raise WebHdfsError("%s is incomplete: received %d bytes of %s." % (path, size, expected))
         return size
 
+    def get_json(self, path: "str") -> "Any":
+        """JSON response to a GET of a path below the address, with the token."""
+
+        def call() -> "Any":
+            response = self._request("GET", self._address + path)
+            text = response.read()
+            self._check(response, text)
+            return json.loads(text.decode())
+
+        return self._with_retries(call)
+
     # -- HTTP --------------------------------------------------------------------------------------
 
     def _url(self, path: "str", **query: "str") -> "str":

@@ -41,6 +41,60 @@ def test_select_storage_creates_workspace(user) -> None:
         (user.home / ".openpai/clusters.yaml").write_text(before)
 
 
+def test_workspace_comes_from_option_then_set_then_select_storage(user) -> None:
+    before = (user.home / ".openpai/clusters.yaml").read_text()
+    owner = json.loads(user.pai("cluster-status", "-o", "json").out)["user"]
+
+    def folder(*words: str) -> str:
+        job = yaml.safe_load(user.pai("sub", "--preview", "-j", "J", "--no-sources", *words, "true").out)
+        found = job.get("parameters", {}).get("work_directory", "")
+        return str(found).replace("${PAI_USER_NAME}", owner)
+
+    try:
+        assert folder() == ""
+        assert user.pai("select-storage", "-a", "local", "-s", "home", "-w", "selected").status == 0
+        assert folder() == f"/{owner}/selected/jobs/J"
+        assert user.pai("set", "workspace=set").status == 0
+        assert folder() == f"/{owner}/set/jobs/J"
+        assert folder("-w", "given") == f"/{owner}/given/jobs/J"
+        # An absolute path is one in all three.
+        assert folder("-w", "/data//given/") == "/data/given/jobs/J"
+        assert user.pai("set", "workspace=/data/set").status == 0
+        assert folder() == "/data/set/jobs/J"
+        assert user.pai("unset", "workspace").status == 0
+        assert user.pai("select-storage", "-a", "local", "-s", "home", "-w", "/tmp/selected").status == 0
+        assert folder() == "/tmp/selected/jobs/J"
+        bad = user.pai("sub", "--preview", "-w", "../other", "--no-sources", "true")
+        assert bad.status == 2 and "'..'" in bad.err, bad
+        assert user.pai("select-storage", "-a", "local", "-s", "home", "-w", "../other").status == 2
+    finally:
+        (user.home / ".openpai/clusters.yaml").write_text(before)
+
+
+def test_relative_workspace_is_below_the_users_folder(user) -> None:
+    """Also on the embedded cluster, whose user is only known when it runs."""
+    job = ["-j", "filed_$", "--no-sources", "--mem", "32m", "--wait", "-w", "deep/er"]
+    name = user.pai("sub", *job, "echo kept > $PAI_OUTPUT_DIR/f").out.strip()
+    owner = json.loads(user.pai("cluster-status", "-o", "json").out)["user"]
+    found = user.pai("copy", f"pai://local/home/{owner}/deep/er/jobs/{name}/output/f", "-")
+    assert found.out == "kept\n", found
+    assert user.pai("copy", f"pai://local/jobs/{name}/output/f", "-").out == "kept\n"
+
+
+def test_selected_storage_is_cleared(user) -> None:
+    file = user.home / ".openpai/clusters.yaml"
+    before = yaml.safe_load(file.read_text())
+    assert user.pai("select-storage", "-a", "local", "-s", "home", "-w", "space").status == 0
+    done = user.pai("select-storage", "-a", "local", "--clear")
+    assert done.status == 0 and "No storage is selected on local any more" in done.err, done
+    assert yaml.safe_load(file.read_text()) == before
+    again = user.pai("select-storage", "-a", "local", "--clear")
+    assert again.status == 0 and "No storage is selected on local." in again.err, again
+    assert user.pai("select-storage", "-a", "local", "--clear", "-s", "home").status == 2
+    missing = user.pai("select-storage", "-a", "local")
+    assert missing.status == 2 and "--storage-name is missing" in missing.err, missing
+
+
 def test_add_storage_cluster(new_user) -> None:
     words = ["--cluster-alias", "store", "--type", "hdfs", "--address", "http://h:50070", "--path", "/data"]
     done = new_user.pai("add-storage-cluster", *words, "configs:k=v")

@@ -1,10 +1,14 @@
 """Layered defaults: the current folder overrides the home folder, lists are concatenated."""
 
+import re
+
 import pytest
 import yaml
 
 from openpaisdk.config import Defaults, change_defaults, read_change
+from openpaisdk.config.defaults import KEYS, check_known_key
 from openpaisdk.errors import ConfigError, UsageError
+from support.paths import REPOSITORY
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +58,26 @@ def test_unset_removes_key_and_fails_if_not_set() -> None:
     assert Defaults.load().text("image") == ""
     with pytest.raises(UsageError, match="image is not set in this folder"):
         change_defaults([], ["image"], is_global=False)
+
+
+def test_every_key_that_can_be_set_is_read() -> None:
+    sources = "\n".join(
+        path.read_text()
+        for path in (REPOSITORY / "src/openpaisdk").rglob("*.py")
+        if path.name != "defaults.py"
+    )
+    readers = r"(?:text|number|values|is_enabled|get|pick)\([^()]*"
+    for key in KEYS:
+        assert re.search(rf'{readers}"{key}"', sources), f"nothing reads {key}"
+
+
+def test_keys_of_openpai_that_nothing_reads_are_only_removed(home) -> None:
+    with pytest.raises(UsageError, match="Nothing reads the default 'image-list'"):
+        put("image-list=busybox")
+    (home / "project/.openpai").mkdir()
+    (home / "project/.openpai/defaults.yaml").write_text("image-list: [busybox]\n")
+    change_defaults([], [check_known_key("image-list")], is_global=False)
+    assert Defaults.load().merged() == {}
 
 
 def test_changes_are_atomic(home) -> None:

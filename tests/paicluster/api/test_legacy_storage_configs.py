@@ -147,6 +147,12 @@ def test_invalid_record_is_rejected(
     assert refused.json()["message"].startswith(message)
 
 
+def test_name_of_the_files_of_jobs_is_refused(cluster: TeamCluster) -> None:
+    refused = admin(cluster, "POST", CONFIG, {**TEAM, "name": "jobs"})
+    assert (refused.status, refused.json()["code"]) == (403, "ForbiddenKeyError")
+    assert "files of jobs" in refused.json()["message"]
+
+
 def test_reserved_and_configured_names_are_read_only(cluster: TeamCluster) -> None:
     for where, body in ((CONFIG, {**TEAM, "name": "empty"}), (SERVER, {**NAS, "spn": "empty"})):
         for method in ("POST", "PUT", "DELETE"):

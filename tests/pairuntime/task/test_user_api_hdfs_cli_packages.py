@@ -161,6 +161,28 @@ hdfs dfs -cat data/none || echo status $?
     assert "No such file or directory" in cluster.log_of("hdfs", "stderr").decode()
 
 
+def test_addresses_of_the_tasks_own_cluster_work_without_the_sdk(cluster: Cluster) -> None:
+    left = job("left_a_file", "echo left > $PAI_OUTPUT_DIR/f")
+    left["parameters"] = {"work_directory": "/${PAI_USER_NAME}/deep/jobs/left_a_file"}
+    assert cluster.run(left)["state"] == "SUCCEEDED"
+    script = """
+echo own > own.txt
+hdfs dfs -mkdir -p pai://here/0/user/$PAI_USER_NAME/addressed
+hdfs dfs -put own.txt 'pai://here/home/user/${PAI_USER_NAME}/addressed/'
+hdfs dfs -cat "pai://here/0/user/$PAI_USER_NAME/addressed/*"
+hdfs dfs -get pai://here/jobs/left_a_file/output/f f && cat f
+hdfs dfs -ls pai://here/jobs/left_a_file | awk '{print $NF}'
+hdfs dfs -cat pai://here/jobs/none/f || echo status $?
+hdfs dfs -cat pai://here/other/f || echo status $?
+"""
+    assert cluster.run(host("addresses", script))["state"] == "SUCCEEDED", cluster.log_of("addresses")
+    said = cluster.log_of("addresses", "stdout").decode().splitlines()
+    assert said[:3] == ["own", "left", "items"], said
+    assert said[3:] == [f"/{cluster.user}/deep/jobs/left_a_file/output", "status 1", "status 1"], said
+    told = cluster.log_of("addresses", "stderr").decode()
+    assert "none" in told and "other is no storage that the cluster serves itself" in told, told
+
+
 def test_hdfs_command_of_the_image_takes_precedence(cluster: Cluster) -> None:
     script = (
         "mkdir b; printf '#!/bin/sh\\necho mine\\n' > b/hdfs; chmod +x b/hdfs; PATH=$PWD/b:$PATH; hdfs dfs"

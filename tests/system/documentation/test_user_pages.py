@@ -25,6 +25,17 @@ ELSEWHERE = {
 }
 
 
+# What a block prints, by a text in it.
+PRINTED = {
+    "print(file.read().decode().strip())": "picture 1\npicture 2\npicture 3\n",
+    "cat img/*.txt": "picture 1\npicture 2\npicture 3\n",
+    "pai copy pai://local/jobs/sweep/output/two -": "2\n",
+    "pai listdir pai://local/jobs/beside/source": "beside.py\n",
+    "pai logs child": "~parent\n",
+    "pai copy pai://local/jobs/filed_there/output/r -": "result\n",
+}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_a_page_runs(new_user, page: str) -> None:
     blocks = [
@@ -36,6 +47,8 @@ def test_every_block_of_a_page_runs(new_user, page: str) -> None:
     for block in blocks:
         done = new_user.run(["bash", "-euo", "pipefail", "-c", block])
         assert done.status == 0, (block, done)
+        for text, printed in PRINTED.items():
+            assert text not in block or printed in done.out, (block, done)
 
 
 def test_every_page_with_shell_blocks_is_run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
-from openpaisdk.storage.backends.base import FILE_CHANGED, PART_BYTES, not_found_error, split_ranges
+from openpaisdk.storage.backends.base import FILE_CHANGED, PART_BYTES, split_ranges
 from openpaisdk.storage.file_info import DirectoryListing, contains_path, is_unchanged
 from openpaisdk.storage.location import LOCAL, Location
 from openpaisdk.storage.transfer.copy_markers import CopyMarker
@@ -72,9 +72,9 @@ class CopyOperation:
         ``use_ignore_files`` is by default true for folders that leave this machine.
         """
         source_backend, source_path = opener.open(source)
-        target_backend, target_path = opener.open(target)
+        target_backend, target_path = opener.open_for_writing(target)
         _check_name(target_backend, target_path)
-        info = _source_info(source_backend, source_path, source, sync)
+        info = _source_info(opener, source_backend, source_path, source, sync)
         marker = CopyMarker(source_backend, source_path, target_backend, target_path)
         is_started = info.is_folder and not sync and marker.exists()
         typed_path = target_path
@@ -208,11 +208,13 @@ class CopyOperation:
             )
 
 
-def _source_info(backend: Backend, path: str, source: Location, sync: bool) -> FileInfo:
+def _source_info(
+    opener: StorageOpener, backend: Backend, path: str, source: Location, sync: bool
+) -> FileInfo:
     """Status of the source; an error where it is missing or of the wrong kind."""
     info = backend.status(path)
     if info is None:
-        raise not_found_error(source.text)
+        raise opener.not_found(source)
     if backend.is_special(path):
         raise _special(source, f"pai copy - TARGET < {source.text} copies what it outputs.")
     means_folder = source.means_contents or (source.kind == LOCAL and source.is_folder)
@@ -283,7 +285,7 @@ def _walk_if_exists(backend: Backend, path: str) -> Iterator[DirectoryListing]:
 
 def from_stream(opener: StorageOpener, stream: Stream, target: Location, name: str = "") -> int:
     """Upload a stream to a file; the number of bytes."""
-    backend, path = opener.open(target)
+    backend, path = opener.open_for_writing(target)
     existing = backend.status(path)
     if backend.is_special(path):
         raise _special(target, f"Let the shell write to it: > {target.text}")
@@ -327,7 +329,7 @@ def to_stream(opener: StorageOpener, source: Location, write: Callable[[bytes | 
     backend, path = opener.open(source)
     info = backend.status(path)
     if info is None:
-        raise not_found_error(source.text)
+        raise opener.not_found(source)
     if info.is_folder:
         raise UsageError(f"{source.text} is a folder: only a file can be written to standard output.")
     source_file = backend.open(path)

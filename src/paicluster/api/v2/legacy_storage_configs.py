@@ -21,7 +21,7 @@ from paicluster.api.middleware.audit import set_subject
 from paicluster.api.permissions import authenticate_admin
 from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
 from paicluster.api.responses import json_response, mapping_of, read_body
-from paicluster.services.storages import StorageConfig, usable
+from paicluster.services.storages import JOBS, StorageConfig, usable
 from paicluster.store import storage_records as records
 from paicluster.store.rows import UserGrants
 from paicluster.store.storage_records import StorageRecord
@@ -205,6 +205,11 @@ async def _write(
     name = str(record_json[_KEY_FIELD[kind]])
     set_subject(request, name)
     _require_editable(ctx, name, Conflict if new else Forbidden)
+    if new and kind == CONFIG and name == JOBS:
+        raise Forbidden(
+            f"A storage cannot be called {JOBS}: in addresses that name means the files of jobs.",
+            code="ForbiddenKeyError",
+        )
     record = StorageRecord(
         kind, name, group, ctx.sealer.seal(json.dumps(record_json).encode(), _sealing_context(kind, name))
     )
