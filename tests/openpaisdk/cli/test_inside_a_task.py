@@ -12,7 +12,7 @@ from support.cli_user import BIN, CliUser
 from support.server_fixture import job
 from support.team_cluster import TeamCluster, module_team  # noqa: F401
 
-EMPTY_HOME = 'export HOME="$PWD/empty"; mkdir -p "$HOME"; '
+EMPTY_HOME = 'export HOME="$PWD/empty"; mkdir -p "$HOME" project; cd project; '
 Task = Callable[..., str]
 """Runs commands as a job of this name; returns its log."""
 
