@@ -138,14 +138,20 @@ class Parser(argparse.ArgumentParser):
         hint = f"pai {self.name} --help lists its options."
         if not word.startswith("-"):
             return UsageError(f"pai {self.name}: unexpected argument {word!r}.", hint=hint)
+        option = word.partition("=")[0]
+        message = f"pai {self.name} has no option {option}."
+        if advice := self._option_elsewhere(option):
+            return UsageError(message, hint=advice)
         from difflib import get_close_matches
 
-        near = get_close_matches(word.partition("=")[0], self._option_string_actions, 1)
-        return UsageError(
-            f"pai {self.name} has no option {word.partition('=')[0]}."
-            + (f" Did you mean {near[0]}?" if near else ""),
-            hint=hint,
-        )
+        near = get_close_matches(option, self._option_string_actions, 1)
+        return UsageError(message + (f" Did you mean {near[0]}?" if near else ""), hint=hint)
+
+    def _option_elsewhere(self, option: str) -> str:
+        """What to write instead of an option that other tools have; else empty."""
+        from openpaisdk.cli.options_elsewhere import OPTIONS_ELSEWHERE
+
+        return OPTIONS_ELSEWHERE.get(self.name, {}).get(option, "")
 
     @property
     def options(self) -> dict[str, argparse.Action]:
@@ -187,7 +193,7 @@ class Parser(argparse.ArgumentParser):
         action = self._option_string_actions.get(option)
         if action is None:
             matches = {id(a): a for o, a in self._option_string_actions.items() if o.startswith(option)}
-            if option[:2] != "--" or len(matches) == 0:
+            if option[:2] != "--" or len(matches) == 0 or self._option_elsewhere(option):
                 raise self.unknown(option)
             if len(matches) > 1:
                 names = ", ".join(sorted(o for o in self._option_string_actions if o.startswith(option)))

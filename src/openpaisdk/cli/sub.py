@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from openpaisdk.cli.parser import Parser, command_parser, int_at_least
 from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.connect import open_cluster, open_entry
 from openpaisdk.errors import UsageError
-from openpaisdk.jobs.command import shell_line
+from openpaisdk.jobs.command import interpreter_of, shell_line
 from openpaisdk.jobs.command_job import (
     CLUSTER_RESOURCES,
     EMBEDDED_RESOURCES,
@@ -64,12 +66,10 @@ def sub(argv: list[str]) -> int:
     parser.usage = "pai sub [options] [--] command ..."
     _add_options(parser)
     option_args, command = parser.split_command(argv)
-    for word in option_args:
-        if word.partition("=")[0] == "--memory":
-            raise UsageError("pai sub has no option --memory.", hint="Write --mem 4g, or --memoryMB 4096.")
     args = parser.parse(option_args)
     if argv[-len(command) - 1 : -len(command)] != ["--"]:  # nothing marks the start of the command
         _warn_misplaced_words(parser, option_args, command)
+    _warn_file_as_command(command)
 
     for label in (request.partition("=")[0] for request in args.ports if "-" in request):
         print_notice(f"--ports {label}: the job reads ${port_variable(label)}.")
@@ -128,6 +128,16 @@ def _warn_misplaced_words(parser: Parser, option_args: Sequence[str], command: S
     misplaced = next((w for w in command[1:] if w.startswith("--") and w.partition("=")[0] in known), "")
     if misplaced:
         print_notice(f"{misplaced} after the command is passed to the command; options of pai go before it.")
+
+
+def _warn_file_as_command(command: Sequence[str]) -> None:
+    """A script of the folder that the job's shell would not find, or may not execute."""
+    file = command[0] if command else ""
+    if (interpreter := interpreter_of(file)) and os.path.isfile(file):
+        from shutil import which
+
+        if not which(file):
+            print_notice(f"{file} is a file of this folder and not a command: write {interpreter} {file}")
 
 
 def _add_options(parser: Parser) -> None:

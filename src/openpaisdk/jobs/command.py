@@ -34,3 +34,8 @@ def as_text(argument: str) -> str:
         except UnicodeDecodeError:
             raise UsageError(f"{argument!r} is not UTF-8 text, which a job requires.") from None
     return argument
+
+
+def interpreter_of(file: str) -> str:
+    """The program that runs a script, by the file's ending; empty if it does not tell."""
+    return {".py": "python", ".sh": "bash"}.get(file[-3:], "")

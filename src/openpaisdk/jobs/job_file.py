@@ -6,6 +6,7 @@ import os
 import sys
 
 from openpaisdk.errors import ProtocolError, UsageError
+from openpaisdk.jobs.command import interpreter_of
 from openpaisdk.jobs.job_names import fill_placeholders
 
 TYPE_CHECKING = False
@@ -150,4 +151,19 @@ def read_contents(path: str) -> tuple[str, bytes]:
         raise UsageError(f"{name} cannot be read: {getattr(e, 'strerror', '') or e}.") from None
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MB, which is too large for a job file.")
+    if interpreter := _script_interpreter(path, data):
+        raise UsageError(
+            f"{name} is a script, not a job file.",
+            hint=f"Run it as a job with: pai sub -- {interpreter} {path}",
+        )
     return name, data
+
+
+def _script_interpreter(path: str, data: bytes) -> str:
+    """The program that runs a script, by its first line or its ending; empty for a file that is no script."""
+    if data.startswith(b"#!"):
+        words = data[2:].splitlines()[0].decode("utf-8", "replace").split()
+        if words[:1] and os.path.basename(words[0]) == "env":
+            words = words[1:]
+        return os.path.basename(words[0]) if words else ""
+    return interpreter_of(path)

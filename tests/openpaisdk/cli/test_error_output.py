@@ -46,6 +46,28 @@ def test_commands_of_other_tools_are_known(new_user, foreign: str, ours: str) ->
     assert done.status == 2 and f"There is no command '{foreign}'. Did you mean {ours}?" in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["sub", "--wrap", "echo a"], "Write the command itself: pai sub 'first && second'"),
+        (["sub", "--wrap=echo a"], "Write the command itself: pai sub 'first && second'"),
+        (["sub", "--partition", "gpu", "true"], "Write --vc NAME."),
+        (["sub", "-p", "gpu", "true"], "Write --vc NAME."),
+        (["sub", "--gres=gpu:2", "true"], "Write --gpu N."),
+        (["sub", "-c", "2", "true"], "Write --cpu N."),
+        (["sub", "--ntasks", "2", "true"], "Write --instances N."),
+        (["sub", "--dependency=afterok:x", "true"], "Write --after JOB, or --after JOB:end."),
+        (["sub", "-J", "x", "true"], "Write -j NAME."),
+        (["sub", "--memory", "4g", "true"], "Write --mem 4g, or --memoryMB 4096."),
+        (["logs", "-n", "5", "x"], "Write --tail N."),
+    ],
+)
+def test_options_of_other_tools_are_known(new_user, words: list[str], hint: str) -> None:
+    done = new_user.pai(*words)
+    option = words[1].partition("=")[0]
+    assert (done.status, done.err) == (2, f"pai: pai {words[0]} has no option {option}.\n     {hint}\n")
+
+
 def test_package_runs_as_a_module(new_user) -> None:
     done = new_user.run(["python", "-m", "openpaisdk", "--version"])
     assert (done.status, done.out) == (0, new_user.pai("--version").out)

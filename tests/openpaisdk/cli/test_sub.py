@@ -187,3 +187,14 @@ def test_uid_without_account_can_run_jobs(new_user, tmp_path) -> None:
     assert done.status == 1 and "There is no home folder: HOME is not set" in done.err, done
     assert "export HOME=" in done.err
     assert not (new_user.project / "~").exists()
+
+
+def test_file_of_the_folder_that_is_no_command_is_pointed_out(user) -> None:
+    user.write(train__py="print('trained')", run__sh="echo run")
+    for file, command in (("train.py", "python train.py"), ("./run.sh", "bash ./run.sh")):
+        done = user.pai("sub", file)
+        assert f"{file} is a file of this folder and not a command: write {command}" in done.err, done
+    (user.project / "run.sh").chmod(0o755)
+    for command in (["./run.sh"], ["python", "train.py"]):
+        done = user.pai("sub", *command)
+        assert "not a command" not in done.err, done

@@ -48,3 +48,21 @@ def test_invalid_job_file_is_reported_with_line(user, content: str) -> None:
     user.write(job__yaml=content)
     done = user.pai("submit", "job.yaml")
     assert done.status == 1 and "job.yaml" in done.err and "Traceback" not in done.err, done
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "command"),
+    [
+        ("job.sh", "#!/bin/bash\n#SBATCH -c 2\necho hello\n", "bash job.sh"),
+        ("train", "#!/usr/bin/env python3\nprint(1)\n", "python3 train"),
+        ("train.py", "print(1)\n", "python train.py"),
+    ],
+)
+def test_script_is_not_taken_for_a_job_file(user, name: str, text: str, command: str) -> None:
+    (user.project / name).write_text(text)
+    done = user.pai("submit", name)
+    assert done.status == 2
+    assert (
+        done.err
+        == f"pai: {name} is a script, not a job file.\n     Run it as a job with: pai sub -- {command}\n"
+    )
