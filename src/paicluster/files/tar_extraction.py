@@ -7,6 +7,7 @@ removed here: a folder that a user created stays, whatever its name.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import secrets
 import tarfile
@@ -29,6 +30,13 @@ from paicluster.files.storage import Storage
 MARK = "user.pai.made-for"
 # Bytes copied between two checks for cancellation.
 _COPY_BYTES = 64 << 20
+# All headers of one member: its own and its extended ones, which hold long names. The longest path of a file
+# system has 4 KiB. tarfile keeps them in memory, several times.
+_MAX_HEADER_BYTES = 64 << 10
+# Global headers apply to all later members, each of which gets a copy.
+_MAX_GLOBAL_RECORDS = 100
+# Each member becomes a file or a folder.
+_MAX_MEMBERS = 500_000
 _NO_MARK = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -66,18 +74,18 @@ class ExtractedFolder:
             os.mkdir(self._name, 0o700, dir_fd=self._staging_fd)
             root = os.open(self._name, _FOLDER, dir_fd=self._staging_fd)
             try:
-                with archive.open("rb") as file:
-                    self._extract_members(root, file.fileno(), tarfile.TarFile(fileobj=file, errorlevel=0))
+                with _HeaderReader(archive) as file:
+                    self._extract_members(root, file)
             except (tarfile.TarError, ValueError, OverflowError) as error:
                 # The archive comes from a client: its headers may contain anything.
                 raise storage_failure(f"Cannot extract the tar archive to {self.path}: {error}.") from None
             finally:
                 os.close(root)
 
-    def _extract_members(self, root: int, archive: int, tar: tarfile.TarFile) -> None:
+    def _extract_members(self, root: int, archive: _HeaderReader) -> None:
         # No other process writes to this folder and no link is created in it: a path below it stays below it.
         created: set[Names] = {()}
-        for member in tar:
+        for member in archive.members():
             self._check_cancelled()
             names = self._names_in(member.name)
             if not names or member.issparse() or not (member.isreg() or member.isdir()):
@@ -91,7 +99,7 @@ class ExtractedFolder:
                     )
                     created.add(names[:i])
             if member.isreg():
-                self._write(root, "/".join(names), archive, member)
+                self._write(root, "/".join(names), archive.fileno(), member)
 
     def _names_in(self, name: str) -> Names:
         try:
@@ -167,6 +175,35 @@ class ExtractedFolder:
                 remove_tree(self._staging_fd, self._name)
             except OSError:
                 pass  # already deleted, or deleted at the next start
+
+
+class _HeaderReader(io.FileIO):
+    """A tar archive from a client; its headers are read within bounds, its contents by their offsets."""
+
+    def __init__(self, path: Path):
+        super().__init__(path, "rb")
+        self._header_bytes_left = _MAX_HEADER_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= self._header_bytes_left:
+            raise tarfile.ReadError(f"the headers of a member have more than {_MAX_HEADER_BYTES >> 10} KiB")
+        self._header_bytes_left -= size
+        return super().read(size)
+
+    def members(self) -> Iterator[tarfile.TarInfo]:
+        # `errorlevel` is for extraction, which this module does itself.
+        tar = tarfile.TarFile(fileobj=self, errorlevel=0)
+        count = 0
+        while (member := tar.next()) is not None:
+            count += 1
+            if count > _MAX_MEMBERS:
+                raise tarfile.ReadError(f"it has more than {_MAX_MEMBERS} members")
+            if len(tar.pax_headers) > _MAX_GLOBAL_RECORDS:
+                raise tarfile.ReadError(f"it has more than {_MAX_GLOBAL_RECORDS} global records")
+            yield member
+            # tarfile keeps a list of all members, which nothing here reads.
+            tar.members.clear()
+            self._header_bytes_left = _MAX_HEADER_BYTES
 
 
 def is_marked(storage: Storage, path: str, mark: str) -> bool:

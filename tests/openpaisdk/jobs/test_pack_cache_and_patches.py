@@ -149,7 +149,18 @@ def test_invalid_patch_is_rejected(tmp_path, patch: bytes) -> None:
 
 
 def test_patch_size_is_limited(tmp_path) -> None:
-    (tmp_path / "p").write_bytes(b"copy 0 10\n" * 20)
+    (tmp_path / "p").write_bytes(b"copy 0 10\n" + b"data 10\n0123456789" * 20)
     (tmp_path / "b").write_bytes(b"0123456789")
-    with pytest.raises(InvalidParameters, match="at most"):
+    with pytest.raises(InvalidParameters, match="Sources may have"):
         source_patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", 100)
+
+
+def test_patch_cannot_multiply_its_base(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"x" * 1000)
+    (tmp_path / "p").write_bytes(b"copy 0 600\ncopy 600 400\n")
+    source_patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", LARGEST)
+    assert (tmp_path / "m").read_bytes() == b"x" * 1000
+    (tmp_path / "p").write_bytes(b"copy 0 1000\n" * 1000)
+    with pytest.raises(InvalidParameters, match="may copy at most as much as its base archive has"):
+        source_patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", LARGEST)
+    assert (tmp_path / "m").stat().st_size <= 1000

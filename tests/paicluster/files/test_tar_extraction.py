@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from openpaisdk.errors import Conflict, Forbidden, PaiError
-from paicluster.files import Storage, StorageUser
+from paicluster.files import Storage, StorageUser, tar_extraction
 from paicluster.files.staging import STAGED
 from paicluster.files.tar_extraction import ExtractedFolder, remove_marked
 
@@ -161,3 +162,94 @@ def test_damaged_archive_leaves_nothing(
     with pytest.raises(PaiError):
         extract(storage, archive_path, alice)
     assert staged(storage) == [] and names(storage, "/user/alice", alice) == []
+
+
+def header(name: str, kind: bytes, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def pax_record(key: str, value: bytes) -> bytes:
+    content = b" " + key.encode() + b"=" + value + b"\n"
+    length = len(content)
+    while len(str(length)) + len(content) != length:
+        length = len(str(length)) + len(content)
+    return str(length).encode() + content
+
+
+HOSTILE_MEMBERS = {
+    "a PAX header": (tarfile.XHDTYPE, pax_record("path", b"x" * (300 << 20))),
+    "a global PAX header": (tarfile.XGLTYPE, pax_record("comment", b"x" * (300 << 20))),
+    "a GNU long name": (tarfile.GNUTYPE_LONGNAME, b"x" * (300 << 20)),
+    "a GNU long link": (tarfile.GNUTYPE_LONGLINK, b"x" * (300 << 20)),
+}
+
+
+def rejected(storage: Storage, archive_path: Path, user: StorageUser) -> str:
+    """The reason why an archive is rejected, without much memory and with nothing left."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(PaiError) as caught:
+            extract(storage, archive_path, user)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+    assert staged(storage) == []
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", HOSTILE_MEMBERS)
+def test_long_header_is_rejected_with_little_memory(
+    storage: Storage, alice: StorageUser, tmp_path: Path, kind: str
+) -> None:
+    member_type, content = HOSTILE_MEMBERS[kind]
+    archive_path = tmp_path / "archive.tar"
+    with archive_path.open("wb") as file:
+        file.write(header("x", member_type, len(content)))
+        file.write(content)
+        file.write(bytes(-len(content) % 512) + header("a", tarfile.REGTYPE, 0) + bytes(1024))
+    assert "the headers of a member have more than 64 KiB" in rejected(storage, archive_path, alice)
+
+
+def test_chains_of_headers_are_rejected_with_little_memory(
+    storage: Storage, alice: StorageUser, tmp_path: Path
+) -> None:
+    archive_path = tmp_path / "archive.tar"
+    # A sparse file with a map that continues over many blocks.
+    sparse = bytearray(header("x", tarfile.GNUTYPE_SPARSE, 0))
+    sparse[482] = 1
+    sparse[148:156] = b"%06o\0 " % (sum(sparse[:148]) + sum(sparse[156:]) + 8 * 32)
+    block = (b"0" * 11 + b"\0") * 42 + b"\1" + bytes(7)
+    archive_path.write_bytes(bytes(sparse) + block * 100_000)
+    assert "the headers of a member have more than 64 KiB" in rejected(storage, archive_path, alice)
+    # Global headers, one before each member, that add up.
+    with archive_path.open("wb") as file:
+        for index in range(200):
+            record = pax_record(f"comment{index}", b"x" * 60_000)
+            file.write(header("g", tarfile.XGLTYPE, len(record)) + record + bytes(-len(record) % 512))
+            file.write(header(f"f{index}", tarfile.REGTYPE, 0))
+        file.write(bytes(1024))
+    assert "it has more than 100 global records" in rejected(storage, archive_path, alice)
+
+
+def test_number_of_members_is_bounded(
+    storage: Storage, alice: StorageUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tar_extraction, "_MAX_MEMBERS", 20)
+    extract(storage, make_archive(tmp_path, {f"f{index}": b"1" for index in range(20)}), alice)
+    archive_path = make_archive(tmp_path, {f"f{index}": b"1" for index in range(21)})
+    assert "it has more than 20 members" in rejected(storage, archive_path, alice)
+
+
+def test_longest_names_are_extracted(storage: Storage, alice: StorageUser, tmp_path: Path) -> None:
+    name = "/".join(["é" * 100] * 12)
+    for tar_format in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        archive_path = tmp_path / "archive.tar"
+        with tarfile.open(archive_path, "w", format=tar_format) as archive:
+            info = tarfile.TarInfo(name)
+            info.size = 3
+            archive.addfile(info, io.BytesIO(b"abc"))
+        extract(storage, archive_path, alice)
+        assert content(storage, f"{WHERE}/{name}", alice) == b"abc"

@@ -22,11 +22,18 @@ _MAX_LINE_BYTES = 64
 def apply(patch: Path, base: Path, result: Path, max_bytes: int) -> str:
     """Apply a patch to ``base``, write the ``result`` and return its SHA-256."""
     digest = hashlib.sha256()
-    size = 0
+    size = copied = 0
+    base_size = base.stat().st_size
     with patch.open("rb") as instructions, base.open("rb") as old, result.open("wb") as new:
         while line := instructions.readline(_MAX_LINE_BYTES):
             source, length = _parse_instruction(line, instructions, old)
             size += length
+            if source is old:
+                # A difference uses each part of the base once. Without this bound a few bytes of patch
+                # become an archive of the largest size.
+                copied += length
+                if copied > base_size:
+                    raise InvalidParameters("A patch may copy at most as much as its base archive has.")
             if size > max_bytes:
                 raise InvalidParameters(f"Sources may have {max_bytes >> 20} MB at most.", status=413)
             while length:
