@@ -202,7 +202,7 @@ class _HeaderReader(io.FileIO):
                 raise tarfile.ReadError(f"it has more than {_MAX_GLOBAL_RECORDS} global records")
             yield member
             # tarfile keeps a list of all members, which nothing here reads.
-            tar.members.clear()
+            tar.members.clear()  # type: ignore[attr-defined]
             self._header_bytes_left = _MAX_HEADER_BYTES
 
 
