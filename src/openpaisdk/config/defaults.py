@@ -16,7 +16,7 @@ KEYS = {
     "virtual-cluster": "the virtual cluster to submit to (--vc)",
     "storage-alias": "the storage to use",
     "workspace": "the folder on the storage for the files of jobs, relative to /<user> (-w)",
-    "container-sdk-branch": "the branch of OpenPAI's SDK that jobs install",
+    "container-sdk-branch": "the SDK that jobs install: a version, branch, path or URL (default: none)",
     "image": "the container image of a job (-i)",
     "cpu": "cores per task (--cpu)",
     "gpu": "GPUs per task (--gpu)",

@@ -257,13 +257,21 @@ def _pre_commands(options: JobOptions, defaults: Defaults) -> PreCommands | None
         python=options.python,
         pip_installs=packages,
         pip_path=options.pip_path,
-        sdk_branch=branch,
+        sdk_requirement=_sdk_requirement(branch),
         debug_hold=options.debug_hold_s,
         capture_logging=options.capture_logging,
     )
     pre_commands.transfer_commands = options.transfer_commands
     pre_commands.array_commands = array_commands
     return pre_commands
+
+
+def _sdk_requirement(branch: str) -> str:
+    if not branch:
+        return ""
+    from openpaisdk.jobs.sdk_requirement import sdk_requirement
+
+    return sdk_requirement(branch)
 
 
 def _extras(options: JobOptions) -> dict[str, object]:

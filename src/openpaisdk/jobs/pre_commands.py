@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     Variables = Items | Mapping[str, object]
 
 PYTHON = "python"
-SDK_SOURCE = "git+https://github.com/Microsoft/pai@{branch}#egg=openpaisdk&subdirectory=contrib/python-sdk"
 # Every Python process of the task then loads the runtime's start-up file.
 CAPTURE = (
     "export PAI_CAPTURE_LOGGING=1\n"
     'export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}${PAI_RUNTIME_DIR:-/usr/local/pai}/start"'
 )
+# A script, not a link: a Python that is started through a link does not find its virtual environment.
+_SHIM = '#!/bin/sh\nIFS= read -r pai_python < "${0%/*}/interpreter"\nexec "$pai_python" '
 END_OF_SECRET = "PAI_END_OF_SECRET"
 
 
@@ -80,7 +81,7 @@ class PreCommands:
         "pip_installs",
         "pip_path",
         "python",
-        "sdk_branch",
+        "sdk_requirement",
         "secrets",
         "transfer_commands",
     )
@@ -93,7 +94,7 @@ class PreCommands:
         python: str = "",
         pip_installs: Sequence[str] = (),
         pip_path: str = "",
-        sdk_branch: str = "",
+        sdk_requirement: str = "",
         debug_hold: int = 0,
         capture_logging: bool = False,
     ):
@@ -102,7 +103,7 @@ class PreCommands:
         self.python = python
         self.pip_installs = list(dict.fromkeys(pip_installs))
         self.pip_path = pip_path
-        self.sdk_branch = sdk_branch
+        self.sdk_requirement = sdk_requirement
         self.debug_hold = debug_hold
         self.capture_logging = capture_logging
         # Download of sources and upload of outputs, on a cluster that does not do it itself.
@@ -122,41 +123,60 @@ class PreCommands:
         lines += [f"export {name}={quote(value)}" for name, value in self.environment.items()]
         lines += self.array_commands
         lines += [_secret(name) for name in self.secrets]
-        folder = os.path.dirname(self.python)
-        if folder:  # so that a plain "python" in the command is this one, too
-            lines.append(f'export PATH={quote(folder)}:"$PATH"')
-        pip = quote(self.pip_path) if self.pip_path else f"{quote(self.python or PYTHON)} -m pip"
-        if self.sdk_branch:
-            lines.append(f"{pip} install -U {quote(SDK_SOURCE.format(branch=self.sdk_branch))}")
-        if self.pip_installs:
-            lines.append(
-                _install_packages(pip, self.python or PYTHON, self.pip_installs, bool(self.pip_path))
-            )
+        if self.python:
+            lines.append(_select_python(self.python))
+        if self.sdk_requirement or self.pip_installs:
+            lines.append(self._install_packages())
         if self.capture_logging:
             lines.append(CAPTURE)
         return lines
+
+    def _install_packages(self) -> str:
+        """Install packages. Our runtime builds an environment, which it reuses for the same packages."""
+        from shlex import quote
+
+        pip = quote(self.pip_path) if self.pip_path else f"{quote(self.python or PYTHON)} -m pip"
+        by_pip = [f"{pip} install -U {quote(self.sdk_requirement)}"] if self.sdk_requirement else []
+        if self.pip_installs:
+            by_pip.append(f"{pip} install {' '.join(map(quote, self.pip_installs))}")
+        if self.pip_path:
+            return "\n".join(by_pip)
+        packages = [self.sdk_requirement, *self.pip_installs] if self.sdk_requirement else self.pip_installs
+        words = ["--python", self.python, *packages] if self.python else packages
+        return (
+            "if command -v pai-runtime >/dev/null 2>&1; then\n"
+            f"  pai_packages=$(pai-runtime packages {' '.join(map(quote, words))})\n"
+            '  eval "$pai_packages"\n'
+            "else\n" + "".join(f"  {line}\n" for line in by_pip) + "fi"
+        )
+
+
+def _select_python(python: str) -> str:
+    """Make ``python``, ``python3`` and ``pip`` mean this interpreter, in all programs of the task."""
+    from shlex import quote
+
+    message = quote(f"The task has no Python {python} (--python).")
+    return (
+        f"pai_python=$(command -v {quote(python)} || true)\n"
+        'if [ ! -x "$pai_python" ] || [ -d "$pai_python" ]; then\n'
+        f"  echo {message} >&2; exit 127\n"
+        "fi\n"
+        "case $pai_python in /*) ;; *) pai_python=$PWD/$pai_python ;; esac\n"
+        "pai_folder=$PWD/.pai/python\n"
+        'mkdir -p "$pai_folder"\n'
+        'printf "%s\\n" "$pai_python" > "$pai_folder/interpreter"\n'
+        f"""cat > "$pai_folder/python" <<'END'\n{_SHIM}"$@"\nEND\n"""
+        f"""cat > "$pai_folder/pip" <<'END'\n{_SHIM}-m pip "$@"\nEND\n"""
+        'chmod +x "$pai_folder/python" "$pai_folder/pip"\n'
+        'cp -p "$pai_folder/python" "$pai_folder/python3"\n'
+        'cp -p "$pai_folder/pip" "$pai_folder/pip3"\n'
+        'export PATH="$pai_folder:$PATH"'
+    )
 
 
 def _secret(name: str) -> str:
     """Export one secret. Its value is inserted as it is in the task, so no shell may parse it."""
     return f"{name}=$(cat <<'{END_OF_SECRET}'\n<% $secrets.{name} %>\n{END_OF_SECRET}\n)\nexport {name}"
-
-
-def _install_packages(pip: str, python: str, names: Sequence[str], use_pip: bool) -> str:
-    """Install packages. Our runtime builds an environment once and reuses it for the same package list."""
-    from shlex import quote
-
-    packages = " ".join(map(quote, names))
-    if use_pip:
-        return f"{pip} install {packages}"
-    return (
-        "if command -v pai-runtime >/dev/null 2>&1; then\n"
-        f"  pai_packages=$(pai-runtime packages --python {quote(python)} {packages})\n"
-        '  eval "$pai_packages"\n'
-        "else\n"
-        f"  {pip} install {packages}\n"
-        "fi"
-    )
 
 
 def _debug_hold(time_s: int) -> str:

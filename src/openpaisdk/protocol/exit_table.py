@@ -278,6 +278,14 @@ TABLE: tuple[Row, ...] = (
      (
       (143, None, None, False),
      )),
+    (248, "ContainerPythonNotFound",
+     "PAI_RUNTIME", "USER_CONTAINER", "USER_FAILURE", "RUNNING", "PERMANENT", "NEVER_RETRY",
+     "The Python that the job selects (--python) does not exist where the task runs",
+     ("Run a job with --python and a path that the image does not have",),
+     ("Check the path in the image, or leave the option out to use its python",),
+     (
+      (127, "(?m)^The task has no Python .*", None, False),
+     )),
     (220, "UserCommandExitWithError",
      "USER_CONTAINER", "USER_CONTAINER", "USER_FAILURE", "RUNNING", "PERMANENT", "NEVER_RETRY",
      "A command of the job could not be started where the task runs",

@@ -1,5 +1,7 @@
 """Python packages for a task: a virtual environment, built once for the same packages, then reused.
 
+A path or URL says nothing about what is behind it: an environment with one of those is built for each task.
+
 ``pairuntime packages [--python PYTHON] PACKAGE...`` prints the shell line that activates it.
 """
 
@@ -12,10 +14,11 @@ import subprocess
 import sys
 
 _READY = "ready"
+_FILES = (".whl", ".tar.gz", ".zip")
 
 
 def main(argv: "list[str]") -> "int":
-    python = "python3"
+    python = shutil.which("python") or "python3"
     if argv[:1] == ["--python"] and len(argv) > 1:
         python, argv = argv[1], argv[2:]
     try:
@@ -32,7 +35,8 @@ def environment(python: "str", packages: "list[str]") -> "str":
     """Folder of an environment with these packages, which also sees those of this Python."""
     found = subprocess.check_output([python, "-c", "import sys; print(sys.executable, sys.version)"])
     key = "\0".join([found.decode()] + sorted(packages))
-    folder = os.path.join(_cache(), hashlib.sha256(key.encode()).hexdigest()[:20])
+    root = _cache() if not _references(packages) else os.path.join(os.getcwd(), ".pai", "packages")
+    folder = os.path.join(root, hashlib.sha256(key.encode()).hexdigest()[:20])
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with open(folder + ".lock", "w") as lock:
         # Tasks of one job start at the same time: the first builds it, the others wait and use it.
@@ -44,7 +48,9 @@ def environment(python: "str", packages: "list[str]") -> "str":
 
 
 def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
-    sys.stderr.write("Installing %s (cached on this machine).\n" % " ".join(packages))
+    references = _references(packages)
+    note = "" if references else " (cached on this machine)"
+    sys.stderr.write("Installing %s%s.\n" % (" ".join(packages), note))
     sys.stderr.flush()
     subprocess.check_call([python, "-m", "venv", "--system-site-packages", folder], stdout=sys.stderr)
     venv_python = os.path.join(folder, "bin", "python")
@@ -56,8 +62,17 @@ def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
         f.write(seen + "\n")
     pip = [venv_python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.check_call(pip + packages, stdout=sys.stderr)
+    if references:
+        # pip leaves a package out if this Python sees one of the same name and version.
+        again = pip + ["--force-reinstall", "--no-deps"] + references
+        subprocess.check_call(again, stdout=sys.stderr)
     with open(os.path.join(folder, _READY), "w") as f:
         f.write("\n".join(packages))
+
+
+def _references(packages: "list[str]") -> "list[str]":
+    """Packages that are given by path or URL."""
+    return [p for p in packages if "://" in p or p.startswith((".", "/")) or p.endswith(_FILES)]
 
 
 def _cache() -> "str":

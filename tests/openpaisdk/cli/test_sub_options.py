@@ -47,7 +47,7 @@ def test_every_option_is_in_the_job(user) -> None:
     assert ours["timeLimit"] == 86400 and ours["outputs"] == ["model"] and "sources" not in ours
     before = job["deployments"][0]["taskRoles"]["main"]["preCommands"]
     assert "sleep 300" in before[0] and before[1] == "export A=1" and "$secrets.S" in before[2]
-    assert before[3] == 'export PATH=/opt/env/bin:"$PATH"'
+    assert "command -v /opt/env/bin/python " in before[3]
     # With our runtime a cached environment, otherwise pip.
     assert "pai-runtime packages --python /opt/env/bin/python numpy 'torch>2'" in before[4]
     assert "/opt/env/bin/python -m pip install numpy 'torch>2'" in before[4]
@@ -79,12 +79,10 @@ def test_job_without_options_has_no_deployment(user) -> None:
 
 
 def test_packages_and_sdk_branch_become_pre_commands(user) -> None:
-    user.pai("set", "container-sdk-branch=pai-0.14.y", "pip-installs+=pyyaml")
+    user.pai("set", "container-sdk-branch=git+https://example.org/sdk@next", "pip-installs+=pyyaml")
     job = preview(user, "--pip", "numpy", "--pip-path", "pip3", "true")
     assert job["deployments"][0]["taskRoles"]["main"]["preCommands"] == [
-        "pip3 install -U 'git+https://github.com/Microsoft/pai@pai-0.14.y#egg=openpaisdk"
-        "&subdirectory=contrib/python-sdk'",
-        "pip3 install numpy pyyaml",
+        "pip3 install -U git+https://example.org/sdk@next\npip3 install numpy pyyaml"
     ]
 
 

@@ -38,8 +38,8 @@ REACTIONS = {
 
 def test_exit_table_is_complete_and_consistent():
     specs = exit_specs()
-    assert len(specs) == 62
-    assert len({spec.code for spec in specs}) == len({spec.phrase for spec in specs}) == 62
+    assert len(specs) == 63
+    assert len({spec.code for spec in specs}) == len({spec.phrase for spec in specs}) == 63
     for spec in specs:
         assert spec.issuer in ISSUERS
         assert spec.type in TYPES
@@ -49,6 +49,12 @@ def test_exit_table_is_complete_and_consistent():
             assert spec.reaction == REACTIONS[spec.behavior], spec.code
         if spec.type not in ("USER_SUCCESS", "USER_STOP"):
             assert spec.solution, spec.code
+
+
+def test_missing_python_has_an_entry_of_its_own():
+    log = "before\nThe task has no Python /none/python3 (--python).\n"
+    assert match_exit(127, log).code == 248
+    assert match_exit(127, "bash: line 1: python3: command not found").code == 220
 
 
 def test_entry_has_openpais_json_format():

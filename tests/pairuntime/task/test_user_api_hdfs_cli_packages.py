@@ -202,7 +202,8 @@ def test_packages_are_installed_once_and_reused(cluster: Cluster, tmp_path: Path
         wheel.writestr(f"{about}/RECORD", "")
     use = (
         f"export XDG_CACHE_HOME={tmp_path}/cache",
-        f'eval "$(pai-runtime packages --python {sys.executable} {package})"',
+        f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={tmp_path}",
+        f'eval "$(pai-runtime packages --python {sys.executable} tiny-one)"',
         "python -c 'import tiny_one; print(tiny_one.word)'",
     )
     for name in ("first", "second"):
