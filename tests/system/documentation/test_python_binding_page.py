@@ -14,7 +14,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 PRINTED = {
     "hello from $PAI_TASK_INDEX": r"SUCCEEDED\nhello from 0\n",
     "array=": r"SUCCEEDED\nrate 0\.01 seed 3\n",
-    "available_resources())      # {": r"\{'default': \{'GPUs': \d+, 'vCores': \d+, 'memory': \d+\}\}\nNAME .*",
+    "available_resources())      # {": r"\{'default': \{'GPUs': \d+, 'vCores': \d+, 'memory': \d+\}\}\n"
+    r"NAME .*",
     "ClusterList().load()": r".*local.*",
     "asyncio": r"\['SUCCEEDED', 'SUCCEEDED', 'SUCCEEDED'\]\n",
 }
