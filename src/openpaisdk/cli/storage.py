@@ -145,6 +145,7 @@ def makedir(argv: list[str]) -> int:
     )
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
+    from openpaisdk.storage.backends.base import WriteAccess
     from openpaisdk.storage.location import invalid_name_reason
     from openpaisdk.storage.transfer.copy_markers import remove_markers_below
 
@@ -159,9 +160,10 @@ def makedir(argv: list[str]) -> int:
         found = backend.status(path)
         if found is not None and not found.is_folder:
             raise UsageError(f"{location.text} already exists and is a file.")
-        if found is None:
-            remove_markers_below(backend, path)
-        backend.make_folder(path)
+        with WriteAccess(backend, path):
+            if found is None:
+                remove_markers_below(backend, path)
+            backend.make_folder(path)
         results.append({"path": path, "made": found is None})
     show(results, args.output, lambda: "")
     return 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.storage.catalog import StorageOpener
     from openpaisdk.storage.transfer.copy import CopyOperation
+    from openpaisdk.storage.transfer.executor import TransferProgress
 
 RESUME_HINT = "Transferred data is kept: run the same command again to resume."
 MAX_PREVIEW_LINES = 20
@@ -114,18 +115,17 @@ def _plan(
 def _run(operations: list[CopyOperation], args: argparse.Namespace) -> None:
     done = []
     for operation in operations:
-        if args.output == "table":
-            print_notice(
-                f"Resuming an interrupted copy: {operation.transfer_plan}"
-                if operation.is_resumed
-                else str(operation.transfer_plan)
-            )
+        summary = str(operation.transfer_plan)
+        if operation.is_resumed:
+            summary = f"Resuming an interrupted copy: {summary}"
         try:
-            if sys.stderr.isatty() and args.output == "table":
-                with Progress(delay_s=0.0) as bar:
-                    operation.run(bar.update)
+            if args.output != "table":
+                operation.run(None)
+            elif sys.stderr.isatty():
+                _run_with_bar(operation, summary)
             else:
                 operation.run(None)
+                print_notice(summary)
         except KeyboardInterrupt:
             print_notice(RESUME_HINT)
             raise
@@ -137,6 +137,25 @@ def _run(operations: list[CopyOperation], args: argparse.Namespace) -> None:
             }
         )
     show(done[0] if len(done) == 1 else done, args.output, lambda: "")
+
+
+def _run_with_bar(operation: CopyOperation, summary: str) -> None:
+    """Run a copy with a progress bar. The summary is printed once the target has accepted something."""
+    is_announced = False
+
+    def show_progress(progress: TransferProgress) -> None:
+        nonlocal is_announced
+        if not is_announced and (progress.files or progress.bytes > 0):
+            is_announced = True
+            print_notice(summary)
+        if is_announced:
+            bar.update(progress)
+
+    with Progress(delay_s=0.0) as bar:
+        operation.run(show_progress)
+        bar.clear()
+        if not is_announced:
+            print_notice(summary)
 
 
 def _preview(operation: CopyOperation, args: argparse.Namespace) -> int:

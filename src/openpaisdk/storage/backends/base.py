@@ -22,6 +22,7 @@ from openpaisdk.storage.file_info import join
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import TracebackType
 
     from openpaisdk.storage.file_info import Checksum, DirectoryListing, FileInfo, FileStat
 
@@ -170,6 +171,8 @@ class Backend:
     supports_packs = False
     """Whether small files can be transferred in packs (``send_pack``, ``fetch_pack``)."""
     has_hdfs_names = False
+    own_folder = ""
+    """Folder in which the user may always write; empty if there is none, or it is not known."""
     workers = WORKERS
     """Useful number of transfer threads."""
 
@@ -350,6 +353,34 @@ def error_from_oserror(what: str, e: OSError) -> PaiError:
     if isinstance(e, NotADirectoryError):
         return UsageError(f"{what}: a part of this path is a file and not a folder.")
     return PaiError(f"{what}: {(e.strerror or str(e)).lower()}.")
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether a storage denied it: HDFS and ours name the user, this machine does not."""
+    return isinstance(error, PaiError) and "Permission denied" in error.message and "user=" in error.message
+
+
+class WriteAccess:
+    """``with WriteAccess(backend, path):`` adds the user's own folder to the error of a denied write."""
+
+    def __init__(self, backend: Backend, path: str):
+        self._backend = backend
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        backend = self._backend
+        if not isinstance(error, PaiError) or not is_denied(error) or not backend.own_folder:
+            return
+        message = error.message
+        if backend.url not in message:
+            message = f"{backend.display_path(self._path)}: permission denied ({message.removesuffix('.')})."
+        own = f"Your own folder is {backend.display_path(backend.own_folder)}."
+        raise Forbidden(message, hint=f"{error.hint} {own}".lstrip()) from None
 
 
 def already_exists_error(what: str) -> Conflict:

@@ -102,6 +102,7 @@ class WebHdfs(Backend):
         self.user = user
         self.base = base
         self.root = root.rstrip("/")
+        self.own_folder = f"/user/{user}" if user and not self.root else ""
         self._checksum_type: str | None = None
         self._supports_batches = True
 

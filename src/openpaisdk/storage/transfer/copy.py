@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
-from openpaisdk.storage.backends.base import FILE_CHANGED, PART_BYTES, split_ranges
+from openpaisdk.storage.backends.base import FILE_CHANGED, PART_BYTES, WriteAccess, split_ranges
 from openpaisdk.storage.file_info import DirectoryListing, contains_path, is_unchanged
 from openpaisdk.storage.location import LOCAL, Location
 from openpaisdk.storage.transfer.copy_markers import CopyMarker
@@ -79,9 +79,10 @@ class CopyOperation:
         is_started = info.is_folder and not sync and marker.exists()
         typed_path = target_path
         name = "" if source.means_contents else os.path.basename(source_path.rstrip("/"))
-        target_path, is_resumed = _target_path(
-            target_backend, target_path, target, name, info, sync, multiple_sources, is_started
-        )
+        with WriteAccess(target_backend, typed_path):
+            target_path, is_resumed = _target_path(
+                target_backend, target_path, target, name, info, sync, multiple_sources, is_started
+            )
         if target_backend.is_special(target_path):
             raise _special(target, f"pai copy SOURCE - > {target.text} writes to it.")
         if not info.is_folder:
@@ -111,6 +112,12 @@ class CopyOperation:
 
     def run(self, watch: Callable[[TransferProgress], None] | None = None) -> TransferProgress:
         """Transfer, then delete what only the target has: last, when everything else has arrived."""
+        if not self.source.is_local:  # it may deny access, too
+            return self._transfer(watch)
+        with WriteAccess(self.target, self.transfer_plan.target):
+            return self._transfer(watch)
+
+    def _transfer(self, watch: Callable[[TransferProgress], None] | None) -> TransferProgress:
         plan = self.transfer_plan
         plan.check(self.target)
         if self._creates_target:
@@ -293,14 +300,15 @@ def from_stream(opener: StorageOpener, stream: Stream, target: Location, name: s
         raise UsageError(f"{target.text} is a folder: give a file name for standard input.")
     from openpaisdk.storage.transfer.stream_upload import StreamUpload
 
-    upload = StreamUpload(backend, backend.resolve(path))
-    try:
-        while data := _read_part(stream):
-            upload.add(data)
-        upload.finish()
-    except BaseException:
-        upload.abandon()
-        raise
+    with WriteAccess(backend, path):
+        upload = StreamUpload(backend, backend.resolve(path))
+        try:
+            while data := _read_part(stream):
+                upload.add(data)
+            upload.finish()
+        except BaseException:
+            upload.abandon()
+            raise
     return upload.size
 
 

@@ -19,6 +19,7 @@ from openpaisdk.storage.backends.base import (
     changed_error,
     damaged_error,
     error_from_oserror,
+    is_denied,
 )
 from openpaisdk.storage.backends.descriptor_io import copy_hashed
 from openpaisdk.storage.transfer.plan import TransferPlan, count_of, list_names
@@ -297,7 +298,8 @@ class TransferExecutor:
 
     def _summary_error(self) -> PaiError:
         first = self.failures[0]
-        if len(self.failures) == 1:
+        are_denied = all(is_denied(failure.error) for failure in self.failures)
+        if len(self.failures) == 1 or (are_denied and not self.progress.files):
             error = first.error
             return type(error)(error.message, code=error.code, status=error.status, hint=error.hint)
         failed = {failure.path for failure in self.failures}
@@ -306,11 +308,11 @@ class TransferExecutor:
         summary = f"{files} of {count_of(self.progress.total_files)}"
         if folders:
             summary += f" and {count_of(folders, 'folder')}"
-        hint = "Run the same command again to copy the missing ones."
+        hint = "" if are_denied else "Run the same command again to copy the missing ones."
         if all(failure.error.code == FILE_CHANGED for failure in self.failures):
             hint = "Copy these again when no program writes to them."
         if files < self.progress.total_files:
-            hint = f"All others arrived. {hint}"
+            hint = f"All others arrived. {hint}".rstrip()
         return PaiError(
             f"{summary} could not be copied: "
             f"{list_names([failure.path for failure in self.failures])}. The first: {first.error.message}",
