@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from openpaisdk.errors import PaiError
+from openpaisdk.protocol.extras import find_plugin
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.job_record import JobRecord
 from paicluster.controller.launch_spec import (
@@ -24,6 +25,10 @@ from paicluster.store import Store
 
 log = logging.getLogger("paicluster.controller")
 
+_SSH_NOT_SERVED = (
+    "This cluster starts no SSH server in tasks, so the plugin ssh has no effect. A task can be reached by "
+    "SSH if it starts a server of its own at the port $PAI_CONTAINER_SSH_PORT."
+)
 _RELAUNCH_BACKOFF_MIN_S = 0.2
 _RELAUNCH_BACKOFF_MAX_S = 5.0
 
@@ -71,6 +76,8 @@ class Launcher:
             yield Event(
                 job_id, "Warning", "StorageNotMounted", f"No storage is mounted at {target} here: {instead}."
             )
+        if find_plugin(record.job.extras, "ssh") is not None:
+            yield Event(job_id, "Warning", "SshNotServed", _SSH_NOT_SERVED)
         if on_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
             yield Event(job_id, "Normal", "CodeDirInWorkDir", CODE_DIR_IN_WORK_DIR)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from typing import Any
 from urllib.parse import urlencode
 
@@ -255,12 +256,35 @@ def test_version_2_has_no_ssh_info(cluster: TeamCluster, name: str) -> None:
     assert cluster.get(cluster.path("none", "/ssh")).json()["code"] == "NoJobError"
 
 
-def test_ssh_info_has_addresses_and_only_the_owner_gets_the_key(cluster: TeamCluster, name: str) -> None:
+def test_ssh_is_404_and_an_event_until_a_task_serves_it(cluster: TeamCluster, name: str) -> None:
     ssh = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"jobssh": True}}]}
     cluster.accept(job(name, "sleep 600", extras=ssh))
     cluster.wait_state(name, "RUNNING")
+    reply = cluster.get(f"/api/v1/user/alice/jobs/{name}/ssh")
+    assert (reply.status, reply.json()["code"]) == (404, "NoJobSshInfoError")
+    (event,) = [event for event in cluster.events(name) if event["reason"] == "SshNotServed"]
+    assert event["type"] == "Warning"
+    assert "starts no SSH server" in event["message"]
+    cluster.stop(name)
+
+
+# Greets as an SSH server does.
+SSH_SERVER = f"""exec {sys.executable} -c '
+import os, socket
+server = socket.create_server(("", int(os.environ["PAI_CONTAINER_SSH_PORT"])))
+while True:
+    server.accept()[0].sendall(b"SSH-2.0-test\\r\\n")
+'"""
+
+
+def test_ssh_info_has_addresses_and_only_the_owner_gets_the_key(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, SSH_SERVER))
+    cluster.wait_state(name, "RUNNING")
     where = f"/api/v1/user/alice/jobs/{name}/ssh"
-    ssh_info = cluster.get(where).json()
+    ssh_info = eventually(
+        lambda: reply.json() if (reply := cluster.get(where)).status == 200 else None, "the SSH server"
+    )
+    assert not [event for event in cluster.events(name) if event["reason"] == "SshNotServed"]
     task = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]
     assert ssh_info["containers"] == [
         {"id": task["containerId"], "sshIp": task["containerIp"], "sshPort": task["containerPorts"]["ssh"]}

@@ -123,14 +123,13 @@ def test_anonymous_v1_reads(open_cluster: TeamCluster, name: str) -> None:
     assert name in [one["name"] for one in ask("/api/v1/user/admin/jobs").json()]
     for path in (f"/api/v1/user/admin/jobs/{name}", f"/api/v1/jobs/{name}", f"/api/v1/jobs/admin~{name}"):
         assert ask(path).json()["jobStatus"]["state"] == "SUCCEEDED", path
-    assert ask("/api/v1/jobs/none").json()["code"] == "NoJobError"
+        assert ask(path + "/config").json()["name"] == name, path
+        assert ask(path + "/ssh").json()["code"] == "NoJobSshInfoError", path
+    for rest in ("", "/config", "/ssh"):
+        assert ask(f"/api/v1/jobs/none{rest}").json()["code"] == "NoJobError"
     assert "default" in ask("/api/v1/virtual-clusters").json()
     assert ask("/api/v1/virtual-clusters/default").status == 200
     for path in (
-        f"/api/v1/user/admin/jobs/{name}/config",
-        f"/api/v1/user/admin/jobs/{name}/ssh",
-        f"/api/v1/jobs/{name}/config",
-        f"/api/v1/jobs/{name}/ssh",
         "/api/v1/user/admin",
         "/api/v1/token",
         "/api/v2/jobs",

@@ -225,6 +225,25 @@ def test_users_change_themselves(cluster: TeamCluster, new_user: str) -> None:
     assert cluster.ask("POST", "/api/v2/authn/basic/login", credentials, token=None).status == 200
 
 
+def test_user_changes_all_properties_without_an_extension(cluster: TeamCluster, new_user: str) -> None:
+    """As the JavaScript SDK's own tests do."""
+    token = cluster.log_in(new_user)
+    kept = {"patch": True, "data": {"username": new_user, "extension": {"kept": 1}}}
+    assert cluster.ask("PUT", "/api/v2/users/me", kept, token=token).status == 201
+    data = {
+        "username": new_user,
+        "email": "all@example.org",
+        "newPassword": "a newer password",
+        "oldPassword": PASSWORD,
+    }
+    changed = cluster.ask("PUT", "/api/v2/users/me", {"patch": False, "data": data}, token=token)
+    assert (changed.status, changed.json()) == (201, {"message": f"Update user {new_user} successfully"})
+    credentials = {"username": new_user, "password": "a newer password"}
+    token = cluster.ask("POST", "/api/v2/authn/basic/login", credentials, token=None).json()["token"]
+    now = cluster.get(f"/api/v2/users/{new_user}", token=token).json()
+    assert (now["email"], now["extension"]["kept"]) == ("all@example.org", 1)
+
+
 def test_legacy_routes_change_single_properties(cluster: TeamCluster, new_user: str) -> None:
     where, token = f"/api/v2/user/{new_user}", cluster.log_in(new_user)
 

@@ -6,7 +6,7 @@ import html
 import json
 import re
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 import yaml
@@ -73,6 +73,65 @@ def test_put_submits_a_job_at_its_path(cluster: TeamCluster, name: str) -> None:
     assert (other.status, other.json()["code"]) == (400, "InvalidParametersError")
     again = cluster.ask("PUT", f"{V1}/{name}", job(name))
     assert (again.status, again.json()["code"]) == (409, "ConflictJobError")
+
+
+ONE_ROLE = "jobName=x&image=y&taskRoles[0][name]=a&taskRoles[0][command]=b"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def form_of(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Fields of a form, as the JavaScript library `request` makes them of an object."""
+    if isinstance(value, dict | list):
+        items = enumerate(value) if isinstance(value, list) else value.items()
+        return [
+            field for key, item in items for field in form_of(item, f"{name}[{key}]" if name else str(key))
+        ]
+    return [(name, "" if value is None else str(value))]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_job_sent_as_a_form(cluster: TeamCluster, name: str, method: str) -> None:
+    ports = [{"label": "web", "portNumber": 2}, {"label": "more", "beginAt": 0, "portNumber": 1}]
+    role = {"taskNumber": 2, "portList": ports, "minSucceededTaskCount": None}
+    spec = job(name, "echo $NAME; true & wait", role=role, retryCount=-1, jobEnvs={"NAME": "é & 7"})
+    spec["taskRoles"].append({"name": "second", "command": "true", "memoryMB": 16, "shmMB": 8})
+    spec["extras"] = {"list": ["a", "b"], "mapping": {"0x": "c"}}
+    sent = {**spec, "killAllOnCompletedTaskNumber": None, "gpuType": ""}
+    path = V1 if method == "POST" else f"{V1}/{name}"
+    reply = cluster.ask(method, path, urlencode(form_of(sent)), FORM)
+    assert (reply.status, reply.json()) == (202, {"message": f"update job {name} successfully"}), reply.text
+    stored = cluster.get(f"{V1}/{name}/config").json()
+    assert stored == {**spec, "killAllOnCompletedTaskNumber": None, "gpuType": ""}
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+    assert cluster.log_of(name) == "é & 7\n".encode()
+    # The same job again is a conflict, as it is in JSON.
+    again = cluster.ask(method, path, urlencode(form_of(sent), safe="[]"), FORM)
+    assert (again.status, again.json()["code"]) == (409, "ConflictJobError")
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("jobName=x&jobName=y", 'field "jobName" of the form is given twice'),
+        ("jobName=x&taskRoles[0=1", 'field "taskRoles[0" of the form is not of the form a[0][b]'),
+        ("jobName=x&image=y&image[0]=z", "inside of a field that has a value"),
+        ("jobName=x&" + "a" + "[b]" * 30 + "=1", "is not of the form"),
+        ("jobName=x&nothing", "The form cannot be read"),
+        ("jobName=x&" + "&".join(f"a{i}=1" for i in range(10_001)), "at most 10000 fields"),
+        (f"{ONE_ROLE}&taskRoles[0][cpuNumber]=many", "cpuNumber"),
+        (f"{ONE_ROLE}&taskRoles[x]=1", "taskRoles"),
+        ("jobName=x", "image"),
+    ],
+)
+def test_invalid_form_is_explained(cluster: TeamCluster, form: str, message: str) -> None:
+    reply = cluster.ask("POST", V1, form, FORM)
+    assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
+    assert message in reply.json()["message"]
+
+
+def test_json_with_the_content_type_of_a_form_is_accepted(cluster: TeamCluster, name: str) -> None:
+    """`curl -d @job.json` sends it."""
+    assert cluster.ask("POST", V1, json.dumps(job(name)), FORM).status == 202
 
 
 def test_comments_are_accepted_and_config_is_json_or_yaml(cluster: TeamCluster, name: str) -> None:

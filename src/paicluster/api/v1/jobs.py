@@ -21,6 +21,7 @@ from paicluster.api.context import Context, authenticate, context, own_url
 from paicluster.api.permissions import authenticate_reader, check_may_see, check_owner_or_admin
 from paicluster.api.responses import encode, json_response, read_body
 from paicluster.api.v1 import serializers
+from paicluster.api.v1.job_form import is_form, read_form
 from paicluster.api.v1.task_logs import log_url
 from paicluster.api.v2 import jobs as v2
 from paicluster.auth.tokens import Identity
@@ -34,11 +35,13 @@ _STOP_TIMEOUT_S = 45.0
 
 
 async def submit(request: Request) -> Response:
-    """POST a job, or PUT it at its own path. The response is 202: admitted, not yet running."""
+    """POST a job, or PUT it at its own path, as JSON or a form. The response is 202: not yet running."""
     identity = await authenticate(request)
     _check_owner(request, identity)
     body = await read_body(request)
     text = job_text(body)
+    if is_form(request, body):
+        text = json.dumps(read_form(text), ensure_ascii=False)
     with _protocol_errors_as_parameters():
         job = read_job_v1(text)
     path_name = request.path_params.get("job")
@@ -113,7 +116,7 @@ async def detail(request: Request) -> Response:
 
 async def config(request: Request) -> Response:
     """The job as submitted: JSON, or YAML if the client accepts only that."""
-    row = await row_of(request, await authenticate(request))
+    row = await row_of(request, await authenticate_reader(request))
     spec = await v2.spec_of(context(request), row)
     text = _as_json(row, spec)
     accepted = request.headers.get("accept", "")
@@ -177,12 +180,16 @@ def _is_finished(conn: Connection, job_id: int) -> bool:
 
 async def row_of(request: Request, identity: Identity) -> JobRow:
     """The job in the path; raises Forbidden unless the caller may see it."""
-    row = await v2.job_named(context(request), _framework(request, identity))
+    row = await context(request).store.read(
+        lambda conn: jobs.get_job(conn, _framework(request, identity, conn))
+    )
+    if row is None:
+        raise no_job(request.path_params["job"])
     check_may_see(identity, row)
     return row
 
 
-def _framework(request: Request, identity: Identity, conn: Connection | None = None) -> str:
+def _framework(request: Request, identity: Identity, conn: Connection) -> str:
     """Full name of the job in the path: `/user/U/jobs/J`, `/jobs/U~J`, or `/jobs/J` for the caller's own.
 
     For an anonymous caller `/jobs/J` is the newest job of that name.
@@ -191,7 +198,7 @@ def _framework(request: Request, identity: Identity, conn: Connection | None = N
     if user is None:
         owner, tilde, rest = name.partition("~")
         user, name = (owner, rest) if tilde else (identity.username, name)
-    if not user and conn is not None:
+    if not user:
         newest = jobs.newest_named(conn, name_in_v2(name))
         return name if newest is None else newest.framework
     return framework_name(user, name_in_v2(name))

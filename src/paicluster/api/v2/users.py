@@ -181,7 +181,8 @@ async def update_me(request: Request) -> Response:
         old = data.text("oldPassword")
     else:
         data.text("oldPassword", "")
-    change.extension = data.mapping("extension") if not patch or "extension" in data else None
+    # Optional also without `patch`: OpenPAI's JavaScript SDK does not send it.
+    change.extension = data.mapping("extension") if "extension" in data else None
     data.end()
     ctx = context(request)
     if old is not None:
