@@ -311,6 +311,7 @@ def _storage(item: Mapping[str, Any], folder: Path) -> StorageSettings:
 _AUTHENTICATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "anonymous-v1-reads": ("anonymous_v1_reads", bool),
     "trust-user-name": ("trust_user_name", bool),
+    "open-root": ("open_root", bool),
     "session-lifetime": ("session_s", seconds),
     "failed-logins-per-account": ("logins_per_account", lambda value: value),
     "failed-logins-per-address": ("logins_per_address", lambda value: value),

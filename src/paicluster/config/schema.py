@@ -176,6 +176,7 @@ _SECTIONS: dict[str, Node] = {
         {
             "anonymous-v1-reads": Bool(),
             "trust-user-name": Bool(),
+            "open-root": Bool(),
             "session-lifetime": Duration(),
             "failed-logins-per-account": _LIMIT,
             "failed-logins-per-address": _LIMIT,

@@ -13,10 +13,12 @@ WEEK_S = 7 * 24 * 3600
 class Authentication:
     """Section ``authentication``."""
 
-    # Whether v1 clients may read without a token; never ssh information or a job's config.
+    # Whether v1 clients may read jobs, their config and SSH addresses without a token.
     anonymous_v1_reads: bool = False
     # Whether the storage trusts `user.name` without a token, as HDFS without security does.
     trust_user_name: bool = False
+    # Whether every user may create files and folders in the root of the storage.
+    open_root: bool = False
     # Lifetime of a session.
     session_s: int = WEEK_S
     # Failed logins per minute before further ones are rejected; None: no limit.

@@ -40,8 +40,10 @@ virtual-clusters:{clusters}
 #   - {{name: old, type: hdfs, url: "http://namenode:9870"}}      # an external HDFS
 
 authentication:
-  anonymous-v1-reads: false             # true: v1 clients may list and see jobs without a token
+  # The next three are for old clients.
+  anonymous-v1-reads: false             # true: jobs may be read without a token, through version 1
   trust-user-name: false                # true: the storage trusts user.name without a token
+  open-root: false                      # true: every user may create folders at the root of the storage
   session-lifetime: 7d                  # of a login; application tokens last until revoked
   failed-logins-per-account: 10         # per minute; null: no limit
   failed-logins-per-address: 30

@@ -9,6 +9,7 @@ from paicluster.files.errors import exists, no_file, not_a_folder, not_allowed
 from paicluster.files.namespace import Inode, Namespace, PathLookup
 from paicluster.files.ownership import (
     HOMES,
+    OPEN_MODE,
     READ_ONLY,
     SUPERGROUP,
     SUPERUSER,
@@ -23,9 +24,11 @@ from paicluster.files.permissions import Access, StorageUser, can_remove
 FOLDER_MODE = 0o755
 FILE_MODE = 0o644
 
-# World-writable folders: legacy clients write there without creating them first. Created on first use.
-_PUBLIC = ("tmp", "Output", "openpai-sdk")
-_PUBLIC_OWNERSHIP = Ownership(SUPERUSER, SUPERGROUP, 0o1777)
+# World-writable folders: legacy clients write there without creating them first. Programs look for the first;
+# the others are created on first use.
+_SCRATCH = "tmp"
+_PUBLIC = (_SCRATCH, "Output", "openpai-sdk")
+_PUBLIC_OWNERSHIP = Ownership(SUPERUSER, SUPERGROUP, OPEN_MODE)
 # A user with one of these names has a home folder, but no folder of that name in the root.
 _RESERVED = frozenset((HOMES, TEAMS, *_PUBLIC))
 # A thread that loses the race to create a folder must see the new folder with its ownership set. A few locks
@@ -35,19 +38,25 @@ _MKDIR_LOCKS = [threading.Lock() for _ in range(64)]
 
 def check_may_add(namespace: Namespace, folder: Inode, name: str, user: StorageUser) -> None:
     """Adding needs WRITE on the folder; in the root each user may create a folder of the same name."""
-    if _is_open_root(folder) and (name in _PUBLIC or _is_own_folder(namespace, name, user)):
+    if _is_writable_root(folder) and (name in _PUBLIC or _is_own_folder(namespace, name, user)):
         return
     folder.check_access(user, Access.WRITE)
 
 
 def check_may_move(namespace: Namespace, folder: Inode, inode: Inode, user: StorageUser) -> None:
-    is_owner = _is_open_root(folder) and inode.ownership.owner == user.name
+    is_owner = _is_writable_root(folder) and inode.ownership.owner == user.name
     if is_owner and _is_own_folder(namespace, inode.names[0], user):
         return
     folder.check_access(user, Access.WRITE)
 
 
-def _is_open_root(folder: Inode) -> bool:
+def check_name_is_free(folder: Inode, name: str, user: StorageUser) -> None:
+    """Only administrators move something to a name that the storage uses itself, also if the root is open."""
+    if not folder.names and name in _RESERVED and not user.admin:
+        raise not_allowed(f"Permission denied: user={user.name}, /{name} is a folder of the storage")
+
+
+def _is_writable_root(folder: Inode) -> bool:
     return not folder.names and not folder.ownership.mode & READ_ONLY
 
 
@@ -142,17 +151,18 @@ def _ownership_of_new_folder(folder: Inode, name: str, user: StorageUser, mode: 
 
 
 def create_home(namespace: Namespace, user: StorageUser) -> None:
-    """Create the user's home folder and the folders of the user's groups where they do not exist."""
-    _ensure_folder(namespace, HOMES, user.name, Ownership(user.name, user.name, 0o700))
+    """Create `/tmp`, the user's home folder and those of the user's groups where they do not exist."""
+    _ensure_folder(namespace, (_SCRATCH,), _PUBLIC_OWNERSHIP)
+    _ensure_folder(namespace, (HOMES, user.name), Ownership(user.name, user.name, 0o700))
     for group in user.groups:
-        _ensure_folder(namespace, TEAMS, group, Ownership(SUPERUSER, group, 0o770 | TEAM))
+        _ensure_folder(namespace, (TEAMS, group), Ownership(SUPERUSER, group, 0o770 | TEAM))
 
 
-def _ensure_folder(namespace: Namespace, parent: str, name: str, ownership: Ownership) -> None:
-    if not is_valid_name(name) or name in (".", ".."):
+def _ensure_folder(namespace: Namespace, names: Names, ownership: Ownership) -> None:
+    if not is_valid_name(names[-1]) or names[-1] in (".", ".."):
         return
     root = StorageUser(SUPERUSER, admin=True)
-    with namespace.look_up(f"/{parent}/{name}", root) as lookup:
+    with namespace.look_up(join_path(names), root) as lookup:
         if lookup.inode is None:
             inode = make_folders(namespace, lookup, lookup.missing, root, FOLDER_MODE)
             try:

@@ -16,7 +16,14 @@ from typing import NamedTuple
 
 from openpaisdk.errors import ConfigError
 from paicluster.files.errors import is_a_folder, no_file, not_a_folder, not_allowed
-from paicluster.files.ownership import READ_ONLY, Ownership, read_ownership, supports_xattrs, write_ownership
+from paicluster.files.ownership import (
+    OPEN_MODE,
+    READ_ONLY,
+    Ownership,
+    read_ownership,
+    supports_xattrs,
+    write_ownership,
+)
 from paicluster.files.paths import INTERNAL_FOLDER, Names, join_path, split_path
 from paicluster.files.permissions import Access, StorageUser, hadoop_description, is_allowed
 
@@ -140,8 +147,11 @@ class PathLookup:
 class Namespace:
     """The storage's root directory, and lookups below it."""
 
-    def __init__(self, root: Path, *, read_only: bool = False, groups: Collection[str] = ()):
+    def __init__(
+        self, root: Path, *, read_only: bool = False, groups: Collection[str] = (), open_root: bool = False
+    ):
         self._read_only = read_only
+        self._open_root = open_root
         self._groups = frozenset(groups)
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -196,7 +206,11 @@ class Namespace:
 
     def _root(self) -> Inode:
         status = os.fstat(self.fd)
-        return self._inode(self.fd, status, ())
+        root = self._inode(self.fd, status, ())
+        if self._open_root:
+            # Not stored: without the setting the root has its own mode again.
+            root.ownership = root.ownership._replace(mode=root.ownership.mode | OPEN_MODE)
+        return root
 
     def _inode(self, fd: int, status: os.stat_result, names: Names) -> Inode:
         ownership = read_ownership(f"/proc/self/fd/{fd}", names, status)

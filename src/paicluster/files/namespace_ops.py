@@ -8,6 +8,7 @@ from paicluster.files.atomic_io import rename_noreplace
 from paicluster.files.directories import (
     check_may_move,
     check_may_remove,
+    check_name_is_free,
     check_removable,
     make_folders,
 )
@@ -79,6 +80,7 @@ def _check_move(namespace: Namespace, old: PathLookup, new: PathLookup, user: St
     # Any user may create certain names in the root, with an ownership the storage chooses. A moved folder
     # keeps its own ownership, so moving to such a name needs WRITE on the root.
     new.parent().check_access(user, Access.WRITE)
+    check_name_is_free(new.parent(), new.name, user)
     _check_depth(namespace, old, new)
 
 

@@ -24,6 +24,8 @@ SUPERUSER = "admin"
 SUPERGROUP = "supergroup"
 
 STICKY = 0o1000
+# Mode of a folder in which every user may create files, and remove only the own ones.
+OPEN_MODE = 0o777 | STICKY
 # Team folder: new files and folders get the group bits of their parent, whatever mode the client requests.
 TEAM = 0o2000
 MODE_BITS = 0o777 | STICKY | TEAM

@@ -27,11 +27,19 @@ class Storage:
     """
 
     def __init__(
-        self, root: Path, *, sync: bool = False, read_only: bool = False, groups: Collection[str] = ()
+        self,
+        root: Path,
+        *,
+        sync: bool = False,
+        read_only: bool = False,
+        groups: Collection[str] = (),
+        open_root: bool = False,
     ):
-        """``read_only``: only administrators may write. With ``groups`` only their members have access."""
+        """``read_only``: only administrators may write. With ``groups`` only their members have access.
+        ``open_root``: every user may create files and folders in the root.
+        """
         self.root = root
-        self._namespace = Namespace(root, read_only=read_only, groups=groups)
+        self._namespace = Namespace(root, read_only=read_only, groups=groups, open_root=open_root)
         self._staging_area = StagingArea(self._namespace)
         self._writer = FileWriter(self._namespace, self._staging_area, sync=sync)
         self._listing_cache = ListingCache()

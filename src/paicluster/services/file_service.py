@@ -70,8 +70,14 @@ def open_file_service(settings: Settings, external_url: str) -> FileService:
     """Open the cluster's own storage: in the folder of the settings, by default in the home."""
     own = next((one for one in settings.storages if one.kind == "own"), None)
     root = settings.home / "storage" if own is None or own.path is None else own.path
-    storage = Storage(root) if own is None else Storage(root, read_only=own.read_only, groups=own.groups)
-    return FileService(storage, external_url, settings.authentication.trust_user_name)
+    authentication = settings.authentication
+    storage = Storage(
+        root,
+        read_only=own is not None and own.read_only,
+        groups=() if own is None else own.groups,
+        open_root=authentication.open_root,
+    )
+    return FileService(storage, external_url, authentication.trust_user_name)
 
 
 def storage_user(identity: Identity) -> StorageUser:

@@ -120,7 +120,8 @@ virtual-clusters:
   lab: {gpus: 1, cpus: 2, memory-mb: 3, engine: here}
 storages:
   - {name: data, type: mount, path: data, read-only: true, groups: [lab]}
-authentication: {anonymous-v1-reads: true, session-lifetime: 12h, failed-logins-per-account: null}
+authentication:
+  {anonymous-v1-reads: true, open-root: true, session-lifetime: 12h, failed-logins-per-account: null}
 limits: {body-mb: 2, slow-client: 5, requests-per-minute: 600}
 retention: {days: 1.5, jobs: null, files-mb: 10}
 accounts: {alice: asmith, bob: 1001}
@@ -140,7 +141,7 @@ allow-shared-account: true
     [storage] = found.storages
     assert (storage.path, storage.read_only, storage.groups) == (tmp_path / "data", True, ("lab",))
     assert found.authentication == Authentication(
-        anonymous_v1_reads=True, session_s=12 * 3600, logins_per_account=None
+        anonymous_v1_reads=True, open_root=True, session_s=12 * 3600, logins_per_account=None
     )
     assert (found.limits.body_mb, found.limits.slow_client_s, found.limits.requests_per_minute) == (2, 5, 600)
     assert (found.keep_days, found.keep_jobs, found.keep_mb) == (1.5, None, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from support.storage_files import put, raises_code, read
 _PUBLIC = (SUPERUSER, SUPERGROUP, 0o1777)
 
 
-@pytest.mark.parametrize("folder", ["tmp", "Output", "openpai-sdk"])
+@pytest.mark.parametrize("open_root", [False, True])
+@pytest.mark.parametrize("folder", ["Output", "openpai-sdk"])
 def test_public_folder_cannot_be_replaced_by_a_users_folder(
-    storage: Storage, alice: StorageUser, bob: StorageUser, folder: str
+    tmp_path: Path, alice: StorageUser, bob: StorageUser, folder: str, open_root: bool
 ) -> None:
+    storage = Storage(tmp_path, open_root=open_root)
+    storage.provision(alice)
     storage.make_dirs("/user/alice/trap", alice, 0o777)
     with raises_code("ForbiddenFileError"):
         storage.rename("/user/alice/trap", f"/{folder}", alice)
@@ -31,6 +35,7 @@ def test_public_folder_cannot_be_replaced_by_a_users_folder(
     # Moving it into the folder is allowed.
     assert storage.rename("/user/alice/trap", f"/{folder}", alice)
     assert storage.status(f"/{folder}/trap", bob).ownership.owner == "alice"
+    storage.close()
 
 
 def test_root_folder_cannot_be_replaced_by_user_of_that_name(storage: Storage, admin: StorageUser) -> None:

@@ -189,7 +189,7 @@ def test_read_only_storage_is_writable_only_by_administrators(
         lambda: storage.stage_append("/user/alice/file", alice),
         lambda: storage.make_dirs("/user/alice/x", alice),
         lambda: storage.make_dirs("/alice", alice),
-        lambda: storage.make_dirs("/tmp", alice),
+        lambda: storage.make_dirs("/Output", alice),
         lambda: storage.delete("/user/alice/file", alice, recursive=True),
         lambda: storage.rename("/user/alice/file", "/user/alice/x", alice),
         lambda: storage.set_mode("/user/alice/file", alice, 0o777),
@@ -241,6 +241,45 @@ def test_disk_without_xattrs_keeps_modes_and_derives_owners(
     assert read(storage, "/shared/vision/file", alice) == b"x"
     with raises_code("UnsupportedStorageError"):
         storage.set_owner("/user/alice/file", admin, owner="bob")
+    storage.close()
+
+
+def test_scratch_folder_of_all_users_exists(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
+    assert storage.status("/tmp", alice).ownership.mode == 0o1777
+    put(storage, "/tmp/file", b"x", alice)
+    with raises_code("ForbiddenFileError"):
+        storage.delete("/tmp/file", bob, recursive=False)
+
+
+def test_open_root_lets_users_create_folders_there(
+    tmp_path: Path, alice: StorageUser, bob: StorageUser
+) -> None:
+    storage = Storage(tmp_path)
+    storage.provision(alice)
+    with raises_code("ForbiddenFileError"):
+        storage.make_dirs("/results", alice)
+    storage.close()
+    storage = Storage(tmp_path, open_root=True)
+    assert storage.status("/", alice).ownership.mode == 0o1777
+    storage.make_dirs("/results/first", alice)
+    put(storage, "/loose", b"x", alice)
+    assert storage.status("/results", bob).ownership == ("alice", "supergroup", 0o755)
+    for path in ("/results", "/loose", "/user/alice"):
+        with raises_code("ForbiddenFileError"):
+            storage.delete(path, bob, recursive=True)
+        with raises_code("ForbiddenFileError"):
+            storage.move(path, "/mine", bob, overwrite=False)
+    assert storage.rename("/loose", "/results/loose", alice)
+    assert storage.delete("/results", alice, recursive=True)
+    with raises_code("ForbiddenFileError"):
+        storage.set_mode("/", alice, 0o777)
+    storage.close()
+    storage = Storage(tmp_path, open_root=True, read_only=True)
+    with raises_code("ForbiddenFileError"):
+        storage.make_dirs("/results", alice)
+    storage.close()
+    storage = Storage(tmp_path)
+    assert storage.status("/", alice).ownership.mode == 0o755, "the setting changes nothing on the disk"
     storage.close()
 
 
