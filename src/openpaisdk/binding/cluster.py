@@ -225,7 +225,12 @@ class Cluster:
         if not isinstance(job, Mapping | str):
             return job.submit(self)
         from openpaisdk.jobs.job_file import job_data
+        from openpaisdk.jobs.short_job_file import find_short_job
 
+        if find_short_job(job):
+            from openpaisdk.binding.job import Job
+
+            return Job.of(job).submit(self)
         config = job_data(job)
         submitted = SubmittedJob(config, self)
         submitted.name = self.submit_config(config)

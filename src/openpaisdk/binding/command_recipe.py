@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 class CommandRecipe:
     """Options and files of a command job. ``sources``: None for the folder, empty for no files."""
 
-    def __init__(self, options: JobOptions, sources: list[str] | None, cluster_alias: str = ""):
+    def __init__(
+        self, options: JobOptions, sources: list[str] | None, cluster_alias: str = "", folder: str = ""
+    ):
         self.options = options
         self.sources = sources
         self.cluster_alias = cluster_alias
-        self.folder = current_folder() if sources != [] else ""
+        self.folder = folder or (current_folder() if sources != [] else "")
         self._built: dict[str, Any] = {}
 
     def preview(self) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
 from openpaisdk.binding.cluster import Cluster, SubmittedJob
-from openpaisdk.errors import UsageError
-from openpaisdk.jobs.job_names import expand_name, generate_name
+from openpaisdk.jobs.job_names import expand_name
 from openpaisdk.jobs.option_values import items_of
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from openpaisdk.binding.command_recipe import CommandRecipe
     from openpaisdk.jobs.option_values import Items
     from openpaisdk.jobs.pre_commands import Variables
+    from openpaisdk.jobs.short_job_file import ShortJob
     from openpaisdk.jobs.task_array import ArrayOption
 
 
@@ -39,8 +39,18 @@ class Job(SubmittedJob):
     def of(cls, job: Mapping[str, Any] | str) -> Self:
         """A job from a mapping, or from the text or the path of a job file."""
         from openpaisdk.jobs.job_file import job_data
+        from openpaisdk.jobs.short_job_file import find_short_job
 
+        if short := find_short_job(job):
+            return cls()._use(short)
         return cls(protocol=job_data(job))
+
+    def _use(self, short: ShortJob) -> Self:
+        from openpaisdk.binding.command_recipe import CommandRecipe
+
+        self._recipe = CommandRecipe(short.options, short.sources, folder=short.folder)
+        self.protocol = self._recipe.preview()
+        return self
 
     # --- configuration ---
 
@@ -109,8 +119,11 @@ class Job(SubmittedJob):
 
             self.protocol = parse_job_text(self.cluster.client.job_config(job_name))
             return self
-        from openpaisdk.jobs.job_file import read_job_file
+        from openpaisdk.jobs.job_file import is_job_path, read_job_file
+        from openpaisdk.jobs.short_job_file import find_short_job
 
+        if is_job_path(fname) and (short := find_short_job(fname)):
+            return self._use(short)
         self.protocol = read_job_file(fname, [])
         return self
 
@@ -161,46 +174,37 @@ class Job(SubmittedJob):
         cluster (defaults, workspace, sizes) are those of the moment and the cluster of ``submit``.
         """
         from openpaisdk.binding.command_recipe import CommandRecipe
-        from openpaisdk.jobs import option_values as values
-        from openpaisdk.jobs.command import as_text
-        from openpaisdk.jobs.command_job import JobOptions
-        from openpaisdk.jobs.command_submission import check_contradictions
-        from openpaisdk.jobs.pre_commands import parse_variables
-        from openpaisdk.jobs.task_array import array_of
+        from openpaisdk.jobs.command_options import command_options
+        from openpaisdk.jobs.option_values import items_of
 
-        lines = [as_text(line) for line in values.items_of(commands, "commands")]
-        if not lines or not all(line.strip() for line in lines):
-            raise UsageError("There is no command to run.")
-        variables, secret_variables = parse_variables(env, secrets)
-        options = JobOptions(
-            self.name or generate_name(lines[0]),
-            lines,
+        options = command_options(
+            self.name,
+            commands,
             image=image,
-            cpu=None if cpu is None else values.whole_number(cpu, 1, "cpu"),
-            gpu=None if gpu is None else values.whole_number(gpu, 0, "gpu"),
-            memory_mb=None if memoryMB is None else values.whole_number(memoryMB, 1, "memoryMB"),
-            mem=f"{values.memory_mb(mem)}m" if mem not in ("", None) else "",
-            ports=values.port_counts(ports),
+            cpu=cpu,
+            gpu=gpu,
+            memory_mb=memoryMB,
+            mem=mem,
+            ports=ports,
             virtual_cluster=virtual_cluster,
-            pip_installs=values.items_of(pip_installs, "pip_installs"),
-            pip_path=os.fspath(pip_path),
-            python=os.fspath(python),
-            env=variables,
-            secrets=secret_variables,
-            instances=values.whole_number(instances, 1, "instances"),
-            array=array_of(array) if array else None,
-            retries=values.whole_number(retries, 0, "retries"),
-            priority=values.priority_class(priority),
-            time_limit_s=values.seconds(timeout) if timeout else 0,
-            after=[values.dependency(text) for text in values.items_of(_names(after), "after")],
-            outputs=values.items_of(outputs, "outputs"),
+            pip_installs=pip_installs,
+            pip_path=pip_path,
+            python=python,
+            env=env,
+            secrets=secrets,
+            instances=instances,
+            array=array,
+            retries=retries,
+            priority=priority,
+            timeout=timeout,
+            after=_names(after),
+            outputs=outputs,
             workspace=workspace,
-            tags=values.items_of(tags, "tags"),
-            debug_hold_s=values.seconds(debug_hold) if debug_hold else 0,
+            tags=tags,
+            debug_hold=debug_hold,
             capture_logging=capture_logging,
         )
-        check_contradictions(options)
-        files = None if sources in (None, "") else values.items_of(sources, "sources")
+        files = None if sources in (None, "") else items_of(sources, "sources")
         self._recipe = CommandRecipe(options, files, cluster_alias)
         self.protocol = self._recipe.preview()
         return self

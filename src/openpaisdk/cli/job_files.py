@@ -16,7 +16,8 @@ def check_job(argv: list[str]) -> int:
     parser = command_parser(
         "check-job",
         "pai check-job job.yaml\npai check-job -o json jobs/*.yaml old.json",
-        "Lists all errors with line and column. Version 1 (JSON) and version 2 (YAML or JSON) are detected;\n"
+        "Lists all errors with line and column. Version 1 (JSON), version 2 and short files (YAML or JSON)\n"
+        "are detected;\n"
         "- reads standard input. The exit status is 0 when every file is valid. The check is stricter than\n"
         "a cluster's: an undefined $parameters.x is an error.",
         cluster=False,
@@ -36,7 +37,8 @@ def check_job(argv: list[str]) -> int:
 def _lines(report: FileReport) -> str:
     lines = [_line(problem) for problem in report.problems]
     if report.is_good:
-        lines.append(f"{report.file}: valid (version {report.version})")
+        kind = "short form" if report.version == "short" else f"version {report.version}"
+        lines.append(f"{report.file}: valid ({kind})")
     return "\n".join(lines)
 
 
@@ -48,7 +50,7 @@ def _line(problem: Problem) -> str:
 
 
 def job_schema(argv: list[str]) -> int:
-    """``pai job-schema [v1|v2]``"""
+    """``pai job-schema [v1|v2|short]``"""
     parser = command_parser(
         "job-schema",
         "pai job-schema v2 > job.schema.json",
@@ -61,11 +63,16 @@ def job_schema(argv: list[str]) -> int:
     parser.add_argument(
         "version",
         nargs="?",
-        choices=("v1", "v2"),
+        choices=("v1", "v2", "short"),
         default="v2",
-        help="version of the job protocol (default: v2)",
+        help="version of the job protocol, or short for short job files (default: v2)",
     )
     args = parser.parse(argv)
+    if args.version == "short":
+        from openpaisdk.jobs.short_job_file import short_job_schema
+
+        show(short_job_schema(), "json", str)
+        return 0
     from openpaisdk.protocol import job_schema as schema
 
     show(schema(args.version), "json", str)

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import os
 
+from openpaisdk.cli.command_job import CommandJob, submit_command_job
 from openpaisdk.cli.parser import Parser, command_parser, int_at_least
-from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
-from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
-from openpaisdk.connect import open_cluster, open_entry
+from openpaisdk.cli.submission import add_submit_options
+from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import interpreter_of, shell_line
-from openpaisdk.jobs.command_job import (
-    CLUSTER_RESOURCES,
-    EMBEDDED_RESOURCES,
-    JobOptions,
-    caller_environment,
-    resolve_resources,
-)
-from openpaisdk.jobs.command_submission import (
-    CommandSubmission,
-    check_contradictions,
-    check_features,
-    check_image,
-    select_sources,
-)
+from openpaisdk.jobs.command_job import CLUSTER_RESOURCES, EMBEDDED_RESOURCES, JobOptions
+from openpaisdk.jobs.command_submission import check_contradictions
 from openpaisdk.jobs.job_names import expand_name, generate_name
 from openpaisdk.jobs.option_values import (
     PRIORITIES,
@@ -37,16 +25,11 @@ from openpaisdk.output import print_notice
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from openpaisdk.client import ClusterClient
-    from openpaisdk.config.defaults import Defaults
-    from openpaisdk.jobs.sources import SourceArchive
     from openpaisdk.jobs.task_array import TaskArray
 
 DEFAULT_HOLD = "1h"
-LARGE_UPLOAD_BYTES = 4 << 20
-"""From this size on, the upload is announced."""
 
 
 def sub(argv: list[str]) -> int:
@@ -75,42 +58,14 @@ def sub(argv: list[str]) -> int:
         print_notice(f"--ports {label}: the job reads ${port_variable(label)}.")
     line = shell_line(command)
     registry = ClusterRegistry.load()
-    entry = registry.resolve(args.cluster_alias)
-    defaults = registry.defaults
     name = expand_name(args.job_name) if args.job_name else generate_name(line)
-    options = _job_options(args, name, line, entry)
+    options = _job_options(args, name, line)
     check_contradictions(options)
-    check_features(options, entry)
-    resources = resolve_resources(options, entry, defaults)
-    check_image(options, entry, defaults, lambda: open_entry(entry))
-
-    def connect() -> ClusterClient:
-        return open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
-
-    sources = _sources(args, entry, defaults, command, connect)
-    submission = CommandSubmission(options, entry, defaults, sources, lambda: open_entry(entry))
-    job = submission.build(name)
-    if args.preview:
-        return preview(job, args.output)
-    cluster = connect()
-    submission.upload(name, lambda archive: _send(cluster, archive))
-
-    def rename() -> str:
-        new_name = generate_name(line)
-        if submission.is_stored_by_name:
-            submission.upload(new_name, lambda archive: _send(cluster, archive))
-        job.update(submission.build(new_name))
-        return new_name
-
-    status = submit_and_follow(cluster, job, args, None if args.job_name else rename)
-    is_followed = args.follow or args.wait or args.fetch is not None
-    has_resources = args.gpu or args.cpu or args.mem or args.memoryMB
-    if has_resources and entry.is_paicluster and not is_followed:
-        from openpaisdk.cli.pending_reason import exceeds_capacity
-
-        if message := exceeds_capacity(cluster, resources, 1 if options.array else options.task_count):
-            print_notice(message)
-    return status
+    if args.no_sources and args.sources:
+        raise UsageError("--sources and --no-sources contradict each other.")
+    sources = [] if args.no_sources else args.sources or None
+    job = CommandJob(options, sources, command, has_name=bool(args.job_name))
+    return submit_command_job(job, args, registry)
 
 
 def _warn_misplaced_words(parser: Parser, option_args: Sequence[str], command: Sequence[str]) -> None:
@@ -276,7 +231,7 @@ def _add_repeated(group: argparse._ArgumentGroup, *names: str, metavar: str, hel
     group.add_argument(*names, action="append", default=[], metavar=metavar, help=f"{help}; may be repeated")
 
 
-def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterEntry) -> JobOptions:
+def _job_options(args: argparse.Namespace, name: str, line: str) -> JobOptions:
     env, secrets = _variables(args)
     return JobOptions(
         name,
@@ -303,7 +258,6 @@ def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterE
         pip_path=args.pip_path,
         debug_hold_s=args.debug_hold,
         capture_logging=args.capture_logging,
-        inherited_env=caller_environment() if entry.shares_machine else None,
     )
 
 
@@ -322,36 +276,3 @@ def _variables(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]
     from openpaisdk.jobs.pre_commands import parse_variables
 
     return parse_variables(args.env, args.secret)
-
-
-def _sources(
-    args: argparse.Namespace,
-    entry: ClusterEntry,
-    defaults: Defaults,
-    command: Sequence[str],
-    connect: Callable[[], ClusterClient],
-) -> SourceArchive | None:
-    if args.no_sources:
-        if args.sources:
-            raise UsageError("--sources and --no-sources contradict each other.")
-        return None
-    return select_sources(args.sources, command, entry, defaults, print_notice, connect=connect)
-
-
-def _send(cluster: ClusterClient, sources: SourceArchive) -> None:
-    """Upload the sources, unless the cluster still has them from an earlier job."""
-    from openpaisdk.jobs.sources import megabytes, send
-    from openpaisdk.output.progress import Progress
-
-    with Progress("Sending", sources.size) as progress:
-
-        def announce(size: int) -> None:
-            progress.total = size
-            if size > LARGE_UPLOAD_BYTES:
-                print_notice(f"Sending {megabytes(size)} of {sources.count} files.")
-
-        sources.on_progress = progress.advance
-        send(cluster, sources, announce)
-    if sources.ignored:
-        few = ", ".join(sources.ignored[:3]) + (", ..." if len(sources.ignored) > 3 else "")
-        print_notice(f"Not uploaded, because of the ignore file: {few}")

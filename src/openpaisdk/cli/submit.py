@@ -7,28 +7,60 @@ from openpaisdk.cli.submission import add_submit_options, preview, submit_and_fo
 from openpaisdk.connect import open_cluster
 from openpaisdk.output import print_notice
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
 
 def submit(argv: list[str]) -> int:
     """``pai submit [options] file``"""
     parser = command_parser(
         "submit",
         "pai submit --follow job.yaml\n"
+        "pai submit --preview -u resources:gpu=2 short.yaml\n"
         "pai submit -u name=again_$ -u taskRoles:worker:commands:0='python train.py' job.yaml\n"
         "pai submit -u jobName=again_$ -u taskRoles:0:gpuNumber=2 old.json",
         "The file follows OpenPAI's job protocol, version 2 (YAML or JSON) or version 1 (JSON); - reads\n"
         "standard input. It is sent in its own version; for a cluster that no longer accepts version 1 it\n"
-        "is converted to version 2, with a notice.",
+        "is converted to version 2, with a notice.\n\n"
+        "A short file has the options of pai sub as keys, and is sent as version 2 together with the files\n"
+        "of its folder, or only with its sources:\n\n"
+        "  command: python train.py\n"
+        "  image: pytorch/pytorch\n"
+        "  resources: {gpu: 1, mem: 16g}\n"
+        "  sources: [train.py]",
     )
     add_submit_options(parser)
     _add_update_option(parser)
     parser.add_argument("config", metavar="FILE", help="the job file")
     args = parser.parse(argv)
-    from openpaisdk.jobs.job_file import read_job_file
+    from openpaisdk.jobs.job_file import parse_job_file, read_contents
+    from openpaisdk.jobs.short_job_file import is_short_text
 
-    job = read_job_file(args.config, args.update, virtual_cluster=args.virtual_cluster, notify=print_notice)
+    name, source = read_contents(args.config)
+    if is_short_text(source, name):
+        return _submit_short_job(args, name, source)
+    job = parse_job_file(name, source, args.update, virtual_cluster=args.virtual_cluster, notify=print_notice)
     if args.preview:
         return preview(job, args.output)
     return submit_and_follow(open_cluster(args.cluster_alias, notify=print_notice), job, args, None)
+
+
+def _submit_short_job(args: argparse.Namespace, name: str, source: bytes) -> int:
+    from openpaisdk.cli.command_job import CommandJob, submit_command_job
+    from openpaisdk.config.clusters import ClusterRegistry
+    from openpaisdk.jobs.short_job_file import job_folder, read_short_job
+
+    short = read_short_job(
+        source,
+        file=name,
+        folder=job_folder(args.config),
+        updates=args.update,
+        virtual_cluster=args.virtual_cluster,
+    )
+    command = [" ".join(short.options.commands)]
+    job = CommandJob(short.options, short.sources, command, has_name=short.has_name, folder=short.folder)
+    return submit_command_job(job, args, ClusterRegistry.load())
 
 
 def clone_job(argv: list[str]) -> int:

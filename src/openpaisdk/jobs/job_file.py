@@ -32,9 +32,21 @@ def read_job_file(
     All problems come in one error, each with its line. ``notify`` gets the warnings of a version 2 job; those
     of a version 1 job come from the cluster or the conversion.
     """
+    name, source = read_contents(path)
+    return parse_job_file(name, source, updates, virtual_cluster=virtual_cluster, notify=notify)
+
+
+def parse_job_file(
+    name: str,
+    source: bytes,
+    updates: list[str],
+    *,
+    virtual_cluster: str = "",
+    notify: Callable[[str], None] | None = None,
+) -> dict[str, object]:
+    """``read_job_file`` for the content of a file that was read before."""
     from openpaisdk.protocol import read_any_job
 
-    name, source = read_contents(path)
     job: JobSpec | JobV1 | None = None
     before: ProtocolError | None = None
     try:
@@ -107,8 +119,12 @@ def job_data(job: Mapping[str, Any] | str) -> dict[str, Any]:
     """A job as plain data: from a mapping, or from the text or the path of a job file."""
     if not isinstance(job, str):
         return dict(job)
-    is_path = "\n" not in job and os.path.exists(job)
-    return read_job_file(job, []) if is_path else parse_job_text(job)
+    return read_job_file(job, []) if is_job_path(job) else parse_job_text(job)
+
+
+def is_job_path(job: str) -> bool:
+    """Whether a text names a job file, and is none itself."""
+    return "\n" not in job and os.path.exists(job)
 
 
 def parse_job_text(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from openpaisdk.errors import PaiError, ProtocolError
 from openpaisdk.jobs.job_file import plain_data, read_contents
 from openpaisdk.jobs.job_names import fill_placeholders
 from openpaisdk.protocol import JobV1, Problem, convert_v1, job_version, read_any_job
+from openpaisdk.protocol.document import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
 
     from openpaisdk.protocol import JobSpec
 
+SHORT = "short"
 NAMES = (("name",), ("jobName",))
 
 
 class FileReport:
-    """Problems of one job file. ``version`` is None if it cannot be determined."""
+    """Problems of one job file."""
 
-    def __init__(self, file: str, version: int | None, problems: Iterable[Problem], good: bool):
+    def __init__(self, file: str, version: int | str | None, problems: Iterable[Problem], good: bool):
         self.file = file
         self.version = version
+        """1, 2, "short" for a short job file, None if unknown."""
         self.problems = tuple(problems)
         self.is_good = good
 
@@ -48,7 +51,12 @@ def check_file(path: str) -> FileReport:
         name, source = read_contents(path)
     except PaiError as error:
         return FileReport(path, None, (Problem((), error.message),), False)
+    from openpaisdk.jobs.short_job_file import check_short_job, is_short_text
+
     try:
+        if is_short_text(source, name):
+            check_short_job(read(source, name))
+            return FileReport(name, SHORT, (), True)
         job = _read(source, name)
         notes = job.warnings
         version = 2
@@ -75,7 +83,11 @@ def _read(source: bytes, name: str) -> JobSpec | JobV1:
         return read_any_job({**data, key: fill_placeholders(str(data[key]))}, file=name, strict=True)
 
 
-def _version(source: bytes, name: str) -> int | None:
+def _version(source: bytes, name: str) -> int | str | None:
+    from openpaisdk.jobs.short_job_file import is_short_text
+
+    if is_short_text(source, name):
+        return SHORT
     try:
         return job_version(plain_data(source, name))
     except ProtocolError:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from openpaisdk.protocol.schema_nodes import Node
 
 
 def job_schema(version: str = "v2") -> dict[str, Any]:
@@ -19,8 +22,9 @@ def job_schema(version: str = "v2") -> dict[str, Any]:
         from openpaisdk.errors import UsageError
 
         raise UsageError(f'There is no version "{version}" of the job protocol.', hint='Use "v1" or "v2".')
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": f"OpenPAI job {name}",
-        **NODE.json_schema(),
-    }
+    return json_schema_of(NODE, f"OpenPAI job {name}")
+
+
+def json_schema_of(node: Node, title: str) -> dict[str, Any]:
+    """The JSON Schema (draft 7) of a document with this schema."""
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, **node.json_schema()}

@@ -26,8 +26,10 @@ from openpaisdk.protocol.versions import job_version
 _ANYTHING = Anything()
 
 
-def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """A copy of a job's plain data (version 1 or 2) with every ``key:path=value`` applied, in order.
+def apply_overrides(
+    data: Mapping[str, Any], overrides: Iterable[str], *, schema: Node | None = None
+) -> dict[str, Any]:
+    """A copy of a job's plain data (version 1 or 2, or of ``schema``) with every ``key:path=value`` applied.
 
     A path consists of keys and list indexes (``taskRoles:worker:commands:0=ls``; the index after the last
     appends); missing mappings are created. A value gets the type that the schema has for the key, so
@@ -45,7 +47,7 @@ def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
             problems.append(Problem((), f"{what} is not an update", expected="key:path=value"))
             continue
         try:
-            _apply(changed, path, text)
+            _apply(changed, path, text, schema)
         except _OverrideError as error:
             problems.append(error.problem)
     if problems:
@@ -59,8 +61,8 @@ class _OverrideError(Exception):
         self.problem = Problem(path, message, **more)  # type: ignore[arg-type]
 
 
-def _apply(data: dict[str, Any], path: tuple[str, ...], text: str) -> None:
-    node: Node = _root(data)
+def _apply(data: dict[str, Any], path: tuple[str, ...], text: str, schema: Node | None) -> None:
+    node: Node = schema or _root(data)
     target: Any = data
     walked: Path = ()
     for part, next_part in pairwise(path):

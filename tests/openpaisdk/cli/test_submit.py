@@ -66,3 +66,86 @@ def test_script_is_not_taken_for_a_job_file(user, name: str, text: str, command:
         done.err
         == f"pai: {name} is a script, not a job file.\n     Run it as a job with: pai sub -- {command}\n"
     )
+
+
+SHORT = """\
+name: six_$
+command: cat data/word.txt && cp data/word.txt $PAI_OUTPUT_DIR
+resources: {cpu: 1, mem: 64m}
+sources: [data]
+env: {COLOUR: blue}
+timeout: 1h
+"""
+
+
+def test_short_file_is_previewed_as_version_2(user) -> None:
+    user.write(job__yaml=SHORT)
+    (user.project / "data").mkdir()
+    (user.project / "data/word.txt").write_text("from the folder\n")
+    done = user.pai("submit", "--preview", "-u", "resources:cpu=2", "--vc", "default", "job.yaml")
+    job = yaml.safe_load(done.out)
+    assert done.status == 0 and job["protocolVersion"] == 2, done
+    role = job["taskRoles"]["main"]
+    assert role["resourcePerInstance"] == {"cpu": 2, "gpu": 0, "memoryMB": 64}
+    assert job["defaults"]["virtualCluster"] == "default"
+    assert job["extras"]["openpaisdk"]["timeLimit"] == 3600 and job["extras"]["openpaisdk"]["sources"]
+
+
+def test_paths_of_a_short_file_are_relative_to_the_file(user) -> None:
+    folder = user.project / "inside"
+    (folder / "data").mkdir(parents=True)
+    (folder / "job.yaml").write_text(SHORT)
+    (folder / "data/word.txt").write_text("beside the file\n")
+    done = user.pai("submit", "--follow", "--fetch", "out", "inside/job.yaml")
+    assert done.status == 0 and done.out == "beside the file\n", done
+    assert (user.project / "out/word.txt").read_text() == "beside the file\n"
+    (folder / "job.json").write_text('{"command": "ls", "resources": {"mem": "64m"}}')
+    done = user.pai("submit", "-f", "inside/job.json")
+    assert done.out == "data\njob.json\njob.yaml\n", done
+
+
+def test_short_job_on_standard_input_and_from_python(user) -> None:
+    done = user.pai(
+        "submit",
+        "-f",
+        "-",
+        stdin="command: echo $COLOUR\nenv: [COLOUR]\nsources: []\n",
+        env={"COLOUR": "red"},
+    )
+    assert done.status == 0 and done.out == "red\n", done
+    user.write(job__yaml="command: cat job.yaml\nresources: {mem: 64m}\n", run__py=PROGRAM)
+    done = user.run(["python", "run.py"])
+    assert done.out.count("SUCCEEDED") == 3 and done.out.count("command: cat job.yaml") == 3, done
+
+
+PROGRAM = """\
+from openpaisdk import Cluster, Job
+for job in (Job().load("job.yaml"), Job.of("job.yaml"), "job.yaml"):
+    job = Cluster().submit(job)
+    print(job.wait(), job.logs())
+"""
+
+
+def test_unknown_key_of_a_short_file_is_named_with_line_and_suggestion(user) -> None:
+    user.write(job__yaml="command: true\nimge: x\ngpu: 1\n")
+    for command in ("submit", "check-job"):
+        done = user.pai(command, "job.yaml")
+        said = done.out + done.err
+        assert done.status == 1 and 'job.yaml:2:1: imge: unknown key; did you mean "image"?' in said, done
+        assert 'job.yaml:3:1: gpu: unknown key; put it under "resources"' in said, done
+
+
+def test_short_file_is_checked_and_has_a_schema(user) -> None:
+    user.write(job__yaml=SHORT)
+    assert user.pai("check-job", "job.yaml").out == "job.yaml: valid (short form)\n"
+    assert json.loads(user.pai("check-job", "-o", "json", "job.yaml").out)[0]["version"] == "short"
+    assert "command" in json.loads(user.pai("job-schema", "short").out)["properties"]
+
+
+def test_generated_name_of_a_short_job_and_name_conflict(user) -> None:
+    user.write(job__yaml="command: 'true'\nsources: []\nresources: {mem: 64m}\n")
+    assert user.pai("submit", "--wait", "job.yaml").out.startswith("true_")
+    user.write(job__yaml="name: fixed_name\ncommand: 'true'\nsources: []\n")
+    assert user.pai("submit", "job.yaml").status == 0
+    done = user.pai("submit", "job.yaml")
+    assert done.status == 1 and "already has a job called fixed_name" in done.err, done

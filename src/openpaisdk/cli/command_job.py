@@ -1,0 +1,122 @@
+"""Submission of a command job with its files, shared by ``sub`` and by ``submit`` of short job files."""
+
+from __future__ import annotations
+
+from openpaisdk.cli.submission import preview, submit_and_follow
+from openpaisdk.connect import open_cluster, open_entry
+from openpaisdk.jobs.command_job import JobOptions, caller_environment, resolve_resources
+from openpaisdk.jobs.command_submission import (
+    CommandSubmission,
+    check_features,
+    check_image,
+    select_sources,
+)
+from openpaisdk.jobs.job_names import generate_name
+from openpaisdk.output import print_notice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from openpaisdk.client import ClusterClient
+    from openpaisdk.config.clusters import ClusterRegistry
+    from openpaisdk.jobs.sources import SourceArchive
+
+LARGE_UPLOAD_BYTES = 4 << 20
+"""From this size on, the upload is announced."""
+
+
+class CommandJob:
+    """A command job as the user gave it.
+
+    ``sources``: None for the whole ``folder`` (by default the current one), empty for no files. ``command``
+    is searched for files where the whole folder cannot be meant. Without ``has_name`` the name was generated,
+    and is generated again if it is in use.
+    """
+
+    __slots__ = ("command", "folder", "has_name", "options", "sources")
+
+    def __init__(
+        self,
+        options: JobOptions,
+        sources: Sequence[str] | None,
+        command: Sequence[str],
+        *,
+        has_name: bool,
+        folder: str = "",
+    ):
+        self.options = options
+        self.sources = sources
+        self.command = command
+        self.has_name = has_name
+        self.folder = folder
+
+
+def submit_command_job(command_job: CommandJob, args: argparse.Namespace, registry: ClusterRegistry) -> int:
+    """Build the job for the cluster, upload its files and submit it; or only print it (``--preview``)."""
+    options, defaults = command_job.options, registry.defaults
+    entry = registry.resolve(args.cluster_alias)
+    if entry.shares_machine:
+        options.inherited_env = caller_environment()
+    check_features(options, entry)
+    resources = resolve_resources(options, entry, defaults)
+    check_image(options, entry, defaults, lambda: open_entry(entry))
+
+    def connect() -> ClusterClient:
+        return open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
+
+    sources = None
+    if command_job.sources is None or command_job.sources:
+        sources = select_sources(
+            command_job.sources or (),
+            command_job.command,
+            entry,
+            defaults,
+            print_notice,
+            command_job.folder,
+            connect=connect,
+        )
+    submission = CommandSubmission(options, entry, defaults, sources, lambda: open_entry(entry))
+    name = options.name
+    job = submission.build(name)
+    if args.preview:
+        return preview(job, args.output)
+    cluster = connect()
+    submission.upload(name, lambda archive: _send(cluster, archive))
+
+    def rename() -> str:
+        new_name = generate_name(options.commands[0])
+        if submission.is_stored_by_name:
+            submission.upload(new_name, lambda archive: _send(cluster, archive))
+        job.update(submission.build(new_name))
+        return new_name
+
+    status = submit_and_follow(cluster, job, args, None if command_job.has_name else rename)
+    is_followed = args.follow or args.wait or args.fetch is not None
+    has_resources = options.gpu or options.cpu or options.mem or options.memory_mb
+    if has_resources and entry.is_paicluster and not is_followed:
+        from openpaisdk.cli.pending_reason import exceeds_capacity
+
+        if message := exceeds_capacity(cluster, resources, 1 if options.array else options.task_count):
+            print_notice(message)
+    return status
+
+
+def _send(cluster: ClusterClient, sources: SourceArchive) -> None:
+    """Upload the sources, unless the cluster still has them from an earlier job."""
+    from openpaisdk.jobs.sources import megabytes, send
+    from openpaisdk.output.progress import Progress
+
+    with Progress("Sending", sources.size) as progress:
+
+        def announce(size: int) -> None:
+            progress.total = size
+            if size > LARGE_UPLOAD_BYTES:
+                print_notice(f"Sending {megabytes(size)} of {sources.count} files.")
+
+        sources.on_progress = progress.advance
+        send(cluster, sources, announce)
+    if sources.ignored:
+        few = ", ".join(sources.ignored[:3]) + (", ..." if len(sources.ignored) > 3 else "")
+        print_notice(f"Not uploaded, because of the ignore file: {few}")
