@@ -227,13 +227,16 @@ class Cluster:
         from openpaisdk.jobs.job_file import job_data
         from openpaisdk.jobs.short_job_file import find_short_job
 
-        if find_short_job(job):
-            from openpaisdk.binding.job import Job
+        upload = None
+        if short := find_short_job(job):
+            from openpaisdk.binding.command_recipe import CommandRecipe
 
-            return Job.of(job).submit(self)
-        config = job_data(job)
+            recipe = CommandRecipe(short.options, short.sources, folder=short.folder)
+            config, upload = recipe.build(self.client, self.entry, recipe.preview())
+        else:
+            config = job_data(job)
         submitted = SubmittedJob(config, self)
-        submitted.name = self.submit_config(config)
+        submitted.name = self.submit_config(config, upload)
         return submitted
 
     def submit_config(

@@ -20,7 +20,6 @@ from openpaisdk.jobs.command_submission import (
 )
 
 if TYPE_CHECKING:
-    from openpaisdk.binding.cluster import Cluster
     from openpaisdk.client import ClusterClient
 
     Upload = Callable[[ClusterClient], None]
@@ -50,15 +49,16 @@ class CommandRecipe:
         self._built = command_job(self.options, entry, registry.defaults)
         return deepcopy(self._built)
 
-    def build(self, cluster: Cluster, config: Mapping[str, Any]) -> tuple[dict[str, Any], Upload]:
+    def build(
+        self, client: ClusterClient, entry: ClusterEntry, config: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Upload]:
         """The job for a cluster, and the function that uploads its files.
 
         ``config`` is the job as the program has it: what the program changed in it stays.
         """
         from openpaisdk.jobs.sources import send
 
-        client = cluster.client  # connects, so that the entry of a cluster in no file is complete
-        entry, defaults, options = cluster.entry, Defaults.load(), self.options
+        defaults, options = Defaults.load(), self.options
         check_features(options, entry)
         check_image(options, entry, defaults, lambda: client)
         sources = None

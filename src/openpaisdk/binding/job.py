@@ -218,7 +218,8 @@ class Job(SubmittedJob):
             self.cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster or alias)
         upload = None
         if self._recipe is not None:
-            self.protocol, upload = self._recipe.build(self.cluster, self.protocol)
+            client = self.cluster.client  # connects, so that the entry of a cluster in no file is complete
+            self.protocol, upload = self._recipe.build(client, self.cluster.entry, self.protocol)
         name = self.cluster.submit_config(self.protocol, upload)
         self.protocol["jobName" if "jobName" in self.protocol else "name"] = name
         return self
