@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 
 from openpaisdk.client.follow import follow
-from openpaisdk.client.follow_stream import NO_LOG, FollowRequest, Frame
-from openpaisdk.client.models import is_pending_event, number, text
+from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
+from openpaisdk.client.models import text
 from openpaisdk.config.clusters import alias_option
 from openpaisdk.config.paths import display_path
 from openpaisdk.errors import PaiError
+from openpaisdk.jobs.job_notices import CONNECTION, STATE, EventFilter, JobNotice, job_notices
+from openpaisdk.jobs.outcome import known_solution, outcome_reason
 from openpaisdk.output import format_duration, palette, print_notice
 
 TYPE_CHECKING = False
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from openpaisdk.jobs.task_array import TaskArray
     from openpaisdk.output.log_levels import LevelFilter
 
-WAITING = "WAITING"
 STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
 
 
@@ -39,7 +40,7 @@ def print_log(
     known_state = final = ""
     printed = False
     last = b"\n"
-    reported: set[str] = set()
+    events = EventFilter()
     sys.stdout.flush()
     try:
         for frame in follow(cluster, request):
@@ -55,8 +56,8 @@ def print_log(
                 known_state = state
             elif frame.kind == "end":
                 final = text(frame.head, "state")
-            elif show_events:
-                _print_event(frame, request, reported)
+            elif show_events and (notice := events.notice(frame)):
+                _print_job_notice(request.name, notice)
     except KeyboardInterrupt:
         command = f"pai logs -f {_shell_name(cluster, request)}"
         print_notice(f"\nStopped following; the job continues. Follow it again with: {command}")
@@ -71,27 +72,9 @@ def print_log(
     return final
 
 
-DEGRADED, RECOVERED = "Degraded", "Recovered"
-# Steps that take minutes and would otherwise look like a hang, and the end of a reported problem.
-_PRINTED_REASONS = frozenset(("Pulling", "Pulled", RECOVERED))
-
-
-def _print_event(frame: Frame, request: FollowRequest, reported: set[str]) -> None:
-    is_warning = text(frame.head, "type") == "Warning"
-    if frame.kind == "event" and (is_warning or text(frame.head, "reason") in _PRINTED_REASONS):
-        message = text(frame.head, "message")
-        if text(frame.head, "reason") == RECOVERED:
-            reported.clear()
-        if message not in reported:
-            reported.add(message)
-            line = f"{request.name}: {message}"
-            print_notice(palette(sys.stderr).paint(line, "yellow") if is_warning else line)
-    elif frame.kind == "lost":
-        print_notice(
-            "Connection to the cluster lost. Reconnecting (Ctrl-C stops following; the job continues)."
-        )
-    elif frame.kind == "back":
-        print_notice("Reconnected to the cluster.")
+def _print_job_notice(name: str, notice: JobNotice) -> None:
+    line = notice.text if notice.kind == CONNECTION else f"{name}: {notice.text}"
+    print_notice(palette(sys.stderr).paint(line, "yellow") if notice.is_warning else line)
 
 
 def report_outcome(cluster: ClusterClient, request: FollowRequest, state: str) -> int:
@@ -160,53 +143,6 @@ def task_folders(cluster: ClusterClient, job: JobStatus, tasks: list[Task] | Non
     ]
 
 
-def outcome_reason(job: JobStatus) -> str:
-    """Short reason for a job's final state."""
-    if job.state == "FAILED":
-        code = job.origin_exit_code
-        if (
-            code is None or (job.exit_code or 0) < 0
-        ):  # negative codes come from the cluster, not from the program
-            code = job.exit_code
-        parts = [] if code is None else [f"exit code {code}"]
-        message = (job.diagnostics.strip().splitlines() or [""])[0]
-        _, separator, detail = message.partition(f"failed with exit code {job.exit_code}: ")
-        if separator or (job.origin_exit_code is None and message):
-            parts.append(detail or message)
-        return ", ".join(parts)
-    if job.state == "STOPPED":
-        # The second line says why the job could not start, if that was so.
-        return " ".join(["stopped on request", *(f"({line})" for line in job.diagnostics.splitlines()[1:2])])
-    return ""
-
-
-def known_solution(job: JobStatus) -> str:
-    """What to do about a failure whose cause the cluster found in the log; else empty."""
-    from openpaisdk.client.models import mapping_at
-
-    messages = mapping_at(mapping_at(job.raw, "jobStatus"), "appExitMessages")
-    return text(mapping_at(messages, "runtime"), "solution") if job.state == "FAILED" else ""
-
-
-def failure_details(job: JobStatus) -> dict[str, str]:
-    """Details of a failed job: the cause, what to do about it, and the last line of its error output."""
-    from openpaisdk.client.models import mapping_at, name_list, text
-
-    if job.state != "FAILED":
-        return {}
-    status = mapping_at(job.raw, "jobStatus")
-    spec = mapping_at(status, "appExitSpec")
-    runtime = mapping_at(mapping_at(status, "appExitMessages"), "runtime")
-    lines = [line for line in text(mapping_at(runtime, "errorLogs"), "user").splitlines() if line.strip()]
-    details = {
-        # The reason that the job's state is shown with may be this cause already.
-        "cause": "" if text(spec, "reason") in job.diagnostics else text(spec, "reason"),
-        "what to do": next(iter(name_list(spec, "solution")), ""),
-        "last line": lines[-1].strip() if lines else "",
-    }
-    return {key: value for key, value in details.items() if value}
-
-
 def announce_task(cluster: ClusterClient, request: FollowRequest) -> None:
     """Print which of several tasks is shown, unless the user selected one."""
     if request.role or request.index is not None:
@@ -241,31 +177,17 @@ def wait_for_job(
     ``command`` is the command suggested after Ctrl-C.
     """
     state = ""
-    reported: set[str] = set()
-    pending: Frame | None = None
-    since = 0
     request = FollowRequest(name, user, stream=NO_LOG)
     if on_state is None and sys.stderr.isatty():  # show progress to an interactive user
         on_state = lambda now: print_notice(f"{name} {palette(sys.stderr).state(now)}")  # noqa: E731
     try:
-        for frame in follow(cluster, request):
-            if frame.kind in ("state", "end"):
-                now = text(frame.head, "state")
-                if now != state and on_state:
-                    on_state(now)
-                state = now
-            elif frame.kind == "event" and text(frame.head, "reason") not in (DEGRADED, RECOVERED):
-                # After a reconnect all events are sent again; only later ones are new.
-                event_time = number(frame.head, "time") or since + 1
-                if is_pending_event(frame.head) and event_time >= since:
-                    pending, since = frame, event_time
-            else:
-                _print_event(frame, request, reported)
-            # Events may arrive before the state, and the events of a running job describe its past.
-            if pending and state == WAITING:
-                reported.intersection_update((text(pending.head, "message"),))
-                _print_event(pending, request, reported)
-                pending = None
+        for notice in job_notices(follow(cluster, request)):
+            if notice.kind != STATE:
+                _print_job_notice(name, notice)
+                continue
+            state = notice.text
+            if on_state:
+                on_state(state)
     except KeyboardInterrupt:
         again = f"pai {command} {_shell_name(cluster, request)}"
         print_notice(f"\nStopped waiting; the job continues. Wait again with: {again}")

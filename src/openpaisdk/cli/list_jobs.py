@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.follow_output import failure_details, outcome_reason, task_array, task_folders
+from openpaisdk.cli.follow_output import task_array, task_folders
 from openpaisdk.cli.parser import command_parser, int_at_least
 from openpaisdk.client.models import check_states, text
 from openpaisdk.config.paths import display_path
 from openpaisdk.connect import open_cluster
+from openpaisdk.jobs.outcome import failure_details, outcome_reason
 from openpaisdk.output import format_duration, format_time, palette, print_notice, show, table
 from openpaisdk.output.table import printable
 

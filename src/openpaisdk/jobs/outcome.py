@@ -1,0 +1,52 @@
+"""Outcome of a finished job in words: why it ended so, and what to do about it."""
+
+from __future__ import annotations
+
+from openpaisdk.client.models import mapping_at, name_list, text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.client.models import JobStatus
+
+
+def outcome_reason(job: JobStatus) -> str:
+    """Short reason for a job's final state."""
+    if job.state == "FAILED":
+        code = job.origin_exit_code
+        if (
+            code is None or (job.exit_code or 0) < 0
+        ):  # negative codes come from the cluster, not from the program
+            code = job.exit_code
+        parts = [] if code is None else [f"exit code {code}"]
+        message = (job.diagnostics.strip().splitlines() or [""])[0]
+        _, separator, detail = message.partition(f"failed with exit code {job.exit_code}: ")
+        if separator or (job.origin_exit_code is None and message):
+            parts.append(detail or message)
+        return ", ".join(parts)
+    if job.state == "STOPPED":
+        # The second line says why the job could not start, if that was so.
+        return " ".join(["stopped on request", *(f"({line})" for line in job.diagnostics.splitlines()[1:2])])
+    return ""
+
+
+def known_solution(job: JobStatus) -> str:
+    """What to do about a failure whose cause the cluster found in the log; else empty."""
+    messages = mapping_at(mapping_at(job.raw, "jobStatus"), "appExitMessages")
+    return text(mapping_at(messages, "runtime"), "solution") if job.state == "FAILED" else ""
+
+
+def failure_details(job: JobStatus) -> dict[str, str]:
+    """Details of a failed job: the cause, what to do about it, and the last line of its error output."""
+    if job.state != "FAILED":
+        return {}
+    status = mapping_at(job.raw, "jobStatus")
+    spec = mapping_at(status, "appExitSpec")
+    runtime = mapping_at(mapping_at(status, "appExitMessages"), "runtime")
+    lines = [line for line in text(mapping_at(runtime, "errorLogs"), "user").splitlines() if line.strip()]
+    details = {
+        # The reason that the job's state is shown with may be this cause already.
+        "cause": "" if text(spec, "reason") in job.diagnostics else text(spec, "reason"),
+        "what to do": next(iter(name_list(spec, "solution")), ""),
+        "last line": lines[-1].strip() if lines else "",
+    }
+    return {key: value for key, value in details.items() if value}
