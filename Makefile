@@ -6,6 +6,12 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3.15 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(BIN)/python -m pytest
+# Two for each processor: many tests wait for a server or a job. More than 16 only wait for the disk.
+WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 8 ? 2 * cores : 16)))
+# tests/conftest.py chooses the groups and their order.
+PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# Every worker would compile all tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help quickstart compiled setup test test-fast lint docs bench dist clean
 
@@ -40,17 +46,16 @@ lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), import 
 	@$(BIN)/ruff format --check src tests bench
 	@$(BIN)/ruff check src tests bench
 	@$(BIN)/mypy
-	@$(BIN)/mypy --platform darwin -p openpaisdk
-	@$(BIN)/mypy --platform win32 -p openpaisdk
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin -p openpaisdk
+	@$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p openpaisdk
 	@$(BIN)/lint-imports
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
 
-test-fast: compiled ## the tests that need no outside service (under five minutes)
-	@$(PYTEST) -n 4 --dist loadgroup -m "not slow and not service"
+test-fast: compiled ## the tests that are quick and need no outside service (under four minutes)
+	@$(PYTEST) $(PARALLEL) -m "not slow and not service"
 
 test: lint compiled ## everything: lint, types, import contracts, the whole suite
-	@$(PYTEST) -n 4 --dist loadgroup -m "not slow"
-	@$(PYTEST) -m slow
+	@$(PYTEST) $(PARALLEL)
 	@cd tests && ../$(BIN)/python -m unittest discover
 
 docs: $(VENV)/.dev ## write the pages that are generated from the code

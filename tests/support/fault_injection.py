@@ -35,6 +35,7 @@ from paicluster.scheduler.resource_requests import Resources, encode, request_of
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import Inserted, NewJob
 from paicluster.store.rows import ActiveJob, TaskRow
+from support.prepared_database import prepare_database
 from support.server_fixture import job as job_of
 
 NODES = (
@@ -151,6 +152,7 @@ class Cluster:
 
     def __init__(self, folder: Path, dice: random.Random):
         self.dice = dice
+        prepare_database(folder)
         self.store = Store.open(folder / "cluster.db")
         self.engine = FakeEngine(
             dice, lambda uid: self.store.read_inline(lambda conn: jobs.get_task(conn, uid)) is not None

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin
 
+import pytest
+
 from support.external_services import debian, missing
 
 # Jars of this Spark version that a NameNode and a DataNode of Hadoop 2.7.3 need.
@@ -116,6 +118,13 @@ def _extract(archive: Path, folder: Path, wanted: Sequence[str]) -> None:
                 source = tar.extractfile(member)
                 assert source is not None
                 (folder / name).write_bytes(source.read())
+
+
+@pytest.fixture(scope="session", name="real_hdfs")
+def real_hdfs_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealHdfs]:
+    """One HDFS for all tests of the group `hdfs`; each uses folders of its own."""
+    with hdfs(tmp_path_factory.mktemp("hdfs")) as running:
+        yield running
 
 
 @dataclass

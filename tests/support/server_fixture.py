@@ -20,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from support.openapi_check import Description, current_description
+from support.prepared_database import prepare_database
 
 # A loaded machine may stall for half a minute: tests wait for an event, with a generous deadline.
 DEADLINE_S = 90.0
@@ -404,12 +405,16 @@ def new_cluster_fixture(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 @pytest.fixture(name="cluster")
 def running_cluster(new_cluster: Callable[..., Cluster]) -> Cluster:
     """A running cluster for one test."""
-    return new_cluster().start()
+    made = new_cluster()
+    prepare_database(made.home)
+    return made.start()
 
 
 @pytest.fixture(scope="module", name="cluster")
 def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One running cluster for all tests of a file."""
-    running = Cluster(tmp_path_factory.mktemp("runtime") / "home").start()
+    home = tmp_path_factory.mktemp("runtime") / "home"
+    prepare_database(home)
+    running = Cluster(home).start()
     yield running
     running.close()

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from paicluster.auth.passwords import hash_password
-from paicluster.store import Store, users
 from support.openapi_check import Description
+from support.prepared_database import prepare_database
 from support.server_fixture import Cluster, job
 
 PASSWORD = "a good password"
@@ -58,13 +57,7 @@ def add_users(
     admins: tuple[str, ...] = ("admin",),
 ) -> None:
     """Create users in a home that was never started."""
-    home.mkdir(parents=True, exist_ok=True)
-    store = Store.open(home / "cluster.db")
-    hashed = hash_password(password)
-    for name in names:
-        admin = name in admins
-        store.write_sync(lambda conn, n=name, a=admin: users.add_user(conn, n, hashed, created_ms=0, admin=a))
-    store.close()
+    prepare_database(home, names, admins=admins, password=password)
 
 
 @pytest.fixture(scope="session", name="cluster")

@@ -12,26 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paicluster.auth.passwords import hash_password
-from paicluster.store import Store, users
 from support.external_services import missing
+from support.prepared_database import prepare_database
 from support.server_fixture import Cluster
 
 PASSWORD = "CANARY-password"
-_HASHED = ""
 
 
 def add_people(home: Path, *names: str) -> None:
     """Users in the database of a cluster that does not run; `admin` is one of them."""
-    global _HASHED
-    _HASHED = _HASHED or hash_password(PASSWORD)
-    home.mkdir(mode=0o700, exist_ok=True)
-    store = Store.open(home / "cluster.db")
-    for name in ("admin", *names):
-        store.write_sync(
-            lambda conn, name=name: users.add_user(conn, name, _HASHED, created_ms=0, admin=name == "admin")
-        )
-    store.close()
+    prepare_database(home, ("admin", *names), admins=("admin",), password=PASSWORD)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from paicluster.auth.passwords import hash_password
-from paicluster.store import Store, groups, users
+from paicluster.store import Store, groups
+from support.prepared_database import prepare_database
 from support.server_fixture import Cluster, Reply
 
 USERS = ("admin", "alice", "bob")
@@ -96,12 +96,8 @@ def exception(reply: Reply) -> tuple[int, str]:
 
 
 def prepare_home(home: Path) -> None:
-    home.mkdir()
+    prepare_database(home, USERS, admins=("admin",), password=PASSWORD)
     store = Store.open(home / "cluster.db")
-    hashed = hash_password(PASSWORD)
-    for user in USERS:
-        admin = user == "admin"
-        store.write_sync(lambda conn, u=user, a=admin: users.add_user(conn, u, hashed, created_ms=0, admin=a))
     store.write_sync(lambda conn: groups.add_group(conn, TEAM))
     for user in ("alice", "bob"):
         store.write_sync(lambda conn, u=user: groups.add_member(conn, u, TEAM))

@@ -51,7 +51,9 @@ def test_part_yields_rows(part: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("part", SERVICE_PARTS)
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.xdist_group(part)) for part in SERVICE_PARTS]
+)
 def test_part_with_a_service_yields_rows_or_the_missing_service(part: str, tmp_path: Path) -> None:
     run_part(part, tmp_path)
 

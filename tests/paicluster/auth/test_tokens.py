@@ -20,10 +20,12 @@ from openpaisdk.errors import Unauthorized
 from paicluster.auth.tokens import SESSION_S, Tokens, new_token_row
 from paicluster.store import Store, users
 from paicluster.store.jobs import NewJob, get_job_by_id, insert_jobs, update_job
+from support.prepared_database import prepare_database
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
+    prepare_database(tmp_path)
     opened = Store.open(tmp_path / "cluster.db")
     opened.write_sync(lambda conn: users.add_user(conn, "alice", "hash", created_ms=0))
     opened.write_sync(lambda conn: users.add_user(conn, "root", "hash", created_ms=0, admin=True))

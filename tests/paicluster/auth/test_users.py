@@ -12,10 +12,12 @@ from openpaisdk.errors import ConfigError, Conflict, PaiError, Unauthorized
 from paicluster.auth.tokens import Tokens
 from paicluster.auth.users import create, ensure_admin, login, set_password
 from paicluster.store import Store, groups, users
+from support.prepared_database import prepare_database
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
+    prepare_database(tmp_path)
     opened = Store.open(tmp_path / "cluster.db")
     yield opened
     opened.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.prepared_database import prepare_database
 from support.server_fixture import Cluster, new_cluster_fixture  # noqa: F401
 
 PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
@@ -18,6 +19,7 @@ GRACE_S = 3600
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("controller") / "home"
+    prepare_database(home)
     running = Cluster(home, variables={PLANTED: "leaked"})
     try:
         yield running.start("--grace", str(GRACE_S))
@@ -33,6 +35,7 @@ def own_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     def make(*options: str) -> Cluster:
         cluster = Cluster(tmp_path / f"home{len(clusters)}", ("--embedded", *options))
         clusters.append(cluster)
+        prepare_database(cluster.home)
         return cluster.start()
 
     yield make

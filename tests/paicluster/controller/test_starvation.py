@@ -10,6 +10,7 @@ from paicluster.controller.active_jobs import pending_since, read_active
 from paicluster.controller.starvation import StarvationGuard
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
+from support.prepared_database import prepare_database
 
 
 def test_user_without_a_start_for_too_long_is_starved() -> None:
@@ -46,6 +47,7 @@ def test_start_of_the_wait_follows_from_the_jobs(tmp_path: Path) -> None:
         )
         jobs.update_job(conn, 3, sub_state="Completed", exit_code=0, launched_ms=7000, completed_ms=8000)
 
+    prepare_database(tmp_path)
     store = Store.open(tmp_path / "cluster.db")
     try:
         store.write_sync(fill)

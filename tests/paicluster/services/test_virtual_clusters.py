@@ -12,12 +12,14 @@ from openpaisdk.errors import Forbidden
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store, groups
+from support.prepared_database import prepare_database
 
 CLUSTER = Resources(16, 1600, 4)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
+    prepare_database(tmp_path)
     opened = Store.open(tmp_path / "cluster.db")
     yield opened
     opened.close()

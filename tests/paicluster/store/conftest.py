@@ -9,10 +9,12 @@ import pytest
 
 from paicluster.store import Store
 from paicluster.store.jobs import NewJob
+from support.prepared_database import prepare_database
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
+    prepare_database(tmp_path)
     opened = Store.open(tmp_path / "cluster.db")
     yield opened
     opened.close()

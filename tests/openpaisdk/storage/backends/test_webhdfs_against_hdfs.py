@@ -11,28 +11,22 @@ import fsspec
 import pytest
 
 from support.cli_user import CommandResult, until
-from support.hadoop import RealHdfs, hdfs
+from support.hadoop import RealHdfs
 from support.storage_fixture import StorageWorkspace, tree_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealHdfs]:
-    with hdfs(tmp_path_factory.mktemp("hdfs")) as found:
-        yield found
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("hdfs")]
 
 
 @pytest.fixture
-def lab(workspace: StorageWorkspace, real: RealHdfs) -> Iterator[str]:
+def lab(workspace: StorageWorkspace, real_hdfs: RealHdfs) -> Iterator[str]:
     """The real HDFS as a configured storage, by the address of its name node."""
     name = os.environ.get("USER") or "root"
-    port = real.url.rpartition(":")[2]
+    port = real_hdfs.url.rpartition(":")[2]
     workspace.ok(
-        *("add-storage-cluster", "-a", "lab", "--type", "hdfs", "--address", f"hdfs://{real.address}"),
+        *("add-storage-cluster", "-a", "lab", "--type", "hdfs", "--address", f"hdfs://{real_hdfs.address}"),
         *("--path", "/", "--user", name, f"servers_ext:webhdfs={port}"),
     )
-    yield f"hdfs://{real.address}"
+    yield f"hdfs://{real_hdfs.address}"
     workspace.ok("delete-cluster", "lab")
 
 
@@ -93,13 +87,13 @@ def test_all_operations_work_against_hdfs(
 
 
 @pytest.mark.parametrize("size", [1, 511, 512, 1 << 20, (1 << 20) + 7, 3 << 20])
-def test_hdfs_checksum_equals_ours(workspace: StorageWorkspace, real: RealHdfs, size: int) -> None:
+def test_hdfs_checksum_equals_ours(workspace: StorageWorkspace, real_hdfs: RealHdfs, size: int) -> None:
     """With blocks of 1 MiB, so that files have one or several blocks."""
     from openpaisdk.storage.backends.hdfs_checksum import file_md5
 
     content = os.urandom(size)
     local = workspace.write("summed", content)
-    path = f"{real.url}/webhdfs/v1/summed{size}?op="
+    path = f"{real_hdfs.url}/webhdfs/v1/summed{size}?op="
     user = "&user.name=" + (os.environ.get("USER") or "root")
     subprocess.run(
         [
@@ -155,7 +149,7 @@ def test_damage_in_transfers_with_hdfs_is_detected(
     assert (workspace.local / "back").read_bytes() == here.read_bytes()
 
 
-def test_interrupted_copy_to_hdfs_resumes(workspace: StorageWorkspace, real: RealHdfs, lab: str) -> None:
+def test_interrupted_copy_to_hdfs_resumes(workspace: StorageWorkspace, real_hdfs: RealHdfs, lab: str) -> None:
     content = os.urandom(1 << 20) * 100
     workspace.write("f", content)
     workspace.ok("makedir", "pai://lab/0/user/me")
@@ -163,7 +157,7 @@ def test_interrupted_copy_to_hdfs_resumes(workspace: StorageWorkspace, real: Rea
 
     def begun() -> bool:
         found = subprocess.run(
-            ["curl", "-s", f"{real.url}/webhdfs/v1/user/me?op=LISTSTATUS"],
+            ["curl", "-s", f"{real_hdfs.url}/webhdfs/v1/user/me?op=LISTSTATUS"],
             capture_output=True,
             text=True,
             check=True,

@@ -5,17 +5,15 @@ from __future__ import annotations
 import getpass
 import http.client
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from support.hadoop import RealHdfs, hdfs
+from support.hadoop import RealHdfs
 from support.webhdfs_client import StorageCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("hdfs")]
 
 # Values that differ between machines, owners, and fields of later HDFS versions.
 _MACHINE_SPECIFIC = {"accessTime", "modificationTime", "fileId", "owner", "group", "quota"}
@@ -25,13 +23,6 @@ _LATER_VERSIONS = {"ecPolicy", "typeQuota"} | {
 _IGNORED = _MACHINE_SPECIFIC | _LATER_VERSIONS | {"snapshotSpaceConsumed", "message"}
 # The default mode of files is 755 in HDFS 2 and 644 in HDFS 3.
 _MODE = "permission=640"
-
-
-@pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealHdfs]:
-    folder: Path = tmp_path_factory.mktemp("hdfs")
-    with hdfs(folder) as running:
-        yield running
 
 
 def _ask(url: str, method: str, path: str, token: str = "", body: bytes | None = None) -> tuple[int, Any]:
@@ -141,11 +132,11 @@ _REQUESTS: list[tuple[str, str, bytes | None]] = [
 ]
 
 
-def test_responses_equal_those_of_hdfs(cluster: StorageCluster, real: RealHdfs) -> None:
+def test_responses_equal_those_of_hdfs(cluster: StorageCluster, real_hdfs: RealHdfs) -> None:
     admin = cluster.tokens["admin"]
     different = []
     for method, path, body in _REQUESTS:
-        expected = _ask(f"{real.url}/webhdfs/v1", method, path, body=body)
+        expected = _ask(f"{real_hdfs.url}/webhdfs/v1", method, path, body=body)
         actual = _ask(f"{cluster.url}/webhdfs/v1", method, path, admin, body)
         if path.endswith("GETHOMEDIRECTORY"):
             expected, actual = (expected[0], list(expected[1])), (actual[0], list(actual[1]))

@@ -10,7 +10,7 @@ from support import unprivileged_user
 from support.engine_rig import missing
 from support.external_services import debian
 
-pytestmark = [pytest.mark.service, pytest.mark.slow]
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.xdist_group("unprivileged-user")]
 
 
 def test_container_engine_contract_as_an_unprivileged_user() -> None:

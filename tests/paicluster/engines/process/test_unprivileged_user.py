@@ -54,6 +54,7 @@ def _mounted(kind: str, option: str = "") -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("unprivileged-user")
 def test_process_engine_contract_as_an_unprivileged_user(delegated: list[Path]) -> None:
     # Without the full-disk tests: a small disk needs a mount, and that needs root. Nothing else may be
     # skipped.

@@ -28,7 +28,7 @@ from support.server_fixture import Cluster, job
 from support.slurm_cluster import RealSlurm
 from support.slurm_rig import SlurmRig, options
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 EXAMPLE = REPOSITORY / "examples" / "distributed" / "job.yaml"
 

@@ -19,7 +19,7 @@ from support.engine_rig import Driven, appears, task
 from support.slurm_cluster import RealSlurm, free_ports
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 USER, PASSWORD = "me", "pass:'word"
 # Names that no other test uses or removes.

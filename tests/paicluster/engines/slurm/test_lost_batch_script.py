@@ -16,7 +16,7 @@ from support.slurm_cluster import RealSlurm, open_folder, running_slurm
 from support.slurm_jobs import events, make, over_slurm
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 # Run by Slurm before the script: removes the script once for each file in a folder.
 _PROLOG = """#!/bin/sh

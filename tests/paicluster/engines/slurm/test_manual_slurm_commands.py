@@ -19,7 +19,7 @@ from support.slurm_cluster import CPUS, RealSlurm, eventually
 from support.slurm_jobs import make, over_slurm, says
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from support.server_fixture import job, role
 from support.slurm_cluster import RealSlurm
 from support.unix_users import CrewCluster, add_people, open_folder, unix_accounts
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 ALICE, BOB = (f"pai-{name}-{os.getpid()}" for name in ("ann", "ben"))
 _FILE = "engine: {{type: slurm, folder: {folder}, partition: main, file-lag: 0.5, interval: 0.5}}\n"

@@ -24,7 +24,7 @@ from support.server_fixture import Cluster, job
 from support.slurm_cluster import NODES, RealSlurm, eventually, open_folder, running_slurm
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 _REMEMBERS = "attr_timeout=1,entry_timeout=2,negative_timeout=2,allow_other"
 # Of a folder, to a folder; under its process id in a third. It says nothing when it is ready.

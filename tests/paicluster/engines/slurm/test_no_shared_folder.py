@@ -22,7 +22,7 @@ from support.server_fixture import Cluster, SecureCluster, job, role
 from support.slurm_cluster import RealSlurm, eventually, free_ports, open_folder, running_slurm
 from support.unix_users import CrewCluster, add_people, unix_accounts
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 ALICE, BOB = (f"pai-{name}-{os.getpid()}" for name in ("una", "udo"))
 _FILE = """

@@ -15,7 +15,7 @@ from support.slurm_accounting import Accounting
 from support.slurm_cluster import RealSlurm, eventually, open_folder
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 
 LIMITED = {"AccountingStorageEnforce": "associations,limits,qos"}

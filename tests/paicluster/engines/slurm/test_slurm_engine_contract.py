@@ -13,7 +13,7 @@ from support.engine_rig import Driven
 from support.slurm_cluster import RealSlurm, free_ports
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 
 class TestSlurmEngine(EngineContract):

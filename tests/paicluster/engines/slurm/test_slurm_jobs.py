@@ -13,7 +13,7 @@ from support.server_fixture import Cluster, job, role
 from support.slurm_cluster import RealSlurm, eventually
 from support.slurm_jobs import events, make, over_slurm, says
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
 
 @pytest.fixture(autouse=True)

@@ -282,6 +282,7 @@ sleep 60
 
 @pytest.mark.slow
 @pytest.mark.service
+@pytest.mark.xdist_group("slurm")
 @_ROOT_ONLY
 async def test_task_that_corrupts_its_folder_affects_no_other(slurm: RealSlurm, shared: Path) -> None:
     rig = _PeoplesRig(slurm, shared)
