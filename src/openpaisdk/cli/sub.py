@@ -14,6 +14,7 @@ from openpaisdk.jobs.command_job import CLUSTER_RESOURCES, EMBEDDED_RESOURCES, J
 from openpaisdk.jobs.command_submission import check_contradictions
 from openpaisdk.jobs.job_names import expand_name, generate_name
 from openpaisdk.jobs.option_values import (
+    MAX_PORTS,
     PRIORITIES,
     dependency,
     port_counts,
@@ -44,7 +45,7 @@ def sub(argv: list[str]) -> int:
         "option, or after --. The files of the current folder are uploaded with the job (.paiignore, or\n"
         "else .gitignore, excludes files); to clusters of OpenPAI's own server only the files given by\n"
         "--sources are. On the embedded cluster the job uses your Python and your virtual environment.\n\n"
-        "Defaults of options can be changed with pai set.",
+        "Defaults of options can be changed with pai set; docs/defaults-and-limits.md has all of them.",
     )
     parser.usage = "pai sub [options] [--] command ..."
     _add_options(parser)
@@ -126,7 +127,7 @@ def _add_options(parser: Parser) -> None:
         type=int_at_least(1),
         default=1,
         metavar="N",
-        help="tasks, started together (default: 1)",
+        help="tasks, started together (default: 1, at most 10000)",
     )
     _add_repeated(
         resources,
@@ -140,7 +141,8 @@ def _add_options(parser: Parser) -> None:
         resources,
         "--ports",
         metavar="LABEL=N",
-        help="N ports, assigned by the cluster; - in a label becomes _ (default: none)",
+        help=f"N ports, assigned by the cluster, at most {MAX_PORTS} per label; - in a label becomes _ "
+        "(default: none)",
     )
     environment = parser.add_argument_group("Environment")
     add = environment.add_argument
@@ -178,7 +180,8 @@ def _add_options(parser: Parser) -> None:
         "--sources",
         "--src",
         metavar="PATH",
-        help="upload only this file or folder (default: the current folder)",
+        help="upload only this file or folder, as large as the cluster takes (default: the current folder, "
+        "up to 100 MB)",
     )
     add("--no-sources", action="store_true", help="upload no files")
     add(

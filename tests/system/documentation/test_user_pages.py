@@ -8,7 +8,7 @@ import pytest
 from support.paths import REPOSITORY
 
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
-PAGES = ("hello-world", "how-to", "results-and-runtime", "from-program-to-job")
+PAGES = ("hello-world", "how-to", "results-and-runtime", "from-program-to-job", "short-job-files")
 # Run by the tests of their subject, or without anything to run.
 ELSEWHERE = {
     "README",
