@@ -48,12 +48,17 @@ def templates() -> tuple[str, ...]:
     found = []
     for path in (REPOSITORY / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.JoinedStr):
-                parts = [part.value if isinstance(part, ast.Constant) else HOLE for part in node.values]
-                found.append("".join(parts))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(node.value)
+            if text := template_of(node):
+                found.append(text)
     return tuple(found)
+
+
+def template_of(node: ast.AST) -> str:
+    """The text of a node, with holes; empty if it is no text."""
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.Constant) else HOLE for part in node.values]
+        return "".join(map(str, parts))
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)
@@ -80,3 +85,20 @@ def test_every_exit_code_is_in_the_table() -> None:
     for spec in exit_specs():
         assert re.search(rf"^\| {spec.code} \| `{spec.phrase}` \|", PAGE, re.MULTILINE), spec
     assert exit_code_table() in PAGE
+
+
+def causes() -> list[str]:
+    """The sentences of all known causes, with holes."""
+    tree = ast.parse((REPOSITORY / "src/openpaisdk/protocol/failure_causes.py").read_text())
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    reasons = [call.args[1] for call in calls if call.func.id in ("Cause", "_command_rule")]
+    texts = [template_of(reason) for reason in reasons]
+    return [re.sub(r"\{\w+\}", HOLE, text) for text in texts if text.strip(HOLE)]
+
+
+@pytest.mark.parametrize("cause", causes())
+def test_every_known_cause_is_in_the_index(cause: str) -> None:
+    patterns = [".*".join(map(re.escape, sentence.split(HOLE))) for sentence in SENTENCES]
+    assert any(re.fullmatch(f"{pattern}.*", cause) for pattern in patterns)
