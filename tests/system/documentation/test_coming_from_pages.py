@@ -15,7 +15,7 @@ PAGES = sorted((REPOSITORY / "docs").glob("coming-from-*.md"))
 PRINTED = {
     "coming-from-slurm": ("training number 3", "SUCCEEDED", "task 1 of 2 meets at 127.0.0.1"),
     "coming-from-skypilot": ("learning rate 0.1", "learning rate 0.2", "trained"),
-    "coming-from-submitit": ("rate 0.001",),
+    "coming-from-submitit": ("rate 0.01 seed 3",),
     "coming-from-openpai": ("hello from worker 0",),
 }
 
