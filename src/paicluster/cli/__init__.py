@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     reopen_closed_stdio()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["serve"]:
+        # What the start creates lives as long as the server: to look for garbage in it only delays the start.
+        gc.disable()
         from paicluster.server import shutdown_signals
 
         shutdown_signals.install()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -118,6 +119,9 @@ class _Server:
     async def _serve(self, cluster: Cluster, handshake: Path) -> None:
         settings = self._settings
         gateway = build_app(cluster.context)
+        # The command disabled it for the start; what exists now is never garbage.
+        gc.freeze()
+        gc.enable()
         app: Any = gateway
         if settings.trusted_proxies:
             app = ForwardedHeaders(app, list(settings.trusted_proxies))

@@ -114,6 +114,19 @@ def test_short_admin_password_is_rejected(new_cluster: MakeCluster) -> None:
 # -- errors ---------------------------------------------------------------------------------------
 
 
+def test_garbage_is_collected_after_the_start_but_not_in_what_the_start_created(
+    new_cluster: MakeCluster,
+) -> None:
+    program = (
+        "import atexit, gc, sys; from paicluster.cli import main\n"
+        "say = lambda: print('collects', gc.isenabled(), gc.get_freeze_count() > 10_000, flush=True)\n"
+        "atexit.register(say); sys.exit(main())"
+    )
+    cluster = new_cluster(program=(sys.executable, "-c", program)).start()
+    assert cluster.terminate() == 0
+    assert "collects True True\n" in cluster.log.read_text()
+
+
 def test_second_server_on_one_home_does_not_start(new_cluster: MakeCluster) -> None:
     first = new_cluster().start()
     # Both write to one log: the first logs "ready" a moment after it can be reached.
