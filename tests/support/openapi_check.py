@@ -63,7 +63,8 @@ class Description:
             return
         template = self._template(path, method.lower()) or self._template(path.rstrip("/"), method.lower())
         if template is None:
-            assert status == 404, f"{where}: the route is not described"
+            is_unknown = status == 404 or (status == 405 and "allow" in headers)
+            assert is_unknown, f"{where}: the route is not described"
             return
         operation = self.document["paths"][template][method.lower()]
         self.seen.add((method, template, status))

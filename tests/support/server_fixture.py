@@ -109,6 +109,15 @@ def role(
     return task_role
 
 
+# Command of a task that greets as an SSH server does.
+SSH_SERVER = f"""exec {sys.executable} -c '
+import os, socket
+server = socket.create_server(("", int(os.environ["PAI_CONTAINER_SSH_PORT"])))
+while True:
+    server.accept()[0].sendall(b"SSH-2.0-test\\r\\n")
+'"""
+
+
 class FollowStream:
     """The frames of one follow connection, as they arrive."""
 

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from paicluster.api import marketplace, paddlecloud, prometheus_query, server_status, task_reports
@@ -103,14 +103,41 @@ class _Count(IntegerConvertor):
 register_url_convertor("count", _Count())
 
 
+# Routes that OpenPAI does not have: another method is 405 there. On OpenPAI's own it is 404, as in OpenPAI,
+# and some of its clients test for that.
+_NOT_OF_OPENPAI = {
+    _JOB + "/follow",
+    _JOB + "/metrics",
+    "/api/v2/sources/{sha256}",
+    "/job-detail.html",
+    "/healthz",
+    "/metrics",
+    "/openapi.json",
+    *(path for path, _, _ in (*webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)),
+}
+
+
 async def not_found(request: Request, error: Exception) -> Response:
+    allowed = _allowed_methods(request)
+    status = 405 if allowed else 404
     policies = context(request).policies
     # One series for all unknown paths: a client that probes paths must not fill the memory with series.
-    policies.metrics.series(_method(request), "unknown").count(404, 0.0)
+    policies.metrics.series(_method(request), "unknown").count(status, 0.0)
     path = request.url.path
-    response = json_response({"code": "NoApiError", "message": f"API {path} is not found."}, 404)
+    if allowed:
+        methods = ", ".join(sorted(allowed))
+        body = {"code": "MethodNotAllowedError", "message": f"API {path} takes {methods}."}
+        response = json_response(body, status, {"Allow": methods})
+    else:
+        response = json_response({"code": "NoApiError", "message": f"API {path} is not found."}, status)
     policies.headers.apply(response)
     return response
+
+
+def _allowed_methods(request: Request) -> set[str]:
+    """Methods of the routes of a path that OpenPAI does not have; empty for other paths."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in routes if route.path in _NOT_OF_OPENPAI for method in route.methods}
 
 
 def _method(request: Request) -> str:

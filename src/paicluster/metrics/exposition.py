@@ -82,7 +82,7 @@ def cluster_lines(cluster: ClusterSnapshot) -> Iterator[str]:
             labels = {"node": name, "resource": kind}
             capacity.append(("", labels, node_capacity))
             free.append(("", labels, max(0, node_free)))
-    yield from family("paicluster_resources_total", "gauge", "Capacity of each node.", capacity)
+    yield from family("paicluster_resources", "gauge", "Capacity of each node.", capacity)
     yield from family("paicluster_resources_free", "gauge", "Free resources of each node.", free)
 
 

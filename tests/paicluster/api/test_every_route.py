@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.server_fixture import Reply, eventually, job
+from support.server_fixture import SSH_SERVER, Reply, eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 
 NewTeam = Callable[..., TeamCluster]
-SSH = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"jobssh": True}}]}
 # Always 404, as in OpenPAI, which kept the path after version 1.
 ALWAYS_404 = {("GET", "/api/v2/jobs/{framework}/ssh")}
 # A successful response is a redirect.
@@ -93,7 +92,7 @@ def call_job_routes(call: SuccessfulCalls) -> None:
     digest = hashlib.sha256(sources).hexdigest()
     call("PUT", f"/api/v2/sources/{digest}", sources, user="alice")
     call("HEAD", f"/api/v2/sources/{digest}", user="alice")
-    call("POST", "/api/v2/jobs", job("seen", "echo seen", "sleep 600", extras=SSH), user="alice")
+    call("POST", "/api/v2/jobs", job("seen", "echo seen", SSH_SERVER), user="alice")
     call.cluster.wait_state("seen", "RUNNING")
     call("GET", "/api/v2/jobs")
     of_job = "/api/v2/jobs/alice~seen"
@@ -128,7 +127,9 @@ def call_log_routes(call: SuccessfulCalls) -> None:
     manager, _, query = where["locations"][0]["uri"].partition("/api/v1/logs/")
     call("GET", f"{manager}/api/v1/logs?{query.partition('?')[2]}", token=None)
     call("POST", f"{manager}/api/v1/tokens", {"username": "bob", "password": PASSWORD}, token=None)
-    for address in ("/api/v1/user/alice/jobs/seen/ssh", "/api/v1/jobs/alice~seen/ssh"):
+    of_v1 = "/api/v1/user/alice/jobs/seen/ssh"
+    eventually(lambda: call.cluster.get(of_v1, token=call.cluster.tokens["alice"]).status == 200, "SSH")
+    for address in (of_v1, "/api/v1/jobs/alice~seen/ssh"):
         link = call("GET", address, user="alice").json()["keyPair"]["privateKeyDirectDownloadLink"]
         call("GET", link.removeprefix(base), token=None)
     call("PUT", "/api/v2/jobs/alice~seen/executionType", {"value": "STOP"}, user="alice")

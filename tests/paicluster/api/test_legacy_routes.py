@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from support.server_fixture import Reply, eventually, job
+from support.server_fixture import SSH_SERVER, Reply, eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 
 JOB_ATTEMPT = {
@@ -266,15 +265,6 @@ def test_ssh_is_404_and_an_event_until_a_task_serves_it(cluster: TeamCluster, na
     assert event["type"] == "Warning"
     assert "starts no SSH server" in event["message"]
     cluster.stop(name)
-
-
-# Greets as an SSH server does.
-SSH_SERVER = f"""exec {sys.executable} -c '
-import os, socket
-server = socket.create_server(("", int(os.environ["PAI_CONTAINER_SSH_PORT"])))
-while True:
-    server.accept()[0].sendall(b"SSH-2.0-test\\r\\n")
-'"""
 
 
 def test_ssh_info_has_addresses_and_only_the_owner_gets_the_key(cluster: TeamCluster, name: str) -> None:

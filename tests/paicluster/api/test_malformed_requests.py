@@ -41,6 +41,29 @@ def test_unknown_path_is_a_no_api_error(cluster: TeamCluster, method: str, path:
         assert error["message"].endswith(" is not found.")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PATCH", "/webhdfs/v1/user/alice", "DELETE, GET, HEAD, POST, PUT"),
+        ("PATCH", "/rest-server/webhdfs/v1/é".replace("é", "%C3%A9"), "DELETE, GET, HEAD, POST, PUT"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("DELETE", "/metrics", "GET, HEAD"),
+        ("PUT", "/openapi.json", "GET, HEAD"),
+        ("DELETE", "/job-detail.html", "GET, HEAD, POST"),
+        ("GET", "/api/v2/sources/" + "0" * 64, "HEAD, PUT"),
+        ("POST", "/api/v2/jobs/alice~x/follow", "GET, HEAD"),
+    ],
+)
+def test_other_method_of_a_route_that_openpai_does_not_have(
+    cluster: TeamCluster, method: str, path: str, allowed: str
+) -> None:
+    reply = cluster.ask(method, path)
+    assert (reply.status, reply.headers["allow"]) == (405, allowed)
+    error = reply.json()
+    assert error["code"] == "MethodNotAllowedError"
+    assert error["message"].endswith(f" takes {allowed}.")
+
+
 ODD_TEXT = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
     ["\0", "..", "%", "'", '"', "²", "9" * 25, "-1", "1e9", "NaN", "null", "true", "a" * 2000, "\u202e"]
 )

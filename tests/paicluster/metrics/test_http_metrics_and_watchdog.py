@@ -31,6 +31,13 @@ def scrape(cluster: TeamCluster) -> dict[str, float]:
     return found
 
 
+def test_counters_and_only_they_end_in_total(team: TeamCluster) -> None:
+    types = [line.split()[2:] for line in team.get("/metrics").text.splitlines() if line.startswith("# TYPE")]
+    assert types
+    for name, kind in types:
+        assert (kind == "counter") == name.endswith("_total"), name
+
+
 def test_metrics_show_jobs_free_resources_and_requests(team: TeamCluster) -> None:
     team.run(job("counted", "true"))
     team.accept(job("held", "sleep 60", cpu=4, gpu=1))
@@ -46,6 +53,8 @@ def test_metrics_show_jobs_free_resources_and_requests(team: TeamCluster) -> Non
         k.split('resource="')[1][:-2]: v for k, v in seen.items() if k.startswith("paicluster_resources_f")
     }
     assert (free["cpu"], free["gpu"]) == (60, 3)
+    capacity = [v for k, v in seen.items() if k.startswith("paicluster_resources{") and '"cpu"' in k]
+    assert capacity == [64]
     detail = 'method="GET",route="/api/v2/jobs/{framework}"'
     assert seen[f'paicluster_http_requests_total{{{detail},status="404"}}'] >= 1
     assert seen['paicluster_http_requests_total{method="GET",route="unknown",status="404"}'] >= 1

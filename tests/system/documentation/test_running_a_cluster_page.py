@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from paicluster.cli import main
 from paicluster.config.cluster_file import load
 from support.paths import REPOSITORY
 from support.server_fixture import Cluster, job
+from support.team_cluster import TeamCluster, new_team_fixture  # noqa: F401
 
 PAGE = (REPOSITORY / "docs/running-a-cluster.md").read_text()
 PASSWORD = "a good password"
@@ -100,12 +102,43 @@ def test_commands_of_the_page_run_in_order(folder: Path) -> None:
             running.close()
 
 
-@pytest.mark.parametrize("text", [text for text in blocks("yaml") if "extras:" not in text])
+@pytest.mark.parametrize("text", [text for text in blocks("yaml") if text.startswith("listen:")])
 def test_cluster_files_of_the_page_are_valid(text: str, tmp_path: Path) -> None:
     for name in ("cluster.yaml", "cert.pem", "key.pem"):
         (tmp_path / name).write_text(text)
     fields = load(tmp_path / "cluster.yaml")
     assert fields["host"] == "0.0.0.0"
+
+
+@pytest.fixture
+def open_team(new_team: Callable[..., TeamCluster]) -> TeamCluster:
+    """A cluster with the page's settings for old clients."""
+    (text,) = [text for text in blocks("yaml") if text.startswith("authentication:")]
+    return new_team(text)
+
+
+def test_settings_for_old_clients_do_what_the_page_says(open_team: TeamCluster) -> None:
+    open_team.run(job("old", "true", secrets={"key": "hidden"}))
+
+    def ask(method: str, path: str, **more: Any) -> Any:
+        return open_team.ask(method, path, token=None, **more)
+
+    for rest in ("", "/config"):
+        assert ask("GET", f"/api/v1/user/alice/jobs/old{rest}").status == 200
+    assert "hidden" not in ask("GET", "/api/v1/user/alice/jobs/old/config").text
+    assert ask("GET", "/api/v1/user/alice/jobs/old/ssh").json()["code"] == "NoJobSshInfoError"
+    assert ask("GET", "/api/v2/jobs").status == 401
+    storage = "/webhdfs/v1/results"
+    assert ask("PUT", f"{storage}/1?op=MKDIRS&user.name=alice").json() == {"boolean": True}
+    denied = ask("DELETE", f"{storage}?op=DELETE&recursive=true&user.name=bob")
+    assert (denied.status, denied.json()["RemoteException"]["exception"]) == (403, "AccessControlException")
+    assert ask("GET", "/webhdfs/v1/user/alice?op=LISTSTATUS&user.name=admin").status == 403
+
+
+def test_page_names_every_setting_for_old_clients() -> None:
+    block = PAGE.partition("## Old clients")[2].partition("\n## ")[0]
+    named = set(re.findall(r"^\| `([a-z0-9-]+)` \|", block, re.MULTILINE))
+    assert named == {"anonymous-v1-reads", "trust-user-name", "open-root"}
 
 
 def test_page_lists_exactly_the_sections_of_the_schema() -> None:
