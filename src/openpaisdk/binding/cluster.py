@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
 from openpaisdk.binding.job_list import JobList
+from openpaisdk.binding.wait_report import WaitReport
 from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
 from openpaisdk.client.models import CORES, GPUS, MEMORY, VirtualCluster, check_states
@@ -17,7 +18,8 @@ from openpaisdk.client.models import JobStatus as JobStatus
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.connect import open_embedded, open_entry
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs.option_values import items_of
+from openpaisdk.jobs.job_notices import STATE, WAITING, job_notices
+from openpaisdk.jobs.option_values import items_of, seconds
 
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
@@ -268,22 +270,61 @@ class Cluster:
         """Delete a finished job, with its logs."""
         self.client.delete(name, user)
 
-    def wait(self, name: str, user: str = "", timeout: float | None = None) -> str:
-        """Wait until a job finishes; returns its final state. ``TimeoutError`` after ``timeout`` seconds."""
-        if timeout is None:
-            state = ""
-            for frame in follow(self.client, FollowRequest(name, user, stream=NO_LOG)):
-                state = str(frame.head.get("state") or state) if frame.kind in ("state", "end") else state
-            return state
-        # A blocking stream cannot be left at a given moment, so the job is polled.
-        deadline, pause = time.monotonic() + timeout, 0.05
+    def wait(
+        self,
+        name: str,
+        user: str = "",
+        timeout: str | float | None = None,
+        *,
+        progress: bool | None = None,
+    ) -> str:
+        """Wait until a job finishes; returns its final state. ``TimeoutError`` after ``timeout``.
+
+        ``timeout`` is a number of seconds, or text like ``2h``. At a terminal and in a notebook the job's
+        states and the reason of a failure are printed; ``progress`` switches that on or off.
+        """
+        report = WaitReport(name, progress)
+        try:
+            state = (
+                self._follow_to_end(name, user, report)
+                if timeout is None
+                else self._poll_to_end(name, user, _seconds(timeout), report)
+            )
+        except KeyboardInterrupt:
+            if report.is_shown:
+                report.show_message("stopped waiting; the job continues.")
+            raise
+        if report.is_shown:
+            report.show_outcome(self.status(name, user))
+        return state
+
+    def _follow_to_end(self, name: str, user: str, report: WaitReport) -> str:
+        state = ""
+        for notice in job_notices(follow(self.client, FollowRequest(name, user, stream=NO_LOG))):
+            report.show(notice)
+            state = notice.text if notice.kind == STATE else state
+        return state
+
+    def _poll_to_end(self, name: str, user: str, timeout_s: float, report: WaitReport) -> str:
+        """Poll the job: a blocking stream cannot be left at a given moment."""
+        deadline, pause = time.monotonic() + timeout_s, 0.05
         while not (job := self.status(name, user)).is_finished:
+            report.show_state(job.state)
+            if report.is_shown and job.state == WAITING and (reason := self._pending_reason(name, user)):
+                report.show_message(reason)
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"The job {name} is {job.state} after {timeout:g} seconds.")
+                raise TimeoutError(f"The job {name} is {job.state} after {timeout_s:g} seconds.")
             time.sleep(min(pause, left))
             pause = min(pause * 1.5, 1.0)
         return job.state
+
+    def _pending_reason(self, name: str, user: str) -> str:
+        try:
+            events = self.client.events(name, user)
+        except PaiError:  # API version 1 has no events
+            return ""
+        return next((event.message for event in events if event.is_pending), "")
 
     def logs(
         self,
@@ -380,6 +421,11 @@ class Cluster:
         return self.client.storage_records("server", items_of(names, "names"))
 
 
+def _seconds(timeout: str | float) -> float:
+    """A time to wait. Unlike a job's time limit it may be a fraction of a second, or nothing."""
+    return seconds(timeout) if isinstance(timeout, str) else timeout
+
+
 def _image(job: Mapping[str, Any]) -> str:
     """The image of a job with exactly one; else empty."""
     images = [p.get("uri") for p in job.get("prerequisites") or [] if p.get("type") == "dockerimage"]
@@ -427,9 +473,9 @@ class SubmittedJob:
     def state(self) -> str:
         return self.get_status().state
 
-    def wait(self, timeout: float | None = None) -> str:
-        """Wait until the job finishes; returns its final state."""
-        return self._on_cluster().wait(self.name, timeout=timeout)
+    def wait(self, timeout: str | float | None = None, *, progress: bool | None = None) -> str:
+        """Wait until the job finishes; returns its final state. ``progress`` as in ``Cluster.wait``."""
+        return self._on_cluster().wait(self.name, timeout=timeout, progress=progress)
 
     def logs(self, *, role: str = "", index: int = 0, stream: str = "all", tail: int | None = None) -> str:
         """The log of a task until now."""
