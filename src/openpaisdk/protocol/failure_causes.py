@@ -340,14 +340,16 @@ def _last_match(rules: Iterable[_TextRule], log: LogEnd, start: int, status: int
 
 
 def _command_rule(pattern: str, reason: str, solution: str, status: int | None = None) -> _TextRule:
-    """A command that the shell could not start; ``reason`` and ``solution`` may name it as ``{name}``."""
+    """A command that the shell could not start; texts may use ``{name}`` and ``{interpreter}``."""
 
     def explain(found: re.Match[str]) -> Cause:
         name = found["name"].strip()
         hint = solution
         if name == "python":
             hint = "Write python3, or choose an image or a --python that has it"
-        return Cause(COMMAND_ERROR, reason.format(name=name), hint.format(name=name), found.string)
+        interpreter = "python" if name.endswith(".py") else "bash"
+        hint = hint.format(name=name, interpreter=interpreter)
+        return Cause(COMMAND_ERROR, reason.format(name=name), hint, found.string)
 
     return _TextRule(re.compile(pattern), explain, status)
 
@@ -378,7 +380,7 @@ _SHELL_RULES = (
     _command_rule(
         _SCRIPT + r"(?P<name>[^:\s][^:]*): Permission denied",
         "{name} is not executable",
-        "Run chmod +x {name} before you submit, or start it with its interpreter, such as: bash {name}",
+        "Run chmod +x {name} before you submit, or start it with its interpreter: {interpreter} {name}",
         126,
     ),
     _command_rule(

@@ -181,6 +181,12 @@ def test_script_that_is_not_executable_is_named(tmp_path: Path) -> None:
     assert "chmod +x ./run.sh" in found.solution
 
 
+def test_python_script_that_is_not_executable_is_started_with_python(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    found = bash("./train.py", tmp_path)
+    assert found.reason == "./train.py is not executable" and found.solution.endswith("python ./train.py")
+
+
 def test_script_of_windows_cannot_start(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_bytes(b"#!/bin/bash\r\ntrue\r\n")
     (tmp_path / "run.sh").chmod(0o755)
