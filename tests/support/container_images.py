@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -18,11 +20,14 @@ from support.external_services import debian
 
 _PATH = "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# busybox with its links; the same with bash and what the tests call; a program without a shell.
+# busybox with its links; the same with bash and what the tests call, or with Python and its standard library;
+# a program without a shell.
 PLAIN = "localhost/pai-test/plain:1"
 WITH_BASH = "localhost/pai-test/bash:1"
+WITH_PYTHON = "localhost/pai-test/python:{}.{}.{}".format(*sys.version_info)
 NO_SHELL = "localhost/pai-test/noshell:1"
-_KINDS = {PLAIN: (), WITH_BASH: ("bash", "seq"), NO_SHELL: None}
+_KINDS = {PLAIN: (), WITH_BASH: ("bash", "seq"), WITH_PYTHON: (), NO_SHELL: None}
+_UNUSED_PYTHON = ("site-packages", "dist-packages", "test", "idlelib", "__pycache__", "config-*", "lib2to3")
 
 
 def have_parts() -> None:
@@ -40,6 +45,8 @@ def tar_of(image: str) -> Path:
             with tempfile.TemporaryDirectory() as folder:
                 root = Path(folder)
                 _fill(root, _KINDS[image])
+                if image == WITH_PYTHON:
+                    _add_python(root)
                 staging = made.with_suffix(".aside")
                 with tarfile.open(staging, "w") as tar:
                     tar.add(root, ".")
@@ -66,11 +73,26 @@ def _fill(root: Path, programs: Sequence[str] | None) -> None:
     for name in programs:
         path = shutil.which(name)
         assert path is not None
-        needed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
-        for file in (path, *re.findall(r"(/\S+)", needed)):
-            target = root / (f"bin/{name}" if file == path else file.lstrip("/"))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, target)
+        _add_program(root, path, f"bin/{name}")
+
+
+def _add_program(root: Path, path: str, name: str) -> None:
+    """Copy a program and the shared libraries that it needs."""
+    needed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    for file in (path, *re.findall(r"(/\S+)", needed)):
+        target = root / (name if file == path else file.lstrip("/"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+
+
+def _add_python(root: Path) -> None:
+    program, library = os.path.realpath(sys.executable), sysconfig.get_path("stdlib")
+    _add_program(root, program, program.lstrip("/"))
+    for extension in Path(library, "lib-dynload").glob("*.so"):
+        _add_program(root, str(extension), str(extension).lstrip("/"))
+    ignored = shutil.ignore_patterns(*_UNUSED_PYTHON)
+    shutil.copytree(library, root / library.lstrip("/"), ignore=ignored, dirs_exist_ok=True)
+    (root / "bin/python3").symlink_to(program)
 
 
 @cache

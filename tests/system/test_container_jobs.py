@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.protocol import read_job
+from openpaisdk.storage import Storage
 from paicluster.controller.storage_mounts import MountableStorage, mounts_of, unmountable
-from support.container_images import PLAIN, make, make_own
+from support.container_images import PLAIN, WITH_PYTHON, make, make_own
 from support.docker_and_registry import registry
 from support.external_services import debian
+from support.paths import REPOSITORY
 from support.server_fixture import Cluster, eventually, job
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
@@ -85,6 +88,31 @@ def test_job_with_an_unreachable_registry_waits_with_the_reason(cluster: Cluster
     cluster.stop(name)
     status = cluster.wait_state(name, "STOPPED", "FAILED")
     assert status["state"] == "STOPPED" and "could not be pulled" in status["appExitDiagnostics"]
+
+
+def test_container_uses_the_cluster_that_runs_it(cluster: Cluster) -> None:
+    """With the runtime's `hdfs dfs`, and with the SDK where the image has it."""
+    make("podman", WITH_PYTHON)
+    url = "http://{}:{}".format(*cluster.address)
+    storage = Storage.of(ClusterClient("own", Endpoint(url, cluster.user, cluster.token)))
+    storage.upload(REPOSITORY / "src/openpaisdk", f"/user/{cluster.user}/sdk/openpaisdk")
+    left = cluster.accept(in_image("left", "echo left > $PAI_OUTPUT_DIR/file"))
+    assert cluster.wait_state(left, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+    commands = [
+        "export HOME=/tmp",
+        "hdfs dfs -cat pai://here/jobs/left/output/file",
+        'hdfs dfs -get "pai://here/0/user/$PAI_USER_NAME/sdk" /tmp/sdk',
+        "export PYTHONPATH=/tmp/sdk",
+        "python3 -m openpaisdk list-jobs -o json | grep -o uses_its_cluster | head -n 1",
+        "python3 -m openpaisdk copy $PAI_DEFAULT_FS_URI/user/$PAI_USER_NAME/jobs/left/output/file -",
+        "python3 -m openpaisdk copy pai://here/jobs/left/output/file -",
+        "python3 -m openpaisdk list-jobs -a local || echo status $?",
+    ]
+    name = cluster.accept(in_image("uses_its_cluster", *commands, image=WITH_PYTHON, memory_mb=512))
+    assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED", cluster.log_of(name)
+    said = cluster.log_of(name, "stdout").decode().splitlines()
+    assert said == ["left", "uses_its_cluster", "left", "left", "status 1"], cluster.log_of(name)
+    assert "not started inside a task" in cluster.log_of(name, "stderr").decode()
 
 
 def test_login_from_secrets_is_used_and_not_stored(cluster: Cluster, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import SlurmOptions
 from support import certificates
+from support.cli_user import BIN
 from support.server_fixture import Cluster, SecureCluster, job, role
 from support.slurm_cluster import RealSlurm, eventually, free_ports, open_folder, running_slurm
 from support.unix_users import CrewCluster, add_people, unix_accounts
@@ -358,9 +359,16 @@ def test_nodes_trust_the_certificate_in_the_batch_script(
     try:
         secure.start()
         what = on_two_nodes(
-            "secure", "echo kept > $PAI_OUTPUT_DIR/result", "hdfs dfs -test -d /user && echo there"
+            "secure",
+            "echo kept > $PAI_OUTPUT_DIR/result",
+            "hdfs dfs -test -d /user && echo there",
+            # The SDK trusts the same certificate, and needs no settings.
+            f'export HOME="$PWD" PATH="{BIN}:$PATH"',
+            "pai copy pai://here/0/user/$PAI_USER_NAME/for_tasks -; pai list-jobs | grep -c secure",
         )
-        assert succeeded(secure, what).split() == ["there"]
+        path = f"/webhdfs/v1/user/{secure.user}/for_tasks?op=CREATE&data=true"
+        assert secure.ask("PUT", path, b"from the storage\n").status == 201
+        assert succeeded(secure, what).splitlines() == ["there", "from the storage", "1"]
         kept = sorted((plain.home / "storage").rglob("result"))
         assert [path.read_text() for path in kept] == ["kept\n", "kept\n"]
     finally:
