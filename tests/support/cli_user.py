@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from openpaisdk.config import task_cluster
+
 BIN = Path(sys.executable).parent
 
 
@@ -31,6 +33,8 @@ class CliUser:
 
     def env(self, **more: str) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if k not in DROPPED and not k.lower().endswith("_proxy")}
+        # The tests may themselves run in a task, whose cluster they must not use.
+        kept = {k: v for k, v in kept.items() if k not in task_cluster.VARIABLES}
         return {
             **kept,
             "HOME": str(self.home),

@@ -16,6 +16,8 @@ EMBEDDED_FLAG = "PAI_EMBEDDED_CLUSTER"
 """Set in the tasks of an embedded cluster: their jobs share the machine and the programs of one user."""
 AUTHORITY = "authority.pem"
 _MARKS = (SERVER, "PAI_CONTAINER_ID", "PAI_JOB_NAME")
+VARIABLES = frozenset({*_MARKS, TOKEN, *USERS, RUNTIME, EMBEDDED_FLAG})
+"""Everything in the environment that this module reads."""
 
 
 def is_inside_task() -> bool:
