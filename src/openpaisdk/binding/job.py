@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
 from openpaisdk.binding.cluster import Cluster, SubmittedJob
+from openpaisdk.errors import UsageError
 from openpaisdk.jobs.job_names import expand_name
 from openpaisdk.jobs.option_values import items_of
 
@@ -173,6 +174,11 @@ class Job(SubmittedJob):
         by default the current folder, with an empty list nothing. Files and the values that depend on the
         cluster (defaults, workspace, sizes) are those of the moment and the cluster of ``submit``.
         """
+        if callable(commands):
+            raise UsageError(
+                "A job runs commands, not a Python function.",
+                hint="Put it into a file that calls it, and run the file: one_liner('python FILE').",
+            )
         from openpaisdk.binding.command_recipe import CommandRecipe
         from openpaisdk.jobs.command_options import command_options
         from openpaisdk.jobs.option_values import items_of

@@ -246,3 +246,9 @@ def test_other_wrong_values_are_rejected(here) -> None:
     ):
         with pytest.raises(UsageError, match=sentence):
             Job("x").one_liner("true", **wrong)
+
+
+def test_function_instead_of_a_command_is_refused_with_the_way_to_run_it() -> None:
+    with pytest.raises(UsageError, match="A job runs commands, not a Python function") as raised:
+        Job("add").one_liner(print)  # type: ignore[arg-type]
+    assert "one_liner('python FILE')" in raised.value.hint
