@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_user import until
+from support.cli_user import LIMIT, until
 
 
 def test_logs_follows_and_ctrl_c_prints_resume_command(user) -> None:
@@ -14,7 +14,7 @@ def test_logs_follows_and_ctrl_c_prints_resume_command(user) -> None:
     process = user.begin("logs", "-f", job)
     assert process.stdout.readline() == "begun\n"
     process.send_signal(2)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130 and f"pai logs -f {job}" in err and "Traceback" not in err
     until(lambda: user.state(job) == "RUNNING")
     user.pai("stop-job", job)
@@ -31,7 +31,7 @@ def test_ctrl_c_keeps_job_running_and_prints_resume_command(user, words: list[st
     until(lambda: user.state(job) == "RUNNING")
     until(lambda: is_connected(process.pid))
     process.send_signal(2)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=LIMIT)
     back = "pai connect-job" if words[0] == "connect-job" else "pai wait"
     assert process.returncode == 130 and f"{back} {job}" in err and "Traceback" not in err, err
     user.pai("stop-job", job)

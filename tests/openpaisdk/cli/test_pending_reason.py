@@ -5,7 +5,7 @@ import time
 
 from openpaisdk.cli import list_jobs
 from openpaisdk.client.models import Event, JobSummary
-from support.cli_user import CliUser, until
+from support.cli_user import LIMIT, CliUser, until
 
 HUGE = "100000"
 
@@ -110,7 +110,7 @@ def test_follow_prints_pending_reason(user) -> None:
         line = process.stderr.readline()
         assert line, "it exited without a message"
     process.send_signal(2)
-    process.communicate(timeout=20)
+    process.communicate(timeout=LIMIT)
     job = next(
         j for j in json.loads(user.pai("list-jobs", "-o", "json").out) if j["name"].startswith("greedy_")
     )

@@ -17,7 +17,7 @@ import yaml
 
 from openpaisdk import __version__
 from openpaisdk.embedded.handshake import start_time
-from support.cli_user import until
+from support.cli_user import LIMIT, until
 
 
 def starts(user) -> int:
@@ -302,5 +302,5 @@ def test_interrupted_start_leaves_no_server(new_user) -> None:
     begun = new_user.begin("sub", "true")
     until(lambda: servers_of(new_user))
     begun.send_signal(signal.SIGINT)
-    assert begun.wait(20) == 130
+    assert begun.wait(LIMIT) == 130
     until(lambda: not servers_of(new_user))

@@ -22,13 +22,30 @@ from support.small_disk import mounted
 MakeCluster = Callable[..., Cluster]
 
 
+@pytest.fixture(scope="module")
+def used_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a cluster that ran once."""
+    cluster = Cluster(tmp_path_factory.mktemp("used") / "home").start()
+    assert cluster.terminate() == 0
+    return cluster.home
+
+
+@pytest.fixture
+def used_cluster(used_home: Path, new_cluster: MakeCluster) -> Cluster:
+    """A stopped cluster that ran before; the test may damage it."""
+    cluster = new_cluster()
+    # The home contains a named pipe, which shutil does not copy.
+    subprocess.run(["cp", "-a", str(used_home), str(cluster.home)], check=True)
+    return cluster
+
+
 def startup_error(cluster: Cluster, *options: str) -> str:
     """The error of a server that does not start: it exits non-zero, without a traceback."""
     log = cluster.log
     before = log.stat().st_size if log.exists() else 0
     process = cluster.spawn(*options)
     try:
-        assert process.wait(20) not in (0, None)
+        assert process.wait(DEADLINE_S) not in (0, None)
     finally:
         process.kill()
         process.wait()
@@ -220,7 +237,7 @@ def test_home_on_read_only_disk_is_reported(read_only: Path) -> None:
         log = read_only.parent / "log"
         with log.open("wb") as out:
             command = [*cluster.program, "serve", "--home", str(home), "--port", "0", "--embedded"]
-            ended = subprocess.run(command, stdout=out, stderr=out, check=False, timeout=20)
+            ended = subprocess.run(command, stdout=out, stderr=out, check=False, timeout=DEADLINE_S)
         message = log.read_text()
         assert ended.returncode not in (0, None)
         assert "Read-only file system" in message
@@ -248,9 +265,8 @@ def test_damaged_database_is_reported(new_cluster: MakeCluster) -> None:
     assert "damaged" in startup_error(cluster)
 
 
-def test_empty_database_of_a_used_cluster_is_reported(new_cluster: MakeCluster) -> None:
-    cluster = new_cluster().start()
-    cluster.terminate()
+def test_empty_database_of_a_used_cluster_is_reported(used_cluster: Cluster) -> None:
+    cluster = used_cluster
     file = cluster.home / "cluster.db"
     file.write_bytes(b"")
     assert "is empty, though the cluster was used before" in startup_error(cluster)
@@ -260,9 +276,8 @@ def test_empty_database_of_a_used_cluster_is_reported(new_cluster: MakeCluster) 
     cluster.start()
 
 
-def test_missing_keys_are_not_replaced_silently(new_cluster: MakeCluster) -> None:
-    cluster = new_cluster().start()
-    cluster.terminate()
+def test_missing_keys_are_not_replaced_silently(used_cluster: Cluster) -> None:
+    cluster = used_cluster
     keys = cluster.home / "keys"
     before = {key.name: key.read_bytes() for key in keys.iterdir()}
     keys.rename(cluster.home / "elsewhere")
@@ -285,9 +300,8 @@ def test_missing_keys_are_not_replaced_silently(new_cluster: MakeCluster) -> Non
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"x" * 33])
-def test_damaged_key_is_reported(new_cluster: MakeCluster, damage: bytes) -> None:
-    cluster = new_cluster().start()
-    cluster.terminate()
+def test_damaged_key_is_reported(used_cluster: Cluster, damage: bytes) -> None:
+    cluster = used_cluster
     key = cluster.home / "keys" / "sealing"
     key.write_bytes(damage)
     assert f"The key {key} is damaged" in startup_error(cluster)
@@ -334,9 +348,8 @@ def test_root_can_administer_another_users_server(cluster: Cluster) -> None:
     assert cluster.user in result.stdout
 
 
-def test_database_of_a_newer_version_is_rejected(new_cluster: MakeCluster) -> None:
-    cluster = new_cluster().start()
-    cluster.terminate()
+def test_database_of_a_newer_version_is_rejected(used_cluster: Cluster) -> None:
+    cluster = used_cluster
     database = sqlite3.connect(cluster.home / "cluster.db")
     database.execute("UPDATE alembic_version SET version_num = '9999'")
     database.commit()
@@ -411,7 +424,7 @@ def test_signal_during_startup_shuts_down_cleanly(
     # At different stages: during imports, with the database open, during adoption of tasks.
     time.sleep(after_s)
     process.send_signal(signum)
-    assert process.wait(20) == 0
+    assert process.wait(DEADLINE_S) == 0
     assert "Traceback" not in cluster.log.read_text()
     assert not (cluster.home / "server.json").exists()
     assert not cluster.processes()
@@ -422,5 +435,5 @@ def test_idle_embedded_cluster_exits(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start("--idle-exit", "1")
     assert cluster.run(job("short", "sleep 1.5"))["state"] == "SUCCEEDED", "a running job prevents the exit"
     assert cluster.process is not None
-    assert cluster.process.wait(20) == 0
+    assert cluster.process.wait(DEADLINE_S) == 0
     assert not (cluster.home / "server.json").exists()

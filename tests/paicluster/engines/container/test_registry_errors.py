@@ -17,7 +17,7 @@ from paicluster.engines.common.image_rejection import ImageRejected
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import LaunchFailed, Phase
 from support.container_rig import ContainerRig, in_image
-from support.engine_rig import Driven, appears
+from support.engine_rig import DEADLINE_S, Driven, appears
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("images")]
 
@@ -145,7 +145,7 @@ async def test_pull_without_waiting_attempts_is_cancelled(rig: ContainerRig) -> 
             await driven.engine.stop([one.uid], 0)
             assert rig.leftovers(image), "another still waits for it"
             await driven.engine.stop([other.uid], 0)
-            ends = await asyncio.wait_for(asyncio.gather(*launches, return_exceptions=True), 20)
+            ends = await asyncio.wait_for(asyncio.gather(*launches, return_exceptions=True), DEADLINE_S)
             assert all(isinstance(end, asyncio.CancelledError) for end in ends)
             assert rig.leftovers(image) == []
             for each in (one, other):
@@ -156,7 +156,7 @@ async def test_pull_without_waiting_attempts_is_cancelled(rig: ContainerRig) -> 
             launch = asyncio.create_task(driven.launch(late))
             await appears(lambda: silent.asked > asked, "another pull")
             await driven.engine.stop([late.uid], 0)
-            await asyncio.wait([launch], timeout=20)
+            await asyncio.wait([launch], timeout=DEADLINE_S)
             assert launch.done()
 
 
