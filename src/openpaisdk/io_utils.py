@@ -35,5 +35,12 @@ def to_file(obj: Any, fname: str | os.PathLike[str]) -> None:
     else:
         import yaml
 
-        text = yaml.safe_dump(obj, sort_keys=False, allow_unicode=True, default_flow_style=False)
+        text = yaml.safe_dump(_plain(obj), sort_keys=False, allow_unicode=True, default_flow_style=False)
     replace_file(str(path), text.encode())
+
+
+def _plain(value: Any) -> Any:
+    """The value with plain mappings and lists: YAML knows no classes derived from them."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -123,8 +123,14 @@ class Cluster:
         return AsyncCluster(self)
 
     def __repr__(self) -> str:
-        where = self.entry.text("pai_uri") or ("on this machine" if self.entry.is_embedded else "?")
-        return f"<Cluster {self.alias} {where}>"
+        user = self.entry.text("user")
+        return f"<Cluster {self.alias} {self.entry.shown_address or '?'}{f' as {user}' if user else ''}>"
+
+    def _repr_html_(self) -> str:
+        from openpaisdk.output.html import html_fields
+
+        fields = {"cluster": self.alias, "address": self.entry.shown_address, "user": self.entry.text("user")}
+        return html_fields(fields)
 
     def info(self) -> dict[str, object]:
         """Name, version and login method of the cluster."""
@@ -460,6 +466,12 @@ class SubmittedJob:
         from openpaisdk.protocol import dump_yaml
 
         return dump_yaml(mask_secrets(self.protocol))
+
+    def _repr_html_(self) -> str:
+        from openpaisdk.binding.job_fields import job_fields
+        from openpaisdk.output.html import html_fields
+
+        return html_fields(job_fields(self.protocol, self.cluster.alias if self.cluster else ""))
 
     @property
     def link(self) -> str:

@@ -8,12 +8,21 @@ from typing import Any, Self
 
 from openpaisdk.binding.cluster import Cluster
 from openpaisdk.client.fanout import ClusterCall, call_all
-from openpaisdk.config.clusters import EMBEDDED, ClusterEntry, ClusterRegistry, check_alias, check_clusters
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_alias, check_clusters
 from openpaisdk.config.defaults import Defaults
 from openpaisdk.config.yaml_files import FileLock, read_yaml, write_yaml
 from openpaisdk.errors import UsageError
+from openpaisdk.jobs.submission import MASK
 
 SECRETS = ("token", "password")
+_COLUMNS = ["ALIAS", "ADDRESS", "USER"]
+
+
+class ClusterSettings(dict[str, Any]):
+    """Settings of one cluster. Its representation masks token and password; the values are there."""
+
+    def __repr__(self) -> str:
+        return repr({key: MASK if key in SECRETS and value else value for key, value in self.items()})
 
 
 class ClusterList:
@@ -25,19 +34,19 @@ class ClusterList:
 
     def __init__(self, clusters: Iterable[Mapping[str, Any]] | Mapping[str, Any] | None = None):
         entries = [clusters] if isinstance(clusters, Mapping) else clusters or []
-        self.clusters: list[dict[str, Any]] = [dict(raw) for raw in entries]
+        self.clusters: list[dict[str, Any]] = [ClusterSettings(raw) for raw in entries]
 
     def load(self, fname: str = "") -> Self:
         """Read a clusters file; by default the one that commands use."""
         path = fname or ClusterRegistry.file_path()
-        self.clusters = [entry.raw for entry in check_clusters(read_yaml(path), path)]
+        self.clusters = [ClusterSettings(entry.raw) for entry in check_clusters(read_yaml(path), path)]
         return self
 
     def save(self, fname: str = "") -> Self:
         """Write the clusters file atomically, readable only by its owner."""
         path = fname or ClusterRegistry.file_path()
         with FileLock(path):
-            write_yaml(path, self.clusters)
+            write_yaml(path, [dict(raw) for raw in self.clusters])
         return self
 
     def add(self, cluster: Mapping[str, Any], *, check: bool = True) -> Self:
@@ -49,7 +58,7 @@ class ClusterList:
         alias = check_alias(str(raw.get("cluster_alias") or ""))
         if check and not str(raw.get("type") or "").startswith("storage-"):
             raw = _registered(alias, raw)
-        self.clusters = [c for c in self.clusters if c["cluster_alias"] != alias] + [raw]
+        self.clusters = [c for c in self.clusters if c["cluster_alias"] != alias] + [ClusterSettings(raw)]
         return self
 
     def update(self, cluster: Mapping[str, Any]) -> Self:
@@ -73,7 +82,7 @@ class ClusterList:
 
     def select(self, cluster_alias: str = "") -> dict[str, Any]:
         """The settings of a cluster; by default of the one that commands use."""
-        return dict(self._entry(cluster_alias).raw)
+        return ClusterSettings(self._entry(cluster_alias).raw)
 
     def select_storage(self, cluster_alias: str, storage_name: str, workspace: str = "") -> Self:
         """Set the storage and the folder for the files of your jobs."""
@@ -120,10 +129,18 @@ class ClusterList:
             return "<no clusters>"
         from openpaisdk.output import table
 
-        rows = [
-            [str(raw["cluster_alias"]), _address(raw), str(raw.get("user") or "-")] for raw in self.clusters
-        ]
-        return table(["ALIAS", "ADDRESS", "USER"], rows)
+        return table(_COLUMNS, self._rows())
+
+    def _repr_html_(self) -> str:
+        if not self.clusters:
+            return "<p>no clusters</p>"
+        from openpaisdk.output.html import html_table
+
+        return html_table(_COLUMNS, self._rows())
+
+    def _rows(self) -> list[list[str]]:
+        entries = [ClusterEntry(raw) for raw in self.clusters]
+        return [[entry.alias, entry.shown_address or "-", entry.text("user") or "-"] for entry in entries]
 
     def _usable(self) -> list[dict[str, Any]]:
         return [raw for raw in self.clusters if not ClusterEntry(raw).is_storage]
@@ -150,11 +167,6 @@ class ClusterList:
             if call.error is not None:
                 warnings.warn(call.error.message, stacklevel=3)
         return {call.alias: call.result for call in calls if call.error is None}
-
-
-def _address(raw: Mapping[str, Any]) -> str:
-    """The cluster's address; that of the embedded cluster changes with every start, so it is not shown."""
-    return "on this machine" if raw.get("type") == EMBEDDED else str(raw.get("pai_uri") or "-")
 
 
 def _registered(alias: str, raw: dict[str, Any]) -> dict[str, Any]:

@@ -28,14 +28,11 @@ class JobList(list[JobSummary]):
         return table(list(_COLUMNS), [[cell(job) for cell in _COLUMNS.values()] for job in self])
 
     def _repr_html_(self) -> str:
-        from html import escape
+        if not self:
+            return "<p>no jobs</p>"
+        from openpaisdk.output.html import html_table
 
-        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell(job))}</td>" for cell in _COLUMNS.values()) + "</tr>"
-            for job in self
-        )
-        return f"<table><tr>{head}</tr>{body}</table>"
+        return html_table(list(_COLUMNS), [[cell(job) for cell in _COLUMNS.values()] for job in self])
 
 
 def _submission_time(ms: int | None) -> str:

@@ -63,6 +63,18 @@ class ClusterEntry:
         value = self.raw.get(key)
         return "" if value is None else str(value)
 
+    @property
+    def shown_address(self) -> str:
+        """The address without a password. That of the embedded cluster changes with every start."""
+        if self.is_embedded:
+            return "on this machine"
+        scheme, separator, rest = self.text("pai_uri").partition("://")
+        user, at, host = rest.rpartition("@")
+        return f"{scheme}{separator}{'******@' if at else ''}{host}" if user or host else scheme
+
+    def __repr__(self) -> str:
+        return f"<cluster {self.alias} {self.shown_address}>"
+
 
 class ClusterRegistry:
     """All entries of the active clusters file, and the selected one."""

@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import timedelta
+    from typing import Any
 
     Items = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -27,11 +28,13 @@ def items_of(value: Items | None, option: str) -> list[str]:
     """The items of a list option. Text or a path alone is one item, never its letters."""
     if value is None or value == "":
         return []
-    if isinstance(value, str | os.PathLike):
-        return [os.fspath(value)]
-    items = None if isinstance(value, bytes | dict) else list(value) if hasattr(value, "__iter__") else None
-    if items is None or not all(isinstance(item, str | os.PathLike) for item in items):
-        raise UsageError(f"{option} takes text, or a list of texts, not {value!r}.")
+    is_single = isinstance(value, str | os.PathLike | bytes | dict) or not hasattr(value, "__iter__")
+    items: list[Any] = [value] if is_single else list(value)  # type: ignore[arg-type]
+    for item in items:
+        if not isinstance(item, str | os.PathLike):
+            # The type alone: the value may be a secret.
+            found = type(item).__name__ if is_single else f"a list with {type(item).__name__}"
+            raise UsageError(f"{option} takes text, or a list of texts, not {found}.")
     return [os.fspath(item) for item in items]
 
 

@@ -60,6 +60,14 @@ class Storage:
         backend, _ = opener.open(location)
         return cls(backend, opener.user_of(location.cluster) if location.kind == PAI else "")
 
+    def __repr__(self) -> str:
+        return f"<Storage {self.backend.display_path('/')}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<p>storage <code>{escape(self.backend.display_path('/'))}</code></p>"
+
     def path(self, path: Path) -> str:
         return normalize_path(os.fspath(path).replace(USER_NAME, self.user))
 

@@ -240,7 +240,7 @@ def test_other_wrong_values_are_rejected(here) -> None:
         ({"env": {"A": "x\0y"}}, "NUL"),
         ({"env": "NOT_SET_ANYWHERE"}, "no such variable here"),
         ({"instances": 2, "array": 3}, "contradict each other"),
-        ({"pip_installs": 5}, "pip_installs takes text, or a list of texts, not 5"),
+        ({"pip_installs": 5}, "pip_installs takes text, or a list of texts, not int"),
         ({"sources": {"a": 1}}, "sources takes text"),
         ({"after": 5}, "after takes text"),
     ):
