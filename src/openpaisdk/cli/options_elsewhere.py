@@ -34,6 +34,7 @@ OPTIONS_ELSEWHERE = {
         "--memory": "Write --mem 4g, or --memoryMB 4096.",
         "--requeue": "Write --retry N.",
         "--export": "Write --env NAME=VALUE, once for each variable.",
+        "--dry-run": "Write --preview.",
         "--detach": "Leave it out: a job runs in the background unless --follow or --wait is given.",
         "--workdir": "Run pai sub in that folder: its files travel with the job.",
     },

@@ -41,11 +41,13 @@ def sub(argv: list[str]) -> int:
         "pai sub -j nightly_$ --gpu 1 'make data && python train.py'\n"
         "pai sub --array lr=0.1,0.01 --array seed=1-5 -- python train.py --lr {lr} --seed {seed}\n"
         "pai sub --array 100%8 -- sh -c 'python try.py --number $PAI_TASK_INDEX'",
-        "Submits a job that runs the command. The command starts at the first argument that is not an\n"
-        "option, or after --. The files of the current folder are uploaded with the job (.paiignore, or\n"
-        "else .gitignore, excludes files); to clusters of OpenPAI's own server only the files given by\n"
-        "--sources are. On the embedded cluster the job uses your Python and your virtual environment.\n\n"
-        "Defaults of options can be changed with pai set; docs/defaults-and-limits.md has all of them.",
+        "Submits a job that runs the command, and prints its name. The command starts at the first\n"
+        "argument that is not an option, or after --. One quoted argument is a shell line; several are run\n"
+        "as they are.\n\n"
+        "The files of the current folder are uploaded with the job (.paiignore, or else .gitignore,\n"
+        "excludes files); to clusters of OpenPAI's own server only the files given by --sources are. On the\n"
+        "embedded cluster the job uses your Python and your virtual environment.\n\n"
+        "Defaults of options can be changed with pai set. pai submit takes the same options from a file.",
     )
     parser.usage = "pai sub [options] [--] command ..."
     _add_options(parser)
@@ -105,6 +107,13 @@ def _add_options(parser: Parser) -> None:
         metavar="NAME",
         help="the job's name; $ becomes a unique suffix (default: made from the command)",
     )
+    parser.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        metavar="TAG",
+        help="a tag of the job, for pai list-jobs --tag (default: none); may be repeated",
+    )
     resources = parser.add_argument_group("Resources")
     add = resources.add_argument
     add(
@@ -133,9 +142,9 @@ def _add_options(parser: Parser) -> None:
         resources,
         "--array",
         metavar="N[%M]|NAME=VALUES[%M]",
-        help="N independent tasks, at most M at a time; or one for each value, like lr=0.1,0.01 or n=1-10, "
-        "which is {NAME} in the command and $NAME in the environment; several: all combinations (default: "
-        "no array)",
+        help="N independent tasks, at most M at a time, or one for each value, like lr=0.1,0.01 or n=1-10; "
+        "the value is {NAME} in the command and $NAME in the environment, and several options run all "
+        "combinations (default: no array)",
     )
     _add_repeated(
         resources,
@@ -146,7 +155,13 @@ def _add_options(parser: Parser) -> None:
     )
     environment = parser.add_argument_group("Environment")
     add = environment.add_argument
-    add("-i", "--image", default="", help="the container image (default on the embedded cluster: none)")
+    add(
+        "-i",
+        "--image",
+        default="",
+        help="the container image (default: none where jobs run on the machine itself, "
+        "as on the embedded cluster; elsewhere it is required)",
+    )
     _add_repeated(
         environment,
         "--env",
@@ -198,13 +213,13 @@ def _add_options(parser: Parser) -> None:
         metavar="PATH",
         help="an output file or folder, stored when the job ends (default: $PAI_OUTPUT_DIR only)",
     )
-    scheduling = add_submit_options(parser)
+    scheduling = add_submit_options(parser, default_vc="that of pai set, or")
     add = scheduling.add_argument
     add(
         "--priority",
         choices=PRIORITIES,
         default="",
-        help="the priority class (default: test)",
+        help="the priority class, highest first; oppo may be preempted (default: test)",
     )
     add(
         "--timeout",
@@ -212,7 +227,13 @@ def _add_options(parser: Parser) -> None:
         metavar="TIME",
         help="stop a task after this time, like 90s, 2h (default: never)",
     )
-    add("--retry", type=int_at_least(0), default=0, metavar="N", help="retries of a failed job (default: 0)")
+    add(
+        "--retry",
+        type=int_at_least(0),
+        default=0,
+        metavar="N",
+        help="retries of a failed job (default: 0; failures of the cluster itself are retried anyway)",
+    )
     _add_repeated(
         scheduling,
         "--after",
@@ -254,6 +275,7 @@ def _job_options(args: argparse.Namespace, name: str, line: str) -> JobOptions:
         virtual_cluster=args.virtual_cluster,
         outputs=args.outputs,
         workspace=args.workspace,
+        tags=args.tag,
         env=env,
         secrets=secrets,
         python=args.python,

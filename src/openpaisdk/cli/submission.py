@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from openpaisdk.errors import PaiError
 
 
-def add_submit_options(parser: Parser) -> argparse._ArgumentGroup:
+def add_submit_options(
+    parser: Parser, default_vc: str = "the one of the job file, or"
+) -> argparse._ArgumentGroup:
     """Add the options of every command that submits a job; returns the group of scheduling options."""
     scheduling = parser.add_argument_group("Scheduling")
     scheduling.add_argument(
@@ -27,7 +29,7 @@ def add_submit_options(parser: Parser) -> argparse._ArgumentGroup:
         dest="virtual_cluster",
         default="",
         metavar="VC",
-        help='the virtual cluster (default: the one of the job file, or "default")',
+        help=f'the virtual cluster (default: {default_vc} "default")',
     )
     follow = parser.add_argument_group("Follow")
     follow.add_argument("-f", "--follow", action="store_true", help="print the job's log until it finishes")

@@ -119,6 +119,6 @@ def _add_update_option(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change a value of the job; : separates nested keys and list indexes, as in "
+        help="change a value of the job file; : separates nested keys and list indexes, as in "
         "defaults:virtualCluster=test; the value is converted to the key's type; may be repeated",
     )

@@ -185,7 +185,7 @@ def test_debug_hold_and_capture_of_logging(here) -> None:
     assert "sleep 300" in pre_commands(job) and "PAI_CAPTURE_LOGGING" in pre_commands(job)
 
 
-OTHER_NAMES = {"retry": "retries", "secret": "secrets"}
+OTHER_NAMES = {"retry": "retries", "secret": "secrets", "tag": "tags"}
 NOT_OF_THE_JOB = {"help", "output", "debug", "job_name", "no_sources", "no_browser"}
 AFTER_SUBMISSION = {"follow", "wait", "fetch", "preview"}
 

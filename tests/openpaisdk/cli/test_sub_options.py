@@ -29,7 +29,7 @@ def test_every_option_is_in_the_job(user) -> None:
         "-j all_$ -i img --cpu 3 --gpu 1 --mem 2g --ports http=2 --no-sources -w /me/space --env A=1 "
         "--secret S=s --pip numpy --pip-installs 'torch>2' --python /opt/env/bin/python --instances 2 "
         "--timeout 1d --retry 4 --priority prod --after first --after second:end --outputs model "
-        "--debug-hold 5m --vc default --no-browser python train.py"
+        "--tag one --tag two --debug-hold 5m --vc default --no-browser python train.py"
     )
     job = preview(user, *shlex.split(line))
     assert re.fullmatch(r"all_\w{8}", job["name"])
@@ -41,6 +41,7 @@ def test_every_option_is_in_the_job(user) -> None:
     assert job["secrets"] == "******"
     assert job["defaults"] == {"virtualCluster": "default", "deployment": "sdk_deployment"}
     extras = job["extras"]
+    assert extras["tags"] == ["one", "two"]
     assert extras["hivedScheduler"] == {"jobPriorityClass": "prod"}
     ours = extras["openpaisdk"]
     assert ours["after"] == [{"job": "first"}, {"job": "second", "on": "end"}]

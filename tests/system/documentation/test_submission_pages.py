@@ -82,7 +82,7 @@ def test_help_of_sub_has_the_defaults_and_limits() -> None:
         f"memory per task in MB (default: {EMBEDDED_RESOURCES.memory_mb} on the embedded cluster, else",
         f"GPUs per task (default: {CLUSTER_RESOURCES.gpu})",
         f"tasks, started together (default: 1, at most {MAX_TASKS})",
-        "retries of a failed job (default: 0)",
+        "retries of a failed job (default: 0;",
         f"the current folder, up to {sources.MAX_TOTAL_BYTES >> 20} MB",
         f"at most {MAX_PORTS} per label",
         f"for TIME or {DEFAULT_HOLD} (default: off)",
