@@ -248,10 +248,15 @@ class Cluster:
         return submitted
 
     def submit_config(
-        self, config: Mapping[str, Any], upload: Callable[[ClusterClient], None] | None = None
+        self,
+        config: Mapping[str, Any],
+        upload: Callable[[ClusterClient], None] | None = None,
+        *,
+        strict: bool = False,
     ) -> str:
         """Validate a job given as plain data, upload its files and submit it; returns its name."""
         from openpaisdk.jobs.command_job import HOST_IMAGE, caller_environment
+        from openpaisdk.jobs.preflight import preflight
         from openpaisdk.jobs.submission import submit_job
         from openpaisdk.protocol import read_any_job
 
@@ -264,9 +269,11 @@ class Cluster:
             extras = dict(job.get("extras") or {})
             additions = {"environment": caller_environment(), **(extras.get("openpaisdk") or {})}
             job["extras"] = {**extras, "openpaisdk": additions}
+        if strict:
+            preflight(self.entry, client, job, strict=True)
         if upload is not None:
             upload(client)
-        return submit_job(client, job)
+        return submit_job(client, job, strict=strict)
 
     def stop(self, name: str, user: str = "") -> None:
         """Stop a job."""

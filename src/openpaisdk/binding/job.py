@@ -217,8 +217,11 @@ class Job(SubmittedJob):
 
     # --- submission ---
 
-    def submit(self, cluster: Cluster | str | None = None) -> Self:
-        """Submit the job to a cluster, given as object or alias; by default to the one that commands use."""
+    def submit(self, cluster: Cluster | str | None = None, *, strict: bool = False) -> Self:
+        """Submit the job to a cluster, given as object or alias; by default to the one that commands use.
+
+        ``strict``: raise an error if the job asks for more than its virtual cluster has.
+        """
         if cluster is not None or self.cluster is None:
             alias = self._recipe.cluster_alias if self._recipe else ""
             self.cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster or alias)
@@ -226,7 +229,7 @@ class Job(SubmittedJob):
         if self._recipe is not None:
             client = self.cluster.client  # connects, so that the entry of a cluster in no file is complete
             self.protocol, upload = self._recipe.build(client, self.cluster.entry, self.protocol)
-        name = self.cluster.submit_config(self.protocol, upload)
+        name = self.cluster.submit_config(self.protocol, upload, strict=strict)
         self.protocol["jobName" if "jobName" in self.protocol else "name"] = name
         return self
 

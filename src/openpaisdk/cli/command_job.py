@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from openpaisdk.cli.submission import preview, submit_and_follow
+from openpaisdk.cli.submission import preview, print_preflight, submit_and_follow
 from openpaisdk.connect import open_cluster, open_entry
-from openpaisdk.jobs.command_job import JobOptions, caller_environment, resolve_resources
+from openpaisdk.jobs.command_job import JobOptions, caller_environment
 from openpaisdk.jobs.command_submission import (
     CommandSubmission,
     check_features,
@@ -60,7 +60,6 @@ def submit_command_job(command_job: CommandJob, args: argparse.Namespace, regist
     if entry.shares_machine:
         options.inherited_env = caller_environment()
     check_features(options, entry)
-    resources = resolve_resources(options, entry, defaults)
     check_image(options, entry, defaults, lambda: open_entry(entry))
 
     def connect() -> ClusterClient:
@@ -83,6 +82,7 @@ def submit_command_job(command_job: CommandJob, args: argparse.Namespace, regist
     if args.preview:
         return preview(job, args.output)
     cluster = connect()
+    warned = print_preflight(entry, cluster, job, args)
     submission.upload(name, lambda archive: _send(cluster, archive))
 
     def rename() -> str:
@@ -92,15 +92,7 @@ def submit_command_job(command_job: CommandJob, args: argparse.Namespace, regist
         job.update(submission.build(new_name))
         return new_name
 
-    status = submit_and_follow(cluster, job, args, None if command_job.has_name else rename)
-    is_followed = args.follow or args.wait or args.fetch is not None
-    has_resources = options.gpu or options.cpu or options.mem or options.memory_mb
-    if has_resources and entry.is_paicluster and not is_followed:
-        from openpaisdk.cli.pending_reason import exceeds_capacity
-
-        if message := exceeds_capacity(cluster, resources, 1 if options.array else options.task_count):
-            print_notice(message)
-    return status
+    return submit_and_follow(cluster, job, args, None if command_job.has_name else rename, warned)
 
 
 def _send(cluster: ClusterClient, sources: SourceArchive) -> None:

@@ -16,7 +16,7 @@ from openpaisdk.output import format_duration, palette, print_notice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import BinaryIO
 
     from openpaisdk.client import ClusterClient
@@ -34,13 +34,17 @@ def print_log(
     log: BinaryIO | LevelFilter | None = None,
     on_state: Callable[[str], None] | None = None,
     show_events: bool = True,
+    told: Sequence[str] = (),
 ) -> str:
-    """Write a job's log as it arrives; returns the job's final state, empty if it has not finished."""
+    """Write a job's log as it arrives; returns the job's final state, empty if it has not finished.
+
+    ``told``: messages that the user has read already.
+    """
     out = log if log is not None else sys.stdout.buffer
     known_state = final = ""
     printed = False
     last = b"\n"
-    events = EventFilter()
+    events = EventFilter(told)
     sys.stdout.flush()
     try:
         for frame in follow(cluster, request):
@@ -158,9 +162,11 @@ def announce_first_task(role: str, count: int) -> None:
         print_notice(f"showing {role}[0], the first of {count} tasks; --role and --index show others")
 
 
-def follow_to_end(cluster: ClusterClient, request: FollowRequest, *, log: BinaryIO | None = None) -> int:
+def follow_to_end(
+    cluster: ClusterClient, request: FollowRequest, *, log: BinaryIO | None = None, told: Sequence[str] = ()
+) -> int:
     """Print the log, then the outcome: implements ``--follow``."""
-    state = print_log(cluster, request, log=log)
+    state = print_log(cluster, request, log=log, told=told)
     return report_outcome(cluster, request, state)
 
 
@@ -171,17 +177,18 @@ def wait_for_job(
     *,
     on_state: Callable[[str], None] | None = None,
     command: str = "wait",
+    told: Sequence[str] = (),
 ) -> str:
     """Wait without printing the log (``--wait``); returns the final state.
 
-    ``command`` is the command suggested after Ctrl-C.
+    ``command`` is the command suggested after Ctrl-C; ``told``: messages that the user has read already.
     """
     state = ""
     request = FollowRequest(name, user, stream=NO_LOG)
     if on_state is None and sys.stderr.isatty():  # show progress to an interactive user
         on_state = lambda now: print_notice(f"{name} {palette(sys.stderr).state(now)}")  # noqa: E731
     try:
-        for notice in job_notices(follow(cluster, request)):
+        for notice in job_notices(follow(cluster, request), told):
             if notice.kind != STATE:
                 _print_job_notice(name, notice)
                 continue

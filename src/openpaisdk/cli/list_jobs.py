@@ -233,6 +233,10 @@ def job_status(argv: list[str]) -> int:
     raw = {**job.raw, "reason": reason} if job.state == "WAITING" else job.raw
 
     def render() -> str:
+        from openpaisdk.cli.pending_reason import unmet_requests
+
+        for message in unmet_requests(cluster, job):
+            print_notice(message)
         array = task_array(cluster, args.job, args.user) if len(job.tasks) > 1 else None
         return _detail(job, reason, task_folders(cluster, job), array)
 

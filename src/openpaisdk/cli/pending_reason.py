@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.models import JobStatus, JobSummary
-    from openpaisdk.jobs.command_job import ResourceOptions
 
 JUST_SUBMITTED = "It was submitted a moment ago."
 QUEUED = "Earlier jobs are waiting for the same resources."
@@ -33,28 +32,15 @@ def pending_reason(cluster: ClusterClient, job: JobStatus | JobSummary) -> str:
     return next((e.message for e in events if e.is_pending and e.message), fallback)
 
 
-def exceeds_capacity(cluster: ClusterClient, resources: ResourceOptions, count: int) -> str:
-    """A message if ``count`` tasks exceed the cluster's total resources, else empty."""
-    from openpaisdk.client.models import CORES, GPUS, MEMORY
+def unmet_requests(cluster: ClusterClient, job: JobStatus) -> list[str]:
+    """What a job asked for and did not get, such as its image; empty if the cluster has no events."""
+    from openpaisdk.jobs.job_notices import UNMET_REQUESTS
 
     try:
-        virtual_clusters = cluster.virtual_clusters()
-    except PaiError:  # the job is submitted; the cluster's events report why it is pending
-        return ""
-    kinds = (
-        ("GPUs", GPUS, resources.gpu),
-        ("cores", CORES, resources.cpu),
-        ("MB of memory", MEMORY, resources.memory_mb),
-    )
-    for kind, keys, each in kinds:
-        totals = [vc.total(*keys) for vc in virtual_clusters]
-        known = [total for total in totals if total is not None]
-        if known and len(known) == len(totals) and each * count > sum(known):
-            return (
-                f"The cluster {cluster.alias} has {sum(known)} {kind} in total, and the job requests "
-                f"{each * count}: it stays pending until that changes."
-            )
-    return ""
+        events = cluster.events(job.name, job.user)
+    except PaiError:  # API version 1 has no events
+        return []
+    return list(dict.fromkeys(event.message for event in events if event.reason in UNMET_REQUESTS))
 
 
 class PendingQueue:

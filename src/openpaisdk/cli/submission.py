@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from openpaisdk.client import ClusterClient
+    from openpaisdk.config.clusters import ClusterEntry
     from openpaisdk.errors import PaiError
 
 
@@ -30,6 +31,12 @@ def add_submit_options(
         default="",
         metavar="VC",
         help=f'the virtual cluster (default: {default_vc} "default")',
+    )
+    scheduling.add_argument(
+        "--strict",
+        action="store_true",
+        help="submit nothing if the job asks for more than its virtual cluster has (default: submit it and "
+        "print a warning)",
     )
     follow = parser.add_argument_group("Follow")
     follow.add_argument("-f", "--follow", action="store_true", help="print the job's log until it finishes")
@@ -66,11 +73,30 @@ def preview(job: dict[str, object], output_format: str) -> int:
     return 0
 
 
+def print_preflight(
+    entry: ClusterEntry, cluster: ClusterClient, job: dict[str, object], args: argparse.Namespace
+) -> list[str]:
+    """Print, and return, what is known about a job before anything is sent."""
+    from openpaisdk.jobs.preflight import preflight
+
+    warnings = preflight(entry, cluster, job, strict=args.strict)
+    for warning in warnings:
+        print_notice(warning)
+    return warnings
+
+
 def submit_and_follow(
-    cluster: ClusterClient, job: dict[str, object], args: argparse.Namespace, rename: Callable[[], str] | None
+    cluster: ClusterClient,
+    job: dict[str, object],
+    args: argparse.Namespace,
+    rename: Callable[[], str] | None,
+    warned: list[str],
 ) -> int:
-    """Submit the job; then follow it, wait for it, or print how to follow it."""
-    name = submit_job(cluster, job, rename, print_notice)
+    """Submit the job; then follow it, wait for it, or print how to follow it.
+
+    ``warned``: the warnings that `print_preflight` printed.
+    """
+    name = submit_job(cluster, job, rename, print_notice, strict=args.strict, warned=warned)
     result: dict[str, object] = {"jobName": name, "cluster": cluster.alias, "user": cluster.user}
     is_structured = args.output != "table"
     status = 0
@@ -92,9 +118,11 @@ def submit_and_follow(
             if isinstance(roles, dict) and roles:
                 counts = [role.get("instances", 1) for role in roles.values() if isinstance(role, dict)]
                 announce_first_task(str(next(iter(roles))), sum(n for n in counts if isinstance(n, int)))
-            status = follow_to_end(cluster, request, log=sys.stderr.buffer if is_structured else None)
+            status = follow_to_end(
+                cluster, request, log=sys.stderr.buffer if is_structured else None, told=warned
+            )
         else:
-            status = report_outcome(cluster, request, wait_for_job(cluster, name))
+            status = report_outcome(cluster, request, wait_for_job(cluster, name, told=warned))
         result["state"] = next((state for state, code in STATUSES.items() if code == status), "UNKNOWN")
         error = None
         if args.fetch is not None:

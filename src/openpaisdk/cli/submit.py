@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from openpaisdk.cli.parser import Parser, command_parser
-from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
+from openpaisdk.cli.submission import add_submit_options, preview, print_preflight, submit_and_follow
+from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.connect import open_cluster
 from openpaisdk.output import print_notice
 
@@ -43,7 +44,10 @@ def submit(argv: list[str]) -> int:
     job = parse_job_file(name, source, args.update, virtual_cluster=args.virtual_cluster, notify=print_notice)
     if args.preview:
         return preview(job, args.output)
-    return submit_and_follow(open_cluster(args.cluster_alias, notify=print_notice), job, args, None)
+    registry = ClusterRegistry.load()
+    cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
+    warned = print_preflight(registry.resolve(args.cluster_alias), cluster, job, args)
+    return submit_and_follow(cluster, job, args, None, warned)
 
 
 def _submit_short_job(args: argparse.Namespace, name: str, source: bytes) -> int:
@@ -97,7 +101,8 @@ def clone_job(argv: list[str]) -> int:
     from openpaisdk.jobs.pre_commands import parse_variables
 
     _, secrets = parse_variables((), args.secret)
-    cluster = open_cluster(args.cluster_alias, notify=print_notice)
+    registry = ClusterRegistry.load()
+    cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
     job = clone_job(
         cluster.job_config(args.job, args.user),
         name=args.job_name,
@@ -109,7 +114,8 @@ def clone_job(argv: list[str]) -> int:
     )
     if args.preview:
         return preview(job, args.output)
-    return submit_and_follow(cluster, job, args, None)
+    warned = print_preflight(registry.resolve(args.cluster_alias), cluster, job, args)
+    return submit_and_follow(cluster, job, args, None, warned)
 
 
 def _add_update_option(parser: Parser) -> None:

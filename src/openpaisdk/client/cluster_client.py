@@ -138,10 +138,17 @@ class ClusterClient:
         data = found.get("data") if isinstance(found, dict) else found
         return [Event(raw) for raw in data if isinstance(raw, dict)] if isinstance(data, list) else []
 
-    def submit(self, job: str, key: str) -> None:
-        """Submit a job (JSON is YAML). ``key`` is the idempotency key: the job is accepted once per key."""
+    def submit(self, job: str, key: str, *, strict: bool = False) -> str:
+        """Submit a job (JSON is YAML); returns the cluster's warning about it, if any.
+
+        ``key`` is the idempotency key: the job is accepted once per key. ``strict``: the cluster refuses a
+        job that can never start; OpenPAI's own server does not know that.
+        """
         headers = {"Content-Type": "text/yaml", "Idempotency-Key": key}
-        self._request("POST", "/api/v2/jobs", body=job.encode(), headers=headers).read()
+        path = "/api/v2/jobs?strict=true" if strict else "/api/v2/jobs"
+        response = self._request("POST", path, body=job.encode(), headers=headers)
+        response.read()
+        return response.headers.get("x-warning", "")
 
     def stop(self, name: str, user: str = "") -> None:
         self.execute(name, "STOP", user)

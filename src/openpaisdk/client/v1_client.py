@@ -98,9 +98,9 @@ class V1ClusterClient(ClusterClient):
     def events(self, name: str, user: str = "") -> list[Event]:
         raise self._unsupported("has no job events")
 
-    def submit(self, job: str, key: str) -> None:
+    def submit(self, job: str, key: str, *, strict: bool = False) -> str:
         try:
-            super().submit(job, key)
+            return super().submit(job, key, strict=strict)
         except NotFound as e:
             if e.code != NO_API:
                 raise

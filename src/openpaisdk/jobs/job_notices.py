@@ -14,6 +14,8 @@ WAITING = "WAITING"
 STATE, EVENT, CONNECTION = "state", "event", "connection"
 """Kinds of notices."""
 DEGRADED, RECOVERED = "Degraded", "Recovered"
+UNMET_REQUESTS = frozenset(("ImageNotUsed", "StorageNotMounted"))
+"""Events of a job about what it asked for and the cluster does not have."""
 # Steps that take minutes and would otherwise look like a hang, and the end of a reported problem.
 _SHOWN_REASONS = frozenset(("Pulling", "Pulled", RECOVERED))
 
@@ -30,10 +32,13 @@ class JobNotice:
 
 
 class EventFilter:
-    """Selects the events that are worth a notice; each message once, until a problem has ended."""
+    """Selects the events that are worth a notice; each message once, until a problem has ended.
 
-    def __init__(self) -> None:
-        self._reported: set[str] = set()
+    ``told``: messages that the user has read already.
+    """
+
+    def __init__(self, told: Iterable[str] = ()) -> None:
+        self._reported: set[str] = set(told)
 
     def notice(self, frame: Frame) -> JobNotice | None:
         """The notice of an event or of a change of the connection; None if there is nothing to show."""
@@ -58,9 +63,13 @@ class EventFilter:
         self._reported.intersection_update((text(frame.head, "message"),))
 
 
-def job_notices(frames: Iterable[Frame]) -> Iterator[JobNotice]:
-    """The changes of state, the reason while the job is pending, and problems of cluster and connection."""
-    events = EventFilter()
+def job_notices(frames: Iterable[Frame], told: Iterable[str] = ()) -> Iterator[JobNotice]:
+    """The changes of state, the reason while the job is pending, what it asked for and does not get, and
+    problems of cluster and connection.
+
+    ``told``: messages that the user has read already.
+    """
+    events, unmet = EventFilter(), EventFilter(told)
     state = ""
     pending: Frame | None = None
     since = 0
@@ -70,6 +79,8 @@ def job_notices(frames: Iterable[Frame]) -> Iterator[JobNotice]:
             now = text(frame.head, "state")
             notice = JobNotice(STATE, now) if now != state else None
             state = now
+        elif frame.kind == "event" and text(frame.head, "reason") in UNMET_REQUESTS:
+            notice = unmet.notice(frame)
         elif frame.kind == "event" and text(frame.head, "reason") not in (DEGRADED, RECOVERED):
             # After a reconnect all events are sent again; only later ones are new.
             event_time = number(frame.head, "time") or since + 1

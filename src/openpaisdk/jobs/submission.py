@@ -24,22 +24,35 @@ def submit_job(
     job: dict[str, object],
     rename: Callable[[], str] | None = None,
     notify: Callable[[str], None] | None = None,
+    *,
+    strict: bool = False,
+    warned: list[str] | None = None,
 ) -> str:
     """Submit a job in its own version and return its name on the cluster.
 
     A version 1 job is converted if the cluster no longer accepts them; ``notify`` gets a notice of that and
-    the cluster's warnings. ``rename`` generates another name if the generated one is in use.
+    the cluster's warnings. ``rename`` generates another name if the generated one is in use. ``strict``: our
+    own server refuses a job that can never start. ``warned``: warnings that the user has read; the
+    cluster's are added.
     """
+
+    def report(warning: str) -> None:
+        new = [part for part in warning.split("; ") if part and part not in (warned or ())]
+        if notify and new:
+            notify(f"The cluster {cluster.alias} says: {'; '.join(new)}")
+        if warned is not None:
+            warned.extend(new)
+
     if "protocolVersion" not in job:
         try:
-            return _submit_v1(cluster, job, notify)
+            return _submit_v1(cluster, job, report, strict=strict)
         except NotFound as e:
             if e.code != NO_API:
                 raise
         job = _convert(cluster, job, notify)
     for attempts_left in range(MAX_ATTEMPTS, 0, -1):
         try:
-            cluster.submit(json.dumps(job), os.urandom(16).hex())
+            warning = cluster.submit(json.dumps(job), os.urandom(16).hex(), strict=strict)
         except Conflict as e:
             if rename and attempts_left > 1:
                 job["name"] = rename()
@@ -48,20 +61,23 @@ def submit_job(
         except NotFound as e:
             raise _explain_not_found(cluster, job, e) from None
         break
+    report(warning)
     return str(job["name"])
 
 
-def _submit_v1(cluster: ClusterClient, job: dict[str, object], notify: Callable[[str], None] | None) -> str:
+def _submit_v1(
+    cluster: ClusterClient, job: dict[str, object], report: Callable[[str], None], *, strict: bool
+) -> str:
     path = f"/api/v1/user/{quote(cluster.user)}/jobs" if cluster.user else "/api/v1/jobs"
     headers = {"Content-Type": "application/json", "Idempotency-Key": os.urandom(16).hex()}
     name = str(job["jobName"])
     try:
+        path += "?strict=true" if strict else ""
         response = cluster.transport.request("POST", path, body=json.dumps(job).encode(), headers=headers)
     except Conflict as e:
         raise _name_conflict(cluster, name, e) from None
     response.read()
-    if notify and (warning := response.headers.get("x-warning")):
-        notify(f"The cluster {cluster.alias} says: {warning}")
+    report(response.headers.get("x-warning", ""))
     # The cluster may have changed the name; the Location header has the new one.
     actual = (
         response.headers.get("location", "").rstrip("/").rpartition("/")[2].removeprefix(f"{cluster.user}~")

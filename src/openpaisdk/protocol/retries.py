@@ -8,8 +8,8 @@ MAX_PLATFORM_STREAK = 20
 """Maximum of consecutive uncounted retries: retries must end."""
 BACKOFF_MIN_S = 1.0
 BACKOFF_MAX_S = 300.0
-UNLIMITED_BACKOFF_MAX_S = 30.0
-"""Maximum back-off of unlimited counted retries (-1 and -2)."""
+COUNTED_BACKOFF_MAX_S = 30.0
+"""Maximum back-off of counted retries: a program that fails at once must not be a loop."""
 CONFLICT_DELAY_RANGE_S = (60.0, 900.0)
 
 ALWAYS = -2
@@ -77,10 +77,12 @@ def decide_retry(
     exit_code: int,
     *,
     by_platform: bool | None = None,
+    made_progress: bool = False,
     jitter: float = 0.5,
 ) -> RetryDecision:
     """Whether and when to retry after an attempt that completed with ``exit_code``.
 
+    ``made_progress``: the attempt ran for long, so that a counted retry starts at once.
     ``by_platform``: whether the platform caused the end, if the caller knows; None: use the exit code table.
     ``jitter`` in 0..1 is the caller's random number: it selects a conflict's delay between 60 and 900 s.
     """
@@ -92,14 +94,15 @@ def decide_retry(
             return _no_retry(counts, f"exit code {exit_code} is permanent, a retry would fail as well")
         if behavior in ("TRANSIENT", "TRANSIENT_CONFLICT"):
             return _uncounted(counts, exit_code, conflict=behavior == "TRANSIENT_CONFLICT", jitter=jitter)
+    delay = 0.0 if made_progress else _counted_backoff_s(counts.accountable)
     if policy.max_retries == ALWAYS:
-        return _counted(counts, "the job is always retried", unlimited=True)
+        return _counted(counts, "the job is always retried", delay)
     if exit_code == 0:
         return _no_retry(counts, "it succeeded")
     if policy.max_retries == ALWAYS_ON_FAILURE:
-        return _counted(counts, "failures are retried without limit", unlimited=True)
+        return _counted(counts, "failures are retried without limit", delay)
     if counts.accountable < policy.max_retries:
-        return _counted(counts, f"retry {counts.accountable + 1} of {policy.max_retries}", unlimited=False)
+        return _counted(counts, f"retry {counts.accountable + 1} of {policy.max_retries}", delay)
     if policy.max_retries <= 0:
         return _no_retry(counts, "no retries were requested")
     return _no_retry(counts, f"all {policy.max_retries} retries are used")
@@ -120,8 +123,7 @@ def _no_retry(counts: RetryCounts, reason: str) -> RetryDecision:
     return RetryDecision(False, False, 0.0, reason, counts)
 
 
-def _counted(counts: RetryCounts, reason: str, *, unlimited: bool) -> RetryDecision:
-    delay = min(UNLIMITED_BACKOFF_MAX_S, _backoff_s(counts.accountable)) if unlimited else 0.0
+def _counted(counts: RetryCounts, reason: str, delay: float) -> RetryDecision:
     after = RetryCounts(counts.total + 1, counts.accountable + 1, 0)
     return RetryDecision(True, True, delay, reason, after)
 
@@ -141,6 +143,11 @@ def _uncounted(counts: RetryCounts, exit_code: int, *, conflict: bool, jitter: f
         reason = "the platform stopped it; not counted"
     after = RetryCounts(counts.total + 1, counts.accountable, counts.platform_streak + 1)
     return RetryDecision(True, False, delay, reason, after)
+
+
+def _counted_backoff_s(retries: int) -> float:
+    """The first retry starts at once, the next ones after 1, 2, 4, ... seconds."""
+    return min(COUNTED_BACKOFF_MAX_S, _backoff_s(retries - 1)) if retries else 0.0
 
 
 def _backoff_s(step: int) -> float:

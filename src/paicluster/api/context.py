@@ -91,6 +91,7 @@ class Context:
             self.storages,
             checkouts,
             check_job_options,
+            self.runs_images,
         )
         object.__setattr__(self, "source_checkouts", checkouts)
         object.__setattr__(self, "admission", admission)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -22,8 +23,18 @@ encode = msgspec.json.Encoder().encode
 KEY = "paicluster.context"
 
 
+# A longer header is cut: some clients and proxies reject it.
+_MAX_WARNING_LENGTH = 2000
+
+
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(encode(value), status, headers, media_type="application/json")
+
+
+def warning_headers(warnings: Sequence[str]) -> dict[str, str]:
+    """Header with what a client should tell its user about a request that was accepted."""
+    text = "; ".join(warnings)[:_MAX_WARNING_LENGTH]
+    return {"X-Warning": text.encode("ascii", "backslashreplace").decode()} if text else {}
 
 
 def error_response(error: PaiError) -> Response:

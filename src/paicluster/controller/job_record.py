@@ -26,6 +26,13 @@ PENDING = "AttemptCreationPending"
 PREPARING = "AttemptPreparing"
 RUNNING = "AttemptRunning"
 DELETING = "AttemptDeleting"
+# An attempt that ran this long made progress: its failure does not continue the streak before it.
+_PROGRESS_MS = 600_000
+
+
+def ran_long(launched_ms: int | None, completed_ms: int | None) -> bool:
+    """Whether an attempt made progress before it ended."""
+    return launched_ms is not None and (completed_ms or 0) - launched_ms >= _PROGRESS_MS
 
 
 @dataclass(slots=True)
@@ -144,7 +151,12 @@ class JobRecord:
 
     def _retry_of(self, task: TaskRow) -> RetryDecision:
         counts = RetryCounts(task.retries_total, task.retries_accountable, task.retries_total)
-        return decide_retry(self.job.task_retry_policy(task.role), counts, task.exit_code or 0)
+        return decide_retry(
+            self.job.task_retry_policy(task.role),
+            counts,
+            task.exit_code or 0,
+            made_progress=ran_long(task.launched_ms, task.completed_ms),
+        )
 
     def retry_delay_s(self, task: TaskRow) -> float:
         """Delay before a task is retried, so that one that fails at once does not spin."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openpaisdk.protocol import JobSpec, TaskRole, render_secrets, task_scripts
+from openpaisdk.protocol.images import NO_IMAGE, unused_images
 from openpaisdk.protocol.storage_layout import output_folder
 from openpaisdk.protocol.task_environment import GangEnvironment, TaskPlacement
 from paicluster.controller.job_record import JobRecord, placement_of, ports_of
@@ -16,7 +17,6 @@ from paicluster.engines.interface import Mount, OutputUpload, Placeholders, Regi
 from paicluster.store.rows import JobRow, TaskRow
 
 # Image name of jobs that run without an image.
-NO_IMAGE = "host"
 CODE_DIR_IN_WORK_DIR = (
     "The code is not in /pai/code, because tasks without containers share one file system: "
     "PAI_CODE_DIR has its path, and a copy is in the working folder."
@@ -72,10 +72,8 @@ def wants_image(job: JobSpec) -> bool:
 
 def image_warnings(record: JobRecord) -> list[str]:
     """Warnings about images on a cluster that runs tasks without containers."""
-    images = sorted({role.image_uri for role in record.job.task_roles if role.image_uri} - {NO_IMAGE})
-    if not images:
-        return []
-    return [f"This cluster runs tasks without containers: {', '.join(images)} is not used."]
+    warning = unused_images(role.image_uri or "" for role in record.job.task_roles)
+    return [warning] if warning else []
 
 
 def build_launch(record: JobRecord, settings: LaunchSettings, uids: Sequence[str]) -> list[TaskLaunch]:

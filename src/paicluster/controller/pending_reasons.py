@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from paicluster.controller.changes import Changes, Event
 
 # Report a pending reason only after this delay, so that jobs that start at once produce no event.
 REPORT_AFTER_S = 1.0
+# A reason in which only numbers change, such as the free cores, is reported again after this time at the
+# earliest: with many jobs ending, each change would be an event.
+NUMBERS_INTERVAL_S = 10.0
 STARTING = "The job is placed and is being started."
 
 
@@ -17,7 +21,8 @@ class PendingReasons:
 
     def __init__(self, wake: Callable[[], None]):
         self._wake = wake
-        self._reported: dict[int, str] = {}
+        # Reasons and when they were reported.
+        self._reported: dict[int, tuple[str, float]] = {}
         # Since when jobs are pending without a reported reason.
         self._unreported_since: dict[int, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -35,8 +40,11 @@ class PendingReasons:
         return False
 
     def report(self, job_id: int, reason: str, changes: Changes) -> None:
-        if self._reported.get(job_id) != reason:
-            self._reported[job_id] = reason
+        reported, since = self._reported.get(job_id, ("", 0.0))
+        now = asyncio.get_running_loop().time()
+        is_recent = now - since < NUMBERS_INTERVAL_S and _words(reported) == _words(reason)
+        if reported != reason and not is_recent:
+            self._reported[job_id] = reason, now
             self._unreported_since.pop(job_id, None)
             changes.events.append(
                 Event(job_id, "Warning", "FailedScheduling", reason, "default-scheduler", pending=True)
@@ -66,3 +74,8 @@ class PendingReasons:
     def _on_due(self) -> None:
         self._timer = None
         self._wake()
+
+
+def _words(reason: str) -> str:
+    """A reason without its numbers."""
+    return re.sub(r"\d+", "", reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import uuid
 from collections.abc import Sequence
@@ -31,13 +32,12 @@ from paicluster.controller.job_record import (
     PREPARING,
     RUNNING,
     JobRecord,
+    ran_long,
 )
 from paicluster.engines.interface import Node, Placement
 from paicluster.scheduler.node_capacity import TaskPlacement
 from paicluster.store.rows import AttemptRow, TaskRow
 
-# An attempt that ran this long made progress: its failure does not continue the streak before it.
-_PROGRESS_MS = 600_000
 _DEFAULT_PORTS = range(PORT_START, PORT_END)
 _MAX_PORT_DRAWS = 200
 _MAX_NON_EPHEMERAL_DRAWS = 1000
@@ -360,9 +360,12 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
         return
     counts = record.retry_counts()
     started = record.attempt.launched_ms if record.attempt is not None else None
-    if code == PREEMPTED or (started is not None and completed_ms - started >= _PROGRESS_MS):
+    made_progress = ran_long(started, completed_ms)
+    if code == PREEMPTED or made_progress:
         counts = counts.after_progress()
-    decision = decide_retry(record.job.retry_policy(), counts, code, jitter=random.random())
+    decision = decide_retry(
+        record.job.retry_policy(), counts, code, made_progress=made_progress, jitter=random.random()
+    )
     if not decision.retry:
         if counts.total or record.job.job_retry_count:
             changes.events.append(Event(record.row.id, "Normal", "NotRetried", _sentence(decision.reason)))
@@ -370,8 +373,9 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
         return
     after = decision.counts
     ended = f"Attempt {record.row.attempt} ended with exit code {_own_code(record, code)}"
+    delay = f"; it starts in {math.ceil(decision.delay_s)} s" if decision.delay_s else ""
     changes.events.append(
-        Event(record.row.id, "Warning", "Retrying", f"{ended}: {decision.reason}.", pending=True)
+        Event(record.row.id, "Warning", "Retrying", f"{ended}: {decision.reason}{delay}.", pending=True)
     )
     set_job(
         record,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 
 _RESOURCE_NAMES = ("cpu", "memory", "nvidia.com/gpu")
+_UNITS = (("core", "cores"), ("MB of memory", "MB of memory"), ("GPU", "GPUs"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,76 @@ def _best_fit(nodes: Sequence[NodeCapacity], role: RoleRequest) -> NodeCapacity 
 
 
 def explain_shortage(nodes: Sequence[NodeCapacity], request: ResourceRequest) -> str:
+    """Which resources the nodes lack, as OpenPAI words it, and both numbers; empty if the job fits."""
+    words = _shortage_words(nodes, request)
+    return " ".join(filter(None, (words, _node_numbers(nodes, request)))) if words else ""
+
+
+class Misfit(NamedTuple):
+    """Why a job can never start: the pending reason, and only its numbers."""
+
+    reason: str
+    numbers: str
+
+
+def never_fits(
+    nodes: Sequence[NodeCapacity], vc: str, capacity: Resources, request: ResourceRequest
+) -> Misfit | None:
+    """Why a job could not start on these empty nodes either; None when it could.
+
+    ``capacity``: the most that its virtual cluster can have.
+    """
+    # The virtual cluster often has less than the nodes: its numbers tell more.
+    numbers = compare(request, capacity, f"the virtual cluster {vc} has at most {{}}")
+    if len(place_tasks([node.copy() for node in nodes], request)) < (request.tasks if request.gang else 1):
+        words = _shortage_words(nodes, request)
+        numbers = numbers or _node_numbers(nodes, request)
+        return Misfit(f"{words} {numbers}".strip(), numbers or words)
+    if not numbers:
+        return None
+    words = f"The job requests more resources than the virtual cluster {vc} can have."
+    return Misfit(f"{words} {numbers}", numbers)
+
+
+def compare(request: ResourceRequest, available: Resources, has: str) -> str:
+    """Both numbers of every resource of which a job asks for more than is ``available``; else empty.
+
+    ``has`` says what is available, with ``{}`` for the amounts.
+    """
+    lacking = [
+        (asked, amount, unit)
+        for asked, amount, unit in zip(request.minimum, available, _UNITS, strict=True)
+        if asked > amount
+    ]
+    if not lacking:
+        return ""
+    asked = " and ".join(_amount(asked, unit) for asked, _, unit in lacking)
+    amounts = " and ".join(_amount(max(0, amount), unit) for _, amount, unit in lacking)
+    return f"{'The job' if request.gang else 'A task'} asks for {asked}; {has.format(amounts)}."
+
+
+def _node_numbers(nodes: Sequence[NodeCapacity], request: ResourceRequest) -> str:
+    """What the largest task asks for and the most that a node has; else the sums of all tasks and nodes."""
+    if not nodes:
+        return ""
+    free = "" if all(node.free == node.total for node in nodes) else " free"
+    for role in request.roles:
+        for number, (asked, unit) in enumerate(zip(role.each, _UNITS, strict=True)):
+            most = max(node.free[number] for node in nodes)
+            if asked > most:
+                has = f"no node has more than {_amount(max(0, most), unit)}{free}"
+                return f"A task asks for {_amount(asked, unit)}; {has}."
+    total = Resources()
+    for node in nodes:
+        total = total.plus(node.free)
+    return compare(request, total, f"all nodes together have {{}}{free}")
+
+
+def _amount(number: int, unit: tuple[str, str]) -> str:
+    return f"{number} {unit[0] if number == 1 else unit[1]}"
+
+
+def _shortage_words(nodes: Sequence[NodeCapacity], request: ResourceRequest) -> str:
     """As OpenPAI words it: ``0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.``"""
     left = [node.copy() for node in nodes]
     for role in request.roles:

@@ -20,7 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paicluster.scheduler.fair_share import FairShare
-from paicluster.scheduler.node_capacity import NodeCapacity, TaskPlacement, explain_shortage, place_tasks
+from paicluster.scheduler.node_capacity import (
+    NodeCapacity,
+    TaskPlacement,
+    compare,
+    explain_shortage,
+    never_fits,
+    place_tasks,
+)
 from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
 
@@ -246,12 +253,8 @@ class _Planner:
 
     def _unschedulable_reason(self, vc: str, capacity: Resources, request: ResourceRequest) -> str:
         """Why it could not start on an empty cluster either; empty when it could."""
-        placements = place_tasks([node.copy() for node in self._empty_nodes], request)
-        if len(placements) < (request.tasks if request.gang else 1):
-            return explain_shortage(self._empty_nodes, request)
-        if request.minimum.fits(capacity):
-            return ""
-        return f"The job requests more resources than the virtual cluster {vc} can have."
+        misfit = never_fits(self._empty_nodes, vc, capacity, request)
+        return misfit.reason if misfit else ""
 
     def _place(
         self,
@@ -377,9 +380,14 @@ class _Planner:
         if shortage:
             return shortage
         if not preemptible and not request.minimum.fits(self._quota(vc)):
-            return f"The job requests more than the quota of {vc}: it starts when enough resources are idle."
+            numbers = compare(request, self._quota(vc), f"the quota of {vc} is {{}}")
+            return (
+                f"The job requests more than the quota of {vc}: it starts when enough resources are idle. "
+                f"{numbers}"
+            )
         if not preemptible and not request.minimum.fits(left):
-            return f"The virtual cluster {vc} has used up its quota."
+            numbers = compare(request, left, "its quota has {} left")
+            return f"The virtual cluster {vc} has used up its quota. {numbers}"
         return "An earlier job is waiting for the same resources."
 
 

@@ -25,6 +25,7 @@ from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, TokensWithLocalAdmin, new_token_row
 from paicluster.config.cluster_file import is_loopback
 from paicluster.config.settings import Settings, shares
+from paicluster.controller.allocations import Allocations
 from paicluster.controller.launch_spec import LaunchSettings
 from paicluster.controller.reconciler import Controller, total_resources
 from paicluster.controller.retention import RetentionPolicy, RetentionSweeper
@@ -152,7 +153,12 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     login = _embedded_login(store, tokens) if settings.embedded else EmbeddedLogin()
     if not settings.embedded:
         _ensure_admin(store, notices or sys.stderr)
-    virtual_clusters = VirtualClusters(store, lambda: total_resources(engines.scheduled_nodes()), configured)
+    virtual_clusters = VirtualClusters(
+        store,
+        lambda: total_resources(engines.scheduled_nodes()),
+        configured,
+        lambda: Allocations().node_capacity(engines.scheduled_nodes()),
+    )
     controller = Controller(
         store,
         engines,

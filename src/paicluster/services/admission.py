@@ -13,10 +13,12 @@ from typing import Any
 from openpaisdk.errors import NO_JOB, Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import JobSpec, mask_secrets
 from openpaisdk.protocol.extras import requested_storages
+from openpaisdk.protocol.images import unused_images
 from openpaisdk.protocol.limits import MAX_TASKS
 from openpaisdk.protocol.states import framework_name
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tokens import Identity
+from paicluster.scheduler.plan import OPPORTUNISTIC
 from paicluster.scheduler.resource_requests import SchedulingRequest, encode, request_of
 from paicluster.services.file_service import storage_user
 from paicluster.services.source_checkout import SourceCheckouts
@@ -47,6 +49,8 @@ class Admission:
     source_checkouts: SourceCheckouts
     # Raises ProtocolError for options that the engine they name does not take.
     check_engine_options: Callable[[Mapping[str, Any]], None]
+    # Whether jobs run in the image they name.
+    runs_images: Callable[[], bool]
 
     async def admit(
         self,
@@ -57,11 +61,13 @@ class Admission:
         *,
         idempotency_key: str | None = None,
         v1: str | None = None,
-    ) -> None:
+        strict: bool = False,
+    ) -> list[str]:
         """Write a job of this user durably into the database, or raise the reason why not.
 
         ``text`` is the job as the cluster will parse it again, ``body`` the body of the request. ``v1`` is
-        the submitted text of a version 1 job.
+        the submitted text of a version 1 job. Returns warnings about what the cluster cannot do as it is
+        now; ``strict`` refuses a job that can never start.
         """
         self.check_engine_options(job.additions.engine_options)
         self._check_sources(job)
@@ -72,6 +78,7 @@ class Admission:
                 f"A job may have {MAX_TASKS} tasks at most; this one has {job.total_tasks}."
             )
         scheduling_request = request_of(job, identity.username)
+        warnings = self._warnings(job, scheduling_request, strict=strict)
         await self._check_dependencies(scheduling_request)
         config, sealed = text, None
         if job.secrets:
@@ -101,6 +108,24 @@ class Admission:
         inserted = await self.store.write_batched(INSERT_JOB, new)
         if not inserted.repeated:
             await self.source_checkouts.check_out(job, storage_user(identity), inserted.id)
+        return warnings
+
+    def _warnings(self, job: JobSpec, request: SchedulingRequest, *, strict: bool) -> list[str]:
+        warnings = []
+        misfit = self.virtual_clusters.misfit(
+            job.virtual_cluster, request.resources, opportunistic=job.priority == OPPORTUNISTIC
+        )
+        if misfit and strict:
+            raise InvalidParameters(
+                f"Job {job.name} can never start as the cluster is now. {misfit.numbers}",
+                code="UnschedulableJobError",
+                hint="Request less, or use another virtual cluster. Nothing was submitted.",
+            )
+        if misfit:
+            warnings.append(f"The job stays pending until the cluster changes: {_lowered(misfit.numbers)}")
+        if not self.runs_images():
+            warnings.append(unused_images(role.image_uri or "" for role in job.task_roles))
+        return [warning for warning in warnings if warning]
 
     def _check_virtual_cluster(self, identity: Identity, vc: str) -> None:
         names = self.virtual_clusters.quotas
@@ -155,3 +180,7 @@ class Admission:
 
 def no_job(framework: str) -> NotFound:
     return NotFound(f"Job {framework} is not found.", code=NO_JOB)
+
+
+def _lowered(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

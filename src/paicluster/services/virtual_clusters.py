@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
 from openpaisdk.errors import Conflict, Forbidden, NotFound
-from paicluster.scheduler.resource_requests import Resources
+from paicluster.scheduler.node_capacity import Misfit, NodeCapacity, compare, never_fits
+from paicluster.scheduler.resource_requests import ResourceRequest, Resources
 from paicluster.store import Store, groups, virtual_clusters
 from paicluster.store.rows import VirtualClusterRow
 
@@ -25,10 +26,16 @@ class VirtualClusters:
     """
 
     def __init__(
-        self, store: Store, cluster_capacity: Callable[[], Resources], configured: Mapping[str, Resources]
+        self,
+        store: Store,
+        cluster_capacity: Callable[[], Resources],
+        configured: Mapping[str, Resources],
+        nodes: Callable[[], Sequence[NodeCapacity]] = tuple,
     ):
+        """``nodes``: those that our scheduler places tasks on, empty."""
         self._store = store
         self._cluster_capacity = cluster_capacity
+        self._nodes = nodes
         self._configured = {name: quota for name, quota in configured.items() if name != DEFAULT}
         self._external: dict[str, Resources] = {}
         self._rows: dict[str, VirtualClusterRow] = {}
@@ -55,6 +62,16 @@ class VirtualClusters:
         """Update the resources of external virtual clusters; the set of them stays the same."""
         self._external.update(quotas)
         self.quotas.update(quotas)
+
+    def misfit(self, name: str, request: ResourceRequest, *, opportunistic: bool) -> Misfit | None:
+        """Why a job could never start in this virtual cluster as it is now; None when it could."""
+        if name in self._external:  # its scheduler knows the nodes
+            numbers = compare(request, self.quotas[name], f"the virtual cluster {name} has at most {{}}")
+            return Misfit(numbers, numbers) if numbers and any(self.quotas[name]) else None
+        capacity = self.max_capacities.get(name, self.quotas[name])
+        return never_fits(
+            self._nodes(), name, self._cluster_capacity() if opportunistic else capacity, request
+        )
 
     def capacity(self, name: str) -> float:
         """Guaranteed part of the cluster, in percent; 100 for an external virtual cluster."""

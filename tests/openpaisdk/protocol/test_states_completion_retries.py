@@ -245,11 +245,22 @@ def test_failure_is_retried_up_to_the_maximum():
     policy, now = RetryPolicy.of_job(2), RetryCounts()
     for _ in range(2):
         decision = decide_retry(policy, now, 255)
-        assert (decision.retry, decision.counted, decision.delay_s) == (True, True, 0)
+        assert (decision.retry, decision.counted) == (True, True)
         now = decision.counts
     last = decide_retry(policy, now, 255)
     assert not last.retry
     assert last.reason == "all 2 retries are used"
+
+
+@pytest.mark.parametrize("max_retries", [10, -1, -2])
+def test_counted_retries_back_off(max_retries):
+    policy, now, delays = RetryPolicy.of_job(max_retries), RetryCounts(), []
+    for _ in range(10):
+        decision = decide_retry(policy, now, 255)
+        delays.append(decision.delay_s)
+        now = decision.counts
+    assert delays == [0, 1, 2, 4, 8, 16, 30, 30, 30, 30]
+    assert decide_retry(policy, RetryCounts(9, 9), 255, made_progress=True).delay_s == 0
 
 
 def test_uncounted_retries_back_off_and_end():

@@ -183,7 +183,8 @@ def test_events_have_the_pending_reason(cluster: TeamCluster, name: str) -> None
     reply = cluster.get(cluster.path(name, "/events")).json()
     assert reply["totalCount"] == len(reply["data"]) == 1
     event = reply["data"][0]
-    assert event["message"] == event_frame["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    assert event["message"] == event_frame["message"]
+    assert event["message"].startswith("0/1 nodes are available: 1 Insufficient cpu. The job asks for ")
     assert event["firstTimestamp"].endswith("Z")
     assert cluster.get(cluster.path(name, "/events?type=Normal")).json() == {"totalCount": 0, "data": []}
     assert cluster.get(cluster.path(name, "/events?type=Warning")).json()["totalCount"] == 1

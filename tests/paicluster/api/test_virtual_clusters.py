@@ -135,7 +135,8 @@ def test_idle_capacity_is_borrowed_up_to_max_capacity(cluster: TeamCluster, lab:
     def reasons() -> list[str]:
         return [event["message"] for event in cluster.get(f"{where}/events").json()["data"]]
 
-    reason = f"The job requests more resources than the virtual cluster {lab} can have."
+    numbers = f"The job asks for 3 GPUs; the virtual cluster {lab} has at most 2 GPUs."
+    reason = f"The job requests more resources than the virtual cluster {lab} can have. {numbers}"
     eventually(lambda: reason in reasons(), "the reason")
     assert admin(cluster, "PUT", f"{V2}/{lab}", {"vcCapacity": 50, "vcMaxCapacity": 75}).status == 201
     eventually(lambda: cluster.get(where).json()["jobStatus"]["state"] == "RUNNING", "its start")

@@ -27,7 +27,10 @@ def test_later_jobs_do_not_delay_a_blocked_one(own_cluster: Callable[..., Cluste
     cluster.accept(job("small", "true"))
     cluster.accept(job("impossible", "true", cpu=3))
     cluster.accept(job("other", "true"))
-    assert reason_of(cluster, "large") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert reason_of(cluster, "large") == (
+        "0/1 nodes are available: 1 Insufficient cpu. "
+        "A task asks for 2 cores; no node has more than 1 core free."
+    )
     assert [cluster.status(name)["state"] for name in ("large", "small", "other")] == ["WAITING"] * 3
     (tmp_path / "open").touch()
     launched = []
@@ -50,10 +53,22 @@ def test_unschedulable_jobs_stay_pending_with_a_reason(
     cluster.accept(job("gang", "true", instances=3))
     for number in range(3):
         assert cluster.run(job(f"fits-{number}", "true", cpu=2, gpu=1))["state"] == "SUCCEEDED"
-    assert reason_of(cluster, "cores") == "0/1 nodes are available: 1 Insufficient cpu."
-    assert reason_of(cluster, "memory") == "0/1 nodes are available: 1 Insufficient memory."
-    assert reason_of(cluster, "gpus") == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-    assert reason_of(cluster, "gang") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert reason_of(cluster, "cores") == (
+        "0/1 nodes are available: 1 Insufficient cpu. "
+        "The job asks for 3 cores; the virtual cluster default has at most 2 cores."
+    )
+    assert reason_of(cluster, "memory") == (
+        "0/1 nodes are available: 1 Insufficient memory. "
+        "The job asks for 2000 MB of memory; the virtual cluster default has at most 1000 MB of memory."
+    )
+    assert reason_of(cluster, "gpus") == (
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. "
+        "The job asks for 2 GPUs; the virtual cluster default has at most 1 GPU."
+    )
+    assert reason_of(cluster, "gang") == (
+        "0/1 nodes are available: 1 Insufficient cpu. "
+        "The job asks for 3 cores; the virtual cluster default has at most 2 cores."
+    )
     for name in ("cores", "memory", "gpus", "gang"):
         status = cluster.status(name)
         assert (status["state"], status["subState"]) == ("WAITING", "AttemptCreationPending")

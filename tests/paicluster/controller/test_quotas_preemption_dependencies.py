@@ -30,7 +30,8 @@ def test_virtual_cluster_stays_within_its_quota(own_cluster: Callable[..., Clust
     cluster.accept(job("b", "true", cpu=2, **in_lab))
     cluster.wait_state("a", "RUNNING")
     events: list[dict[str, Any]] = eventually(lambda: cluster.events("b"), "an event")
-    assert events[0]["message"] == "The virtual cluster lab has used up its quota."
+    numbers = "The job asks for 2 cores; its quota has 1 core left."
+    assert events[0]["message"] == f"The virtual cluster lab has used up its quota. {numbers}"
     assert cluster.run(job("c", "true"))["state"] == "SUCCEEDED"
     status = cluster.get("/api/v2/virtual-clusters").json()
     assert status["lab"]["resourcesTotal"]["cpu"] == 3

@@ -36,7 +36,10 @@ def test_user_with_the_smaller_share_goes_first() -> None:
 def test_gang_starts_whole_or_not_at_all() -> None:
     decisions = plan(snapshot(Resources(3, 8000, 0)), pending(job(1, request(1, tasks=4))))
     assert started(decisions) == []
-    assert pending_reasons(decisions)[1].reason == "0/1 nodes are available: 1 Insufficient cpu."
+    assert pending_reasons(decisions)[1].reason == (
+        "0/1 nodes are available: 1 Insufficient cpu. "
+        "The job asks for 4 cores; all nodes together have 3 cores free."
+    )
     assert not pending_reasons(decisions)[1].unschedulable
 
 
@@ -65,7 +68,9 @@ def test_job_larger_than_its_virtual_cluster_is_unschedulable() -> None:
     quotas = {"default": Resources(4, 4000, 2), "other": Resources(4, 4000, 2)}
     decisions = plan(snapshot(quotas=quotas), pending(job(1, request(6)), job(2, request(1))))
     assert pending_reasons(decisions)[1].unschedulable
-    assert "more resources than the virtual cluster default can have" in pending_reasons(decisions)[1].reason
+    reason = pending_reasons(decisions)[1].reason
+    assert "more resources than the virtual cluster default can have" in reason
+    assert reason.endswith("The job asks for 6 cores; the virtual cluster default has at most 4 cores.")
     assert started(decisions) == [2]
 
 
@@ -74,7 +79,8 @@ def test_virtual_cluster_stays_within_its_quota() -> None:
     queue = pending(*(job(i, request(2)) for i in range(5)))
     decisions = plan(snapshot(quotas=quotas), queue)
     assert started(decisions) == [0, 1]
-    assert "has used up its quota" in pending_reasons(decisions)[2].reason
+    reason = pending_reasons(decisions)[2].reason
+    assert reason.endswith("has used up its quota. The job asks for 2 cores; its quota has 0 cores left.")
 
 
 def test_opportunistic_jobs_use_idle_quota_of_others() -> None:

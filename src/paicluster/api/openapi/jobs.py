@@ -300,6 +300,7 @@ JOB_FILTERS = (
     Query("withTotalCount", bool, description="Respond with a page and the total number of jobs."),
 )
 _REASONS = Query("reasons", bool, description="Our addition: with the pending reason of waiting jobs.")
+STRICT = Query("strict", bool, description="Our addition: refuse a job that can never start.")
 LOG_QUERY = (
     Query("pod-uid", required=True),
     Query("token", description="Ticket from the log's location; without it an API token is required."),
@@ -311,7 +312,7 @@ _TAG = "job"
 
 OPERATIONS: dict[str, Operation] = {
     "v2.jobs.submit": Operation(
-        "Submit a job", _TAG, {202: MessageWithStatus}, (403, 404, 409, 422, 507), body=JOB
+        "Submit a job", _TAG, {202: MessageWithStatus}, (403, 404, 409, 422, 507), body=JOB, query=(STRICT,)
     ),
     "v2.jobs.list_jobs": Operation(
         "List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=(*JOB_FILTERS, _REASONS)

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from paicluster.api.openapi.clusters import VirtualClusterBody, VirtualClusterStatusBody
 from paicluster.api.openapi.jobs import (
     JOB_FILTERS,
+    STRICT,
     Count,
     ExecutionType,
     ExecutionTypeBody,
@@ -158,7 +159,9 @@ _PAGE = Text("text/html")
 
 OPERATIONS: dict[str, Operation] = {
     "v1.jobs.list_jobs": Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=JOB_FILTERS),
-    "v1.jobs.submit": Operation("Submit a job", _TAG, {202: Message}, (403, 404, 409, 422, 507), body=_JOB),
+    "v1.jobs.submit": Operation(
+        "Submit a job", _TAG, {202: Message}, (403, 404, 409, 422, 507), body=_JOB, query=(STRICT,)
+    ),
     "v1.jobs.detail": Operation("Get a job", _TAG, {200: JobDetailV1}, (403,)),
     "v1.jobs.remove": Operation(
         "Delete a job; a running one is stopped first",

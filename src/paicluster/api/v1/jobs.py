@@ -19,7 +19,7 @@ from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
 from paicluster.api.context import Context, authenticate, context, own_url
 from paicluster.api.permissions import authenticate_reader, check_may_see, check_owner_or_admin
-from paicluster.api.responses import encode, json_response, read_body
+from paicluster.api.responses import encode, json_response, read_body, warning_headers
 from paicluster.api.v1 import serializers
 from paicluster.api.v1.job_form import is_form, read_form
 from paicluster.api.v1.task_logs import log_url
@@ -29,8 +29,6 @@ from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow, JobSpecRow
 
-# A longer header is cut: some clients and proxies reject it.
-_MAX_WARNING_LENGTH = 2000
 _STOP_TIMEOUT_S = 45.0
 
 
@@ -59,12 +57,12 @@ async def submit(request: Request) -> Response:
     with _protocol_errors_as_parameters():
         conversion = convert_v1(job, user=identity.username, default_fs_uri=own)
     converted = json.dumps(conversion.data, ensure_ascii=False)
-    await v2.admit(request, identity, conversion.job, converted, body, v1=text)
+    warnings = await v2.admit(request, identity, conversion.job, converted, body, v1=text)
     name = conversion.job.name
-    headers = {"Location": f"/api/v1/user/{quote(identity.username)}/jobs/{name}"}
-    if conversion.warnings:
-        warning = "; ".join(map(str, conversion.warnings))[:_MAX_WARNING_LENGTH]
-        headers["X-Warning"] = warning.encode("ascii", "backslashreplace").decode()
+    headers = {
+        "Location": f"/api/v1/user/{quote(identity.username)}/jobs/{name}",
+        **warning_headers([*map(str, conversion.warnings), *warnings]),
+    }
     return json_response({"message": f"update job {name} successfully"}, 202, headers)
 
 

@@ -17,7 +17,7 @@ from paicluster.api.degraded import degraded_event, degraded_reason
 from paicluster.api.middleware.audit import set_subject
 from paicluster.api.permissions import check_may_see, check_owner_or_admin
 from paicluster.api.request_fields import fields_of
-from paicluster.api.responses import form_or_json, int_param, json_response, read_body
+from paicluster.api.responses import form_or_json, int_param, json_response, read_body, warning_headers
 from paicluster.api.v2 import job_detail, serializers
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
@@ -37,18 +37,21 @@ async def submit(request: Request) -> Response:
     body = await read_body(request)
     text = job_text(body)
     job = read_job(text)
-    await admit(request, identity, job, text, body)
+    warnings = await admit(request, identity, job, text, body)
     message = f"Update job {job.name} for user {identity.username} successfully."
-    return json_response({"status": 202, "message": message}, 202)
+    return json_response({"status": 202, "message": message}, 202, warning_headers(warnings))
 
 
 async def admit(
     request: Request, identity: Identity, job: JobSpec, text: str, body: bytes, *, v1: str | None = None
-) -> None:
-    """Admit a submitted job, and name it in the audit log; the arguments are those of `Admission.admit`."""
+) -> list[str]:
+    """Admit a submitted job, and name it in the audit log; arguments and result are `Admission.admit`'s."""
     set_subject(request, f"{identity.username}~{job.name}")
     key = request.headers.get("idempotency-key")
-    await context(request).admission.admit(identity, job, text, body, idempotency_key=key, v1=v1)
+    strict = request.query_params.get("strict", "").lower() == "true"
+    return await context(request).admission.admit(
+        identity, job, text, body, idempotency_key=key, v1=v1, strict=strict
+    )
 
 
 async def list_jobs(request: Request) -> Response:
