@@ -88,6 +88,14 @@ def test_sub_strict_refuses_what_never_fits(team: CliUser) -> None:
     assert done.status == 1 and "asks for 9216 MB of memory; the virtual cluster default" in done.err, done
 
 
+def test_clone_strict_refuses_what_never_fits(team: CliUser) -> None:
+    name = team.pai("sub", "--no-sources", "--wait", "true").out.strip()
+    more = ["-u", "taskRoles:main:resourcePerInstance:cpu=3"]
+    refused = team.pai("clone-job", "--strict", *more, name)
+    assert refused.status == 1 and "The job asks for 3 cores;" in refused.err, refused
+    assert team.pai("clone-job", "--strict", "--wait", name).status == 0
+
+
 def test_image_that_is_not_used_is_named_by_every_command(team: CliUser) -> None:
     unused = "This cluster runs tasks without containers: ubuntu:24.04 is not used."
     done = team.pai("sub", "--no-sources", "-i", "ubuntu:24.04", "true")

@@ -243,11 +243,11 @@ def test_task_in_its_retry_delay_is_shown_as_running(
         task = first()
         assert task["taskState"] in ("WAITING", "RUNNING"), "it is not over"
         # The third delay is long enough to observe it.
-        return task["attemptState"] == "FAILED" and task["retries"] == 3
+        return task["attemptState"] == "FAILED" and task["retries"] == 4
 
     def check() -> None:
         task = first()
-        assert (task["taskState"], task["attemptState"], task["retries"]) == ("RUNNING", "FAILED", 3)
+        assert (task["taskState"], task["attemptState"], task["retries"]) == ("RUNNING", "FAILED", 4)
         assert (task["containerExitCode"], task["originUserExitCode"]) == (255, 3)
         assert task["completedTime"] is None
         assert task["currentAttemptCompletedTime"] >= task["launchedTime"]
@@ -255,14 +255,14 @@ def test_task_in_its_retry_delay_is_shown_as_running(
             cluster.path("restless", "/attempts/0/taskRoles/main/taskIndex/0/attempts")
         ).json()
         assert (whole["taskState"], whole["completedTime"]) == ("RUNNING", None)
-        assert [one["attemptState"] for one in whole["attempts"]] == ["FAILED"] * 4
+        assert [one["attemptState"] for one in whole["attempts"]] == ["FAILED"] * 5
         old = cluster.get(f"/api/v1/user/{cluster.user}/jobs/restless").json()["taskRoles"]["main"]
         assert [one["taskState"] for one in old["taskStatuses"]] == ["RUNNING", "RUNNING"]
         page = cluster.get(f"/job-detail.html?username={cluster.user}&jobName=restless").text
         assert "FAILED" not in page.partition("<h2>Tasks</h2>")[2].partition("</table>")[0]
 
     cluster.wait_state("restless", "RUNNING")
-    eventually(backs_off, "the third delay")
+    eventually(backs_off, "the fourth delay")
     check()
     cluster.kill()
     cluster.start()
