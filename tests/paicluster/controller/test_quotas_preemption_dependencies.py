@@ -242,7 +242,7 @@ def test_task_in_its_retry_delay_is_shown_as_running(
     def backs_off() -> bool:
         task = first()
         assert task["taskState"] in ("WAITING", "RUNNING"), "it is not over"
-        # The third delay is long enough to observe it.
+        # The fourth delay is long enough to observe it.
         return task["attemptState"] == "FAILED" and task["retries"] == 4
 
     def check() -> None:
@@ -273,7 +273,7 @@ def test_task_in_its_retry_delay_is_shown_as_running(
     assert (done["taskState"], done["attemptState"], done["containerExitCode"]) == ("FAILED", "FAILED", 255)
     assert done["completedTime"] == done["currentAttemptCompletedTime"]
     assert stopped["taskState"] == "STOPPED"
-    assert len(ran.read_text().splitlines()) == 4
+    assert len(ran.read_text().splitlines()) == 5
 
 
 def test_task_over_its_time_limit_is_signaled_then_killed(
