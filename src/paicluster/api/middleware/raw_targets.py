@@ -27,8 +27,6 @@ class _Section(Enum):
     START = auto()
     REQUEST_LINE = auto()
     HEADERS = auto()
-    # Directly after the headers; the next one depends on them.
-    HEADERS_END = auto()
     BODY = auto()
     CHUNKED_BODY = auto()
 
@@ -37,6 +35,8 @@ class RawTargetHttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol, which accepts any byte above 0x7f in a request target."""
 
     _section = _Section.START
+    # Scope of the last request that the parser has seen to its end; each request has its own.
+    _complete_scope: object = None
     # Bytes of a body with Content-Length that have not arrived.
     _body_left = 0
 
@@ -44,63 +44,64 @@ class RawTargetHttpProtocol(HttpToolsProtocol):
         while data:
             size = self._piece_size(data)
             piece, data = data[:size], data[size:]
-            begins_request = self._section is _Section.START
-            if begins_request or self._section is _Section.REQUEST_LINE:
-                super().data_received(_encode_target(piece))
+            if self._section in _LINE and not piece.isascii():
+                super().data_received(_NOT_ASCII.sub(_percent_encode, piece))
             else:
                 super().data_received(piece)
-            if self.transport.is_closing() or self.parser.should_upgrade():
+            if self.scope is self._complete_scope:
+                self._section = _Section.START
+            elif self.transport.is_closing():
                 return
-            self._advance(piece, begins_request)
+            else:
+                self._section = self._next_section(piece)
+            if data and (self.transport.is_closing() or self.parser.should_upgrade()):
+                return
 
     def begin_next_request(self) -> None:
         """The current request was received without this protocol, to its end."""
+        self._complete_scope = self.scope
         self._section = _Section.START
-
-    def on_message_begin(self) -> None:
-        self._section = _Section.REQUEST_LINE
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._section = _Section.HEADERS_END
-        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._section = _Section.START
+        self._complete_scope = self.scope
         super().on_message_complete()
 
     def _piece_size(self, data: bytes) -> int:
         """How much of the data the parser may see at once: at most up to the end of a section."""
         section = self._section
+        if section is _Section.START and data.isascii():
+            return _end(data, _HEAD_END)
         if section is _Section.BODY:
             return self._body_left or len(data)
         if section is _Section.CHUNKED_BODY:
             return _empty_line_end(data)
-        if section is _Section.START and data.isascii():
-            return _end(data, _HEAD_END)
         return _end(data, b"\n")
 
-    def _advance(self, piece: bytes, began_request: bool) -> None:
+    def _next_section(self, piece: bytes) -> _Section:
+        """Section after a piece of an incomplete request."""
         section = self._section
-        if section is _Section.REQUEST_LINE:
-            # Empty lines before a request belong to no line of it.
-            if b"\n" in (piece.lstrip(b"\r\n") if began_request else piece):
-                self._section = _Section.HEADERS
-        elif section is _Section.HEADERS_END:
-            # The parser has checked them: one of both, and a valid length.
+        if section is _Section.CHUNKED_BODY:
+            return section
+        if section is _Section.BODY:
+            self._body_left = max(0, self._body_left - len(piece))
+            return section
+        if self.cycle is not None and self.cycle.scope is self.scope:
+            # The parser has checked the headers: one of both, and a valid length.
             headers = dict(self.headers)
-            self._section = _Section.CHUNKED_BODY if b"transfer-encoding" in headers else _Section.BODY
             self._body_left = int(headers.get(b"content-length", 0))
-        elif section is _Section.BODY:
-            self._body_left -= len(piece)
+            return _Section.CHUNKED_BODY if b"transfer-encoding" in headers else _Section.BODY
+        # Empty lines before a request belong to no line of it.
+        if section is _Section.START:
+            piece = piece.lstrip(b"\r\n")
+        is_line = section in _LINE and b"\n" not in piece
+        return _Section.REQUEST_LINE if is_line else _Section.HEADERS
+
+
+_LINE = (_Section.START, _Section.REQUEST_LINE)
 
 
 def _percent_encode(match: re.Match[bytes]) -> bytes:
     return b"%%%02X" % match[0][0]
-
-
-def _encode_target(piece: bytes) -> bytes:
-    return piece if piece.isascii() else _NOT_ASCII.sub(_percent_encode, piece)
 
 
 def _end(data: bytes, separator: bytes) -> int:
