@@ -56,6 +56,8 @@ async function asUser(pai, got) {
   got.cluster = await pai.virtualCluster.getVirtualCluster('default');
   got.storages = await pai.storage.getStorages();
   got.me = await pai.user.getUser(username);
+  const all = { username, email: 'all@example.com', oldPassword: password, newPassword: password };
+  got.self = await pai.user.updateUserSelf(all, false);
   got.users = await pai.user.getAllUser();
   got.application = await pai.token.createApplicationToken();
   got.tokens = await pai.token.getTokens();

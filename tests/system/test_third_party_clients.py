@@ -101,6 +101,7 @@ def test_javascript_sdk_as_user(cluster: TeamCluster) -> None:
     assert results["cluster"]["resourcesTotal"]["cpu"] == 64
     assert isinstance(results["storages"]["storages"], list)
     assert results["me"]["username"] == "alice"
+    assert results["self"]["message"] == "Update user alice successfully"
     assert {user["username"] for user in results["users"]} >= {"admin", "alice", "bob"}
     assert results["application"]["application"] is True
     assert results["application"]["token"] in results["tokens"]["tokens"]

@@ -230,6 +230,11 @@ def test_user_changes_all_properties_without_an_extension(cluster: TeamCluster, 
     token = cluster.log_in(new_user)
     kept = {"patch": True, "data": {"username": new_user, "extension": {"kept": 1}}}
     assert cluster.ask("PUT", "/api/v2/users/me", kept, token=token).status == 201
+    same = {"username": new_user, "email": "", "newPassword": PASSWORD, "oldPassword": PASSWORD}
+    for wrong, status in ((same | {"oldPassword": "not it"}, 403), (same, 201)):
+        reply = cluster.ask("PUT", "/api/v2/users/me", {"patch": False, "data": wrong}, token=token)
+        assert reply.status == status, reply.text
+    assert cluster.get("/api/v2/tokens/check", token=token).status == 200, "the same password ends nothing"
     data = {
         "username": new_user,
         "email": "all@example.org",

@@ -187,6 +187,9 @@ async def update_me(request: Request) -> Response:
     ctx = context(request)
     if old is not None:
         await _check_password(request, identity.username, old)
+    if old == change.password:
+        # Nothing changes: it would only end the user's sessions.
+        change.password = None
     await change.apply(ctx, identity.username)
     return json_response({"message": f"Update user {identity.username} successfully"}, 201)
 

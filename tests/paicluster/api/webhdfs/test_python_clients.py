@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
+import pyarrow
+import pyarrow.parquet
 import pyhdfs
 import pytest
 import requests
 from hdfs import HdfsError
-from hdfs.client import Client, TokenClient
+from hdfs.client import Client, InsecureClient, TokenClient
 from pywebhdfs.errors import FileNotFound
 from pywebhdfs.webhdfs import PyWebHdfsClient
 
@@ -186,6 +189,31 @@ def test_pyhdfs_operations(cluster: StorageCluster, folder: str, tmp_path: Path)
     with pytest.raises(pyhdfs.HdfsSnapshotException, match="Directory is not a snapshottable directory"):
         client.create_snapshot(folder)
     assert client.delete(folder, recursive=True)
+
+
+def test_clients_that_send_only_a_user_name(new_cluster: Callable[..., StorageCluster]) -> None:
+    """As their documentation shows them; the cluster must trust names."""
+    cluster = new_cluster("authentication: {trust-user-name: true}\n")
+    host, port = cluster.address
+    py_hdfs = pyhdfs.HdfsClient(f"{host}:{port}", user_name="alice", max_tries=1)
+    py_hdfs.create("/user/alice/city=Orléans/日本", DATA)
+    insecure = InsecureClient(cluster.url, user="alice")
+    with insecure.read("/user/alice/city=Orléans/日本") as reader:
+        assert reader.read() == DATA
+    py_webhdfs = PyWebHdfsClient(host, str(port), user_name="alice")
+    assert py_webhdfs.read_file("user/alice/city=Orléans/日本") == DATA
+    files = fsspec.filesystem("webhdfs", host=host, port=port, user="alice", skip_instance_cache=True)
+    assert files.cat_file("/user/alice/city=Orléans/日本") == DATA
+    with pytest.raises(PermissionError):
+        files.ls("/user/bob")
+
+
+def test_pyarrow_writes_and_reads_a_partitioned_table(files: fsspec.AbstractFileSystem, folder: str) -> None:
+    table = pyarrow.table({"city": ["Orléans", "東京", "Oslo"], "value": [1, 2, 3]})
+    pyarrow.parquet.write_to_dataset(table, f"{folder}/table", partition_cols=["city"], filesystem=files)
+    back = pyarrow.parquet.read_table(f"{folder}/table", filesystem=files).sort_by("value")
+    assert back["value"].to_pylist() == [1, 2, 3]
+    assert [str(city) for city in back["city"].to_pylist()] == ["Orléans", "東京", "Oslo"]
 
 
 def test_pywebhdfs_operations(cluster: StorageCluster, folder: str) -> None:
