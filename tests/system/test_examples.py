@@ -42,20 +42,20 @@ class Person:
 
     def follow_page(self, example: str, upto: int | None = None) -> str:
         """Run the blocks of an example's page one after the other; what they printed."""
-        said = ""
+        printed = ""
         found = BLOCK.findall((EXAMPLES / example / "README.md").read_text())
         for block in [block for not_run, block in found if not not_run][:upto]:
             done = self.run(example, block)
             assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
-            said += done.stdout
-        return said
+            printed += done.stdout
+        return printed
 
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     someone = Person(tmp_path_factory.mktemp("someone"))
-    said = someone.follow_page("train")
-    assert "y = 3.0" in said
+    printed = someone.follow_page("train")
+    assert "y = 3.0" in printed
     yield someone
     someone.run("train", "pai stop-cluster --now")
 
@@ -66,9 +66,9 @@ def test_training_uploads_a_model_as_output(user: Person) -> None:
 
 
 def test_predictions_are_read_from_and_written_to_the_storage(user: Person) -> None:
-    said = user.follow_page("predict").splitlines()
-    assert [line.split(",")[0] for line in said[-3:]] == ["0.0", "0.5", "1.0"]
-    assert abs(float(said[-1].split(",")[1]) - 5) < 0.2
+    printed = user.follow_page("predict").splitlines()
+    assert [line.split(",")[0] for line in printed[-3:]] == ["0.0", "0.5", "1.0"]
+    assert abs(float(printed[-1].split(",")[1]) - 5) < 0.2
 
 
 def test_served_model_answers_and_restarts_after_a_crash(user: Person) -> None:
@@ -121,7 +121,7 @@ def test_two_roles_reach_each_other(user: Person) -> None:
 
 
 def test_every_framework_has_a_valid_job_and_a_dockerfile(user: Person) -> None:
-    said = user.follow_page("frameworks")
+    printed = user.follow_page("frameworks")
     folders = sorted(path.name for path in (EXAMPLES / "frameworks").iterdir() if path.is_dir())
-    assert said.count("valid") == len(folders) >= 10
+    assert printed.count("valid") == len(folders) >= 10
     assert all((EXAMPLES / "frameworks" / name / "Dockerfile").exists() for name in folders)

@@ -18,13 +18,13 @@ def tour() -> list[str]:
 
 
 def test_every_block_of_the_tour_runs(new_user) -> None:
-    said = ""
+    printed = ""
     for block in tour():
         done = new_user.run(["bash", "-euo", "pipefail", "-c", block])
         assert done.status == 0, (block, done)
-        said += done.out
-    for words in ("step 4  loss 0.200", "1\n2\n3\nstep 0", "it worked", "it was stopped", "STOPPED", "local"):
-        assert words in said, words
+        printed += done.out
+    for text in ("step 4  loss 0.200", "1\n2\n3\nstep 0", "it worked", "it was stopped", "STOPPED", "local"):
+        assert text in printed, text
 
 
 def test_only_blocks_for_remote_clusters_are_not_run() -> None:

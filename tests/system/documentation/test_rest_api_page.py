@@ -20,13 +20,13 @@ def test_page_lists_exactly_the_existing_routes() -> None:
     known: dict[str, set[str]] = {}
     for path, methods, _ in ROUTES:
         known.setdefault(re.sub(r":\w+\}", "}", path), set()).update(methods)
-    told = re.findall(r"^\| ([A-Z, ]+|any) \| `([^`]+)` \|", text, re.MULTILINE)
-    assert told
-    for methods, path in told:
+    documented = re.findall(r"^\| ([A-Z, ]+|any) \| `([^`]+)` \|", text, re.MULTILINE)
+    assert documented
+    for methods, path in documented:
         wanted = {"GET", "POST", "PUT", "DELETE"} if methods == "any" else set(methods.split(", "))
         assert path in known, f"{path} is in the page and nowhere else"
         assert wanted <= known[path], f"{methods} {path}"
-    paths = {path for _, path in told}
+    paths = {path for _, path in documented}
     for path in known:
         # A page need not repeat what differs in its last part or in an alias: those it names in words.
         family = path.replace("/api/v2/user/", "/api/v2/users/").replace("/api/v2/group/", "/api/v2/groups/")

@@ -145,10 +145,10 @@ def test_page_lists_exactly_the_sections_of_the_schema() -> None:
     from paicluster.config.schema import CLUSTER
 
     section = PAGE.partition("| section |")[2].partition("\n\n")[0]
-    told = {
+    documented = {
         name for row in section.splitlines()[2:] for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])
     }
-    assert told == set(CLUSTER.fields)
+    assert documented == set(CLUSTER.fields)
 
 
 @pytest.mark.parametrize("text", [text for text in blocks("yaml") if "extras:" in text])
@@ -171,12 +171,12 @@ def test_systemd_unit_of_the_page_starts_a_server() -> None:
 def test_every_option_of_the_page_exists(capsys: pytest.CaptureFixture[str]) -> None:
     # `serve` sets its handlers for signals before it reads its options.
     command = [sys.executable, "-m", "paicluster", "serve", "--help"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    help_texts = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for words in (("backup",), ("check-config",), *_verbs()):
         with pytest.raises(SystemExit):
             main([*words, "--help"])
-    told += capsys.readouterr().out
-    assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= set(re.findall(r"--[a-z-]+", told))
+    help_texts += capsys.readouterr().out
+    assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= set(re.findall(r"--[a-z-]+", help_texts))
 
 
 def _verbs() -> set[tuple[str, str]]:
