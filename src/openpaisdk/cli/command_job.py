@@ -105,7 +105,8 @@ def _send(cluster: ClusterClient, sources: SourceArchive) -> None:
         def announce(size: int) -> None:
             progress.total = size
             if size > LARGE_UPLOAD_BYTES:
-                print_notice(f"Sending {megabytes(size)} of {sources.count} files.")
+                files = "1 file" if sources.count == 1 else f"{sources.count} files"
+                print_notice(f"Sending {megabytes(size)} of {files}.")
 
         sources.on_progress = progress.advance
         send(cluster, sources, announce)

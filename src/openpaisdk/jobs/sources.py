@@ -232,7 +232,13 @@ def send(
     """
     exists = cluster.has_sources(sources.sha256)
     if not exists:
-        _put(cluster, sources, on_upload)
+        try:
+            _put(cluster, sources, on_upload)
+        except PaiError as e:
+            limit = cluster.max_sources_bytes() if e.status == TOO_LARGE else None
+            if limit is None:
+                raise
+            raise _over_limit(cluster, sources.members, limit, limit) from None
     sources.save_manifest()
     return not exists
 
@@ -246,13 +252,7 @@ def _put(cluster: ClusterClient, sources: SourceArchive, on_upload: Callable[[in
             return
     if on_upload:
         on_upload(sources.size)
-    try:
-        cluster.put_sources(sources.sha256, sources)
-    except PaiError as e:
-        limit = cluster.max_sources_bytes() if e.status == TOO_LARGE else None
-        if limit is None:
-            raise
-        raise _over_limit(cluster, sources.members, limit, limit) from None
+    cluster.put_sources(sources.sha256, sources)
 
 
 class _SourceWalk:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from support.cli_user import BIN, CliUser
+from support.cli_user import BIN, CliUser, until
 
 PASSWORD = "a-good-password"
 
@@ -48,11 +48,20 @@ def test_folder_over_a_small_limit_of_the_server_is_explained(new_user, tmp_path
     (home / "cluster.yaml").write_text("limits: {sources-mb: 1}\n")
     with serve(home) as url:
         assert add(new_user, url).status == 0
-        (new_user.project / "data").write_bytes(os.urandom(3 << 20))
-        done = new_user.pai("sub", "-a", "team", "--", "true")
-    assert done.status == 1 and "more than 1.0 MB, which is all that team takes" in done.err, done
-    assert "data (3.0 MB)" in done.err and "limits.sources-mb" in done.err, done
-    assert "pai copy data pai://team/0/" in done.err, done
+        data = new_user.project / "data"
+        data.write_bytes(os.urandom(3 << 20))
+        whole = new_user.pai("sub", "-a", "team", "--", "true")
+        data.write_bytes(os.urandom(900 << 10))
+        # A file that was just written may change again with the same stamp, so it is always sent whole.
+        until(lambda: time.time() - data.stat().st_mtime > 2.1)
+        assert new_user.pai("sub", "-a", "team", "--", "true").status == 0
+        (new_user.project / "more").write_bytes(os.urandom(200 << 10))
+        patched = new_user.pai("sub", "-a", "team", "--", "true", env={"PAI_DEBUG": "1"})
+    assert "?base=" in patched.err, patched
+    assert "data (3.0 MB)" in whole.err and "data (900 kB), more (200 kB)" in patched.err
+    for done in (whole, patched):
+        assert done.status == 1 and "more than 1.0 MB, which is all that team takes" in done.err, done
+        assert "limits.sources-mb" in done.err and "pai copy data pai://team/0/" in done.err, done
 
 
 def add(user: CliUser, team: str, alias: str = "team", *more: str):
