@@ -31,7 +31,7 @@ class Settings:
     external_ca: str | None = None
     # CORS: origins whose pages may use the API.
     cors_origins: tuple[str, ...] = ()
-    # Reverse proxies whose X-Forwarded-For is trusted.
+    # Reverse proxies whose X-Forwarded-For, -Proto and -Host are trusted.
     trusted_proxies: tuple[str, ...] = ()
     # Database file, if not in the home.
     database: Path | None = None

@@ -23,7 +23,7 @@ listen:
   #   key: key.pem
   # allow-plain-http: false               # true: serve other machines without TLS
   # cors-origins: []                      # origins whose pages may use the API
-  # trusted-proxies: []                   # proxies whose X-Forwarded-For is trusted
+  # trusted-proxies: []                   # proxies whose X-Forwarded-* headers are trusted
 
 # The database is one file, on a local disk.
 # database: cluster.db

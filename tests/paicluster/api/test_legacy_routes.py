@@ -261,6 +261,7 @@ def test_ssh_is_404_and_an_event_until_a_task_serves_it(cluster: TeamCluster, na
     cluster.wait_state(name, "RUNNING")
     reply = cluster.get(f"/api/v1/user/alice/jobs/{name}/ssh")
     assert (reply.status, reply.json()["code"]) == (404, "NoJobSshInfoError")
+    assert "$PAI_CONTAINER_SSH_PORT" in reply.json()["hint"]
     (event,) = [event for event in cluster.events(name) if event["reason"] == "SshNotServed"]
     assert event["type"] == "Warning"
     assert "starts no SSH server" in event["message"]

@@ -271,7 +271,12 @@ async def ssh(request: Request) -> Response:
 
 
 def no_ssh(row: JobRow) -> NotFound:
-    return NotFound(f"SSH info of job {row.framework} is not found.", code="NoJobSshInfoError")
+    return NotFound(
+        f"SSH info of job {row.framework} is not found.",
+        code="NoJobSshInfoError",
+        hint="No running task serves SSH: the cluster starts no server, but a task may start its own at the "
+        "port $PAI_CONTAINER_SSH_PORT.",
+    )
 
 
 # -- tags ------------------------------------------------------------------------------------------
