@@ -7,7 +7,9 @@ import re
 
 IGNORE_FILES = (".paiignore", ".gitignore")
 CACHE_FOLDERS = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints")
-ALWAYS_IGNORED = frozenset((".git", ".hg", ".svn", ".openpai", ".DS_Store", *CACHE_FOLDERS))
+RUNTIME_FOLDER = ".pai"
+"""In a task's working folder: the runtime's own files, and the outputs of that task."""
+ALWAYS_IGNORED = frozenset((".git", ".hg", ".svn", ".openpai", RUNTIME_FOLDER, ".DS_Store", *CACHE_FOLDERS))
 """No job needs these, and some of them contain secrets or grow without limit."""
 
 _NAMED_CLASS = re.compile(r"\[:([^]]*):\]")

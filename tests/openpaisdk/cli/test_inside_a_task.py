@@ -12,6 +12,8 @@ from support.cli_user import BIN, CliUser
 from support.server_fixture import job
 from support.team_cluster import TeamCluster, module_team  # noqa: F401
 
+MASK = "******"
+"""What a log has in place of a secret."""
 EMPTY_HOME = 'export HOME="$PWD/empty"; mkdir -p "$HOME" project; cd project; '
 Task = Callable[..., str]
 """Runs commands as a job of this name; returns its log."""
@@ -102,6 +104,16 @@ def test_commands_submit_to_the_tasks_own_cluster(task: Task) -> None:
         "pai logs below",
     )
     assert log.count("\nbelow\n") == 2, log
+    assert MASK not in log, "the token was printed, and masked in the log"
+
+
+def test_outputs_of_a_task_do_not_travel_with_the_jobs_it_submits(task: Task, team: TeamCluster) -> None:
+    log = task(
+        "above",
+        'cd "$PAI_WORK_DIR"; echo kept > $PAI_OUTPUT_DIR/of_above; echo 1 > source.txt',
+        "pai sub --sources . --cpu 1 --mem 32m --wait -j heir 'ls; ls $PAI_OUTPUT_DIR | wc -l'",
+    )
+    assert team.log_of("heir").decode().split() == ["empty", "project", "source.txt", "0"], log
 
 
 def test_embedded_cluster_is_never_started_inside_a_task(task: Task) -> None:
@@ -131,14 +143,24 @@ def test_list_clusters_and_doctor_name_the_tasks_cluster(task: Task, team: TeamC
     log = task("shows", "pai list-clusters", "pai list-clusters -o json", "pai doctor")
     assert f"*  here   {url(team)}" in log and "here is the cluster of this task" in log
     assert f"PAI_REST_SERVER_URI is {url(team)}" in log and "is not started inside a task" in log
-    assert "******" not in log, "the token was printed, and masked in the log"
+    assert MASK not in log, "the token was printed, and masked in the log"
 
 
-def test_token_ends_with_the_job(task: Task, team: TeamCluster) -> None:
+def test_token_ends_with_the_job(task: Task, team: TeamCluster, alice: CliUser) -> None:
     # In another encoding: the log masks the token itself.
     log = task("leaks", 'echo "$PAI_USER_TOKEN" | tr . "\\n"')
     token = ".".join(log.split())
     assert team.get("/api/v2/jobs", token=token).status == 401
+    task_environment = {
+        "PAI_REST_SERVER_URI": url(team),
+        "PAI_USER_NAME": "alice",
+        "PAI_USER_TOKEN": token,
+        "PAI_RUNTIME_DIR": "/nowhere",
+    }
+    for words in (["list-jobs"], ["listdir", "pai://here/0/user"]):
+        done = alice.pai(*words, env=task_environment)
+        assert done.status == 1 and "the job has ended or was stopped" in done.err, done
+        assert token not in done.err, done
 
 
 def test_task_cannot_change_its_token_or_select_a_storage(task: Task) -> None:
