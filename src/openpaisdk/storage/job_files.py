@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from openpaisdk.config.clusters import JOBS_STORAGE
 from openpaisdk.errors import Forbidden, UsageError
-from openpaisdk.storage.backends.base import not_found_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,11 +47,8 @@ def read_only_error(location: Location, real_address: str) -> Forbidden:
 def missing_job_file(location: Location, options: str) -> UsageError:
     """The error for a path that a job has not left; ``options`` are those of a command about this job."""
     job, path = split_job_path(location)
-    error = not_found_error(location.text)
-    what = (
-        f"has left no {path.removeprefix('output/')}" if path not in ("", "output") else "has left no files"
-    )
+    what = path.removeprefix("output").strip("/") or "files"
     return UsageError(
-        f"{error.message.removesuffix('.')}: the job {job} {what}, or is not finished.",
+        f"{location.text}: the job {job} has left no {what}, or has not finished.",
         hint=f"pai job-outputs {options}{job} lists the files that a job wrote to $PAI_OUTPUT_DIR.",
     )
