@@ -23,7 +23,7 @@ def _query(
         if entry.is_embedded
         else open_entry(entry)
     )
-    virtual_clusters = cluster.virtual_clusters()
+    virtual_clusters = cluster.usable_virtual_clusters()
     return virtual_clusters, pending_queues(cluster, [vc.name for vc in virtual_clusters])
 
 

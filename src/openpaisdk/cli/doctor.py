@@ -311,7 +311,7 @@ def _check_cluster(entry: ClusterEntry) -> list[Finding]:
     cluster = open_entry(entry)
     version = cluster.info().get("version") or "unknown (API version 1)"
     clock = cluster.transport.request("GET", "/api/v1" if cluster.generation == 1 else "/api/v2/info").headers
-    names = [vc.name for vc in cluster.virtual_clusters()]
+    names = [vc.name for vc in cluster.usable_virtual_clusters()]
     if cluster.generation == 1:
         cluster.user_info()  # the only request of version 1 that needs a valid token
     found = [

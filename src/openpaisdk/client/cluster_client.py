@@ -6,9 +6,9 @@ import json
 
 from openpaisdk.client.address import quote
 from openpaisdk.client.http_errors import NO_API, is_missing_job
-from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster, number
+from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster, name_list, number
 from openpaisdk.client.transport import Endpoint, Transport
-from openpaisdk.errors import NO_JOB, ConnectionFailed, NotFound, PaiError
+from openpaisdk.errors import NO_JOB, ConnectionFailed, Forbidden, InvalidParameters, NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -195,6 +195,22 @@ class ClusterClient:
     def virtual_clusters(self) -> list[VirtualCluster]:
         found = mapping_of(self._get("/api/v2/virtual-clusters"), self)
         return [VirtualCluster(name, mapping_of(raw, self)) for name, raw in found.items()]
+
+    def usable_virtual_clusters(self) -> list[VirtualCluster]:
+        """The virtual clusters that this user may use; all of them where the cluster does not tell which."""
+        found = self.virtual_clusters()
+        if self.is_embedded or not self.user:
+            return found
+        try:
+            info = self.user_info()
+        except (
+            Forbidden,
+            NotFound,
+            InvalidParameters,
+        ):  # an application's token, or a user of another system
+            return found
+        own = name_list(info, "virtualCluster")
+        return [vc for vc in found if vc.name in own] if "virtualCluster" in info else found
 
     def user_info(self, user: str = "") -> dict[str, object]:
         """Profile of a user: groups, virtual clusters, storages."""

@@ -156,5 +156,5 @@ def fetch_cluster_info(cluster: ClusterClient) -> dict[str, object]:
         own = name_list(cluster.user_info(), "virtualCluster")
         found = own or [vc.name for vc in cluster.virtual_clusters()]
     else:
-        found = [vc.name for vc in cluster.virtual_clusters()]
+        found = [vc.name for vc in cluster.usable_virtual_clusters()]
     return {"virtual_clusters": found, "storages": cluster.storages()}

@@ -23,7 +23,7 @@ from paicluster.scheduler.resource_requests import SchedulingRequest, encode, re
 from paicluster.services.file_service import storage_user
 from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.storages import StorageConfig
-from paicluster.services.virtual_clusters import VirtualClusters
+from paicluster.services.virtual_clusters import NO_VIRTUAL_CLUSTER, VirtualClusters
 from paicluster.store import Store, jobs
 from paicluster.store.job_inserts import INSERT_JOB, NewJob
 
@@ -129,13 +129,12 @@ class Admission:
 
     def _check_virtual_cluster(self, identity: Identity, vc: str) -> None:
         names = self.virtual_clusters.quotas
-        if vc not in names or not identity.access.may_use(vc):
-            usable = ", ".join(name for name in names if identity.access.may_use(name)) or "none"
-            missing = f"There is no virtual cluster {vc}. " if vc not in names else ""
-            raise Forbidden(
-                f"User {identity.username} is not allowed to do operation in {vc}.",
-                hint=f"{missing}Virtual clusters you may use: {usable}.",
-            )
+        usable = ", ".join(name for name in names if identity.access.may_use(name)) or "none"
+        hint = f"Virtual clusters you may use: {usable}."
+        if vc not in names:
+            raise NotFound(f"There is no virtual cluster {vc}.", code=NO_VIRTUAL_CLUSTER, hint=hint)
+        if not identity.access.may_use(vc):
+            raise Forbidden(f"User {identity.username} is not allowed to do operation in {vc}.", hint=hint)
         if vc in self.virtual_clusters.stopped:
             raise Forbidden(
                 f"The virtual cluster {vc} is stopped: it accepts no new jobs.",

@@ -16,6 +16,7 @@ from paicluster.store.rows import VirtualClusterRow
 log = logging.getLogger("paicluster.api")
 
 DEFAULT = groups.DEFAULT
+NO_VIRTUAL_CLUSTER = "NoVirtualClusterError"
 
 
 class VirtualClusters:
@@ -132,7 +133,7 @@ class VirtualClusters:
     async def remove(self, name: str) -> None:
         """Delete a virtual cluster and its group. Its quota returns to `default`."""
         if name not in self.quotas:
-            raise NotFound(f"Can't delete a nonexistent vc {name}", code="NoVirtualClusterError")
+            raise NotFound(f"Can't delete a nonexistent vc {name}", code=NO_VIRTUAL_CLUSTER)
         if name in self._configured or name in self._external:
             raise _read_only(name)
 
@@ -187,7 +188,7 @@ class VirtualClusters:
 
 
 def no_cluster(name: str) -> NotFound:
-    return NotFound(f"Vc {name} not found", code="NoVirtualClusterError")
+    return NotFound(f"Vc {name} not found", code=NO_VIRTUAL_CLUSTER)
 
 
 def _read_only(name: str) -> Forbidden:

@@ -194,9 +194,13 @@ def test_invalid_job_is_rejected_with_a_message(cluster: TeamCluster, spec: str 
     assert cluster.get(f"{V1}/x").status == 404
 
 
-def test_unknown_virtual_cluster_is_404(cluster: TeamCluster, name: str) -> None:
+def test_unknown_virtual_cluster_is_404_in_both_versions(cluster: TeamCluster, name: str) -> None:
     reply = cluster.ask("POST", V1, job(name, virtualCluster="nowhere"))
     assert (reply.status, reply.json()["code"]) == (404, "NoVirtualClusterError")
+    assert reply.json()["message"] == "There is no virtual cluster nowhere."
+    assert reply.json()["hint"] == "Virtual clusters you may use: default."
+    v2 = cluster.submit(job_v2(name, "true", defaults={"virtualCluster": "nowhere"}))
+    assert (v2.status, v2.json()) == (reply.status, reply.json())
 
 
 def test_submitting_for_another_user_or_without_token_is_refused(cluster: TeamCluster, name: str) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, ProtocolError
+from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, ProtocolError
 from openpaisdk.protocol import convert_v1, dump_yaml, read_job_v1
 from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
@@ -45,13 +45,6 @@ async def submit(request: Request) -> Response:
     path_name = request.path_params.get("job")
     if path_name is not None and path_name != job.job_name:
         raise InvalidParameters(f'The path names the job "{path_name}", but "jobName" is "{job.job_name}".')
-    quotas = context(request).quotas
-    if job.virtual_cluster not in quotas:
-        raise NotFound(
-            f"Virtual cluster {job.virtual_cluster} is not found.",
-            code="NoVirtualClusterError",
-            hint=f"You may use: {', '.join(name for name in quotas if identity.access.may_use(name))}.",
-        )
     # The value of PAI_DEFAULT_FS_URI in tasks.
     own = f"hdfs://{urlsplit(own_url(request)).netloc}"
     with _protocol_errors_as_parameters():
