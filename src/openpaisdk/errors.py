@@ -9,7 +9,9 @@ from __future__ import annotations
 
 NO_JOB = "NoJobError"
 JOB_CONFLICT = "ConflictJobError"
-"""OpenPAI's codes of a job that does not exist, and of a job name that is in use."""
+RUNNING_JOB = "RemoveRunningJobError"
+"""OpenPAI's codes of a job that does not exist, of a job name that is in use, and of a job that cannot be
+deleted because it has not finished."""
 
 
 class PaiError(Exception):

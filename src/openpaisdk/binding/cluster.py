@@ -379,10 +379,7 @@ class Cluster:
 
     def get_job_link(self, name: str, user: str = "") -> str:
         """The page of a job on the cluster's web portal."""
-        from openpaisdk.client.address import quote
-
-        owner, _, bare = self.client.whole_name(name, user).partition("~")
-        return f"{self.client.uri}/job-detail.html?username={quote(owner)}&jobName={quote(bare)}"
+        return self.client.job_page(name, user)
 
     # --- names of OpenPAI's SDK for single REST requests ---
 

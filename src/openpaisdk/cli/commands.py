@@ -15,12 +15,12 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("sub", "sub:sub", "run a command as a job"),
             ("submit", "submit:submit", "submit a job file (YAML or JSON)"),
             ("list-jobs", "list_jobs:list_jobs", "list your jobs"),
-            ("job-status", "list_jobs:job_status", "show a job's state, tasks or configuration"),
+            ("job-status", "job_status:job_status", "show a job's state, tasks or configuration"),
             ("logs", "logs:logs", "print a job's log; -f follows it"),
             ("connect-job", "logs:connect_job", "print a job's state changes until it finishes"),
             ("wait", "logs:wait", "wait until jobs have finished"),
-            ("stop-job", "stop_jobs:stop_job", "stop jobs (also: stop-jobs)"),
-            ("clone-job", "submit:clone_job", "submit a copy of a job, with changes (also: resubmit)"),
+            ("stop-job", "stop_jobs:stop_job", "stop jobs"),
+            ("clone-job", "submit:clone_job", "submit a copy of a job, with changes"),
             ("job-outputs", "job_outputs:job_outputs", "list, print or download a job's output files"),
             ("job-metrics", "job_outputs:job_metrics", "plot the metrics a job has logged"),
             ("tag-job", "tag_job:tag_job", "add tags to a job, or remove them"),
@@ -58,11 +58,11 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "Files",
         (
-            ("listdir", "storage:listdir", "list a folder (also: list-dir)"),
-            ("copy", "storage_copy:copy", "copy files and folders to, from and between clusters"),
+            ("listdir", "storage:listdir", "list a folder"),
+            ("copy", "storage_copy:copy", "copy files to, from and between clusters"),
             ("sync", "storage_copy:sync", "make a folder equal to another, sending only changes"),
-            ("makedir", "storage:makedir", "create folders (also: makedirs)"),
-            ("remove", "storage:remove", "remove files and folders (also: delete)"),
+            ("makedir", "storage:makedir", "create folders"),
+            ("remove", "storage:remove", "remove files and folders"),
             ("getinfo", "storage:getinfo", "show size, times and permissions of a file or folder"),
             ("disk-usage", "storage:disk_usage", "show the size of a folder"),
             ("list-storages", "storages:list_storages", "list the storages of a cluster"),
@@ -98,12 +98,27 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     ),
 )
 ALIASES = {
+    "run": "sub",
+    "ps": "list-jobs",
     "stop-jobs": "stop-job",
+    "cancel": "stop-job",
     "resubmit": "clone-job",
     "list-dir": "listdir",
+    "ls": "listdir",
+    "cp": "copy",
     "makedirs": "makedir",
     "delete": "remove",
+    "rm": "remove",
 }
+NOT_BUILT = {
+    "notebook-job": "Until then, run the notebook as a command and fetch the page it makes:\n"
+    "     pai sub --fetch -- "
+    "'jupyter nbconvert --execute --to html --output-dir \"$PAI_OUTPUT_DIR\" NOTEBOOK'",
+    "start-container": "Until then, keep a container running with: pai sub -i IMAGE -- sleep 1d",
+    "ssh-container": "Until then, pai logs -f JOB follows what a task prints, and pai job-outputs JOB lists "
+    "its files.",
+}
+"""Commands of OpenPAI's SDK that are still to come, and what to use until then."""
 ENTRY_POINTS = {name: entry_point for _, group in GROUPS for name, entry_point, _ in group}
 
 HEAD = """\
@@ -126,9 +141,19 @@ def help_text() -> str:
     parts = [HEAD]
     for title, group in GROUPS:
         parts.append(f"\n{title}:\n")
-        parts.extend(f"  {name:<19} {summary}\n" for name, _, summary in group)
+        parts.extend(f"  {name:<19} {summary}{_also(name)}\n" for name, _, summary in group)
     parts.append(FOOT)
     return "".join(parts)
+
+
+def _also(name: str) -> str:
+    names = aliases_of(name)
+    return f" (also: {', '.join(names)})" if names else ""
+
+
+def aliases_of(command: str) -> list[str]:
+    """The other names of a command."""
+    return [alias for alias, name in ALIASES.items() if name == command]
 
 
 def command_summary(name: str) -> str:
@@ -151,6 +176,8 @@ def command_named(name: str) -> Callable[[list[str]], int]:
 def _unknown_command(word: str) -> UsageError:
     if word.startswith("-"):
         return UsageError(f"pai has no option {word}.", hint="pai --help lists the commands.")
+    if word in NOT_BUILT:
+        return UsageError(f"pai {word} is not built yet.", hint=NOT_BUILT[word])
     near = _NAMES_ELSEWHERE.get(word) or _similar_commands(word)
     suggestion = f" Did you mean {' or '.join(f'pai {name}' for name in near)}?" if near else ""
     return UsageError(f"There is no command {word!r}.{suggestion}", hint="pai --help lists the commands.")
@@ -158,16 +185,10 @@ def _unknown_command(word: str) -> UsageError:
 
 # The names of these commands in other programs.
 _NAMES_ELSEWHERE = {
-    "rm": ["remove", "delete-job"],
-    "run": ["sub"],
-    "ps": ["list-jobs"],
     "kill": ["stop-job"],
-    "cancel": ["stop-job"],
     "cat": ["logs", "copy"],
-    "cp": ["copy"],
     "upload": ["copy"],
     "download": ["copy"],
-    "ls": ["listdir", "list-jobs"],
     "mkdir": ["makedir"],
     "login": ["add-cluster", "update-token"],
     "status": ["job-status", "cluster-status"],

@@ -7,7 +7,6 @@ import sys
 from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
 from openpaisdk.client.models import text
-from openpaisdk.config.clusters import alias_option
 from openpaisdk.config.paths import display_path
 from openpaisdk.errors import PaiError
 from openpaisdk.jobs.job_notices import CONNECTION, STATE, EventFilter, JobNotice, job_notices
@@ -17,14 +16,52 @@ from openpaisdk.output import format_duration, palette, print_notice
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import BinaryIO
+    from typing import BinaryIO, TextIO
 
     from openpaisdk.client import ClusterClient
-    from openpaisdk.client.models import JobStatus, Task
+    from openpaisdk.client.follow_stream import Frame
+    from openpaisdk.client.models import Task
     from openpaisdk.jobs.task_array import TaskArray
     from openpaisdk.output.log_levels import LevelFilter
 
 STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
+
+
+class FollowPrinter:
+    """Prints states and events of a followed job as notices, and remembers its state.
+
+    ``told``: messages that the user has read already.
+    """
+
+    __slots__ = ("_events", "_name", "_on_state", "_show_events", "final", "state")
+
+    def __init__(
+        self,
+        request: FollowRequest,
+        *,
+        on_state: Callable[[str], None] | None = None,
+        show_events: bool = True,
+        told: Sequence[str] = (),
+    ):
+        self._name = request.name
+        self._on_state = on_state
+        self._show_events = show_events
+        self._events = EventFilter(told)
+        self.state = ""
+        self.final = ""
+        """The final state; empty if the job has not finished."""
+
+    def print_frame(self, frame: Frame) -> None:
+        """Handle a frame of any kind but log."""
+        if frame.kind == "state":
+            state = text(frame.head, "state")
+            if self._on_state and state != self.state:
+                self._on_state(state)
+            self.state = state
+        elif frame.kind == "end":
+            self.final = self.state = text(frame.head, "state")
+        elif self._show_events and (notice := self._events.notice(frame)):
+            _print_job_notice(self._name, notice)
 
 
 def print_log(
@@ -35,16 +72,17 @@ def print_log(
     on_state: Callable[[str], None] | None = None,
     show_events: bool = True,
     told: Sequence[str] = (),
+    on_silence: Callable[[str], None] | None = None,
 ) -> str:
-    """Write a job's log as it arrives; returns the job's final state, empty if it has not finished.
+    """Write a task's log as it arrives; returns the job's final state, empty if it has not finished.
 
-    ``told``: messages that the user has read already.
+    ``told``: messages that the user has read already. ``on_silence`` is called with the job's state if there
+    was no output.
     """
     out = log if log is not None else sys.stdout.buffer
-    known_state = final = ""
+    printer = FollowPrinter(request, on_state=on_state, show_events=show_events, told=told)
     printed = False
     last = b"\n"
-    events = EventFilter(told)
     sys.stdout.flush()
     try:
         for frame in follow(cluster, request):
@@ -53,27 +91,25 @@ def print_log(
                 last = frame.data[-1:] or last
                 out.write(frame.data)
                 out.flush()
-            elif frame.kind == "state":
-                state = text(frame.head, "state")
-                if on_state and state != known_state:
-                    on_state(state)
-                known_state = state
-            elif frame.kind == "end":
-                final = text(frame.head, "state")
-            elif show_events and (notice := events.notice(frame)):
-                _print_job_notice(request.name, notice)
+            else:
+                printer.print_frame(frame)
     except KeyboardInterrupt:
-        command = f"pai logs -f {_shell_name(cluster, request)}"
-        print_notice(f"\nStopped following; the job continues. Follow it again with: {command}")
+        report_interrupt(cluster, request)
         raise
     # The next notice starts on a new line, also where stdout and stderr go to the same terminal. The newline
     # goes to stderr: stdout gets only the job's own bytes.
     same_terminal = out.isatty() and sys.stderr.isatty()
-    if last != b"\n" and (same_terminal or (request.follow and final)):
+    if last != b"\n" and (same_terminal or (request.follow and printer.final)):
         print_notice("")
-    if not printed and not final and sys.stderr.isatty():
-        print_notice(f"{request.name} is {known_state or 'UNKNOWN'} and has written no output yet.")
-    return final
+    if not printed and on_silence:
+        on_silence(printer.state)
+    return printer.final
+
+
+def report_interrupt(cluster: ClusterClient, request: FollowRequest) -> None:
+    """Print how to follow the job again after Ctrl-C."""
+    command = f"pai logs -f {_job_argument(cluster, request)}"
+    print_notice(f"\nStopped following; the job continues. Follow it again with: {command}")
 
 
 def _print_job_notice(name: str, notice: JobNotice) -> None:
@@ -81,8 +117,13 @@ def _print_job_notice(name: str, notice: JobNotice) -> None:
     print_notice(palette(sys.stderr).paint(line, "yellow") if notice.is_warning else line)
 
 
-def report_outcome(cluster: ClusterClient, request: FollowRequest, state: str) -> int:
-    """Print how a job ended and where its files are; returns the command's exit status."""
+def report_outcome(
+    cluster: ClusterClient, request: FollowRequest, state: str, shown: Sequence[tuple[str, int]] = ()
+) -> int:
+    """Print how a job ended and where its files are; returns the command's exit status.
+
+    ``shown``: the tasks whose logs were printed; by default the one of the request.
+    """
     job = cluster.job(request.name, request.user)
     colours = palette(sys.stderr)
     reason = outcome_reason(job)
@@ -106,12 +147,14 @@ def report_outcome(cluster: ClusterClient, request: FollowRequest, state: str) -
     role, index = job.trigger_task
     first = job.tasks[0].role if job.tasks else ""
     tasks = job.tasks
-    if state == "FAILED" and role and (request.role or first, request.index or 0) != (role, index):
+    shown = shown or [(request.role or first, request.index or 0)]
+    if state == "FAILED" and role and len(job.tasks) > 1:
+        tasks = [task for task in tasks if (task.role, task.index) == (role, index)]
+    if state == "FAILED" and role and (role, index) not in shown:
         options = f"--role {role}" + (f" --index {index}" if index else "")
         failure = f"{role}[{index}] failed" + (f" with {reason}" if reason.startswith("exit code") else "")
-        print_notice(f"{failure}; see: pai logs {options} {_shell_name(cluster, request)}")
-        tasks = [task for task in tasks if (task.role, task.index) == (role, index)]
-    for folder in task_folders(cluster, job, tasks)[:1]:
+        print_notice(f"{failure}; see: pai logs {options} {_job_argument(cluster, request)}")
+    if folder := next(filter(None, (task_folder(cluster, task) for task in tasks)), ""):
         print_notice(f"Its files are in {display_path(folder)}")
     return STATUSES.get("FAILED" if failed else state, 1)
 
@@ -134,40 +177,32 @@ def task_array(cluster: ClusterClient, name: str, user: str = "") -> TaskArray |
         return None
 
 
-def task_folders(cluster: ClusterClient, job: JobStatus, tasks: list[Task] | None = None) -> list[str]:
-    """Working folders of a job's tasks on the embedded cluster; empty for other clusters."""
+def task_folder(cluster: ClusterClient, task: Task) -> str:
+    """Working folder of a task on the embedded cluster; empty for other clusters."""
     if not cluster.is_embedded:
-        return []
+        return ""
     from openpaisdk.embedded.home import work_folder
 
-    return [
-        folder
-        for task in (job.tasks if tasks is None else tasks)
-        if (folder := work_folder(task.container_id))
-    ]
-
-
-def announce_task(cluster: ClusterClient, request: FollowRequest) -> None:
-    """Print which of several tasks is shown, unless the user selected one."""
-    if request.role or request.index is not None:
-        return
-    tasks = cluster.job(request.name, request.user).tasks
-    if tasks:
-        announce_first_task(tasks[0].role, len(tasks))
-
-
-def announce_first_task(role: str, count: int) -> None:
-    """The notice of ``announce_task``, for callers that already know the job's tasks."""
-    if count > 1:
-        print_notice(f"showing {role}[0], the first of {count} tasks; --role and --index show others")
+    return work_folder(task.container_id)
 
 
 def follow_to_end(
-    cluster: ClusterClient, request: FollowRequest, *, log: BinaryIO | None = None, told: Sequence[str] = ()
+    cluster: ClusterClient,
+    request: FollowRequest,
+    tasks: Sequence[tuple[str, int]] = (),
+    *,
+    log: TextIO | None = None,
+    told: Sequence[str] = (),
 ) -> int:
-    """Print the log, then the outcome: implements ``--follow``."""
-    state = print_log(cluster, request, log=log, told=told)
-    return report_outcome(cluster, request, state)
+    """Print the log, then the outcome: implements ``--follow``. ``tasks``: all tasks of the job, if known."""
+    if len(tasks) < 2:
+        state = print_log(cluster, request, log=log.buffer if log else None, told=told)
+        return report_outcome(cluster, request, state)
+    from openpaisdk.cli.task_logs import limit_followed, print_task_logs
+
+    shown = limit_followed(list(tasks))
+    state = print_task_logs(cluster, request, shown, in_parallel=True, out=log, told=told)
+    return report_outcome(cluster, request, state, shown)
 
 
 def wait_for_job(
@@ -196,13 +231,13 @@ def wait_for_job(
             if on_state:
                 on_state(state)
     except KeyboardInterrupt:
-        again = f"pai {command} {_shell_name(cluster, request)}"
+        again = f"pai {command} {_job_argument(cluster, request)}"
         print_notice(f"\nStopped waiting; the job continues. Wait again with: {again}")
         raise
     return state
 
 
-def _shell_name(cluster: ClusterClient, request: FollowRequest) -> str:
-    """Arguments that name the job in a command line, with ``-a`` where another cluster is selected."""
-    name = f"{request.user}~{request.name}" if request.user not in ("", cluster.user) else request.name
-    return alias_option(cluster.alias) + name
+def _job_argument(cluster: ClusterClient, request: FollowRequest) -> str:
+    from openpaisdk.cli.job_selection import job_argument
+
+    return job_argument(cluster, request.name, request.user)

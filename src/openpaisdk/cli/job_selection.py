@@ -56,6 +56,13 @@ def resolve_jobs(
     return list(dict.fromkeys(found))
 
 
+def job_argument(cluster: ClusterClient, name: str, user: str = "") -> str:
+    """Arguments that name a job in a command to copy, with ``-a`` where another cluster is selected."""
+    from openpaisdk.config.clusters import alias_option
+
+    return alias_option(cluster.alias) + (f"{user}~{name}" if user not in ("", cluster.user) else name)
+
+
 def confirm(question: str, yes: bool) -> bool:
     """Ask for confirmation; without a terminal ``--yes`` is required."""
     if yes:

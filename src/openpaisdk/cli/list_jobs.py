@@ -1,30 +1,35 @@
-"""``pai list-jobs`` and ``pai job-status``: state of jobs."""
+"""``pai list-jobs``: jobs of a cluster as a table, once or kept up to date (``--watch``)."""
 
 from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.follow_output import task_array, task_folders
 from openpaisdk.cli.parser import command_parser, int_at_least
-from openpaisdk.client.models import check_states, text
-from openpaisdk.config.paths import display_path
+from openpaisdk.client.models import check_states
 from openpaisdk.connect import open_cluster
-from openpaisdk.jobs.outcome import failure_details, outcome_reason
-from openpaisdk.output import format_duration, format_time, palette, print_notice, show, table
-from openpaisdk.output.table import printable
+from openpaisdk.errors import UsageError
+from openpaisdk.output import (
+    format_age,
+    format_duration,
+    format_time,
+    palette,
+    print_notice,
+    show,
+    table,
+    terminal_columns,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
     from openpaisdk.client import ClusterClient
-    from openpaisdk.client.models import JobStatus, JobSummary
-    from openpaisdk.jobs.task_array import TaskArray
+    from openpaisdk.client.models import JobSummary
 
 ALL_USERS = "__all__"
 PAGE_SIZE = 50
-MAX_REASON_LENGTH = 60
-MAX_FOLDERS = 4
+WATCH_INTERVAL_S = 2
+RELATIVE, ABSOLUTE = "relative", "absolute"
 JUST_SUBMITTED = "just submitted"
 QUEUED = "queued behind earlier jobs"
 
@@ -34,8 +39,10 @@ def list_jobs(argv: list[str]) -> int:
     parser = command_parser(
         "list-jobs",
         "pai list-jobs --state RUNNING\npai list-jobs --user __all__ --since 2h -o json\n"
-        "pai list-jobs --limit 20 --offset 20",
-        "The newest jobs come first.",
+        "pai list-jobs --watch --state RUNNING --state WAITING",
+        "The newest jobs come first. On a terminal the table fits the window: if it is too narrow, long\n"
+        "pending reasons and names are shortened, and the columns VC, TASKS and GPUS left out. In a pipe it\n"
+        "is complete.",
     )
     add = parser.add_argument
     add(
@@ -71,17 +78,50 @@ def list_jobs(argv: list[str]) -> int:
     )
     add("--offset", type=int_at_least(0), default=0, metavar="N", help="skip the first N jobs")
     add("--all", action="store_true", help="list all jobs")
+    add(
+        "--time",
+        choices=(RELATIVE, ABSOLUTE),
+        help=f"how times are shown: {RELATIVE} (3m ago) or {ABSOLUTE} (default: {RELATIVE} on a terminal)",
+    )
+    add(
+        "--watch",
+        nargs="?",
+        type=int_at_least(1),
+        const=WATCH_INTERVAL_S,
+        metavar="SECONDS",
+        help=f"keep the list up to date until Ctrl-C, every {WATCH_INTERVAL_S} seconds or as "
+        "--watch=SECONDS; in a pipe, print a line for each change of a state",
+    )
     add("job", nargs="?", default="", help="show this job in detail, like job-status")
     args = parser.parse(argv)
+    if args.watch and args.job.isdecimal() and args.job.strip("0"):  # --watch 5
+        args.watch, args.job = int(args.job), ""
+    if args.watch and (args.job or args.output != "table"):
+        reason = "shows a list of jobs" if args.job else "prints for people"
+        other = f"pai connect-job {args.job}" if args.job else f"pai list-jobs -o {args.output}, repeated"
+        raise UsageError(f"pai list-jobs: --watch {reason}.", hint=f"Use {other}, instead.")
     if args.job:
+        from openpaisdk.cli.job_status import job_status
+
         owner = [] if args.user in ("", ALL_USERS) else ["--user", args.user]
         return job_status(["-a", args.cluster_alias, "-o", args.output, *owner, "--", args.job])
     for state in args.state:
         check_states(state)
     since = _since(args.since) if args.since else 0
     cluster = open_cluster(args.cluster_alias, notify=print_notice)
+    with_user, with_age = args.user == ALL_USERS, (args.time or _default_time()) == RELATIVE
+    if args.watch:
+        from openpaisdk.cli.job_watch import watch_jobs
+
+        return watch_jobs(
+            cluster,
+            lambda: _query(cluster, args, since),
+            lambda jobs, columns: _table(jobs, with_user, with_age, columns),
+            args.watch,
+        )
     jobs, has_more = _query(cluster, args, since)
-    show([job.raw for job in jobs], args.output, lambda: _table(jobs, args.user == ALL_USERS))
+    columns = terminal_columns(sys.stdout)
+    show([job.raw for job in jobs], args.output, lambda: _table(jobs, with_user, with_age, columns))
     if args.output == "table":
         is_filtered = (
             args.state or args.keyword or args.offset or args.tag or args.since or args.virtual_cluster
@@ -140,164 +180,59 @@ def _since(text: str) -> int:
     return timestamp_ms(text)
 
 
-def _table(jobs: list[JobSummary], with_user: bool) -> str:
+def _default_time() -> str:
+    return RELATIVE if terminal_columns(sys.stdout) else ABSOLUTE
+
+
+def _table(jobs: list[JobSummary], with_user: bool, with_age: bool, columns: int | None) -> str:
+    """The jobs as a table; ``columns``: width of the window, None for any width."""
     if not jobs:
         return ""
-    headers = [
-        "NAME",
-        *(["USER"] if with_user else []),
-        "STATE",
-        "SUBMITTED",
-        "DURATION",
-        "GPUS",
-        "TASKS",
-        "VC",
-    ]
-    # Only if a job is pending and the cluster reports reasons.
-    if has_reasons := any("reason" in job.raw for job in jobs):
-        headers.append("PENDING REASON")
-    colours = palette(sys.stdout)
-    state_at = 2 if with_user else 1
+    headers = ["NAME", "USER", "STATE", "SUBMITTED", "DURATION", "GPUS", "TASKS", "VC", "PENDING REASON"]
     rows = [
         [
             job.name,
-            *([job.user] if with_user else []),
+            job.user,
             job.state,
-            format_time(job.submitted_ms),
+            format_age(job.submitted_ms) if with_age else format_time(job.submitted_ms),
             format_duration(job.launched_ms, job.completed_ms),
             str(job.gpus),
             str(job.tasks),
             job.virtual_cluster,
-            *([_short_reason(job)] if has_reasons else []),
+            _pending_reason(job),
         ]
         for job in jobs
     ]
+    name, user, state, duration, gpus, tasks, vc, reason = 0, 1, 2, 4, 5, 6, 7, 8
+    hidden = [] if with_user else [user]
+    if not any("reason" in job.raw for job in jobs):  # no job is pending, or the cluster reports no reasons
+        hidden.append(reason)
+    colours = palette(sys.stdout)
     return table(
         headers,
         rows,
-        right=frozenset(range(state_at + 2, state_at + 5)),
-        paint=lambda i, cell: colours.state(cell) if i == state_at else cell,
+        right=frozenset((duration, gpus, tasks)),
+        paint=lambda i, cell: colours.state(cell) if i == state else cell,
+        hide=hidden,
+        columns=columns,
+        fit=(
+            (reason, 24),
+            (vc, 0),
+            (tasks, 0),
+            (gpus, 0),
+            (name, 24),
+            (reason, 10),
+            (user, 8),
+            (name, 14),
+            (duration, 0),
+        ),
+        keep_ends=frozenset((name,)),
     )
 
 
-def _short_reason(job: JobSummary) -> str:
-    """Pending reason shortened to fit a table cell; job-status prints it in full."""
+def _pending_reason(job: JobSummary) -> str:
     if "reason" not in job.raw:
         return ""
     from openpaisdk.cli.pending_reason import is_recent
 
-    reason = job.reason or (JUST_SUBMITTED if is_recent(job.submitted_ms) else QUEUED)
-    return reason if len(reason) <= MAX_REASON_LENGTH else reason[: MAX_REASON_LENGTH - 3].rstrip() + "..."
-
-
-def job_status(argv: list[str]) -> int:
-    """``pai job-status [options] job [config|ssh|events]``"""
-    parser = command_parser(
-        "job-status", "pai job-status train_k3v9xq\npai job-status train_k3v9xq config > again.yaml"
-    )
-    parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
-    parser.add_argument("job", help="the job's name")
-    parser.add_argument(
-        "query",
-        nargs="?",
-        choices=("config", "ssh", "events"),
-        help="print its configuration, ssh commands or events instead",
-    )
-    args = parser.parse(argv)
-    cluster = open_cluster(args.cluster_alias, notify=print_notice)
-    if args.query == "config":
-        import yaml
-
-        config = cluster.job_config(args.job, args.user)
-        show(yaml.safe_load(config), "yaml" if args.output == "table" else args.output, str)
-        return 0
-    if args.query == "ssh":
-        ssh = cluster.job_ssh(args.job, args.user)
-        show(ssh, args.output, lambda: _ssh_lines(ssh))
-        return 0
-    if args.query == "events":
-        events = cluster.events(args.job, args.user)
-        rows = [[e.kind, e.reason, e.message] for e in events]
-        show(
-            [e.raw for e in events],
-            args.output,
-            lambda: table(["TYPE", "REASON", "MESSAGE"], rows) if rows else "",
-        )
-        return 0
-    job = cluster.job(args.job, args.user)
-    reason = text(job.raw, "reason") or outcome_reason(job)
-    if job.state == "WAITING" and not reason:
-        from openpaisdk.cli.pending_reason import pending_reason
-
-        reason = pending_reason(cluster, job)
-    raw = {**job.raw, "reason": reason} if job.state == "WAITING" else job.raw
-
-    def render() -> str:
-        from openpaisdk.cli.pending_reason import unmet_requests
-
-        for message in unmet_requests(cluster, job):
-            print_notice(message)
-        array = task_array(cluster, args.job, args.user) if len(job.tasks) > 1 else None
-        return _detail(job, reason, task_folders(cluster, job), array)
-
-    show(raw, args.output, render)
-    return 0
-
-
-def _ssh_lines(info: dict[str, object]) -> str:
-    """An ssh command for each container."""
-    pair, containers = info.get("keyPair"), info.get("containers")
-    key = str(pair.get("privateKeyFileName") or "") if isinstance(pair, dict) else ""
-    link = str(pair.get("privateKeyDirectDownloadLink") or "") if isinstance(pair, dict) else ""
-    identity = f"-i {key} " if key else ""
-    lines = [
-        f"ssh {identity}-p {c.get('sshPort')} root@{c.get('sshIp')}"
-        for c in (containers if isinstance(containers, list) else [])
-        if isinstance(c, dict)
-    ]
-    return "\n".join([*lines, *([f"Download the key {key} from {link}"] if link else [])])
-
-
-def _detail(job: JobStatus, reason: str, folders: list[str], array: TaskArray | None) -> str:
-    colours = palette(sys.stdout)
-    failed = sum(task.state == "FAILED" for task in job.tasks) if job.state == "SUCCEEDED" else 0
-    failures = f" ({failed} of {len(job.tasks)} tasks failed)" if failed else ""
-    lines = [
-        f"{job.name}  {colours.state(job.state)}{failures}" + (f"  {reason}" if reason else ""),
-        f"  user       {job.user}",
-        f"  vc         {job.virtual_cluster}",
-        f"  submitted  {format_time(job.submitted_ms)}",
-        f"  started    {format_time(job.launched_ms)}",
-        f"  ended      {format_time(job.completed_ms)}",
-        f"  duration   {format_duration(job.launched_ms, job.completed_ms)}",
-        f"  retries    {job.retries}",
-    ]
-    lines += [f"  {key:<10} {printable(value)}" for key, value in failure_details(job).items()]
-    if job.tags:
-        lines.append(f"  tags       {', '.join(job.tags)}")
-    lines += [f"  files      {display_path(folder)}" for folder in folders[:MAX_FOLDERS]]
-    if len(folders) > MAX_FOLDERS:
-        lines.append(f"             and {len(folders) - MAX_FOLDERS} more folders")
-    if job.tasks:
-        rows = [
-            [
-                f"{task.role}[{task.index}]",
-                task.state,
-                "-" if task.own_exit_code is None else str(task.own_exit_code),
-                format_duration(task.launched_ms, task.completed_ms),
-                task.ip or "-",
-                " ".join(f"{label}={ports}" for label, ports in task.ports.items()) or "-",
-                *([printable(array.label(task.index))] if array else []),
-            ]
-            for task in job.tasks
-        ]
-        lines += [
-            "",
-            table(
-                ["TASK", "STATE", "EXIT", "DURATION", "ADDRESS", "PORTS", *(["VALUES"] if array else [])],
-                rows,
-                right=frozenset({2, 3}),
-                paint=lambda i, cell: colours.state(cell) if i == 1 else cell,
-            ),
-        ]
-    return "\n".join(lines)
+    return job.reason or (JUST_SUBMITTED if is_recent(job.submitted_ms) else QUEUED)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 import time
 
-from openpaisdk.cli.follow_output import STATUSES, announce_task, print_log, report_outcome, wait_for_job
+from openpaisdk.cli.follow_output import STATUSES, print_log, report_outcome, wait_for_job
 from openpaisdk.cli.parser import command_parser, int_at_least
 from openpaisdk.client.follow_stream import FollowRequest
+from openpaisdk.client.models import FINAL_STATES
 from openpaisdk.connect import open_cluster
-from openpaisdk.errors import PaiError
+from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.option_values import seconds
 from openpaisdk.output import palette, print_notice, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
+
     from openpaisdk.client import ClusterClient
 
 UNFINISHED_STATUS = 5
@@ -24,7 +27,11 @@ def logs(argv: list[str]) -> int:
     """``pai logs [options] job``"""
     parser = command_parser(
         "logs",
-        "pai logs -f train_k3v9xq\npai logs --tail 20 --role worker --index 1 train_k3v9xq",
+        "pai logs -f train_k3v9xq\npai logs -f --task worker train_k3v9xq\n"
+        "pai logs --tail 20 --task worker:1 train_k3v9xq",
+        "With -f, every line of a job with several tasks has the task's name before it; --task selects some\n"
+        "of them. Without -f, the log of the first task is printed. The log of a single task is printed\n"
+        "unchanged.",
         output=False,
     )
     parser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job finishes")
@@ -34,9 +41,19 @@ def logs(argv: list[str]) -> int:
         metavar="N",
         help="start with the last N lines (default: the whole log)",
     )
-    parser.add_argument("--role", default="", metavar="R", help="the task role (default: the first one)")
     parser.add_argument(
-        "--index", type=int_at_least(0), metavar="I", help="the task's index in its role (default: 0)"
+        "--task",
+        action="append",
+        default=[],
+        metavar="TASK",
+        help="a task like worker:1 (or 'worker[1]'), the tasks of a role like worker, or all (default: all "
+        "with -f, else the first); may be repeated",
+    )
+    parser.add_argument(
+        "--role", default="", metavar="R", help="one task: its role (default: the first one); see --task"
+    )
+    parser.add_argument(
+        "--index", type=int_at_least(0), metavar="I", help="one task: its index in its role (default: 0)"
     )
     parser.add_argument(
         "--stream",
@@ -53,6 +70,8 @@ def logs(argv: list[str]) -> int:
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
     parser.add_argument("job", help="the job's name")
     args = parser.parse(argv)
+    if args.task and (args.role or args.index is not None):
+        raise UsageError("--task names a task with its role and index: do not add --role or --index.")
     cluster = open_cluster(args.cluster_alias, notify=print_notice)
     request = FollowRequest(
         args.job,
@@ -63,15 +82,60 @@ def logs(argv: list[str]) -> int:
         tail=args.tail,
         follow=args.follow,
     )
-    if args.follow:
-        announce_task(cluster, request)
+    if args.role or args.index is not None:
+        return _print_one(cluster, request, args)
+    from openpaisdk.cli.task_logs import label, limit_followed, print_task_logs, select_tasks, tasks_of_job
+
+    job = cluster.job(args.job, args.user)
+    tasks = tasks_of_job(cluster, job)
+    shown = select_tasks(tasks, args.task, job.name) if args.task else tasks if args.follow else tasks[:1]
+    if len(shown) < 2:
+        if len(tasks) > 1 and not args.task:
+            print_notice(f"showing {label(tasks[0])}, the first of {len(tasks)} tasks; --task all shows all")
+        return _print_one(cluster, request.for_task(*shown[0]) if args.task else request, args)
+    in_parallel = args.follow and not job.is_finished
+    if in_parallel:
+        shown = limit_followed(shown)
+    state = print_task_logs(
+        cluster,
+        request,
+        shown,
+        in_parallel=in_parallel,
+        level=args.level or "",
+        show_events=args.follow,
+        on_silence=lambda state: _report_silence(request, state),
+    )
+    return report_outcome(cluster, request, state, shown) if args.follow and state else 0
+
+
+def _print_one(cluster: ClusterClient, request: FollowRequest, args: argparse.Namespace) -> int:
+    """Print the log of one task, byte for byte."""
     level_filter = None
     if args.level:
         from openpaisdk.output.log_levels import LevelFilter
 
         level_filter = LevelFilter(sys.stdout.buffer, args.level)
-    state = print_log(cluster, request, show_events=args.follow, log=level_filter)
+    is_silent = False
+
+    def report_silence(state: str) -> None:
+        nonlocal is_silent
+        is_silent = True
+        _report_silence(request, state)
+
+    state = print_log(cluster, request, show_events=args.follow, log=level_filter, on_silence=report_silence)
+    if level_filter is not None:
+        level_filter.end_line()
+        if not level_filter.has_passed and not is_silent:
+            print_notice(f"{request.name} has written no records of level {args.level} or higher.")
     return report_outcome(cluster, request, state) if args.follow and state else 0
+
+
+def _report_silence(request: FollowRequest, state: str) -> None:
+    what = "no output" if request.stream == "all" else f"nothing to {request.stream}"
+    if state in FINAL_STATES:
+        print_notice(f"{request.name} has written {what}.")
+    else:
+        print_notice(f"{request.name} is {state or 'UNKNOWN'} and has written {what} yet.")
 
 
 def connect_job(argv: list[str]) -> int:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from openpaisdk.cli.commands import command_named, command_summary
+from openpaisdk.cli.commands import aliases_of, command_named, command_summary
 from openpaisdk.errors import UsageError
 
 TYPE_CHECKING = False
@@ -74,7 +74,11 @@ class Parser(argparse.ArgumentParser):
         self.example = example.strip()
         self.details = details.strip()
         summary = command_summary(name)
-        description = f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{details}" if details else "")
+        description = f"{summary[0].upper()}{summary[1:]}."
+        if names := aliases_of(name):
+            description += f" Also: {', '.join(f'pai {alias}' for alias in names)}."
+        if details:
+            description += f"\n\n{details}"
         examples = "\n".join(f"  {line}" for line in example.strip().splitlines())
         super().__init__(
             prog=f"pai {name}",

@@ -7,7 +7,7 @@ import re
 import sys
 
 from openpaisdk.cli import main
-from openpaisdk.cli.commands import ALIASES, GROUPS, command_summary
+from openpaisdk.cli.commands import GROUPS, aliases_of, command_summary
 from openpaisdk.cli.opai_compat import ACTIONS
 from openpaisdk.cli.parser import Parser, get_parser
 from openpaisdk.config.defaults import KEYS, LISTS
@@ -62,7 +62,7 @@ def _statuses() -> str:
 
 
 def _command(parser: Parser) -> str:
-    other = [f"`{alias}`" for alias, name in ALIASES.items() if name == parser.name]
+    other = [f"`{alias}`" for alias in aliases_of(parser.name)]
     summary = command_summary(parser.name)
     parts = [f"\n### pai {parser.name}\n\n", summary[0].upper() + summary[1:] + ".\n"]
     if other:

@@ -8,11 +8,12 @@ from openpaisdk.cli.job_selection import (
     add_selection_options,
     confirm,
     is_pattern,
+    job_argument,
     resolve_jobs,
 )
 from openpaisdk.cli.parser import command_parser
 from openpaisdk.connect import open_cluster
-from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.errors import RUNNING_JOB, Conflict, PaiError, UsageError
 from openpaisdk.output import print_notice, show
 
 TYPE_CHECKING = False
@@ -71,7 +72,17 @@ def delete_job(argv: list[str]) -> int:
         return 1
 
     def delete(name: str) -> bool:
-        cluster.delete(name, args.user)
+        try:
+            cluster.delete(name, args.user)
+        except Conflict as e:
+            if e.code != RUNNING_JOB:
+                raise
+            job = job_argument(cluster, name, args.user)
+            raise Conflict(
+                f"{name} has not finished, so it cannot be deleted.",
+                code=e.code,
+                hint=f"Stop it first: pai stop-job {job} && pai wait {job}",
+            ) from None
         return True
 
     deleted, failed = _for_each_job(names, delete)

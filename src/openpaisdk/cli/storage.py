@@ -193,7 +193,7 @@ def remove(argv: list[str]) -> int:
             raise UsageError(f"{text} is the root of a storage, which cannot be removed.")
         found = backend.status(path)
         if found is None:
-            raise not_found_error(text)
+            raise _nothing_to_remove(text)
         # A mounted storage is also a path of this machine, so the same folders are protected.
         if (
             found.is_folder
@@ -222,6 +222,16 @@ def remove(argv: list[str]) -> int:
             pass  # another process removed it first
     show([found.as_mapping(path) for _, _, path, found in targets], args.output, lambda: "")
     return 0
+
+
+def _nothing_to_remove(text: str) -> UsageError:
+    """The error for a path that does not exist; it may be the name of a job, which files never are."""
+    from openpaisdk.jobs.job_names import is_valid_name
+
+    error = not_found_error(text)
+    if is_valid_name(text):
+        return UsageError(error.message, hint=f"If it is a job: pai delete-job {text}")
+    return error
 
 
 def _protected_reason(path: str) -> str:

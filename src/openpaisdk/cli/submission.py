@@ -103,7 +103,6 @@ def submit_and_follow(
     if args.follow or args.wait or args.fetch is not None:
         from openpaisdk.cli.follow_output import (
             STATUSES,
-            announce_first_task,
             follow_to_end,
             report_outcome,
             wait_for_job,
@@ -113,13 +112,12 @@ def submit_and_follow(
         print_notice(f"Job {name} on {cluster.alias}")
         request = FollowRequest(name)
         if args.follow:
+            from openpaisdk.cli.task_logs import tasks_of_config
+
             # The tasks of a job that was just submitted do not exist yet: read them from the job itself.
-            roles = job.get("taskRoles")
-            if isinstance(roles, dict) and roles:
-                counts = [role.get("instances", 1) for role in roles.values() if isinstance(role, dict)]
-                announce_first_task(str(next(iter(roles))), sum(n for n in counts if isinstance(n, int)))
+            tasks = tasks_of_config(job)
             status = follow_to_end(
-                cluster, request, log=sys.stderr.buffer if is_structured else None, told=warned
+                cluster, request, tasks, log=sys.stderr if is_structured else None, told=warned
             )
         else:
             status = report_outcome(cluster, request, wait_for_job(cluster, name, told=warned))

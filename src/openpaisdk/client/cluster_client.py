@@ -43,6 +43,11 @@ class ClusterClient:
         self.transport = Transport(alias, endpoint, renew)
         self.is_embedded = is_embedded
 
+    def with_own_connection(self) -> ClusterClient:
+        """A client of the same cluster and user for another thread."""
+        transport = self.transport
+        return type(self)(self.alias, transport.endpoint, renew=transport.renew, is_embedded=self.is_embedded)
+
     @property
     def user(self) -> str:
         return self.transport.endpoint.user
@@ -295,6 +300,11 @@ class ClusterClient:
 
     def job_path(self, name: str, user: str = "") -> str:
         return f"/api/v2/jobs/{quote(self.whole_name(name, user))}"
+
+    def job_page(self, name: str, user: str = "") -> str:
+        """The address of a job's web page."""
+        owner, _, bare = self.whole_name(name, user).partition("~")
+        return f"{self.uri}/job-detail.html?username={quote(owner)}&jobName={quote(bare)}"
 
     def v1_job_path(self, name: str, user: str = "") -> str:
         """The job's path in version 1 of the API."""

@@ -1,4 +1,4 @@
-"""Following a job: over one stream if the cluster supports it, else by polling."""
+"""Following a job: over one stream if the cluster supports it, else by polling; several tasks in parallel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from openpaisdk.errors import NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.follow_stream import Frame
@@ -27,3 +27,45 @@ def follow(cluster: ClusterClient, request: FollowRequest) -> Iterator[Frame]:
         if not is_missing_job(e):
             raise
         raise cluster.no_job(request.name) from None
+
+
+MAX_BUFFERED_FRAMES = 256
+INTERRUPT_INTERVAL_S = 0.5
+"""How often a blocked reader returns to Python code: on Windows only then Ctrl-C has an effect."""
+
+
+def follow_tasks(
+    cluster: ClusterClient, requests: Sequence[FollowRequest]
+) -> Iterator[tuple[FollowRequest, Frame]]:
+    """Yield the frames of several tasks as they occur; ends when all have ended.
+
+    Each task is followed by a thread over its own connection, which resumes by itself.
+    """
+    import queue
+    import threading
+
+    frames: queue.Queue[tuple[FollowRequest, Frame | BaseException | None]] = queue.Queue(MAX_BUFFERED_FRAMES)
+
+    def run(request: FollowRequest, client: ClusterClient) -> None:
+        end: BaseException | None = None
+        try:
+            for frame in follow(client, request):
+                frames.put((request, frame))
+        except BaseException as e:  # re-raised by the reader
+            end = e
+        frames.put((request, end))
+
+    for request in requests:
+        threading.Thread(target=run, args=(request, cluster.with_own_connection()), daemon=True).start()
+    running = len(requests)
+    while running:
+        try:
+            request, item = frames.get(timeout=INTERRUPT_INTERVAL_S)
+        except queue.Empty:
+            continue
+        if item is None:
+            running -= 1
+        elif isinstance(item, BaseException):
+            raise item
+        else:
+            yield request, item

@@ -11,7 +11,6 @@ import time
 from openpaisdk.client.http1 import HttpProtocolError
 from openpaisdk.client.http_errors import connection_error
 from openpaisdk.client.models import number, text
-from openpaisdk.client.transport import STREAM_LOST
 from openpaisdk.errors import ConnectionFailed, Unavailable
 
 TYPE_CHECKING = False
@@ -66,6 +65,18 @@ class FollowRequest:
         self.tail = tail
         self.follow = follow
 
+    def for_task(self, role: str, index: int) -> FollowRequest:
+        """The same request for one task."""
+        return FollowRequest(
+            self.name,
+            self.user,
+            role=role,
+            index=index,
+            stream=self.stream,
+            tail=self.tail,
+            follow=self.follow,
+        )
+
 
 def follow_stream(
     cluster: ClusterClient, request: FollowRequest, *, reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
@@ -107,12 +118,7 @@ def follow_stream(
             yield Frame("lost", {})
         time.sleep(RECONNECT_DELAYS_S[min(attempts, len(RECONNECT_DELAYS_S) - 1)])
         attempts += 1
-        if cluster.transport.renew:
-            try:
-                before = cluster.transport.endpoint
-                cluster.transport.endpoint = cluster.transport.renew(STREAM_LOST, before) or before
-            except (OSError, ConnectionFailed, Unavailable):
-                pass  # the next iteration tries again
+        cluster.transport.rediscover()
 
 
 def _open(cluster: ClusterClient, request: FollowRequest, position: str, tries: int) -> Response:

@@ -237,10 +237,22 @@ def is_pending_event(raw: Mapping[str, object]) -> bool:
     return bool(raw.get("pending", text(raw, "reason") == "FailedScheduling"))
 
 
-class Event:
-    """An event of a job. ``is_pending``: it tells why the job is pending."""
+def _iso_time_ms(time: str) -> int | None:
+    """Milliseconds since 1970 of an ISO 8601 time; None if it is missing or malformed."""
+    if not time:
+        return None
+    from datetime import datetime
 
-    __slots__ = ("is_pending", "kind", "message", "raw", "reason")
+    try:
+        return int(datetime.fromisoformat(time).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+class Event:
+    """An event of a job. ``is_pending``: it tells why the job is pending; ``last_ms``: its last time."""
+
+    __slots__ = ("count", "is_pending", "kind", "last_ms", "message", "raw", "reason")
 
     def __init__(self, raw: dict[str, object]):
         self.raw = raw
@@ -248,6 +260,8 @@ class Event:
         self.reason = text(raw, "reason")
         self.message = text(raw, "message")
         self.is_pending = is_pending_event(raw)
+        self.count = number(raw, "count") or 1
+        self.last_ms = _iso_time_ms(text(raw, "lastTimestamp"))
 
     def __repr__(self) -> str:
         return f"<event {self.reason}: {self.message}>"

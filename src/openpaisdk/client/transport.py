@@ -9,7 +9,7 @@ import time
 from openpaisdk.client.address import Address, parse_uri, query
 from openpaisdk.client.http1 import Body, SocketConnection
 from openpaisdk.client.http_errors import connection_error, error_from_response, token_rejected
-from openpaisdk.errors import Unauthorized
+from openpaisdk.errors import ConnectionFailed, Unauthorized, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,6 +135,14 @@ class Transport:
             if isinstance(error, Unauthorized):
                 raise token_rejected(error, self.alias, self.endpoint.token)
             raise error
+
+    def rediscover(self) -> None:
+        """Find the new address of a cluster that may have restarted; never starts it."""
+        if self.renew:
+            try:
+                self.endpoint = self.renew(STREAM_LOST, self.endpoint) or self.endpoint
+            except (OSError, ConnectionFailed, Unavailable):
+                pass  # the next request tells
 
     def _notify_slow(self) -> None:
         if self.on_slow_response:

@@ -44,10 +44,14 @@ def fill_placeholders(name: str) -> str:
     return name
 
 
+def is_valid_name(name: str) -> bool:
+    return 0 < len(name) <= MAX_LENGTH and ALLOWED.issuperset(name)
+
+
 def expand_name(name: str) -> str:
     """A name with each ``$`` replaced, validated."""
     name = fill_placeholders(name)
-    if not name or len(name) > MAX_LENGTH or not ALLOWED.issuperset(name):
+    if not is_valid_name(name):
         raise UsageError(
             f"{name!r} is not a valid job name: use letters, digits, _ and - (at most {MAX_LENGTH})."
         )

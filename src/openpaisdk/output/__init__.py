@@ -6,11 +6,13 @@ Imported by every command, so it stays small: the YAML and JSON writers are impo
 from openpaisdk.output.colour import Palette, palette
 from openpaisdk.output.show import FORMATS, print_notice, show, show_all
 from openpaisdk.output.table import table
-from openpaisdk.output.times import format_duration, format_time
+from openpaisdk.output.terminal import terminal_columns
+from openpaisdk.output.times import format_age, format_duration, format_time
 
 __all__ = [
     "FORMATS",
     "Palette",
+    "format_age",
     "format_duration",
     "format_time",
     "palette",
@@ -18,4 +20,5 @@ __all__ = [
     "show",
     "show_all",
     "table",
+    "terminal_columns",
 ]

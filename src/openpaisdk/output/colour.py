@@ -8,7 +8,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
 STATES = {
     "SUCCEEDED": "green",
     "FAILED": "red",

@@ -8,6 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    from openpaisdk.output.line_prefix import LinePrefixer
+
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _HEAD = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 
@@ -18,8 +20,9 @@ class LevelFilter:
     Lines that a program printed without logging have no level and are dropped.
     """
 
-    def __init__(self, out: BinaryIO, level: str):
+    def __init__(self, out: BinaryIO | LinePrefixer, level: str):
         self._out = out
+        self.has_passed = False
         self._min_level = LEVELS.index(level)
         self._rest = b""
         self._is_passing = False
@@ -33,8 +36,14 @@ class LevelFilter:
             elif not line.startswith((b" ", b"\t", b"Traceback ")) and not _ends_traceback(line):
                 self._is_passing = False
             if self._is_passing:
+                self.has_passed = True
                 self._out.write(line + b"\n")
         return len(data)
+
+    def end_line(self) -> None:
+        """Handle the beginning of a line that will not be continued."""
+        if self._rest:
+            self.write(b"\n")
 
     def flush(self) -> None:
         self._out.flush()

@@ -10,6 +10,17 @@ def format_time(ms: int | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000)) if ms is not None else "-"
 
 
+def format_age(ms: int | None, now_ms: int | None = None) -> str:
+    """A point in time relative to now, or its date if it is long ago."""
+    if ms is None:
+        return "-"
+    seconds = max(0, (int(time.time() * 1000) if now_ms is None else now_ms) - ms) // 1000
+    for unit, size, limit in (("s", 1, 60), ("m", 60, 3600), ("h", 3600, 86400), ("d", 86400, 30 * 86400)):
+        if seconds < limit:
+            return f"{seconds // size}{unit} ago"
+    return time.strftime("%Y-%m-%d", time.localtime(ms / 1000))
+
+
 def format_duration(start_ms: int | None, end_ms: int | None, now_ms: int | None = None) -> str:
     """The time from start to end, or to now if there is no end yet."""
     if start_ms is None:

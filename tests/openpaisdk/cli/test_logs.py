@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_user import LIMIT, until
+from support.cli_user import LIMIT, done_job, until
 
 
 def test_logs_follows_and_ctrl_c_prints_resume_command(user) -> None:
@@ -63,3 +63,31 @@ def test_wait_for_two_jobs_fails_if_one_fails(user) -> None:
     good, bad = (user.pai("sub", line).out.strip() for line in ("true", "false"))
     assert user.pai("wait", good, bad).status == 3
     assert json.loads(user.pai("wait", "-o", "json", good, bad).out) == {good: "SUCCEEDED", bad: "FAILED"}
+
+
+@pytest.mark.parametrize("options", [[], ["-f"], ["--tail", "5"], ["--level", "INFO"]])
+def test_logs_of_a_job_that_wrote_nothing_says_so(user, options: list[str]) -> None:
+    job = done_job(user, "silent_$")
+    done = user.pai("logs", *options, job)
+    assert done.status == 0 and done.out == "", done
+    assert f"{job} has written no output." in done.err, done
+
+
+def test_logs_of_a_silent_stream_names_the_stream(user) -> None:
+    job = done_job(user, "half_$", "echo only-stdout")
+    done = user.pai("logs", "--stream", "stderr", job)
+    assert done.status == 0 and done.out == "" and f"{job} has written nothing to stderr." in done.err, done
+    assert user.pai("logs", job).err == ""
+
+
+def test_logs_of_a_job_that_waits_says_what_it_is(user) -> None:
+    job = user.pai("sub", "--no-sources", "--cpu", "100000", "true").out.strip()
+    done = user.pai("logs", job)
+    assert done.status == 0 and f"{job} is WAITING and has written no output yet." in done.err, done
+    user.pai("stop-job", job)
+
+
+def test_filtered_log_says_that_nothing_passed(user) -> None:
+    job = done_job(user, "loud_$", "echo text without a level")
+    done = user.pai("logs", "--level", "ERROR", job)
+    assert done.out == "" and f"{job} has written no records of level ERROR or higher." in done.err, done

@@ -62,7 +62,7 @@ def test_recent_job_has_its_own_pending_reason() -> None:
     said = []
     for submitted in (now, now - 60_000):
         job = JobSummary({"state": "WAITING", "submissionTime": submitted, "reason": None})
-        said.append(list_jobs._short_reason(job))
+        said.append(list_jobs._pending_reason(job))
     assert said == ["just submitted", "queued behind earlier jobs"]
 
 

@@ -65,8 +65,14 @@ def test_finished_job_can_be_deleted(user) -> None:
 
 
 def test_running_job_cannot_be_deleted(user, sleeping_jobs) -> None:
-    done = user.pai("delete-job", sleeping_jobs[0])
-    assert done.status == 1 and "has not finished" in done.err, done
+    name = sleeping_jobs[0]
+    done = user.pai("delete-job", name)
+    assert done.status == 1 and done.out == "", done
+    assert done.err == (
+        f"pai: {name} has not finished, so it cannot be deleted.\n"
+        f"     Stop it first: pai stop-job {name} && pai wait {name}\n"
+    )
+    assert user.state(name) in ("WAITING", "RUNNING")
 
 
 def test_unknown_job_does_not_keep_others_from_stopping(user) -> None:

@@ -4,8 +4,18 @@ import io
 
 import pytest
 
-from openpaisdk.output import FORMATS, format_duration, format_time, palette, show, show_all, table
-from openpaisdk.output.table import printable, width
+from openpaisdk.output import (
+    FORMATS,
+    format_age,
+    format_duration,
+    format_time,
+    palette,
+    show,
+    show_all,
+    table,
+)
+from openpaisdk.output.line_prefix import MAX_LINE_BYTES, LinePrefixer
+from openpaisdk.output.table import printable, shorten, width
 
 
 def test_columns_are_aligned_and_numbers_right() -> None:
@@ -64,3 +74,60 @@ def test_format_duration() -> None:
 def test_missing_time_is_a_dash() -> None:
     assert format_time(None) == "-"
     assert len(format_time(0)) == len("1970-01-01 00:00:00")
+
+
+def test_format_age() -> None:
+    now = 1_800_000_000_000
+    ages = [(0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86_400 * 2, "2d")]
+    for seconds, text in ages:
+        assert format_age(now - seconds * 1000, now) == f"{text} ago"
+    assert format_age(now + 5000, now) == "0s ago", "the cluster's clock may be ahead"
+    assert format_age(now - 86_400_000 * 40, now).startswith("202")
+    assert format_age(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "keep_end", "short"),
+    [
+        ("fits", 4, False, "fits"),
+        ("too long", 7, False, "too..."),
+        ("beginning-end", 9, True, "beg...end"),
+        ("\u8bad\u7ec3\u6570\u636e", 7, False, "\u8bad\u7ec3..."),
+        ("abcdef", 2, False, ".."),
+    ],
+)
+def test_shorten(text: str, columns: int, keep_end: bool, short: str) -> None:
+    assert shorten(text, columns, keep_end=keep_end) == short
+    assert width(short) <= columns
+
+
+def test_table_is_fitted_step_by_step() -> None:
+    def fitted(columns: int | None) -> list[str]:
+        fit = ((2, 10), (1, 0), (0, 6))
+        return table(
+            ["NAME", "N", "REASON"], [["a-long-name", "12345", "x" * 30]], columns=columns, fit=fit
+        ).splitlines()
+
+    assert fitted(None)[1] == fitted(50)[1] == f"a-long-name  12345  {'x' * 30}"
+    assert fitted(40)[1] == f"a-long-name  12345  {'x' * 17}..."
+    assert fitted(23) == ["NAME         REASON", "a-long-name  xxxxxxx..."]
+    assert fitted(18)[1] == "a-l...  xxxxxxx..."
+    assert len(fitted(5)[1]) == 18, "no further than the steps allow"
+
+
+def test_prefixer_writes_whole_lines() -> None:
+    out = io.BytesIO()
+    prefixer = LinePrefixer(out, "a | ")
+    prefixer.write(b"one\ntw")
+    assert out.getvalue() == b"a | one\n"
+    prefixer.write(b"o\n\n 1%\r 2%\r\nend")
+    prefixer.end_line()
+    prefixer.end_line()
+    assert out.getvalue() == b"a | one\na | two\na | \na |  2%\na | end\n"
+
+
+def test_prefixer_does_not_hold_an_endless_line() -> None:
+    out = io.BytesIO()
+    prefixer = LinePrefixer(out, "a | ")
+    prefixer.write(b"x" * (MAX_LINE_BYTES + 1))
+    assert out.getvalue() == b"a | " + b"x" * (MAX_LINE_BYTES + 1) + b"\n"

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, ProtocolError
+from openpaisdk.errors import RUNNING_JOB, Conflict, Forbidden, InvalidParameters, ProtocolError
 from openpaisdk.protocol import convert_v1, dump_yaml, read_job_v1
 from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
@@ -149,7 +149,7 @@ async def remove(request: Request) -> Response:
     if not await ctx.remove_job(row.id):
         raise Conflict(
             f"Job {row.framework} has not finished, so it cannot be deleted.",
-            code="RemoveRunningJobError",
+            code=RUNNING_JOB,
             hint="Stop it first, with PUT executionType, and wait until it has finished.",
         )
     return json_response({"message": f"deleted job {row.name} successfully"}, 202)

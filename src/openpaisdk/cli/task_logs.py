@@ -1,0 +1,153 @@
+"""Logs of several tasks of a job: selection with ``--task``, and lines with the task's name before them.
+
+A task is a pair of role and index; it is written ``worker[1]``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from openpaisdk.cli.follow_output import FollowPrinter, report_interrupt
+from openpaisdk.client.follow import follow, follow_tasks
+from openpaisdk.client.follow_stream import FollowRequest
+from openpaisdk.client.job_config import parse_config, roles_of
+from openpaisdk.errors import UsageError
+from openpaisdk.output import palette, print_notice
+from openpaisdk.output.line_prefix import LinePrefixer
+from openpaisdk.output.log_levels import LevelFilter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import TextIO
+
+    from openpaisdk.client import ClusterClient
+    from openpaisdk.client.follow_stream import Frame
+    from openpaisdk.client.models import JobStatus
+
+    TaskName = tuple[str, int]
+
+ALL = "all"
+MAX_FOLLOWED_TASKS = 100
+"""Each followed task needs a connection and a thread."""
+MAX_LISTED_TASKS = 10
+PREFIX_STYLES = ("cyan", "yellow", "green", "magenta", "blue")
+
+
+def label(task: TaskName) -> str:
+    return f"{task[0]}[{task[1]}]"
+
+
+def tasks_of_config(config: Mapping[str, object]) -> list[TaskName]:
+    """All tasks of a job, by its configuration."""
+    return [(role.name, index) for role in roles_of(config) for index in range(role.instances)]
+
+
+def tasks_of_job(cluster: ClusterClient, job: JobStatus) -> list[TaskName]:
+    """All tasks of a job; those of a job that has not started yet are known only from its configuration."""
+    if job.tasks:
+        return [(task.role, task.index) for task in job.tasks]
+    return tasks_of_config(parse_config(cluster.job_config(job.name, job.user)))
+
+
+def select_tasks(tasks: Sequence[TaskName], wanted: Iterable[str], job: str) -> list[TaskName]:
+    """The tasks that ``--task`` names: a role, ``role[index]``, ``role:index`` or ``all``."""
+    found: list[TaskName] = []
+    for word in wanted:
+        matches = [task for task in tasks if word in (task[0], label(task), f"{task[0]}:{task[1]}")]
+        if not matches and word == ALL:
+            matches = list(tasks)
+        if not matches:
+            few = ", ".join(map(label, tasks[:MAX_LISTED_TASKS]))
+            more = f" and {len(tasks) - MAX_LISTED_TASKS} more" if len(tasks) > MAX_LISTED_TASKS else ""
+            raise UsageError(f"The job {job} has no task {word!r}.", hint=f"Its tasks: {few}{more}.")
+        found += matches
+    return list(dict.fromkeys(found))
+
+
+def limit_followed(tasks: list[TaskName]) -> list[TaskName]:
+    """The tasks that can be followed at once; a notice says if there are more."""
+    if len(tasks) > MAX_FOLLOWED_TASKS:
+        print_notice(
+            f"showing the first {MAX_FOLLOWED_TASKS} of {len(tasks)} tasks; --task ROLE:INDEX shows others"
+        )
+    return tasks[:MAX_FOLLOWED_TASKS]
+
+
+def print_task_logs(
+    cluster: ClusterClient,
+    request: FollowRequest,
+    tasks: Sequence[TaskName],
+    *,
+    in_parallel: bool,
+    out: TextIO | None = None,
+    level: str = "",
+    show_events: bool = True,
+    told: Sequence[str] = (),
+    on_silence: Callable[[str], None] | None = None,
+) -> str:
+    """Print the logs of several tasks, one after the other or, ``in_parallel``, each line as it arrives.
+
+    Returns the job's final state, empty if it has not finished. ``on_silence`` is called with the job's state
+    if no task has written anything.
+    """
+    requests = {request.for_task(*task): task for task in tasks}
+    logs = _TaskLogs(sys.stdout if out is None else out, tasks, level)
+    printer = FollowPrinter(request, show_events=show_events, told=told)
+    first = next(iter(requests))
+    sys.stdout.flush()
+    try:
+        for one, frame in (
+            follow_tasks(cluster, list(requests)) if in_parallel else _in_turn(cluster, list(requests))
+        ):
+            if frame.kind == "log":
+                logs.write(requests[one], frame)
+            elif one is first or frame.kind == "end":
+                printer.print_frame(frame)  # every connection carries the job's states and events
+    except KeyboardInterrupt:
+        logs.end()
+        report_interrupt(cluster, request)
+        raise
+    logs.end()
+    if not logs.has_written and on_silence:
+        on_silence(printer.state)
+    return printer.final
+
+
+def _in_turn(
+    cluster: ClusterClient, requests: Iterable[FollowRequest]
+) -> Iterator[tuple[FollowRequest, Frame]]:
+    for request in requests:
+        for frame in follow(cluster, request):
+            yield request, frame
+
+
+class _TaskLogs:
+    """The output of several tasks on one stream."""
+
+    def __init__(self, stream: TextIO, tasks: Sequence[TaskName], level: str):
+        self._out = stream.buffer
+        colours = palette(stream)
+        width = max(len(label(task)) for task in tasks)
+        self._sinks: dict[TaskName, LinePrefixer | LevelFilter] = {}
+        for i, task in enumerate(tasks):
+            prefix = f"{label(task):<{width}} |"
+            sink = LinePrefixer(self._out, colours.paint(prefix, PREFIX_STYLES[i % len(PREFIX_STYLES)]) + " ")
+            self._sinks[task] = LevelFilter(sink, level) if level else sink
+        self._attempts: dict[TaskName, tuple[object, object]] = {}
+        self.has_written = False
+
+    def write(self, task: TaskName, frame: Frame) -> None:
+        sink = self._sinks[task]
+        attempt = frame.head.get("attempt"), frame.head.get("taskAttempt")
+        if self._attempts.setdefault(task, attempt) != attempt:
+            sink.end_line()  # a retried task starts on a new line
+            self._attempts[task] = attempt
+        sink.write(frame.data)
+        sink.flush()
+        self.has_written = True
+
+    def end(self) -> None:
+        for sink in self._sinks.values():
+            sink.end_line()
+        self._out.flush()
