@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client.transport import CONNECTION_LOST, REST_SERVER, STREAM_LOST, TOKEN_REJECTED
-from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, require_jobs
 from openpaisdk.config.task_cluster import TASK
 from openpaisdk.errors import ConfigError, Unauthorized
 
@@ -38,6 +38,7 @@ def open_cluster(
 
 def open_entry(entry: ClusterEntry) -> ClusterClient:
     """A client for an entry of the clusters file. Sends nothing yet."""
+    require_jobs(entry)
     uri = entry.text("pai_uri")
     if not uri:
         raise ConfigError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openpaisdk.cli.parser import Parser, command_parser, is_interactive
-from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_alias
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_alias, require_jobs
 from openpaisdk.config.defaults import Change, change_defaults
 from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice, show
@@ -80,6 +80,7 @@ def update_token(argv: list[str]) -> int:
     entry = registry.resolve(args.cluster_alias)
     if entry.is_embedded:
         raise UsageError("The embedded cluster needs no token from you.")
+    require_jobs(entry)
     if registry.find(entry.alias) is None:  # the cluster of this task
         raise UsageError(
             "A task gets its token from its cluster, and cannot change it.",
@@ -111,8 +112,9 @@ def update_clusters(argv: list[str]) -> int:
     args = parser.parse(argv)
     registry = ClusterRegistry.load()
     for alias in args.aliases:
-        if registry.find(alias) is None:
+        if (named := registry.find(alias)) is None:
             raise registry.unknown(alias)
+        require_jobs(named)
     entries = [
         e
         for e in registry.entries

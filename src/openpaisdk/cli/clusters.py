@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from openpaisdk.cli.parser import add_scope_option, command_parser
-from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterEntry, ClusterRegistry
+from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterEntry, ClusterRegistry, require_jobs
 from openpaisdk.config.defaults import Change, change_defaults, defaults_file
 from openpaisdk.config.paths import display_path
 from openpaisdk.output import print_notice, show, table
@@ -73,7 +73,10 @@ def select_cluster(argv: list[str]) -> int:
     parser.add_argument("alias", help="the cluster's alias")
     args = parser.parse(argv)
     registry = ClusterRegistry.load()
-    if registry.find(args.alias) is None and args.alias != EMBEDDED_ALIAS:
+    entry = registry.find(args.alias)
+    if entry is not None:
+        require_jobs(entry)
+    elif args.alias != EMBEDDED_ALIAS:
         raise registry.unknown(args.alias)
     change_defaults([Change("cluster-alias", "=", args.alias)], [], is_global=args.is_global)
     print_notice(f"Commands {'everywhere' if args.is_global else 'in this folder'} now use {args.alias}.")
@@ -92,8 +95,10 @@ def delete_cluster(argv: list[str]) -> int:
     parser.add_argument("alias", help="the cluster's alias")
     args = parser.parse(argv)
     registry = ClusterRegistry.load()
+    entry = registry.find(args.alias)
     registry.delete(args.alias)
-    print_notice(f"Removed {args.alias} from your clusters. Its jobs are untouched.")
+    kept = "files" if entry is not None and entry.is_storage else "jobs"
+    print_notice(f"Removed {args.alias} from your clusters. Its {kept} are untouched.")
     if registry.selected == args.alias:
         path = registry.defaults.defining_file("cluster-alias")
         global_option = "-g " if path == defaults_file(is_global=True) else ""

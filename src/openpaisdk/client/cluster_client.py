@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 
 from openpaisdk.client.address import quote
-from openpaisdk.client.http_errors import NO_API, is_missing_job
+from openpaisdk.client.http_errors import NO_API, is_missing_job, login_rejected
 from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster, name_list, number
 from openpaisdk.client.transport import Endpoint, Transport
-from openpaisdk.errors import NO_JOB, ConnectionFailed, Forbidden, InvalidParameters, NotFound, PaiError
+from openpaisdk.errors import (
+    NO_JOB,
+    ConnectionFailed,
+    Forbidden,
+    InvalidParameters,
+    NotFound,
+    PaiError,
+    Unauthorized,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,10 +71,13 @@ class ClusterClient:
     def login(self, user: str, password: str) -> str:
         """Exchange a password for a token."""
         body = json.dumps({"username": user, "password": password}).encode()
-        return self._request_token("/api/v2/authn/basic/login", body)
+        return self._request_token("/api/v2/authn/basic/login", body, user)
 
-    def _request_token(self, path: str, body: bytes) -> str:
-        token = mapping_of(self._request_json("POST", path, body=body), self).get("token")
+    def _request_token(self, path: str, body: bytes, user: str) -> str:
+        try:
+            token = mapping_of(self._request_json("POST", path, body=body), self).get("token")
+        except (InvalidParameters, NotFound, Unauthorized) as e:
+            raise login_rejected(e, self.alias, user) from None
         if not isinstance(token, str) or not token:
             raise ConnectionFailed(f"{self.transport.where} returned no token.")
         return token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from openpaisdk.client.cluster_client import ClusterClient
-from openpaisdk.client.http_errors import NO_API
+from openpaisdk.client.http_errors import NO_API, tls_required
 from openpaisdk.client.models import name_list
 from openpaisdk.client.transport import REST_SERVER, Endpoint
 from openpaisdk.errors import NotFound, PaiError, Unauthorized, UsageError
@@ -61,7 +61,16 @@ def register_cluster(
 
 
 def _register(alias: str, uri: str, credentials: Credentials, verify: bool, ca: str) -> dict[str, object]:
-    cluster, info = probe_cluster(alias, uri, credentials.user, verify, ca)
+    try:
+        cluster, info = probe_cluster(alias, uri, credentials.user, verify, ca)
+    except PaiError:
+        # A server that expects TLS resets the connection, or responds with an error of its own.
+        from openpaisdk.client.http_client_connection import speaks_tls
+
+        endpoint = Endpoint(uri)
+        if endpoint.address.is_secure or not speaks_tls(endpoint.address):
+            raise
+        raise tls_required(f"The cluster {alias} at {endpoint.address}") from None
     endpoint = cluster.transport.endpoint
     raw: dict[str, object] = {
         "cluster_alias": alias,

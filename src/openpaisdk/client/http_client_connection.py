@@ -11,6 +11,8 @@ from openpaisdk.client.address import Address, parse_uri
 from openpaisdk.client.http1 import CHUNK_BYTES, Body, HttpProtocolError
 from openpaisdk.errors import PaiError
 
+TLS_PROBE_TIMEOUT_S = 3.0
+
 
 class HttpClientResponse:
     __slots__ = ("headers", "response", "status")
@@ -105,6 +107,20 @@ class HttpClientConnection:
     def close(self) -> None:
         self.http.close()
         self.last = None
+
+
+def speaks_tls(address: Address) -> bool:
+    """Whether a TLS handshake succeeds at this address; certificates do not matter."""
+    import socket
+
+    try:
+        with (
+            socket.create_connection((address.host, address.port), TLS_PROBE_TIMEOUT_S) as plain,
+            _tls_context(False, "").wrap_socket(plain, server_hostname=address.host),
+        ):
+            return True
+    except OSError:
+        return False
 
 
 def proxy_for(address: Address) -> str:

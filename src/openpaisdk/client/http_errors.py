@@ -19,6 +19,7 @@ from openpaisdk.errors import (
     Unavailable,
 )
 
+NO_USER = "NoUserError"
 NO_API = "NoApiError"
 """Error code for an unknown path: the cluster has another generation of the API."""
 
@@ -77,6 +78,19 @@ def token_rejected(error: Unauthorized, alias: str, token: str) -> Unauthorized:
     return Unauthorized(message, code=error.code, status=error.status, hint=hint)
 
 
+def login_rejected(error: PaiError, alias: str, user: str) -> PaiError:
+    """The error for a user name or password that the cluster rejects; OpenPAI's versions differ in status."""
+    if error.code == NO_API:
+        return error
+    if error.code == NO_USER:
+        message = f"The cluster {alias} has no user {user}."
+    else:
+        message = f"The cluster {alias} does not accept this password of {user}."
+    return Unauthorized(
+        message, code=error.code, status=error.status, hint="Check the user name and the password."
+    )
+
+
 def connection_error(error: OSError, where: str, timeout: float) -> ConnectionFailed:
     """The error for a cluster that did not respond."""
     return ConnectionFailed(f"{where} does not respond: {_reason(error, timeout)}.", hint=_hint(error))
@@ -91,6 +105,8 @@ def _reason(error: OSError, timeout: float) -> str:
         return "nothing listens there (connection refused)"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "its certificate is not trusted by this machine"
+    if _is_plain_http(error):
+        return "it speaks plain HTTP there, not TLS"
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
         return "it is not reachable from this network"
     return (error.strerror or str(error) or type(error).__name__).rstrip(".").lower()
@@ -99,7 +115,23 @@ def _reason(error: OSError, timeout: float) -> str:
 def _hint(error: OSError) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "Pass its CA file with --ca FILE, or use --insecure, in pai add-cluster."
+    if _is_plain_http(error):
+        return "Write http:// instead of https:// in its address, in pai add-cluster."
     return "Check the address with pai list-clusters."
+
+
+def _is_plain_http(error: OSError) -> bool:
+    """Whether the response to a TLS handshake was no TLS; the words depend on the version of OpenSSL."""
+    reason = str(getattr(error, "reason", "") or "")
+    return reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST")
+
+
+def tls_required(where: str) -> ConnectionFailed:
+    """The error for a request in plain HTTP to a port that speaks TLS."""
+    return ConnectionFailed(
+        f"{where} does not respond: it speaks TLS there, not plain HTTP.",
+        hint="Write https:// instead of http:// in its address, in pai add-cluster.",
+    )
 
 
 def token_expiry(token: str) -> float | None:

@@ -41,7 +41,7 @@ class V1ClusterClient(ClusterClient):
 
     def login(self, user: str, password: str) -> str:
         body = json.dumps({"username": user, "password": password, "expiration": TOKEN_LIFETIME_S}).encode()
-        return self._request_token("/api/v1/token", body)
+        return self._request_token("/api/v1/token", body, user)
 
     def user_info(self, user: str = "") -> dict[str, object]:
         return mapping_of(self._get(f"/api/v1/user/{quote(user or self.user)}"), self)

@@ -187,6 +187,15 @@ class ClusterRegistry:
             self.entries = entries
 
 
+def require_jobs(entry: ClusterEntry) -> None:
+    """Refuse a storage that is on no cluster where a cluster is needed."""
+    if entry.is_storage:
+        raise UsageError(
+            f"{entry.alias} is a storage, and runs no jobs.",
+            hint="Name a cluster with -a; pai list-clusters lists yours.",
+        )
+
+
 def alias_option(alias: str) -> str:
     """``-a ALIAS `` for a command to copy; empty if that cluster is the selected one."""
     try:

@@ -3,13 +3,17 @@
 import json
 import os
 import socket
+import ssl
 import subprocess
+import threading
 import time
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import yaml
 
+from support import certificates
 from support.cli_user import BIN, CliUser, until
 
 PASSWORD = "a-good-password"
@@ -111,10 +115,99 @@ def test_token_is_stored_unchanged(new_user, team) -> None:
     assert [e["cluster_alias"] for e in clusters(new_user)] == ["team", "again"]
 
 
+@pytest.mark.parametrize("password", ["wrong-password", "short"])
+def test_wrong_password_is_named_with_user_and_cluster(new_user, team, password: str) -> None:
+    done = add(new_user, team, "team", "--password", password)
+    assert done.status == 1 and done.out == "", done
+    assert done.err == (
+        "pai: The cluster team does not accept this password of admin.\n"
+        "     Check the user name and the password. Nothing was changed.\n"
+    )
+
+
+def test_unknown_user_is_named(new_user, team) -> None:
+    words = ["-a", "team", "--pai-uri", team, "--user", "nosuch", "--password", PASSWORD]
+    done = new_user.pai("add-cluster", *words)
+    assert done.status == 1, done
+    assert done.err == (
+        "pai: The cluster team has no user nosuch.\n"
+        "     Check the user name and the password. Nothing was changed.\n"
+    )
+
+
+def test_wrong_password_in_update_token_keeps_the_token(new_user, team) -> None:
+    add(new_user, team)
+    before = clusters(new_user)
+    done = new_user.pai("update-token", "-a", "team", "--password", "wrong-password")
+    assert done.status == 1 and "does not accept this password of admin" in done.err, done
+    assert clusters(new_user) == before
+
+
+def test_https_to_a_plain_port_says_so(new_user, team) -> None:
+    done = add(new_user, team.replace("http://", "https://"))
+    assert done.status == 1 and done.out == "", done
+    where = team.replace("http://", "https://")
+    assert done.err == (
+        f"pai: The cluster team at {where} does not respond: it speaks plain HTTP there, not TLS.\n"
+        "     Write http:// instead of https:// in its address, in pai add-cluster. Nothing was changed.\n"
+    )
+
+
+def test_http_to_a_tls_port_says_so(new_user, tmp_path) -> None:
+    certificates.certificate(tmp_path, "127.0.0.1")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{server.server_address[1]}"
+        done = add(new_user, uri)
+        server.shutdown()
+    assert done.status == 1 and done.out == "", done
+    assert done.err == (
+        f"pai: The cluster team at {uri} does not respond: it speaks TLS there, not plain HTTP.\n"
+        "     Write https:// instead of http:// in its address, in pai add-cluster. Nothing was changed.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list-jobs"],
+        ["sub", "--", "true"],
+        ["job-status", "x"],
+        ["logs", "-f", "x"],
+        ["stop-job", "x"],
+        ["wait", "x"],
+        ["update-token"],
+    ],
+)
+def test_storage_without_a_cluster_runs_no_jobs(new_user, words: list[str]) -> None:
+    new_user.pai("add-storage-cluster", "-a", "disks", "--type", "mount", "--path", "/tmp")
+    done = new_user.pai(words[0], "-a", "disks", *words[1:])
+    assert done.status == 2 and done.out == "", done
+    assert done.err == (
+        "pai: disks is a storage, and runs no jobs.\n"
+        "     Name a cluster with -a; pai list-clusters lists yours.\n"
+    )
+    assert not (new_user.home / ".openpai/local").exists()
+
+
+def test_storage_cannot_be_selected_as_cluster(new_user) -> None:
+    new_user.pai("add-storage-cluster", "-a", "disks", "--type", "mount", "--path", "/tmp")
+    done = new_user.pai("select-cluster", "disks")
+    assert done.status == 2 and "disks is a storage, and runs no jobs." in done.err, done
+    done = new_user.pai("update-clusters", "disks")
+    assert done.status == 2 and "disks is a storage, and runs no jobs." in done.err, done
+    done = new_user.pai("delete-cluster", "disks")
+    assert done.status == 0 and done.err == "Removed disks from your clusters. Its files are untouched.\n", (
+        done
+    )
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--password", "wrong-password"], "assword"),
         ([], "--password or --token is missing"),
         (["--password", "x", "--token", "y"], "not both"),
     ],
