@@ -156,7 +156,20 @@ def report_outcome(
         print_notice(f"{failure}; see: pai logs {options} {_job_argument(cluster, request)}")
     if folder := next(filter(None, (task_folder(cluster, task) for task in tasks)), ""):
         print_notice(f"Its files are in {display_path(folder)}")
-    return STATUSES.get("FAILED" if failed else state, 1)
+    return _exit_status(job, state)
+
+
+def exit_status(cluster: ClusterClient, request: FollowRequest, state: str) -> int:
+    """The exit status of a command that waited for a job, without a report."""
+    if state != "SUCCEEDED":
+        return STATUSES.get(state, 1)
+    return _exit_status(cluster.job(request.name, request.user), state)
+
+
+def _exit_status(job: JobStatus, state: str) -> int:
+    """The tasks of an array are independent: the job succeeds, but a failed task must not go unnoticed."""
+    has_failures = state == "SUCCEEDED" and any(task.state == "FAILED" for task in job.tasks)
+    return STATUSES.get("FAILED" if has_failures else state, 1)
 
 
 def _failed_task(task: Task, array: TaskArray | None) -> str:

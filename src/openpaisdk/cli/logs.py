@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from openpaisdk.cli.follow_output import STATUSES, print_log, report_outcome, wait_for_job
+from openpaisdk.cli.follow_output import exit_status, print_log, report_outcome, wait_for_job
 from openpaisdk.cli.parser import command_parser, int_at_least
 from openpaisdk.client.follow_stream import FollowRequest
 from openpaisdk.client.models import FINAL_STATES
@@ -152,7 +152,7 @@ def connect_job(argv: list[str]) -> int:
         sys.stdout.flush()
 
     state = wait_for_job(cluster, args.job, args.user, on_state=print_state, command="connect-job")
-    return STATUSES.get(state, 1)
+    return exit_status(cluster, FollowRequest(args.job, args.user), state)
 
 
 def wait(argv: list[str]) -> int:
@@ -176,10 +176,8 @@ def wait(argv: list[str]) -> int:
                 if args.timeout == 0:
                     _require_finished(cluster, name, args.user)
                 states[name] = wait_for_job(cluster, name, args.user)
-                if args.output == "table":
-                    status = report_outcome(cluster, FollowRequest(name, args.user), states[name]) or status
-                else:
-                    status = STATUSES.get(states[name], 1) or status
+                report = report_outcome if args.output == "table" else exit_status
+                status = report(cluster, FollowRequest(name, args.user), states[name]) or status
     except WaitTimeout:
         left = [name for name in args.jobs if name not in states]
         print_notice(f"Not finished after {args.timeout} seconds: {', '.join(left)}")
