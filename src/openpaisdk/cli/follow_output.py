@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.follow_stream import Frame
-    from openpaisdk.client.models import Task
+    from openpaisdk.client.models import JobStatus, Task
     from openpaisdk.jobs.task_array import TaskArray
     from openpaisdk.output.log_levels import LevelFilter
 

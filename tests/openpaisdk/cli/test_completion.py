@@ -83,7 +83,7 @@ def test_completes_job_names(known) -> None:
         assert tab(known, "stop-job", "tabbed_") == [going]
         assert tab(known, "delete-job", "tabbed_") == [over]
         assert tab(known, "job-status", "-a", "local", over[:-1]) == [over]
-        assert tab(known, "job-status", over, "") == ["config", "ssh", "events"]
+        assert tab(known, "job-status", over, "") == ["config", "ssh", "events", "tasks"]
         assert tab(known, "job-status", over, "config", "") == []
         assert tab(known, "logs", "-a", "team", "x") == [], "one that is down is not waited for"
     finally:

@@ -32,7 +32,9 @@ def test_list_fits_the_window(user, waiting: str, columns: int) -> None:
     lines = [line for line in terminal.lines if line]
     assert max(map(len, lines)) <= columns, lines
     row = next(line for line in lines if "WAITING" in line)
-    assert row.startswith("training_of") and waiting[-6:] in row.split()[0], "both ends of the name are shown"
+    assert row.startswith("train") and row.split()[0].endswith(waiting[-4:]), (
+        "both ends of the name are shown"
+    )
     assert re.search(r" (\d+s|\d+m) ago ", row), "times are relative"
     assert "PENDING REASON" in lines[0] and "0/1 nodes" in row
 
