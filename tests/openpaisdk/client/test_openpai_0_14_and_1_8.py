@@ -43,10 +43,10 @@ def test_add_cluster_stores_info_virtual_clusters_and_storages(registered_user) 
     assert "far" in registered_user.pai("list-clusters").out
 
 
-def test_wrong_password_shows_the_clusters_message(registered_user) -> None:
+def test_wrong_password_is_named(registered_user) -> None:
     arguments = ["-a", "x", "--pai-uri", registered_user.uri, "--user", USER, "--password", "wrong-one"]
     done = registered_user.pai("add-cluster", *arguments)
-    assert done.status == 1 and "Password is incorrect" in done.err, done
+    assert done.status == 1 and "The cluster x does not accept this password of alice." in done.err, done
 
 
 def test_jobs_are_listed_and_filtered(registered_user) -> None:
