@@ -12,7 +12,7 @@ from openpaisdk.protocol.completion import (
     STOPPED_BY_USER,
     STOPPED_TO_COMPLETE,
 )
-from openpaisdk.protocol.exit_codes import match_exit
+from openpaisdk.protocol.exit_codes import exit_spec, match_exit
 from paicluster.engines.interface import Loss, Observation, Phase
 
 LOST = -101
@@ -116,7 +116,7 @@ def task_exit(
     if origin == 0:
         return TaskExit(0, {"exitCode": 0, "originUserExitCode": 0})
     if observation.out_of_memory:
-        return _with_reason(OVER_MEMORY, origin, _OVER_MEMORY)
+        return _over_memory(origin)
     if observation.loss is not None:
         return _with_reason(_LOSSES[observation.loss][0], origin, _LOSSES[observation.loss][1])
     match = match_exit(origin, log_tail)
@@ -141,6 +141,11 @@ def out_of_time(time_limit_s: int | None) -> str:
     """Message; only an external scheduler knows the time limit of its tasks."""
     limit = f" of {time_limit_s} s" if time_limit_s else ""
     return f"The task was ended because it ran longer than its time limit{limit}."
+
+
+def _over_memory(origin: int) -> TaskExit:
+    exceeded = _with_reason(OVER_MEMORY, origin, _OVER_MEMORY)
+    return TaskExit(OVER_MEMORY, {**exceeded.info, "solution": f"{exit_spec(OVER_MEMORY).solution[0]}."})
 
 
 def _with_reason(code: int, origin: int, reason: str) -> TaskExit:

@@ -88,6 +88,18 @@ def test_sub_strict_refuses_what_never_fits(team: CliUser) -> None:
     assert done.status == 1 and "asks for 9216 MB of memory; the virtual cluster default" in done.err, done
 
 
+def test_binding_refuses_what_never_fits_if_strict(team: CliUser) -> None:
+    program = (
+        "from openpaisdk import Job\n"
+        "try:\n"
+        "    Job('large_binding_$').one_liner('true', cpu=3).submit('team', strict=True)\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    done = team.run(["python", "-c", program])
+    assert done.out.startswith("InvalidParameters ") and "The job asks for 3 cores;" in done.out, done
+
+
 def test_clone_strict_refuses_what_never_fits(team: CliUser) -> None:
     name = team.pai("sub", "--no-sources", "--wait", "true").out.strip()
     more = ["-u", "taskRoles:main:resourcePerInstance:cpu=3"]

@@ -31,6 +31,7 @@ def test_job_over_its_memory_limit_fails_with_a_reason(own_cluster: Callable[...
     assert (status["state"], status["appExitCode"]) == ("FAILED", -1200)
     assert status["appExitSpec"]["phrase"] == "UserContainerDockerOOMKilled"
     assert "more memory" in status["appExitMessages"]["runtime"]["caughtException"]
+    assert "--mem" in status["appExitSpec"]["solution"][0]
     assert status["retries"] == 0
     assert [event["reason"] for event in cluster.events("greedy")] == []
     assert cluster.run(job("modest", GREEDY, memory_mb=1000))["state"] == "SUCCEEDED"
