@@ -334,7 +334,7 @@ def _last_match(rules: Iterable[_TextRule], log: LogEnd, start: int, status: int
     asked = [rule for rule in rules if rule.status in (None, status)]
     for line in reversed(log.lines[start:]):
         for rule in asked:
-            if found := rule.pattern.search(line.text):
+            if found := rule.pattern.search(line):
                 return rule.explain(found)
     return None
 

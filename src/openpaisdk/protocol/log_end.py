@@ -16,16 +16,11 @@ _MAX_LINE_CHARS = 8192
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Prefixes of launchers that merge the output of several processes: PyTorch, torchrun --tee, srun -l, mpirun.
 _PREFIX = re.compile(r"\[rank\d+\]:[ ]?|\[[\w-]+\d+\]:|[ ]*\d+: |\[\d+,\d+\]<std(?:out|err)>:")
+_PREFIX_STARTS = "[ 0123456789"
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in .+)?$')
 _EXCEPTION = re.compile(r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:)?$")
 # Python reports these at exit and continues; they never decide the exit status.
 _IGNORED = re.compile(r"Exception ignored (?:in|while|on)\b")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    text: str
-    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,15 @@ class LogEnd:
         raw = log.encode("utf-8", "replace") if isinstance(log, str) else log
         plain = _ANSI.sub("", raw[-SEARCHED_BYTES:].decode("utf-8", "replace"))
         # A carriage return starts a line as well: progress bars have no other end.
-        self.lines = [_split(line) for line in re.split(r"\r\n|[\r\n]", plain.rstrip())]
+        self.lines = re.split(r"\r\n|[\r\n]", plain.rstrip())
+        # By line, the prefix that was removed from it.
+        self._prefixes: dict[int, str] = {}
+        for at, line in enumerate(self.lines):
+            if len(line) > _MAX_LINE_CHARS:
+                line = self.lines[at] = line[:_MAX_LINE_CHARS]
+            if line[:1] in _PREFIX_STARTS and (prefix := _PREFIX.match(line)):
+                self.lines[at] = line[prefix.end() :]
+                self._prefixes[at] = prefix.group()
 
     @property
     def final_from(self) -> int:
@@ -61,7 +64,7 @@ class LogEnd:
 
     def text(self, start: int) -> str:
         """The lines from this number on."""
-        return "\n".join(line.text for line in self.lines[start:])
+        return "\n".join(self.lines[start:])
 
     def exceptions(self) -> list[RaisedException]:
         """Every exception whose traceback the log contains, in order of their lines."""
@@ -70,24 +73,25 @@ class LogEnd:
         frames: dict[str, re.Match[str]] = {}
         ignored: set[str] = set()
         for at, line in enumerate(self.lines):
-            if _IGNORED.match(line.text):
-                ignored.add(line.prefix)
-            elif frame := _FRAME.match(line.text):
-                frames[line.prefix] = frame
-            elif line.prefix in frames and not line.text.startswith("  "):
-                last = frames.pop(line.prefix)
-                raised = _EXCEPTION.match(line.text)
-                if raised and line.prefix not in ignored:
+            prefix = self._prefixes.get(at, "")
+            if line.startswith("Exception ignored ") and _IGNORED.match(line):
+                ignored.add(prefix)
+            elif line.startswith("  File ") and (frame := _FRAME.match(line)):
+                frames[prefix] = frame
+            elif prefix in frames and not line.startswith("  "):
+                last = frames.pop(prefix)
+                raised = _EXCEPTION.match(line)
+                if raised and prefix not in ignored:
                     found.append(self._exception(raised, last, at))
-                ignored.discard(line.prefix)
+                ignored.discard(prefix)
         return found
 
     def _exception(self, raised: re.Match[str], frame: re.Match[str], at: int) -> RaisedException:
         details = []
         for line in self.lines[at + 1 : at + 1 + _MAX_DETAIL_LINES]:
-            if not line.text or line.text.startswith(("  ", "Traceback ")):
+            if not line or line.startswith(("  ", "Traceback ")):
                 break
-            details.append(line.text)
+            details.append(line)
         return RaisedException(
             raised["name"].rpartition(".")[2],
             raised["message"] or "",
@@ -97,9 +101,3 @@ class LogEnd:
             frame["file"],
             int(frame["line"]),
         )
-
-
-def _split(line: str) -> Line:
-    line = line[:_MAX_LINE_CHARS]
-    prefix = _PREFIX.match(line)
-    return Line(line[prefix.end() :], prefix.group()) if prefix else Line(line)
