@@ -188,6 +188,7 @@ def test_debug_hold_and_capture_of_logging(here) -> None:
 OTHER_NAMES = {"retry": "retries", "secret": "secrets", "tag": "tags"}
 NOT_OF_THE_JOB = {"help", "output", "debug", "job_name", "no_sources", "no_browser"}
 AFTER_SUBMISSION = {"follow", "wait", "fetch", "preview"}
+OF_SUBMIT = {"strict"}
 
 
 def test_every_option_of_pai_sub_has_a_parameter() -> None:
@@ -196,9 +197,10 @@ def test_every_option_of_pai_sub_has_a_parameter() -> None:
 
     parser = command_parser("sub", "", "")
     _add_options(parser)
-    options = {action.dest for action in parser._actions} - NOT_OF_THE_JOB - AFTER_SUBMISSION
+    options = {action.dest for action in parser._actions} - NOT_OF_THE_JOB - AFTER_SUBMISSION - OF_SUBMIT
     parameters = set(inspect.signature(Job.one_liner).parameters)
     assert {OTHER_NAMES.get(option, option) for option in options} <= parameters
+    assert set(inspect.signature(Job.submit).parameters) >= OF_SUBMIT
 
 
 WRONG = {
