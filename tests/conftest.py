@@ -19,12 +19,16 @@ settings.load_profile("any machine")
 _SLOW_WEIGHT = 20
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Before xdist reads the marks.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that share something stay together in one worker; the longest groups start first.
 
     What a group shares has its name in a mark (`xdist_group`); tests that share a fixture of their file
     need none. All other tests are distributed one by one.
     """
+    if not hasattr(config, "workerinput"):
+        return  # one process: in the order of the files
     for item in items:
         if item.get_closest_marker("xdist_group") is None and _shares_a_fixture(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

@@ -1,0 +1,64 @@
+"""The suite's own distribution over workers, by tests/conftest.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support.paths import TESTS
+
+_SAMPLE = """
+import pytest
+
+def note(line):
+    with open("notes", "a") as notes:
+        notes.write(line + "\\n")
+
+@pytest.fixture(scope="module")
+def server():
+    note("server")
+
+@pytest.mark.parametrize("number", range(6))
+def test_single(number):
+    note("single")
+
+@pytest.mark.parametrize("number", range(6))
+def test_with_server(server, number):
+    note("with server")
+
+@pytest.mark.slow
+def test_slow():
+    note("slow")
+"""
+
+
+def notes_of_run(folder: Path, workers: int) -> list[str]:
+    """Lines that the sample's tests and its fixture wrote, in order."""
+    (folder / "test_sample.py").write_text(_SAMPLE)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow:\n")
+    words = ["-p", "conftest", "-n", str(workers), "--dist", "loadgroup"]
+    for plugin in ("anyio", "cacheprovider", "schemathesis", "zarr"):
+        words += ["-p", f"no:{plugin}"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "--no-loadscope-reorder", str(folder)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return (folder / "notes").read_text().splitlines()
+
+
+def test_fixture_of_a_file_is_made_in_one_worker(tmp_path: Path) -> None:
+    notes = notes_of_run(tmp_path, workers=2)
+    assert sorted(notes) == ["server", *["single"] * 6, "slow", *["with server"] * 6]
+
+
+def test_longest_groups_start_first(tmp_path: Path) -> None:
+    notes = notes_of_run(tmp_path, workers=1)
+    assert notes == ["slow", "server", *["with server"] * 6, *["single"] * 6]
