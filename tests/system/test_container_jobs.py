@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
+from openpaisdk.jobs.pre_commands import PreCommands
 from openpaisdk.protocol import read_job
 from openpaisdk.storage import Storage
 from paicluster.controller.storage_mounts import MountableStorage, mounts_of, unmountable
@@ -59,6 +60,18 @@ def test_embedded_cluster_runs_an_image_without_configuration(cluster: Cluster) 
     frames.close()
     assert "none of them\n" in said and f"{cluster.user}~boxed in /\n" in said
     assert reasons(cluster, name) == []
+
+
+def test_selected_python_of_an_image(cluster: Cluster) -> None:
+    make("podman", WITH_PYTHON)
+    own = '"import sys; print(sys.executable)"'
+    commands = [*PreCommands(python="/bin/python3").pre_commands(), f"python -c {own}; python3 -c {own}"]
+    name = cluster.accept(in_image("selected", *commands, image=WITH_PYTHON))
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED", cluster.log_of(name)
+    assert cluster.log_of(name) == b"/bin/python3\n" * 2
+    name = cluster.accept(in_image("not-there", *PreCommands(python="/opt/python").pre_commands(), "true"))
+    status = cluster.wait_over(name)
+    assert (status["state"], status["appExitCode"], status["retries"]) == ("FAILED", 248, 0)
 
 
 def test_missing_image_fails_the_job_at_once_with_the_reason(cluster: Cluster, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def _select_python(python: str) -> str:
         "fi\n"
         "case $pai_python in /*) ;; *) pai_python=$PWD/$pai_python ;; esac\n"
         "pai_folder=$PWD/.pai/python\n"
-        'mkdir -p "$pai_folder"\n'
+        'mkdir -p "$pai_folder" 2>/dev/null || pai_folder=$(mktemp -d)\n'
         'printf "%s\\n" "$pai_python" > "$pai_folder/interpreter"\n'
         f"""cat > "$pai_folder/python" <<'END'\n{_SHIM}"$@"\nEND\n"""
         f"""cat > "$pai_folder/pip" <<'END'\n{_SHIM}-m pip "$@"\nEND\n"""

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 _READY = "ready"
 _FILES = (".whl", ".tar.gz", ".zip")
@@ -35,7 +36,7 @@ def environment(python: "str", packages: "list[str]") -> "str":
     """Folder of an environment with these packages, which also sees those of this Python."""
     found = subprocess.check_output([python, "-c", "import sys; print(sys.executable, sys.version)"])
     key = "\0".join([found.decode()] + sorted(packages))
-    root = _cache() if not _references(packages) else os.path.join(os.getcwd(), ".pai", "packages")
+    root = _task_folder() if _references(packages) else _cache()
     folder = os.path.join(root, hashlib.sha256(key.encode()).hexdigest()[:20])
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with open(folder + ".lock", "w") as lock:
@@ -73,6 +74,16 @@ def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
 def _references(packages: "list[str]") -> "list[str]":
     """Packages that are given by path or URL."""
     return [p for p in packages if "://" in p or p.startswith((".", "/")) or p.endswith(_FILES)]
+
+
+def _task_folder() -> "str":
+    """A folder of this task, which is deleted with it; elsewhere only if it cannot be written."""
+    folder = os.path.join(os.getcwd(), ".pai", "packages")
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError:
+        folder = tempfile.mkdtemp(prefix="packages-")
+    return folder
 
 
 def _cache() -> "str":

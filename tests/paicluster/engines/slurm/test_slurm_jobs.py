@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openpaisdk.jobs.pre_commands import PreCommands
 from support.server_fixture import Cluster, job, role
 from support.slurm_cluster import RealSlurm, eventually
 from support.slurm_jobs import events, make, over_slurm, says
@@ -46,6 +47,17 @@ def test_failed_job_has_its_exit_code(cluster: Cluster) -> None:
     status = cluster.run(over_slurm("fails", "echo no >&2; exit 3"))
     assert status["state"] == "FAILED"
     assert cluster.log_of("fails") == b"no\n"
+
+
+def test_selected_python(cluster: Cluster) -> None:
+    python = PreCommands(python="/usr/bin/env").pre_commands()  # starts what it is given
+    assert cluster.run(over_slurm("selected", *python, "python echo one; python3 echo two"))["state"] == (
+        "SUCCEEDED"
+    )
+    assert cluster.log_of("selected") == b"one\ntwo\n"
+    missing = PreCommands(python="/none/python").pre_commands()
+    status = cluster.run(over_slurm("not-there", *missing, "true"))
+    assert (status["state"], status["appExitCode"]) == ("FAILED", 248)
 
 
 def test_two_roles_share_one_allocation(cluster: Cluster) -> None:
