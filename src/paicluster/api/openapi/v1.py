@@ -22,9 +22,7 @@ from paicluster.api.openapi.jobs import (
     TaskRoleStatus,
 )
 from paicluster.api.openapi.operation import (
-    JSON,
     YAML,
-    Body,
     Message,
     Operation,
     Query,
@@ -154,7 +152,7 @@ class VirtualClustersBodyV1(WireModel):
     virtual_clusters: str
 
 
-_JOB = Body({JSON: dict[str, Any]})
+_JOB = json_or_form(dict[str, Any])
 _PAGE = Text("text/html")
 
 OPERATIONS: dict[str, Operation] = {
