@@ -11,6 +11,7 @@ OpenPAI's job protocol. Its paths are relative to the folder of the file.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROTOCOL_KEYS = frozenset(("protocolVersion", "jobName", "taskRoles", "prerequisites"))
+# In block YAML a key at the start of a line is one of the top level. Long files need not be parsed twice.
+_PROTOCOL_KEY = re.compile(rf"^(?:{'|'.join(PROTOCOL_KEYS)})[ \t]*:".encode(), re.MULTILINE)
 _OWN_KEYS = frozenset(("command", "image", "resources", "sources"))
 
 
@@ -222,6 +225,8 @@ def find_short_job(job: Mapping[str, Any] | str) -> ShortJob | None:
 
 def is_short_text(source: bytes, file: str) -> bool:
     """Whether a text is a short job. One that cannot be parsed is none: its reader says why."""
+    if _PROTOCOL_KEY.search(source):
+        return False
     try:
         return is_short_job(plain_data(source, file))
     except ProtocolError:

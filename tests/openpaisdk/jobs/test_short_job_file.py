@@ -8,7 +8,7 @@ from openpaisdk.config.clusters import ClusterEntry
 from openpaisdk.config.defaults import Defaults
 from openpaisdk.errors import PaiError, ProtocolError, UsageError
 from openpaisdk.jobs.command_job import command_job
-from openpaisdk.jobs.short_job_file import is_short_job, read_short_job, short_job_schema
+from openpaisdk.jobs.short_job_file import is_short_job, is_short_text, read_short_job, short_job_schema
 from openpaisdk.protocol import read_job
 
 SIX_LINES = """\
@@ -121,6 +121,22 @@ def test_without_sources_the_folder_travels_and_the_name_is_generated() -> None:
 )
 def test_no_other_version_is_taken_for_a_short_job(data: object, is_short: bool) -> None:
     assert is_short_job(data) is is_short
+
+
+@pytest.mark.parametrize(
+    ("text", "is_short"),
+    [
+        ("command: |\n  cat <<END\n  protocolVersion: 2\n  END\n", True),
+        ("name: x\nprotocolVersion : 2\ncommand: y\n", False),
+        ('{"protocolVersion": 2, "command": "x"}', False),
+        ('{"command": "x"}', True),
+        ('{"jobName": "x", /* old */ "image": "y", "taskRoles": []}', False),
+        ("command: [", False),
+        ("", False),
+    ],
+)
+def test_text_of_a_short_job_is_recognized(text: str, is_short: bool) -> None:
+    assert is_short_text(text.encode(), "job.yaml") is is_short
 
 
 @pytest.mark.parametrize(
