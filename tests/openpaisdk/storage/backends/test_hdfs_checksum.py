@@ -163,9 +163,10 @@ def test_fsspec_verifies_put_and_get(
     import fsspec
 
     fs = fsspec.filesystem("pai", skip_instance_cache=True)
-    monkeypatch.setattr(
-        fs, "_resolve", lambda path: (both.hdfs, f"{workspace.path}/{path.rpartition('/')[2]}")
-    )
+    for resolve in ("_resolve", "_resolve_for_writing"):
+        monkeypatch.setattr(
+            fs, resolve, lambda path: (both.hdfs, f"{workspace.path}/{path.rpartition('/')[2]}")
+        )
     local = workspace.write("f", CONTENT)
     with pytest.raises(OSError, match="damaged"):
         fs.put_file(str(local), "pai://team/0/f")
