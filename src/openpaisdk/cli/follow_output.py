@@ -10,7 +10,7 @@ from openpaisdk.client.models import text
 from openpaisdk.config.paths import display_path
 from openpaisdk.errors import PaiError
 from openpaisdk.jobs.job_notices import CONNECTION, STATE, EventFilter, JobNotice, job_notices
-from openpaisdk.jobs.outcome import known_solution, outcome_reason
+from openpaisdk.jobs.outcome import failure_details, known_solution, outcome_reason
 from openpaisdk.output import format_duration, palette, print_notice
 
 TYPE_CHECKING = False
@@ -118,12 +118,17 @@ def _print_job_notice(name: str, notice: JobNotice) -> None:
 
 
 def report_outcome(
-    cluster: ClusterClient, request: FollowRequest, state: str, shown: Sequence[tuple[str, int]] = ()
+    cluster: ClusterClient,
+    request: FollowRequest,
+    state: str,
+    shown: Sequence[tuple[str, int]] | None = None,
 ) -> int:
     """Print how a job ended and where its files are; returns the command's exit status.
 
     ``shown``: the tasks whose logs were printed; by default the one of the request.
     """
+    from openpaisdk.output.table import printable
+
     job = cluster.job(request.name, request.user)
     colours = palette(sys.stderr)
     reason = outcome_reason(job)
@@ -141,19 +146,26 @@ def report_outcome(
     )
     print_notice(f"{job.name} {outcome} {when}" + (f": {reason}" if reason else ""))
     if not failed and (solution := known_solution(job)):
-        from openpaisdk.output.table import printable
-
         print_notice(f"What to do: {printable(solution)}")
     role, index = job.trigger_task
     first = job.tasks[0].role if job.tasks else ""
     tasks = job.tasks
-    shown = shown or [(request.role or first, request.index or 0)]
+    if shown is None:
+        shown = [(request.role or first, request.index or 0)]
     if state == "FAILED" and role and len(job.tasks) > 1:
         tasks = [task for task in tasks if (task.role, task.index) == (role, index)]
     if state == "FAILED" and role and (role, index) not in shown:
-        options = f"--role {role}" + (f" --index {index}" if index else "")
-        failure = f"{role}[{index}] failed" + (f" with {reason}" if reason.startswith("exit code") else "")
-        print_notice(f"{failure}; see: pai logs {options} {_job_argument(cluster, request)}")
+        job_name = _job_argument(cluster, request)
+        if len(job.tasks) > 1:
+            options = f"--role {role}" + (f" --index {index}" if index else "")
+            failure = f"{role}[{index}] failed" + (
+                f" with {reason}" if reason.startswith("exit code") else ""
+            )
+            print_notice(f"{failure}; see: pai logs {options} {job_name}")
+        else:
+            if "," not in reason and (last_line := failure_details(job).get("last line")):
+                print_notice(f"Its last line: {printable(last_line)}")
+            print_notice(f"Its log: pai logs {job_name}")
     if folder := next(filter(None, (task_folder(cluster, task) for task in tasks)), ""):
         print_notice(f"Its files are in {display_path(folder)}")
     return _exit_status(job, state)

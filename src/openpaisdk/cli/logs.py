@@ -176,8 +176,11 @@ def wait(argv: list[str]) -> int:
                 if args.timeout == 0:
                     _require_finished(cluster, name, args.user)
                 states[name] = wait_for_job(cluster, name, args.user)
-                report = report_outcome if args.output == "table" else exit_status
-                status = report(cluster, FollowRequest(name, args.user), states[name]) or status
+                request = FollowRequest(name, args.user)
+                if args.output == "table":
+                    status = report_outcome(cluster, request, states[name], shown=()) or status
+                else:
+                    status = exit_status(cluster, request, states[name]) or status
     except WaitTimeout:
         left = [name for name in args.jobs if name not in states]
         print_notice(f"Not finished after {args.timeout} seconds: {', '.join(left)}")

@@ -120,7 +120,8 @@ def submit_and_follow(
                 cluster, request, tasks, log=sys.stderr if is_structured else None, told=warned
             )
         else:
-            status = report_outcome(cluster, request, wait_for_job(cluster, name, told=warned))
+            state = wait_for_job(cluster, name, told=warned)
+            status = report_outcome(cluster, request, state, shown=())
         result["state"] = next((state for state, code in STATUSES.items() if code == status), "UNKNOWN")
         error = None
         if args.fetch is not None:

@@ -18,6 +18,8 @@ UNMET_REQUESTS = frozenset(("ImageNotUsed", "StorageNotMounted"))
 """Events of a job about what it asked for and the cluster does not have."""
 # Steps that take minutes and would otherwise look like a hang, and the end of a reported problem.
 _SHOWN_REASONS = frozenset(("Pulling", "Pulled", RECOVERED))
+# A job that is retried has the same reasons in turn, each time: they are reported again after this time.
+_REPEAT_INTERVAL_MS = 5 * 60 * 1000
 
 
 class JobNotice:
@@ -58,9 +60,9 @@ class EventFilter:
         self._reported.add(message)
         return JobNotice(EVENT, message, is_warning)
 
-    def keep_only(self, frame: Frame) -> None:
-        """Forget all messages but that of this event: only the latest pending reason holds."""
-        self._reported.intersection_update((text(frame.head, "message"),))
+    def forget(self, message: str) -> None:
+        """Report this message again when it comes again."""
+        self._reported.discard(message)
 
 
 def job_notices(frames: Iterable[Frame], told: Iterable[str] = ()) -> Iterator[JobNotice]:
@@ -73,6 +75,7 @@ def job_notices(frames: Iterable[Frame], told: Iterable[str] = ()) -> Iterator[J
     state = ""
     pending: Frame | None = None
     since = 0
+    reported_at: dict[str, int] = {}  # times of pending reasons in ms
     for frame in frames:
         notice = None
         if frame.kind in ("state", "end"):
@@ -92,8 +95,11 @@ def job_notices(frames: Iterable[Frame], told: Iterable[str] = ()) -> Iterator[J
             yield notice
         # Events may arrive before the state, and the events of a running job describe its past.
         if pending and state == WAITING:
-            events.keep_only(pending)
+            reason = text(pending.head, "message")
+            if since - reported_at.get(reason, since) >= _REPEAT_INTERVAL_MS:
+                events.forget(reason)
             notice = events.notice(pending)
             pending = None
             if notice:
+                reported_at[reason] = since
                 yield notice

@@ -37,6 +37,16 @@ def test_failure_without_known_cause_has_no_advice(user, line: str) -> None:
     assert "What to do" not in done.err and "not installed" not in done.err
 
 
+def test_waiting_for_a_job_names_its_last_line_and_its_log(user) -> None:
+    done = user.pai("sub", "--no-sources", "--wait", "echo started; echo 'loss is nan' >&2; exit 3")
+    name = done.out.strip()
+    assert f"Its last line: loss is nan\nIts log: pai logs {name}\n" in done.err, done
+    waited = user.pai("wait", name)
+    assert f"Its last line: loss is nan\nIts log: pai logs {name}\n" in waited.err, waited
+    followed = user.pai("logs", "-f", name)
+    assert "Its last line" not in followed.err and "Its log" not in followed.err, followed
+
+
 def test_cause_of_the_task_that_failed_is_reported(user) -> None:
     line = 'if [ "$PAI_TASK_INDEX" = 1 ]; then exec python3 -c "open(\'data.csv\')"; fi; sleep 600'
     done = user.pai("sub", "--no-sources", "--instances", "2", "--wait", line)
