@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 
 from openpaisdk._version import __version__
@@ -91,26 +92,66 @@ def _spawn(home: str, port: int) -> Handshake:
         raise ConfigError(f"{display_path(log)} cannot be written: {e.strerror}.") from None
     command = [sys.executable, "-P", "-m", "paicluster", "serve", "--home", home, "--host", "127.0.0.1"]
     command += ["--port", str(port), "--embedded", "--idle-exit", str(IDLE_TIMEOUT_S)]
+    process = None
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=fd,
-            stderr=fd,
-            cwd=home,
-            close_fds=True,
-            start_new_session=True,
-        )
-    except OSError as e:
-        raise Unavailable(f"The cluster cannot be started with {sys.executable}: {e.strerror}.") from None
-    finally:
-        os.close(fd)
-    try:
+        with _DeferredInterrupt():
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=fd,
+                    stderr=fd,
+                    cwd=home,
+                    close_fds=True,
+                    start_new_session=True,
+                )
+            except OSError as e:
+                raise Unavailable(
+                    f"The cluster cannot be started with {sys.executable}: {e.strerror}."
+                ) from None
         return _wait_until_ready(process, home, log, log_offset)
     except KeyboardInterrupt:
         # After Ctrl-C the user does not expect a server to start in the background.
-        process.terminate()
+        if process is not None:
+            process.terminate()
         raise
+    finally:
+        os.close(fd)
+
+
+class _DeferredInterrupt:
+    """Raises KeyboardInterrupt after the block for a Ctrl-C within it.
+
+    ``subprocess.Popen`` runs for a moment after its process has started: an exception there would lose the
+    only reference to the process.
+    """
+
+    __slots__ = ("_handler", "_is_pending")
+
+    def __enter__(self) -> None:
+        import signal
+
+        self._is_pending = False
+        self._handler = signal.getsignal(signal.SIGINT)
+        # Other handlers raise nothing, and outside the main thread none can be set.
+        if (
+            self._handler is signal.default_int_handler
+            and threading.current_thread() is threading.main_thread()
+        ):
+            signal.signal(signal.SIGINT, self._defer)
+        else:
+            self._handler = None
+
+    def _defer(self, *_: object) -> None:
+        self._is_pending = True
+
+    def __exit__(self, *_: object) -> None:
+        import signal
+
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        if self._is_pending:
+            raise KeyboardInterrupt
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], home: str, log: str, log_offset: int) -> Handshake:

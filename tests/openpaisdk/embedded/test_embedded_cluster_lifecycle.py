@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from openpaisdk import __version__
+from openpaisdk.embedded import start
 from openpaisdk.embedded.handshake import start_time
 from support.cli_user import LIMIT, until
 
@@ -304,3 +305,22 @@ def test_interrupted_start_leaves_no_server(new_user) -> None:
     begun.send_signal(signal.SIGINT)
     assert begun.wait(LIMIT) == 130
     until(lambda: not servers_of(new_user))
+
+
+def test_interrupt_while_the_process_is_created_leaves_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the start of the server's process and the return of Popen."""
+    processes = []
+    popen = subprocess.Popen
+
+    def interrupted(*arguments, **options):
+        processes.append(popen(["sleep", "600"]))
+        os.kill(os.getpid(), signal.SIGINT)
+        return processes[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start._spawn(str(tmp_path), 0)
+    assert processes[0].wait(LIMIT) == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
