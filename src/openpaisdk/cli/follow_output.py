@@ -16,7 +16,7 @@ from openpaisdk.output import format_duration, palette, print_notice
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import BinaryIO, TextIO
+    from typing import BinaryIO
 
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.follow_stream import Frame
@@ -209,25 +209,6 @@ def task_folder(cluster: ClusterClient, task: Task) -> str:
     from openpaisdk.embedded.home import work_folder
 
     return work_folder(task.container_id)
-
-
-def follow_to_end(
-    cluster: ClusterClient,
-    request: FollowRequest,
-    tasks: Sequence[tuple[str, int]] = (),
-    *,
-    log: TextIO | None = None,
-    told: Sequence[str] = (),
-) -> int:
-    """Print the log, then the outcome: implements ``--follow``. ``tasks``: all tasks of the job, if known."""
-    if len(tasks) < 2:
-        state = print_log(cluster, request, log=log.buffer if log else None, told=told)
-        return report_outcome(cluster, request, state)
-    from openpaisdk.cli.task_logs import limit_followed, print_task_logs
-
-    shown = limit_followed(list(tasks))
-    state = print_task_logs(cluster, request, shown, in_parallel=True, out=log, told=told)
-    return report_outcome(cluster, request, state, shown)
 
 
 def wait_for_job(

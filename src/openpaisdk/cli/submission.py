@@ -12,9 +12,11 @@ from openpaisdk.output import print_notice, show
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import TextIO
 
     from openpaisdk.client import ClusterClient
+    from openpaisdk.client.follow_stream import FollowRequest
     from openpaisdk.config.clusters import ClusterEntry
     from openpaisdk.errors import PaiError
 
@@ -103,7 +105,6 @@ def submit_and_follow(
     if args.follow or args.wait or args.fetch is not None:
         from openpaisdk.cli.follow_output import (
             STATUSES,
-            follow_to_end,
             report_outcome,
             wait_for_job,
         )
@@ -112,13 +113,8 @@ def submit_and_follow(
         print_notice(f"Job {name} on {cluster.alias}")
         request = FollowRequest(name)
         if args.follow:
-            from openpaisdk.cli.task_logs import tasks_of_config
-
-            # The tasks of a job that was just submitted do not exist yet: read them from the job itself.
-            tasks = tasks_of_config(job)
-            status = follow_to_end(
-                cluster, request, tasks, log=sys.stderr if is_structured else None, told=warned
-            )
+            log = sys.stderr if is_structured else None
+            status = _follow(cluster, request, job, log=log, told=warned)
         else:
             state = wait_for_job(cluster, name, told=warned)
             status = report_outcome(cluster, request, state, shown=())
@@ -139,6 +135,28 @@ def submit_and_follow(
         option = alias_option(cluster.alias)
         print_notice(f"Submitted to {cluster.alias}. Follow it with: pai logs {option}-f {name}")
     return status
+
+
+def _follow(
+    cluster: ClusterClient,
+    request: FollowRequest,
+    job: dict[str, object],
+    *,
+    log: TextIO | None,
+    told: Sequence[str],
+) -> int:
+    """Print the log of the job that was just submitted, then its outcome: ``--follow``."""
+    from openpaisdk.cli.follow_output import print_log, report_outcome
+    from openpaisdk.cli.task_logs import limit_followed, print_task_logs, tasks_of_config
+
+    # The tasks do not exist on the cluster yet: read them from the job itself.
+    tasks = tasks_of_config(job)
+    if len(tasks) < 2:
+        state = print_log(cluster, request, log=log.buffer if log else None, told=told)
+        return report_outcome(cluster, request, state)
+    shown = limit_followed(list(tasks))
+    state = print_task_logs(cluster, request, shown, in_parallel=True, out=log, told=told)
+    return report_outcome(cluster, request, state, shown)
 
 
 def _fetch(cluster: ClusterClient, name: str, target: str) -> tuple[list[str], PaiError | None]:

@@ -83,5 +83,7 @@ class Screen:
             self._write(_ENTER)  # continues here after fg
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        # Past the buffer of the stream, which raises an error when a signal handler writes during a write.
+        left = text.encode(self._stream.encoding or "utf-8", "replace")
+        while left:
+            left = left[os.write(self._stream.fileno(), left) :]

@@ -107,7 +107,12 @@ def test_check_job_as_json(files) -> None:
     assert stdin["file"] == "the standard input" and not stdin["good"]
 
 
-@pytest.mark.parametrize("content", [b"\x00\x01\xff", b"", b"a: [", b"\xff\xfe\x00x", b"x" * (5 << 20)])
+@pytest.mark.parametrize(
+    "content",
+    [b"\x00\x01\xff", b"", b"a: [", b"\xff\xfe\x00x", b"x" * (5 << 20)],
+    # The id of a test is in the environment of its processes, which is limited.
+    ids=["binary", "empty", "cut", "utf16", "large"],
+)
 def test_arbitrary_content_is_a_one_line_error(new_user, content: bytes) -> None:
     (new_user.project / "file").write_bytes(content)
     done = new_user.pai("check-job", "file")

@@ -40,7 +40,7 @@ def test_virtual_cluster_stays_within_its_quota(own_cluster: Callable[..., Clust
     (tmp_path / "open").touch()
     assert cluster.wait_over("b")["state"] == "SUCCEEDED"
     rejected = cluster.submit(job("d", "true", defaults={"virtualCluster": "nowhere"}))
-    assert (rejected.status, rejected.json()["code"]) == (403, "ForbiddenUserError")
+    assert (rejected.status, rejected.json()["code"]) == (404, "NoVirtualClusterError")
 
 
 def test_opportunistic_job_is_preempted_and_retried(
