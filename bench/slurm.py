@@ -81,7 +81,8 @@ def one_job(server: Server, folder: Path) -> Row:
         began = _wait_for_phase(phase)
         server.call("POST", "/api/v2/jobs", job(name, "true"))
         if follow_to_end(server, name) != "SUCCEEDED":
-            raise RuntimeError("the job failed")
+            detail = server.call("GET", f"/api/v2/jobs/{server.user}~{name}")
+            raise RuntimeError(f"the job failed: {detail['jobStatus']['appExitDiagnostics']}")
         return _wait_until_idle(time.perf_counter() - began)
 
     def run_sbatch(phase: float) -> float:

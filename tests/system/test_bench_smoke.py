@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +22,17 @@ NOT_PARTS = {"__main__", "load", "server", "table"}
 pytestmark = pytest.mark.slow
 
 
-def run_part(part: str, tmp_path: Path) -> list[str]:
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a short path: sockets of Slurm and of containers are in it, whose paths are limited."""
+    folder = Path(tempfile.mkdtemp(prefix="pai-bench-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_part(part: str, folder: Path) -> list[str]:
     """The table's rows of one part."""
-    environment = {**os.environ, "PAI_BENCH_SMOKE": "1", "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "PAI_BENCH_SMOKE": "1", "TMPDIR": str(folder)}
     done = subprocess.run(
         [sys.executable, "-m", "bench", part],
         cwd=ROOT,
@@ -45,8 +56,8 @@ def test_every_part_has_a_smoke_run() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_part_yields_rows(part: str, tmp_path: Path) -> None:
-    rows = run_part(part, tmp_path)
+def test_part_yields_rows(part: str, short_folder: Path) -> None:
+    rows = run_part(part, short_folder)
     assert not [row for row in rows if f"{part}: not measured:" in row]
 
 
@@ -54,8 +65,8 @@ def test_part_yields_rows(part: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "part", [pytest.param(part, marks=pytest.mark.xdist_group(part)) for part in SERVICE_PARTS]
 )
-def test_part_with_a_service_yields_rows_or_the_missing_service(part: str, tmp_path: Path) -> None:
-    run_part(part, tmp_path)
+def test_part_with_a_service_yields_rows_or_the_missing_service(part: str, short_folder: Path) -> None:
+    run_part(part, short_folder)
 
 
 def test_missing_service_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +22,11 @@ pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Path:
-    """The folder of one; it runs when a test starts it."""
-    (tmp_path / "daemon").mkdir()
-    return tmp_path / "daemon"
+def daemon() -> Iterator[Path]:
+    """The folder of one; it runs when a test starts it. Its path is short: it has to fit into sockets'."""
+    folder = Path(tempfile.mkdtemp(prefix="pai-daemon-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
