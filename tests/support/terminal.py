@@ -12,7 +12,7 @@ import termios
 import time
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_HOME, _LEAVE = "\x1b[H", "\x1b[?7h\x1b[?25h\x1b[?1049l"
+_HOME, _CLEAR_BELOW, _LEAVE = "\x1b[H", "\x1b[J", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
 class Terminal:
@@ -80,6 +80,7 @@ class Terminal:
         return [
             [line.rstrip("\r") for line in _CONTROL.sub("", picture).split("\n")]
             for picture in self.text.partition(_LEAVE)[0].split(_HOME)[1:]
+            if _CLEAR_BELOW in picture  # its end; the last one may not have arrived whole
         ]
 
 

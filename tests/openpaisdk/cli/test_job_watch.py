@@ -126,7 +126,7 @@ def test_watch_survives_a_restart_and_does_not_start_the_cluster(new_user) -> No
     watch = start_on_terminal(new_user, "list-jobs", "--watch=1", columns=200)
     watch.wait_for(job)
     assert new_user.pai("stop-cluster").status == 0
-    watch.wait_for("trying again: The cluster local at")
+    until(lambda: watch.read() and "trying again: The cluster local at" in watch.pictures()[-1][0])
     assert "is not running" in new_user.pai("cluster-status").out
     assert job in "".join(watch.pictures()[-1]), "the last list is still shown"
     after = done_job(new_user, "after_$")
