@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from support.cli_user import until
+from support.cli_user import LIMIT, until
 
 TWO_ROLES = """\
 protocolVersion: 2
@@ -122,16 +122,25 @@ def test_progress_bar_shows_its_last_state(user) -> None:
 
 
 def test_retried_task_is_shown_with_all_attempts(user) -> None:
-    flag = user.project / "failed-once"
-    fails_once = f"['printf try; test -e {flag} || {{ touch {flag}; exit 1; }}']"
+    flag, followed = user.project / "failed-once", user.project / "followed"
+    fails_once = (
+        f"['echo serving; printf try; test -e {flag} || "
+        f"{{ touch {flag}; until test -e {followed}; do sleep 0.05; done; exit 1; }}']"
+    )
     user.write(
         job__yaml=TWO_ROLES.replace("[echo serving]", fails_once).replace(
             "  ps:\n", "  ps:\n    taskRetryCount: 1\n"
         )
     )
-    done = user.pai("submit", "-f", "job.yaml")
-    assert done.status == 0, done
-    assert done.out.splitlines().count("ps[0]     | try") == 2, "each attempt starts on a new line"
+    process = user.begin("submit", "-f", "job.yaml")
+    lines = []
+    while "ps[0]     | serving\n" not in lines:
+        lines.append(process.stdout.readline())
+        assert lines[-1], "the command ended without the first attempt"
+    followed.touch()
+    lines += process.stdout.read().splitlines(keepends=True)
+    assert process.wait(LIMIT) == 0, lines
+    assert lines.count("ps[0]     | try\n") == 2, "each attempt starts on a new line"
 
 
 def test_level_filters_each_task(user) -> None:
