@@ -30,7 +30,7 @@ STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
 class FollowPrinter:
     """Prints states and events of a followed job as notices, and remembers its state.
 
-    ``told``: messages that the user has read already.
+    ``already_shown``: messages that are not printed again.
     """
 
     __slots__ = ("_events", "_name", "_on_state", "_show_events", "final", "state")
@@ -41,12 +41,12 @@ class FollowPrinter:
         *,
         on_state: Callable[[str], None] | None = None,
         show_events: bool = True,
-        told: Sequence[str] = (),
+        already_shown: Sequence[str] = (),
     ):
         self._name = request.name
         self._on_state = on_state
         self._show_events = show_events
-        self._events = EventFilter(told)
+        self._events = EventFilter(already_shown)
         self.state = ""
         self.final = ""
         """The final state; empty if the job has not finished."""
@@ -71,16 +71,16 @@ def print_log(
     log: BinaryIO | LevelFilter | None = None,
     on_state: Callable[[str], None] | None = None,
     show_events: bool = True,
-    told: Sequence[str] = (),
+    already_shown: Sequence[str] = (),
     on_silence: Callable[[str], None] | None = None,
 ) -> str:
     """Write a task's log as it arrives; returns the job's final state, empty if it has not finished.
 
-    ``told``: messages that the user has read already. ``on_silence`` is called with the job's state if there
-    was no output.
+    ``already_shown``: messages that are not printed again. ``on_silence`` is called with the job's state if
+    there was no output.
     """
     out = log if log is not None else sys.stdout.buffer
-    printer = FollowPrinter(request, on_state=on_state, show_events=show_events, told=told)
+    printer = FollowPrinter(request, on_state=on_state, show_events=show_events, already_shown=already_shown)
     printed = False
     last = b"\n"
     sys.stdout.flush()
@@ -218,18 +218,18 @@ def wait_for_job(
     *,
     on_state: Callable[[str], None] | None = None,
     command: str = "wait",
-    told: Sequence[str] = (),
+    already_shown: Sequence[str] = (),
 ) -> str:
     """Wait without printing the log (``--wait``); returns the final state.
 
-    ``command`` is the command suggested after Ctrl-C; ``told``: messages that the user has read already.
+    ``command`` is the command suggested after Ctrl-C; ``already_shown``: messages that are not printed again.
     """
     state = ""
     request = FollowRequest(name, user, stream=NO_LOG)
     if on_state is None and sys.stderr.isatty():  # show progress to an interactive user
         on_state = lambda now: print_notice(f"{name} {palette(sys.stderr).state(now)}")  # noqa: E731
     try:
-        for notice in job_notices(follow(cluster, request), told):
+        for notice in job_notices(follow(cluster, request), already_shown):
             if notice.kind != STATE:
                 _print_job_notice(name, notice)
                 continue

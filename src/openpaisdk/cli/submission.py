@@ -114,9 +114,9 @@ def submit_and_follow(
         request = FollowRequest(name)
         if args.follow:
             log = sys.stderr if is_structured else None
-            status = _follow(cluster, request, job, log=log, told=warned)
+            status = _follow(cluster, request, job, log=log, already_shown=warned)
         else:
-            state = wait_for_job(cluster, name, told=warned)
+            state = wait_for_job(cluster, name, already_shown=warned)
             status = report_outcome(cluster, request, state, shown=())
         result["state"] = next((state for state, code in STATUSES.items() if code == status), "UNKNOWN")
         error = None
@@ -143,7 +143,7 @@ def _follow(
     job: dict[str, object],
     *,
     log: TextIO | None,
-    told: Sequence[str],
+    already_shown: Sequence[str],
 ) -> int:
     """Print the log of the job that was just submitted, then its outcome: ``--follow``."""
     from openpaisdk.cli.follow_output import print_log, report_outcome
@@ -152,10 +152,10 @@ def _follow(
     # The tasks do not exist on the cluster yet: read them from the job itself.
     tasks = tasks_of_config(job)
     if len(tasks) < 2:
-        state = print_log(cluster, request, log=log.buffer if log else None, told=told)
+        state = print_log(cluster, request, log=log.buffer if log else None, already_shown=already_shown)
         return report_outcome(cluster, request, state)
     shown = limit_followed(list(tasks))
-    state = print_task_logs(cluster, request, shown, in_parallel=True, out=log, told=told)
+    state = print_task_logs(cluster, request, shown, in_parallel=True, out=log, already_shown=already_shown)
     return report_outcome(cluster, request, state, shown)
 
 

@@ -83,7 +83,7 @@ def print_task_logs(
     out: TextIO | None = None,
     level: str = "",
     show_events: bool = True,
-    told: Sequence[str] = (),
+    already_shown: Sequence[str] = (),
     on_silence: Callable[[str], None] | None = None,
 ) -> str:
     """Print the logs of several tasks, one after the other or, ``in_parallel``, each line as it arrives.
@@ -93,7 +93,7 @@ def print_task_logs(
     """
     requests = {request.for_task(*task): task for task in tasks}
     logs = _TaskLogs(sys.stdout if out is None else out, tasks, level)
-    printer = FollowPrinter(request, show_events=show_events, told=told)
+    printer = FollowPrinter(request, show_events=show_events, already_shown=already_shown)
     first = next(iter(requests))
     sys.stdout.flush()
     try:

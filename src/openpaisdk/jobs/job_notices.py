@@ -36,11 +36,11 @@ class JobNotice:
 class EventFilter:
     """Selects the events that are worth a notice; each message once, until a problem has ended.
 
-    ``told``: messages that the user has read already.
+    ``already_shown``: messages that are not reported again.
     """
 
-    def __init__(self, told: Iterable[str] = ()) -> None:
-        self._reported: set[str] = set(told)
+    def __init__(self, already_shown: Iterable[str] = ()) -> None:
+        self._reported: set[str] = set(already_shown)
 
     def notice(self, frame: Frame) -> JobNotice | None:
         """The notice of an event or of a change of the connection; None if there is nothing to show."""
@@ -65,13 +65,13 @@ class EventFilter:
         self._reported.discard(message)
 
 
-def job_notices(frames: Iterable[Frame], told: Iterable[str] = ()) -> Iterator[JobNotice]:
+def job_notices(frames: Iterable[Frame], already_shown: Iterable[str] = ()) -> Iterator[JobNotice]:
     """The changes of state, the reason while the job is pending, what it asked for and does not get, and
     problems of cluster and connection.
 
-    ``told``: messages that the user has read already.
+    ``already_shown``: messages that are not reported again.
     """
-    events, unmet = EventFilter(), EventFilter(told)
+    events, unmet = EventFilter(), EventFilter(already_shown)
     state = ""
     pending: Frame | None = None
     since = 0
