@@ -80,6 +80,32 @@ virtual_clusters = Table(
     Column("status", Text, nullable=False),
 )
 
+
+def _limits() -> list[Column[int]]:
+    """Columns of a quota; NULL: not limited."""
+    return [
+        Column("tasks", Integer),
+        Column("cpu", Integer),
+        Column("memory_mb", BigInteger),
+        Column("gpu", Integer),
+        Column("storage_bytes", BigInteger),
+    ]
+
+
+user_quotas = Table(
+    "user_quotas",
+    metadata,
+    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), primary_key=True),
+    *_limits(),
+)
+
+group_quotas = Table(
+    "group_quotas",
+    metadata,
+    Column("groupname", Text, ForeignKey("user_groups.groupname", ondelete="CASCADE"), primary_key=True),
+    *_limits(),
+)
+
 # Storages and storage servers that clients added through the v1 calls.
 storage_records = Table(
     "storage_records",

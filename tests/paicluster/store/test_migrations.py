@@ -35,6 +35,12 @@ def schema_of(path: Path) -> dict[str, list[str]]:
     return schema
 
 
+def undo_0006(old: sqlite3.Connection) -> None:
+    """Back to revision 0005."""
+    for table in ("user_quotas", "group_quotas"):
+        old.execute(f"DROP TABLE {table}")
+
+
 def test_migrated_schema_is_that_of_the_tables(tmp_path: Path) -> None:
     Store.open(tmp_path / "migrated.db").close()
     engine = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
@@ -149,6 +155,7 @@ def test_resource_requests_survive_the_renaming_of_their_column(tmp_path: Path) 
     store.close()
     with closing(sqlite3.connect(path)) as old, old:
         old.execute("ALTER TABLE job_specs RENAME COLUMN resource_request TO need")
+        undo_0006(old)
         old.execute("ALTER TABLE events DROP COLUMN pending")
         old.execute("UPDATE alembic_version SET version_num = '0003'")
     store = Store.open(path)
@@ -170,6 +177,7 @@ def test_events_of_older_databases_get_their_pending_flag(tmp_path: Path) -> Non
         )
     store.close()
     with closing(sqlite3.connect(path)) as old, old:
+        undo_0006(old)
         old.execute("ALTER TABLE events DROP COLUMN pending")
         old.execute("UPDATE alembic_version SET version_num = '0004'")
     store = Store.open(path)
