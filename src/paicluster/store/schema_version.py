@@ -10,7 +10,7 @@ from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
 
 # Every revision in ``migrations/versions``, oldest first; the last one is that of this version.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 HEAD = REVISIONS[-1]
 
 VERSION_TABLE = "alembic_version"

@@ -106,6 +106,15 @@ group_quotas = Table(
     *_limits(),
 )
 
+# Users who uploaded a source archive. To all others it does not exist: its hash is in the public job config.
+source_owners = Table(
+    "source_owners",
+    metadata,
+    Column("sha256", Text, nullable=False),
+    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("sha256", "username"),
+)
+
 # Storages and storage servers that clients added through the v1 calls.
 storage_records = Table(
     "storage_records",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ from openpaisdk.errors import StoreError
 from paicluster.store import Store, jobs, schema_version
 from paicluster.store.jobs import NewJob
 from paicluster.store.migrations import upgrade
+from paicluster.store.source_owners import archives_of
 from paicluster.store.tables import metadata
 from paicluster.store.users import add_user, get_user
 
@@ -37,7 +39,7 @@ def schema_of(path: Path) -> dict[str, list[str]]:
 
 def undo_0006(old: sqlite3.Connection) -> None:
     """Back to revision 0005."""
-    for table in ("user_quotas", "group_quotas"):
+    for table in ("user_quotas", "group_quotas", "source_owners"):
         old.execute(f"DROP TABLE {table}")
 
 
@@ -161,6 +163,30 @@ def test_resource_requests_survive_the_renaming_of_their_column(tmp_path: Path) 
     store = Store.open(path)
     try:
         assert store.read_sync(lambda conn: jobs.resource_request_of(conn, 1)) == '{"roles":[]}'
+    finally:
+        store.close()
+
+
+def test_archives_of_older_databases_belong_to_the_users_whose_jobs_use_them(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    store = Store.open(path)
+    for user in ("alice", "bob"):
+        store.write_sync(lambda conn, user=user: add_user(conn, user, "hash", created_ms=1))  # type: ignore[misc]
+    as_json = json.dumps({"sources": {"sha256": "a" * 64, "size": 1}})
+    as_yaml = f"sources:\n  sha256: {'b' * 64}\n"
+    specs = [("alice", "one", as_json), ("alice", "two", as_json), ("bob", "one", as_yaml)]
+    specs += [("removed", "one", as_yaml), ("bob", "two", "{}")]
+    new = [NewJob(user, name, "default", text, text, 1) for user, name, text in specs]
+    store.write_sync(lambda conn: jobs.insert_jobs(conn, new))
+    store.close()
+    with closing(sqlite3.connect(path)) as old, old:
+        old.execute("DROP TABLE source_owners")
+        old.execute("UPDATE alembic_version SET version_num = '0006'")
+    store = Store.open(path)
+    try:
+        assert store.read_sync(lambda conn: archives_of(conn, "alice")) == ["a" * 64]
+        assert store.read_sync(lambda conn: archives_of(conn, "bob")) == ["b" * 64]
+        assert store.read_sync(lambda conn: archives_of(conn, "removed")) == []
     finally:
         store.close()
 

@@ -1,0 +1,31 @@
+"""Owners of source archives: plain functions over a connection."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, delete, select
+from sqlalchemy.dialects.sqlite import insert
+
+from paicluster.store.tables import source_owners
+
+
+def add_owner(conn: Connection, sha256: str, username: str) -> None:
+    row = insert(source_owners).values(sha256=sha256, username=username)
+    conn.execute(row.on_conflict_do_nothing())
+
+
+def is_owner(conn: Connection, sha256: str, username: str) -> bool:
+    query = select(source_owners.c.sha256).where(
+        source_owners.c.sha256 == sha256, source_owners.c.username == username
+    )
+    return conn.execute(query).first() is not None
+
+
+def archives_of(conn: Connection, username: str) -> list[str]:
+    """SHA-256 of all archives of a user."""
+    query = select(source_owners.c.sha256).where(source_owners.c.username == username)
+    return list(conn.execute(query).scalars())
+
+
+def forget_archive(conn: Connection, sha256: str) -> None:
+    """Remove the owners of an archive that was deleted."""
+    conn.execute(delete(source_owners).where(source_owners.c.sha256 == sha256))
