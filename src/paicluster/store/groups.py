@@ -27,6 +27,15 @@ _NO_LIMIT = 1 << 60
 _MAX_TOUCHED_USERS = 50
 
 
+def insert_predefined(conn: Connection) -> None:
+    """Insert the groups that every cluster has, into a new database."""
+    default = with_acls({"acls": {"virtualClusters": ["default"]}})
+    admins = with_acls({"acls": {"admin": True}})
+    columns = ("groupname", "description", "external_name", "extension")
+    rows = (DEFAULT, "group for default vc", "", _text(default)), (ADMINS, "", "", _text(admins))
+    conn.execute(insert(groups), [dict(zip(columns, row, strict=True)) for row in rows])
+
+
 def get_group(conn: Connection, groupname: str) -> GroupRow | None:
     row = conn.execute(select(groups).where(groups.c.groupname == groupname)).fetchone()
     return None if row is None else GroupRow(*row)

@@ -1,4 +1,7 @@
-"""Schema version: upgrades the database to this version's schema. Alembic is imported only if they differ."""
+"""Schema version: creates the database, or upgrades it to this version's schema.
+
+Only an upgrade imports Alembic.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from openpaisdk.errors import StoreError
-from paicluster.store import sqlite
+from paicluster.store import new_database, sqlite
+from paicluster.store.new_database import VERSION_TABLE
 
 # Every revision in ``migrations/versions``, oldest first; the last one is that of this version.
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 HEAD = REVISIONS[-1]
-
-VERSION_TABLE = "alembic_version"
 
 
 def migrate(conn: Connection, path: Path) -> None:
@@ -21,8 +23,10 @@ def migrate(conn: Connection, path: Path) -> None:
     revision = _revision(conn, path)
     if revision == HEAD:
         return
-    if revision is not None:
-        sqlite.back_up(conn, path.with_name(f"{path.name}.before-{HEAD}"))
+    if revision is None:
+        new_database.create(conn, HEAD)
+        return
+    sqlite.back_up(conn, path.with_name(f"{path.name}.before-{HEAD}"))
     from paicluster.store.migrations.upgrade import upgrade
 
     sqlite.without_foreign_keys(conn, True)
@@ -37,12 +41,14 @@ def _revision(conn: Connection, path: Path) -> str | None:
     tables = sqlite.table_names(conn)
     if not tables:
         return None
-    if VERSION_TABLE not in tables:
+    row = None
+    if VERSION_TABLE in tables:
+        row = conn.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
+        conn.rollback()
+    if row is None:
         raise StoreError(f"{path} is a database, but not that of a cluster.")
-    row = conn.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
-    conn.rollback()
-    revision = None if row is None else str(row[0])
-    if revision is not None and revision not in REVISIONS:
+    revision = str(row[0])
+    if revision not in REVISIONS:
         raise StoreError(
             f"The cluster's database {path} was made by a newer version"
             f" (schema {revision}; this one knows {HEAD}).",

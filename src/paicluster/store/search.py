@@ -43,6 +43,14 @@ _TEXT = "name || char(10) || username || char(10) || vc"
 # The tokens are trigrams: shorter keywords have none.
 _MIN_INDEXED = 3
 
+# The index is SQLite's own; for PostgreSQL it is replaced.
+CREATE_INDEX = (
+    "CREATE VIRTUAL TABLE job_search USING fts5"
+    "(text, content='', columnsize=0, tokenize='trigram case_sensitive 1')",
+    "CREATE TABLE job_search_progress (upto INTEGER NOT NULL)",
+    "INSERT INTO job_search_progress VALUES (0)",
+)
+
 _index = table("job_search", column("rowid"), column("text"))
 _progress = table("job_search_progress", column("upto"))
 

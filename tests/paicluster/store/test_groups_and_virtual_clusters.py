@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from openpaisdk.errors import Conflict, Forbidden
 from paicluster.store import Store, groups, users, virtual_clusters
 from paicluster.store.rows import VirtualClusterRow
+from support.old_database import rewind_database
 
 
 @pytest.fixture
@@ -112,14 +112,7 @@ def test_migration_adds_users_to_groups(tmp_path: Path) -> None:
     store.write_sync(lambda conn: users.add_user(conn, "root", "hash", created_ms=0, admin=True))
     store.write_sync(lambda conn: users.add_user(conn, "alice", "hash", created_ms=0))
     store.close()
-    old = sqlite3.connect(path)
-    with old:
-        for table in ("group_members", "user_groups", "virtual_clusters", "storage_records"):
-            old.execute(f"DROP TABLE {table}")
-        old.execute("ALTER TABLE job_specs RENAME COLUMN resource_request TO need")
-        old.execute("ALTER TABLE events DROP COLUMN pending")
-        old.execute("UPDATE alembic_version SET version_num = '0001'")
-    old.close()
+    rewind_database(path, "0001")
     store = Store.open(path)
     try:
         assert store.read_sync(lambda conn: groups.groups_of(conn, "alice")) == ["default"]

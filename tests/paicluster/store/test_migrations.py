@@ -1,4 +1,4 @@
-"""Migrations give the schema of the tables and lose no rows."""
+"""A new database is that of all migrations; upgrades lose no rows."""
 
 from __future__ import annotations
 
@@ -8,47 +8,71 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from openpaisdk.errors import StoreError
-from paicluster.store import Store, jobs, schema_version
+from paicluster.store import Store, jobs, schema_version, search
 from paicluster.store.jobs import NewJob
 from paicluster.store.migrations import upgrade
 from paicluster.store.source_owners import archives_of
-from paicluster.store.tables import metadata
 from paicluster.store.users import add_user, get_user
-
-IGNORED_TABLES = ("job_search", "alembic_version", "sqlite_")
-
-
-def schema_of(path: Path) -> dict[str, list[str]]:
-    """Definition of every table and index as a sorted list of its words."""
-    conn = sqlite3.connect(path)
-    schema = {}
-    for name, text in conn.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
-        if not name.startswith(IGNORED_TABLES):
-            schema[name] = sorted(re.findall(r"[\w~']+", text))
-    conn.close()
-    return schema
+from support.old_database import migrate_new_database, rewind_database
 
 
-def undo_0006(old: sqlite3.Connection) -> None:
-    """Back to revision 0005."""
-    for table in ("user_quotas", "group_quotas", "source_owners"):
-        old.execute(f"DROP TABLE {table}")
+@dataclass
+class Content:
+    """A database as its migrations or its creation left it."""
+
+    # By table, index or trigger: the words of its definition.
+    definitions: dict[str, list[str]]
+    # By table: its columns in their order, each with type, default and constraints.
+    columns: dict[str, list[tuple[object, ...]]]
+    rows: dict[str, list[tuple[object, ...]]]
 
 
-def test_migrated_schema_is_that_of_the_tables(tmp_path: Path) -> None:
-    Store.open(tmp_path / "migrated.db").close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
-    metadata.create_all(engine)
-    engine.dispose()
-    assert schema_of(tmp_path / "migrated.db") == schema_of(tmp_path / "made.db")
+def content_of(path: Path) -> Content:
+    with closing(sqlite3.connect(path)) as conn:
+        definitions = {
+            name: sorted(re.findall(r"[\w~']+", text))
+            for name, text in conn.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+        }
+        tables = [name for (name,) in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = {name: conn.execute(f"PRAGMA table_info({name})").fetchall() for name in tables}
+        # A full-text index without content cannot be read.
+        readable = [name for name in tables if name != "job_search"]
+        rows = {name: sorted(conn.execute(f"SELECT * FROM {name}"), key=repr) for name in readable}
+    return Content(definitions, columns, rows)
+
+
+def test_new_database_is_that_of_all_migrations(tmp_path: Path) -> None:
+    Store.open(tmp_path / "new.db").close()
+    migrate_new_database(tmp_path / "migrated.db", schema_version.HEAD)
+    new, migrated = content_of(tmp_path / "new.db"), content_of(tmp_path / "migrated.db")
+    assert new.definitions == migrated.definitions
+    assert new.columns == migrated.columns
+    assert new.rows == migrated.rows
+    assert new.rows["alembic_version"] == [(schema_version.HEAD,)]
+    assert [name for name, *_ in new.rows["user_groups"]] == ["admingroup", "default"]
+
+
+def test_creation_that_fails_leaves_an_empty_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cluster.db"
+    monkeypatch.setattr(search, "CREATE_INDEX", (*search.CREATE_INDEX, "no SQL"))
+    with pytest.raises(DBAPIError):
+        Store.open(path)
+    assert content_of(path).definitions == {}
+    monkeypatch.undo()
+    Store.open(path).close()
+    assert "jobs" in content_of(path).definitions
 
 
 def test_revisions_in_the_code_are_those_on_disk() -> None:
@@ -57,7 +81,7 @@ def test_revisions_in_the_code_are_those_on_disk() -> None:
     assert scripts.get_heads() == [schema_version.HEAD]
 
 
-def test_alembic_is_imported_only_when_the_schema_differs(tmp_path: Path) -> None:
+def test_alembic_is_imported_only_for_an_upgrade(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -72,8 +96,10 @@ def test_alembic_is_imported_only_when_the_schema_differs(tmp_path: Path) -> Non
             [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    assert "alembic" in run()
+    assert run() == "[]"  # creates the database
     assert run() == "[]"
+    rewind_database(tmp_path / "cluster.db", "0005")
+    assert "alembic" in run()
 
 
 @pytest.fixture
@@ -155,11 +181,7 @@ def test_resource_requests_survive_the_renaming_of_their_column(tmp_path: Path) 
     new = NewJob("alice", "job", "default", "", "{}", 1, resource_request='{"roles":[]}')
     store.write_sync(lambda conn: jobs.insert_jobs(conn, [new]))
     store.close()
-    with closing(sqlite3.connect(path)) as old, old:
-        old.execute("ALTER TABLE job_specs RENAME COLUMN resource_request TO need")
-        undo_0006(old)
-        old.execute("ALTER TABLE events DROP COLUMN pending")
-        old.execute("UPDATE alembic_version SET version_num = '0003'")
+    rewind_database(path, "0003")
     store = Store.open(path)
     try:
         assert store.read_sync(lambda conn: jobs.resource_request_of(conn, 1)) == '{"roles":[]}'
@@ -179,9 +201,7 @@ def test_archives_of_older_databases_belong_to_the_users_whose_jobs_use_them(tmp
     new = [NewJob(user, name, "default", text, text, 1) for user, name, text in specs]
     store.write_sync(lambda conn: jobs.insert_jobs(conn, new))
     store.close()
-    with closing(sqlite3.connect(path)) as old, old:
-        old.execute("DROP TABLE source_owners")
-        old.execute("UPDATE alembic_version SET version_num = '0006'")
+    rewind_database(path, "0006")
     store = Store.open(path)
     try:
         assert store.read_sync(lambda conn: archives_of(conn, "alice")) == ["a" * 64]
@@ -202,10 +222,7 @@ def test_events_of_older_databases_get_their_pending_flag(tmp_path: Path) -> Non
             )
         )
     store.close()
-    with closing(sqlite3.connect(path)) as old, old:
-        undo_0006(old)
-        old.execute("ALTER TABLE events DROP COLUMN pending")
-        old.execute("UPDATE alembic_version SET version_num = '0004'")
+    rewind_database(path, "0004")
     store = Store.open(path)
     try:
         found = store.read_sync(lambda conn: jobs.events_of(conn, 1))

@@ -6,7 +6,7 @@ from alembic import context
 
 from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
-from paicluster.store.schema_version import VERSION_TABLE
+from paicluster.store.new_database import VERSION_TABLE
 from paicluster.store.tables import metadata
 
 connection = context.config.attributes["connection"]
