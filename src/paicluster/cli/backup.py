@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sqlite3
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from openpaisdk.errors import ConfigError
+from paicluster.cli.terminal import printable
 from paicluster.config import cluster_file
+from paicluster.engines.common import attempt_folder
+from paicluster.files.tree_archive import ATTRIBUTE, NotSaved, TreeArchive
 from paicluster.store.sqlite import copy_database
 
 _DATABASE = "cluster.db"
@@ -21,8 +25,11 @@ _DATABASE = "cluster.db"
 _ALWAYS = ("keys",)
 _SETTINGS = cluster_file.NAME
 _FILES = ("tasks", "sources", "storage")
-# How tar programs write extended attributes, which hold the owners of files in the storage.
-_ATTRIBUTE = "SCHILY.xattr."
+# Lists the files that could not be saved.
+_NOT_SAVED = "not-saved"
+_MEMBERS = {_DATABASE, _SETTINGS, *_ALWAYS, *_FILES, _NOT_SAVED}
+# Files that were not saved are listed in the backup; so many are printed.
+_MAX_PRINTED = 10
 
 
 def backup_options(parser: argparse.ArgumentParser) -> None:
@@ -60,87 +67,71 @@ def backup(arguments: argparse.Namespace) -> int:
     if target.exists() and not target.is_file():
         # As root, a backup to /dev/null would replace it.
         raise ConfigError(f"{target} exists and is not a regular file.")
-    temporary = target.with_name(target.name + ".part")
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            copy = Path(folder) / _DATABASE
+        # A private folder: beside the target, another account might prepare a link under a known name.
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+            copy, archive = Path(folder) / _DATABASE, Path(folder) / "archive"
             copy_database(database, copy)
-            # The backup holds the keys: it is readable by its owner only.
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(fd, "wb") as f:
-                with tarfile.open(fileobj=f, mode="w") as archive:
-                    archive.add(copy, _DATABASE)
-                    for path in _paths(home, arguments.with_files):
-                        _add(archive, path, str(path.relative_to(home)))
-                f.flush()
-                os.fsync(f.fileno())
-        temporary.rename(target)
+            not_saved = _write_archive(archive, home, copy, arguments.with_files)
+            archive.rename(target)
     except OSError as error:
         raise ConfigError(f"The backup could not be written: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    _report(not_saved)
     print(f"Saved {home} to {target} ({target.stat().st_size >> 10} kB).")
     return 0
 
 
-def _paths(home: Path, with_files: bool) -> Iterator[Path]:
-    """Everything to save besides the database; folders before their content."""
-    if (home / _SETTINGS).is_file():
-        yield home / _SETTINGS
-    for name in _ALWAYS + (_FILES if with_files else ()):
-        if (home / name).exists():
-            yield home / name
-            for folder, below, files in os.walk(home / name):
-                yield from (Path(folder) / name for name in (*below, *files))
+def _write_archive(path: Path, home: Path, database: Path, with_files: bool) -> NotSaved:
+    """Write the backup durably; what could not be saved. Its database is the copy."""
+    # The backup holds the keys: it is readable by its owner only.
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as f, _open_folder(home) as opened, _open_folder(database.parent) as copies:
+        with tarfile.open(fileobj=f, mode="w") as archive:
+            tree = TreeArchive(archive, is_excluded=_holds_secrets)
+            tree.add(copies, _DATABASE)
+            for name in (_SETTINGS, *_ALWAYS):
+                tree.add(opened, name, hard_links=True)
+            # The source archives are the server's own; tasks on a Slurm cluster get links to them.
+            for name in _FILES if with_files else ():
+                tree.add(opened, name, hard_links=name == "sources")
+            if tree.not_saved.count:
+                text = _described(tree.not_saved, len(tree.not_saved.named)).encode()
+                member = tarfile.TarInfo(_NOT_SAVED)
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text))
+        f.flush()
+        os.fsync(f.fileno())
+    return tree.not_saved
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add one file. While jobs run, files may vanish or grow; the others are saved nevertheless."""
+@contextmanager
+def _open_folder(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        member: tarfile.TarInfo | None = archive.gettarinfo(path, name)
-    except FileNotFoundError:
-        return
-    if member is None:  # a socket
-        return
-    member.pax_headers = {f"{_ATTRIBUTE}{key}": value for key, value in _attributes(path).items()}
-    if not member.isreg():
-        archive.addfile(member)
-        return
-    try:
-        f = path.open("rb")
-    except FileNotFoundError:
-        return
-    with f:
-        # Of the open file, which cannot go away. What it grows by from here on is left out.
-        member.size = os.fstat(f.fileno()).st_size
-        archive.addfile(member, _Padded(f, member.size))
+        yield fd
+    finally:
+        os.close(fd)
 
 
-def _attributes(path: Path) -> dict[str, str]:
-    try:
-        names = os.listxattr(path, follow_symlinks=False)
-        return {
-            name: os.getxattr(path, name, follow_symlinks=False).decode()
-            for name in names
-            if name.startswith("user.")
-        }
-    except (OSError, UnicodeDecodeError):
-        return {}  # a file system without attributes, or a file deleted meanwhile
+def _holds_secrets(name: str) -> bool:
+    """Whether it is a file of an attempt that holds the job's secrets; a restored cluster writes it again."""
+    top, *inside = name.split("/")
+    return top == "tasks" and len(inside) == 3 and inside[2] in attempt_folder.FILES_WITH_SECRETS
 
 
-class _Padded:
-    """Reader of exactly ``size`` bytes, padded with zeros if the file was truncated meanwhile."""
+def _described(not_saved: NotSaved, limit: int) -> str:
+    """The first files that were not saved, one in a line. Names are users' texts."""
+    named = not_saved.named[:limit]
+    lines = [f"{not_saved.count} files were not saved:", *(f"  {name}: {reason}" for name, reason in named)]
+    return "\n".join(map(printable, lines)) + "\n"
 
-    def __init__(self, file: BinaryIO, size: int):
-        self._file = file
-        self._left = size
 
-    def read(self, size: int = -1) -> bytes:
-        count = self._left if size < 0 else min(size, self._left)
-        data = self._file.read(count)
-        data += b"\0" * (count - len(data))
-        self._left -= count
-        return data
+def _report(not_saved: NotSaved) -> None:
+    if not_saved.count:
+        print(_described(not_saved, _MAX_PRINTED), end="", file=sys.stderr)
+    if not_saved.count > _MAX_PRINTED:
+        named = "them all" if not_saved.count == len(not_saved.named) else f"the first {len(not_saved.named)}"
+        print(f"The file {_NOT_SAVED} in the backup names {named}.", file=sys.stderr)
 
 
 def restore(arguments: argparse.Namespace) -> int:
@@ -189,18 +180,36 @@ def _unpack(source: Path, restored: Path) -> None:
     with tarfile.open(source, "r:") as archive:
         members = archive.getmembers()
         # Checked before anything is written: another tar may be as large as the disk.
-        if {member.name.split("/", 1)[0] for member in members} - {_DATABASE, _SETTINGS, *_ALWAYS, *_FILES}:
+        if {member.name.split("/", 1)[0] for member in members} - _MEMBERS:
             raise not_a_backup
         if not {_DATABASE, *_ALWAYS} <= {member.name for member in members}:
             raise not_a_backup
-        _extract(archive, members, restored)
-        for member in members:
-            for key, value in member.pax_headers.items():
-                if key.startswith(_ATTRIBUTE) and not member.issym():
-                    name = key.removeprefix(_ATTRIBUTE)
-                    os.setxattr(restored / member.name, name, value.encode(), follow_symlinks=False)
+        links = [member for member in members if member.issym()]
+        _extract(archive, [member for member in members if not member.issym()], restored)
+        _restore_attributes(members, restored)
+        _restore_links(links, restored)
     if not _is_intact(restored / _DATABASE):
         raise not_a_backup
+
+
+def _restore_attributes(members: list[tarfile.TarInfo], restored: Path) -> None:
+    for member in members:
+        for key, value in member.pax_headers.items():
+            if key.startswith(ATTRIBUTE) and not member.issym():
+                name = key.removeprefix(ATTRIBUTE)
+                os.setxattr(restored / member.name, name, value.encode(), follow_symlinks=False)
+
+
+def _restore_links(links: list[tarfile.TarInfo], restored: Path) -> None:
+    """Create the links when everything else exists, the deepest first: nothing is written through them."""
+    for member in sorted(links, key=lambda member: member.name.count("/"), reverse=True):
+        path = restored / member.name
+        try:
+            path.symlink_to(member.linkname)
+        except (FileExistsError, NotADirectoryError):
+            continue  # it was exchanged for a file or a folder during the backup, which is in it as well
+        if os.geteuid() == 0:
+            os.chown(path, member.uid, member.gid, follow_symlinks=False)
 
 
 def _extract(archive: tarfile.TarFile, members: list[tarfile.TarInfo], target: Path) -> None:

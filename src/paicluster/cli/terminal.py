@@ -41,7 +41,14 @@ def _text(value: Any) -> str:
         return ",".join(map(str, value)) or "-"
     if isinstance(value, float):
         return f"{value:g}"
-    return str(value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Escape control characters: names are users' texts, and must not move the cursor."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def read_new_password(username: str) -> str:

@@ -20,6 +20,16 @@ from pairuntime.supervisor import attempt, claim, exit_record, process_tree, zyg
 
 SCRIPT = "task.sh"
 WORK = "work"
+# Files and folders with the job's secrets or the task's token. They are removed when the attempt has ended,
+# and no backup contains them. The names of all engines: `config` is a container's, `login.json` is Slurm's.
+FILES_WITH_SECRETS = (
+    SCRIPT,
+    attempt.SPEC,
+    "spec.staging",
+    attempt.SHARED_ENVIRONMENT_FILE,
+    "config",
+    "login.json",
+)
 
 _BASH_HEADER = "set -o errexit -o nounset -o pipefail\n"
 _SH_HEADER = "set -o errexit -o nounset\n"
