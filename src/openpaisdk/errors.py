@@ -58,6 +58,10 @@ class ConnectionFailed(PaiError):
     status = 503
 
 
+class NotConnected(ConnectionFailed):
+    """No connection was established in time: nothing was sent, and waiting longer rarely helps."""
+
+
 class InvalidParameters(PaiError):
     code = "InvalidParametersError"
     status = 400

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 
-from openpaisdk.client.http1 import HttpProtocolError
+from openpaisdk.client.http1 import DEAD_PEER_TIMEOUT_S, HttpProtocolError
 from openpaisdk.client.http_errors import connection_error
 from openpaisdk.client.models import number, text
 from openpaisdk.errors import ConnectionFailed, Unavailable
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from openpaisdk.client.http1 import Response
 
 STREAM_TIMEOUT_S = 45.0
-"""The cluster sends a frame at least every 15 seconds; after three missing ones the connection is dead."""
+"""The cluster sends a frame at least every 15 seconds; after three missing ones it hangs. A dead network is
+noticed earlier, by ``http1.detect_dead_peer``."""
 RECONNECT_TIMEOUT_S = 600.0
 """How long to try to reconnect to a cluster that became unreachable."""
 NOTICE_AFTER_S = 1.0
@@ -104,6 +105,8 @@ def follow_stream(
             if not request.follow:
                 return  # the server has sent everything it has
         except (OSError, ConnectionFailed, Unavailable) as e:
+            if isinstance(e, TimeoutError):
+                lost_at = lost_at or time.monotonic() - DEAD_PEER_TIMEOUT_S  # nothing arrived for so long
             if first:
                 raise (
                     e if isinstance(e, ConnectionFailed | Unavailable) else _connection_lost(cluster, e)

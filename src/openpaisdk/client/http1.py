@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,10 +41,20 @@ CHUNK_BYTES = 1 << 16
 SLOW_RESPONSE_S = 1.5
 """After this time without a response a notice tells the user what the command is waiting for."""
 MAX_LINE_BYTES = 1 << 16
+DEAD_PEER_TIMEOUT_S = 10
+"""A peer whose operating system acknowledges nothing for so long is dead: longer than a network takes to find
+another way, much shorter than a response may take. A slow peer acknowledges, so it is not affected."""
+_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S = 4, 2
+_MACOS_RETRANSMISSION_LIMIT = 0x80
+"""TCP_RXT_CONNDROPTIME of netinet/tcp.h, which Python does not name: TCP_USER_TIMEOUT in seconds."""
 
 
 class HttpProtocolError(OSError):
     """The server does not speak HTTP/1.x, or closed the connection early."""
+
+
+class ConnectTimeout(TimeoutError):
+    """No connection in time. Unlike after other timeouts, the server did not get the request."""
 
 
 class Body:
@@ -60,7 +71,7 @@ class Body:
     def send(self, sock: socket.socket) -> None:
         """Write the body to a plain socket. Bodies read from a file override this with sendfile."""
         for chunk in self.chunks():
-            sock.sendall(chunk)
+            send_all(sock, chunk)
 
 
 class SocketConnection:
@@ -111,10 +122,10 @@ class SocketConnection:
         try:
             complete = True
             if isinstance(body, Body):
-                sock.sendall(head)
+                send_all(sock, head)
                 complete = _send(sock, body)
             else:
-                sock.sendall(head + (body or b""))
+                send_all(sock, head + (body or b""))
             if self.on_slow_response is not None and timeout > SLOW_RESPONSE_S:
                 self.remaining_timeout = timeout - SLOW_RESPONSE_S
                 sock.settimeout(SLOW_RESPONSE_S)
@@ -211,10 +222,51 @@ def _connect(
             on_slow()
             _await_connection(sock, timeout - SLOW_RESPONSE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        detect_dead_peer(sock)
+    except TimeoutError:
+        sock.close()
+        raise ConnectTimeout from None
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def detect_dead_peer(sock: socket.socket) -> None:
+    """Let the kernel end a connection (ETIMEDOUT) when the peer acknowledges nothing for DEAD_PEER_TIMEOUT_S.
+
+    Keep-alive probes find a peer that died while we wait for it, the user timeout one that died while we
+    send. A connection inside this machine needs neither: its peer cannot vanish without an end.
+    """
+    if sock.getpeername()[0] in ("127.0.0.1", "::1"):
+        return
+    probes = (DEAD_PEER_TIMEOUT_S - _KEEPALIVE_IDLE_S) // _KEEPALIVE_INTERVAL_S
+    options = {
+        "TCP_KEEPIDLE": _KEEPALIVE_IDLE_S,
+        "TCP_KEEPALIVE": _KEEPALIVE_IDLE_S,  # macOS's name for it
+        "TCP_KEEPINTVL": _KEEPALIVE_INTERVAL_S,
+        "TCP_KEEPCNT": probes,
+        "TCP_USER_TIMEOUT": DEAD_PEER_TIMEOUT_S * 1000,
+    }
+    numbers = {getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)}
+    if sys.platform == "darwin":
+        numbers[_MACOS_RETRANSMISSION_LIMIT] = DEAD_PEER_TIMEOUT_S
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for number, value in numbers.items():
+            sock.setsockopt(socket.IPPROTO_TCP, number, value)
+    except OSError:
+        pass  # a system without one of them: the timeout of the request remains
+
+
+def send_all(sock: socket.socket, data: bytes | memoryview) -> None:
+    """Send everything. Unlike ``sendall``, the socket's timeout limits the time without progress, not the
+    whole: a slow connection may take as long as it needs."""
+    sent = sock.send(data)
+    if sent < len(data):
+        rest = memoryview(data)[sent:]
+        while rest:
+            rest = rest[sock.send(rest) :]
 
 
 def _await_connection(sock: socket.socket, timeout: float) -> None:

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from openpaisdk.client.address import Address, parse_uri
-from openpaisdk.client.http1 import CHUNK_BYTES, Body, HttpProtocolError
+from openpaisdk.client.http1 import (
+    CHUNK_BYTES,
+    Body,
+    ConnectTimeout,
+    HttpProtocolError,
+    detect_dead_peer,
+)
 from openpaisdk.errors import PaiError
 
 TLS_PROBE_TIMEOUT_S = 3.0
@@ -88,9 +94,13 @@ class HttpClientConnection:
         if isinstance(body, Body):
             sent["Content-Length"] = str(body.size)
             content = body.chunks()
+        elif body is not None:
+            # In pieces: the timeout then limits the time without progress, as in ``http1.send_all``.
+            sent["Content-Length"] = str(len(body))
+            content = (body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES))
         try:
             if self.http.sock is None:
-                self.http.connect()
+                self._connect()
             self.http.sock.settimeout(timeout)
             self.http.request(method, self.prefix + target, content, sent)  # type: ignore[arg-type]
             self.last = HttpClientResponse(self.http.getresponse())
@@ -103,6 +113,13 @@ class HttpClientConnection:
             self.close()
             raise
         return self.last
+
+    def _connect(self) -> None:
+        try:
+            self.http.connect()
+        except TimeoutError:
+            raise ConnectTimeout from None
+        detect_dead_peer(self.http.sock)
 
     def close(self) -> None:
         self.http.close()

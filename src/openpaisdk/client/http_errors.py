@@ -6,12 +6,14 @@ import errno
 import socket
 import time
 
+from openpaisdk.client.http1 import DEAD_PEER_TIMEOUT_S, ConnectTimeout
 from openpaisdk.errors import (
     NO_JOB,
     Conflict,
     ConnectionFailed,
     Forbidden,
     InvalidParameters,
+    NotConnected,
     NotFound,
     PaiError,
     ProtocolError,
@@ -93,10 +95,20 @@ def login_rejected(error: PaiError, alias: str, user: str) -> PaiError:
 
 def connection_error(error: OSError, where: str, timeout: float) -> ConnectionFailed:
     """The error for a cluster that did not respond."""
-    return ConnectionFailed(f"{where} does not respond: {_reason(error, timeout)}.", hint=_hint(error))
+    kind = NotConnected if isinstance(error, ConnectTimeout) else ConnectionFailed
+    return kind(f"{where} does not respond: {_reason(error, timeout)}.", hint=_hint(error))
+
+
+def has_timed_out(error: OSError) -> bool:
+    """Whether our own timeout ended a request. ETIMEDOUT is the kernel's: the connection is lost."""
+    return isinstance(error, TimeoutError) and error.errno is None
 
 
 def _reason(error: OSError, timeout: float) -> str:
+    if isinstance(error, ConnectTimeout):
+        return "no connection could be established in time"
+    if error.errno == errno.ETIMEDOUT:
+        return f"its machine or the network to it has been silent for {DEAD_PEER_TIMEOUT_S} seconds"
     if isinstance(error, TimeoutError):
         return f"no response within {timeout:.0f} seconds"
     if isinstance(error, socket.gaierror):

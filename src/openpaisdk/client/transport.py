@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
 
 from openpaisdk.client.address import Address, parse_uri, query
 from openpaisdk.client.http1 import Body, SocketConnection
-from openpaisdk.client.http_errors import connection_error, error_from_response, token_rejected
+from openpaisdk.client.http_errors import (
+    connection_error,
+    error_from_response,
+    has_timed_out,
+    token_rejected,
+)
 from openpaisdk.errors import ConnectionFailed, Unauthorized, Unavailable
 
 TYPE_CHECKING = False
@@ -106,14 +112,15 @@ class Transport:
                 response = self._send(method, path, values, body, headers, timeout, at_root)
             except OSError as e:
                 self.close()
-                if was_open and not isinstance(e, TimeoutError):
+                if was_open and not has_timed_out(e):
                     continue  # the persistent connection was stale; retry on a new one
                 if self.renew and not renewed and tries > 1:
                     renewed = True
-                    self.endpoint = self.renew(CONNECTION_LOST, self.endpoint) or self.endpoint
-                    continue
+                    if (found := self.renew(CONNECTION_LOST, self.endpoint)) is not None:
+                        self.endpoint = found
+                        continue
                 attempts += 1
-                if attempts >= tries or isinstance(e, TimeoutError) or not _is_retryable(e):
+                if attempts >= tries or has_timed_out(e) or not _is_retryable(e):
                     raise connection_error(e, self.where, timeout) from None
                 time.sleep(RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S)) - 1])
                 continue
@@ -207,7 +214,11 @@ def _any_proxy() -> bool:
 
 def _is_retryable(error: OSError) -> bool:
     """Whether a retry can help; an unknown host name or a bad certificate stays that way."""
-    return isinstance(error, ConnectionError) or type(error).__name__ == "HttpProtocolError"
+    return (
+        isinstance(error, ConnectionError)
+        or error.errno == errno.ETIMEDOUT
+        or type(error).__name__ == "HttpProtocolError"
+    )
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 
-from openpaisdk.client.http1 import Body
+from openpaisdk.client.http1 import Body, send_all
 from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, NotFound, PaiError, Unavailable
 from openpaisdk.fileio import hashing
 from openpaisdk.fileio.pack_format import MAX_PACK_FILES
@@ -20,6 +20,7 @@ from openpaisdk.storage.backends.base import (
     split_ranges,
 )
 from openpaisdk.storage.backends.connection_pool import (
+    REQUEST_TIMEOUT_S,
     ConnectionPool,
     iter_blocks,
     iter_body,
@@ -219,7 +220,7 @@ class ClusterBackend(WebHdfs):
     ) -> Response:
         try:
             return self.pool.transport(streaming=method == "GET").request(
-                method, self.rest_path + path, values=values, body=body, timeout=120
+                method, self.rest_path + path, values=values, body=body, timeout=REQUEST_TIMEOUT_S
             )
         except InvalidParameters as e:
             # A proxy may truncate requests as well: as a connection error it is retried.
@@ -436,7 +437,7 @@ class _PartBody(Body):
         for chunk in self.chunks():
             # The last chunk is the hash, which is not in the file.
             if at == end or not send_range(sock, self.source, at, len(chunk)):
-                sock.sendall(chunk)
+                send_all(sock, chunk)
             at += len(chunk)
 
 

@@ -8,7 +8,7 @@ import time
 
 from openpaisdk.client.http_errors import connection_error
 from openpaisdk.client.transport import Endpoint, Transport, connect
-from openpaisdk.errors import ConnectionFailed, Unavailable
+from openpaisdk.errors import ConnectionFailed, NotConnected, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ BACKOFF_MAX_S = 4.0
 MAX_RESTARTS = 5
 """How often the window starts again after an attempt that lasted longer than the window."""
 REQUEST_TIMEOUT_S = 120.0
+"""Time without progress of a request to a storage that is alive: deleting a large tree takes long. A dead one
+is noticed much earlier (``http1.DEAD_PEER_TIMEOUT_S``)."""
 _retry_state = threading.local()
 
 
@@ -134,9 +136,9 @@ def _retry(action: Callable[[], T]) -> T:
             return action()
         except (ConnectionFailed, Unavailable) as e:
             now = time.monotonic()
-            if not ends or (now - began > window and restarts < MAX_RESTARTS):
-                # The first error; or the attempt lasted longer than the window before the connection was
-                # lost.
+            has_lasted = now - began > window and not isinstance(e, NotConnected)
+            if not ends or (has_lasted and restarts < MAX_RESTARTS):
+                # The first error; or the attempt was connected and lasted longer than the window.
                 ends, pause, restarts = now + window, 0.1, restarts + bool(ends)
             if now + pause > ends or (isinstance(e, Unavailable) and e.status == 507):
                 raise

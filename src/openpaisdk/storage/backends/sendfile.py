@@ -13,7 +13,7 @@ if sys.platform == "linux":
     _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
     def send_range(sock: socket.socket, source: int, offset: int, length: int) -> bool:
-        """Send a range of a file over a connection; raises like ``sendall``.
+        """Send a range of a file over a connection; raises like ``http1.send_all``.
 
         False when sendfile does not support this file; then nothing was sent.
         """

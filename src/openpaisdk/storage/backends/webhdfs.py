@@ -31,7 +31,13 @@ from openpaisdk.storage.backends.base import (
     content_key,
     partial_name,
 )
-from openpaisdk.storage.backends.connection_pool import ConnectionPool, iter_body, read_all, with_retries
+from openpaisdk.storage.backends.connection_pool import (
+    REQUEST_TIMEOUT_S,
+    ConnectionPool,
+    iter_body,
+    read_all,
+    with_retries,
+)
 from openpaisdk.storage.file_info import Checksum, FileInfo, is_valid_name
 
 TYPE_CHECKING = False
@@ -310,7 +316,11 @@ class WebHdfs(Backend):
         target = self.base + self.quote_path(path) + query(parameters)
         try:
             response = transport.request(
-                method, target, body=body, timeout=120, accept=(400, 403, 404, 405, 409, 410, 500, 501, 507)
+                method,
+                target,
+                body=body,
+                timeout=REQUEST_TIMEOUT_S,
+                accept=(400, 403, 404, 405, 409, 410, 500, 501, 507),
             )
         except ConnectionFailed as e:
             raise ConnectionFailed(e.message.replace("The cluster", "The storage", 1), hint=e.hint) from None
