@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from openpaisdk.jobs.job_notices import CONNECTION, STATE, JobNotice
 from openpaisdk.jobs.outcome import failure_details, outcome_reason
 from openpaisdk.output import format_duration, palette
+from openpaisdk.output.untrusted_text import visible
 
 if TYPE_CHECKING:
     from openpaisdk.client.models import JobStatus
@@ -61,7 +62,7 @@ class WaitReport:
     def _print(self, line: str) -> None:
         if self._stream is not None:
             try:
-                print(line, file=self._stream, flush=True)
+                print(visible(line), file=self._stream, flush=True)
             except (OSError, ValueError):
                 self._stream = None  # closed; the job still counts
 

@@ -28,6 +28,7 @@ def complete(argv: list[str]) -> int:
         found = candidates(argv)
     except (PaiError, OSError):
         found = []  # the command itself reports the error when it runs
+    found = [each for each in found if each.isprintable()]  # names of files may contain anything
     if found:
         sys.stdout.write("\n".join(found) + "\n")
     return 0

@@ -12,6 +12,7 @@ from openpaisdk.errors import PaiError
 from openpaisdk.jobs.job_notices import CONNECTION, STATE, EventFilter, JobNotice, job_notices
 from openpaisdk.jobs.outcome import failure_details, known_solution, outcome_reason
 from openpaisdk.output import format_duration, palette, print_notice
+from openpaisdk.output.untrusted_text import log_output, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from openpaisdk.client.models import JobStatus, Task
     from openpaisdk.jobs.task_array import TaskArray
     from openpaisdk.output.log_levels import LevelFilter
+    from openpaisdk.output.untrusted_text import TerminalLog
 
 STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
 
@@ -68,7 +70,7 @@ def print_log(
     cluster: ClusterClient,
     request: FollowRequest,
     *,
-    log: BinaryIO | LevelFilter | None = None,
+    log: BinaryIO | LevelFilter | TerminalLog | None = None,
     on_state: Callable[[str], None] | None = None,
     show_events: bool = True,
     already_shown: Sequence[str] = (),
@@ -79,7 +81,7 @@ def print_log(
     ``already_shown``: messages that are not printed again. ``on_silence`` is called with the job's state if
     there was no output.
     """
-    out = log if log is not None else sys.stdout.buffer
+    out = log if log is not None else log_output(sys.stdout)
     printer = FollowPrinter(request, on_state=on_state, show_events=show_events, already_shown=already_shown)
     printed = False
     last = b"\n"
@@ -127,8 +129,6 @@ def report_outcome(
 
     ``shown``: the tasks whose logs were printed; by default the one of the request.
     """
-    from openpaisdk.output.table import printable
-
     job = cluster.job(request.name, request.user)
     colours = palette(sys.stderr)
     reason = outcome_reason(job)

@@ -9,6 +9,7 @@ from openpaisdk.connect import open_cluster
 from openpaisdk.errors import UsageError
 from openpaisdk.jobs.outputs import JobOutputs, MetricSeries, metrics
 from openpaisdk.output import print_notice, show, table
+from openpaisdk.output.untrusted_text import log_output
 
 _PEEK_BYTES = 4096
 
@@ -84,16 +85,18 @@ def fetch_outputs(
 
 
 def _peek(outputs: JobOutputs, names: list[str]) -> int:
+    sys.stdout.flush()
+    out = log_output(sys.stdout)
     for name in names:
         file = outputs.storage.backend.open(outputs.path(name))
         try:
             data = b"".join(bytes(chunk) for chunk in file.chunks(0, min(_PEEK_BYTES, file.size)))
         finally:
             file.close()
-        sys.stdout.buffer.write(data)
+        out.write(data)
         if data[-1:] not in (b"", b"\n"):
-            sys.stdout.buffer.write(b"\n")
-    sys.stdout.buffer.flush()
+            out.write(b"\n")
+    out.flush()
     return 0
 
 

@@ -71,6 +71,8 @@ def confirm(question: str, yes: bool) -> bool:
         raise UsageError(f"{question} There is no terminal to ask for confirmation: add --yes.")
     import sys
 
-    sys.stderr.write(f"{question} [y/N] ")
+    from openpaisdk.output.untrusted_text import visible
+
+    sys.stderr.write(visible(f"{question} [y/N] "))
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -22,7 +22,7 @@ from openpaisdk.output import (
     table,
     terminal_columns,
 )
-from openpaisdk.output.table import printable
+from openpaisdk.output.untrusted_text import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

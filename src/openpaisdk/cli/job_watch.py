@@ -9,6 +9,7 @@ from openpaisdk.errors import ConnectionFailed, Unavailable
 from openpaisdk.output import palette, print_notice
 from openpaisdk.output.table import shorten
 from openpaisdk.output.terminal import Screen, is_terminal
+from openpaisdk.output.untrusted_text import printable, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _show_on_screen(
     finally:
         # The window shows what was there before: leave the last list below it.
         if poller.jobs:
-            sys.stdout.write(render(poller.jobs[: screen.size.lines], screen.size.columns) + "\n")
+            last = render(poller.jobs[: screen.size.lines], screen.size.columns)
+            sys.stdout.write(visible(last) + "\n")
 
 
 def _sleep(interval_s: int, screen: Screen, picture: Callable[[], list[str]]) -> None:
@@ -96,7 +98,7 @@ def _picture(
     columns, height = screen.size
     updated = time.strftime("%H:%M:%S", time.localtime(poller.updated_s))
     if poller.error:
-        text = f"As of {updated}; trying again: {poller.error}"
+        text = printable(f"As of {updated}; trying again: {poller.error}")
         head = palette(sys.stdout).paint(shorten(text, columns), "yellow")
     else:
         seconds = "second" if interval_s == 1 else f"{interval_s} seconds"
@@ -129,7 +131,8 @@ def _print_changes(
         for job in reversed(poller.jobs):  # oldest first: new lines come last
             if states.get(job.whole_name) != job.state:
                 states[job.whole_name] = job.state
-                sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {job.name}  {job.state}\n")
+                line = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {job.name}  {job.state}"
+                sys.stdout.write(printable(line) + "\n")
         sys.stdout.flush()
         if bool(poller.error) != was_lost:
             was_lost = bool(poller.error)

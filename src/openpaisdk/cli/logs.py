@@ -13,6 +13,7 @@ from openpaisdk.connect import open_cluster
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.option_values import seconds
 from openpaisdk.output import palette, print_notice, show
+from openpaisdk.output.untrusted_text import log_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _print_one(cluster: ClusterClient, request: FollowRequest, args: argparse.Na
     if args.level:
         from openpaisdk.output.log_levels import LevelFilter
 
-        level_filter = LevelFilter(sys.stdout.buffer, args.level)
+        level_filter = LevelFilter(log_output(sys.stdout), args.level)
     is_silent = False
 
     def report_silence(state: str) -> None:

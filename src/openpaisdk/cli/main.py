@@ -88,8 +88,10 @@ def _call(argv: list[str]) -> int:
 
 def _print_error(message: str, hint: str, status: int) -> int:
     try:
+        from openpaisdk.output.untrusted_text import visible
+
         sys.stdout.flush()
-        sys.stderr.write(f"pai: {message}\n" + (f"     {hint}\n" if hint else ""))
+        sys.stderr.write(visible(f"pai: {message}\n" + (f"     {hint}\n" if hint else "")))
         sys.stderr.flush()
     except BrokenPipeError:
         from openpaisdk.stdio import silence_broken_pipe

@@ -8,6 +8,7 @@ import sys
 from openpaisdk.cli.parser import Parser, command_parser, is_interactive
 from openpaisdk.errors import NotFound, UsageError
 from openpaisdk.output import format_time, print_notice, show, show_all, table
+from openpaisdk.output.untrusted_text import printable, visible
 from openpaisdk.storage.backends.base import not_found_error
 from openpaisdk.storage.file_info import contains_path, format_size, join
 from openpaisdk.storage.location import PAI, parse_location
@@ -87,8 +88,6 @@ def _walk(backend: Backend, path: str) -> list[tuple[str, FileInfo]]:
 
 
 def _lines(rows: list[tuple[str, FileInfo]], is_long: bool, human: bool) -> Iterable[str]:
-    from openpaisdk.output.table import printable
-
     if not is_long:
         return (printable(name) + ("/" if entry.is_folder else "") for name, entry in rows)
     cells = [
@@ -209,7 +208,7 @@ def remove(argv: list[str]) -> int:
         if asks and found.is_folder and not backend.is_empty(path)
     ]
     if non_empty:
-        sys.stderr.write(f"Remove {', '.join(non_empty)} with all contents? [y/N] ")
+        sys.stderr.write(visible(f"Remove {', '.join(non_empty)} with all contents? [y/N] "))
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print_notice("Nothing was removed.")

@@ -8,6 +8,7 @@ from openpaisdk.cli.parser import Parser
 from openpaisdk.config.clusters import alias_option
 from openpaisdk.jobs.submission import mask_secrets, submit_job
 from openpaisdk.output import print_notice, show
+from openpaisdk.output.untrusted_text import log_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _follow(
     # The tasks do not exist on the cluster yet: read them from the job itself.
     tasks = tasks_of_config(job)
     if len(tasks) < 2:
-        state = print_log(cluster, request, log=log.buffer if log else None, already_shown=already_shown)
+        state = print_log(cluster, request, log=log_output(log) if log else None, already_shown=already_shown)
         return report_outcome(cluster, request, state)
     shown = limit_followed(list(tasks))
     state = print_task_logs(cluster, request, shown, in_parallel=True, out=log, already_shown=already_shown)

@@ -15,6 +15,7 @@ from openpaisdk.errors import UsageError
 from openpaisdk.output import palette, print_notice
 from openpaisdk.output.line_prefix import LinePrefixer
 from openpaisdk.output.log_levels import LevelFilter
+from openpaisdk.output.untrusted_text import log_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class _TaskLogs:
     """The output of several tasks on one stream."""
 
     def __init__(self, stream: TextIO, tasks: Sequence[TaskName], level: str):
-        self._out = stream.buffer
+        self._out = log_output(stream)
         colours = palette(stream)
         width = max(len(label(task)) for task in tasks)
         self._sinks: dict[TaskName, LinePrefixer | LevelFilter] = {}

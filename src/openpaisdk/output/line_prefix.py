@@ -6,6 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    from openpaisdk.output.untrusted_text import TerminalLog
+
 MAX_LINE_BYTES = 1 << 16
 """A longer line is written in pieces: a program that never ends its line must not fill the memory."""
 
@@ -19,7 +21,7 @@ class LinePrefixer:
 
     __slots__ = ("_out", "_prefix", "_rest")
 
-    def __init__(self, out: BinaryIO, prefix: str):
+    def __init__(self, out: BinaryIO | TerminalLog, prefix: str):
         self._out = out
         self._prefix = prefix.encode("utf-8", "backslashreplace")
         self._rest = b""

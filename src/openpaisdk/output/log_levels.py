@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from openpaisdk.output.line_prefix import LinePrefixer
+    from openpaisdk.output.untrusted_text import TerminalLog
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _HEAD = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
@@ -20,7 +21,7 @@ class LevelFilter:
     Lines that a program printed without logging have no level and are dropped.
     """
 
-    def __init__(self, out: BinaryIO | LinePrefixer, level: str):
+    def __init__(self, out: BinaryIO | LinePrefixer | TerminalLog, level: str):
         self._out = out
         self.has_passed = False
         self._min_level = LEVELS.index(level)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from openpaisdk.output.untrusted_text import is_printable, visible
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,7 +20,7 @@ def show(value: object, output_format: str, render: Callable[[], str]) -> None:
     elif output_format == "yaml":
         text = _yaml(value)
     else:
-        text = render()
+        text = visible(render())
     if text:
         _write(text + "\n")
 
@@ -38,24 +40,30 @@ def show_all(values: Iterable[object], output_format: str, render: Callable[[], 
         _write("[]\n" if is_empty else "")
     else:
         for line in render():
-            _write(line + "\n")
+            _write(visible(line) + "\n")
 
 
 def _json(value: object) -> str:
     import json
 
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    if not text.isascii():
-        # Escape bytes that are not UTF-8 (file names): written unchanged they would make the JSON invalid.
-        text = text.encode("utf-8", "backslashreplace").decode()
+    if not text.isascii() and not is_printable(text):
+        # Bytes of file names that are not UTF-8 would make the JSON invalid; others would control a terminal.
+        text = json.dumps(value, indent=2)
     return text
 
 
 def _yaml(value: object) -> str:
     import yaml
 
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
-    return text.rstrip("\n")
+    def dump(allow_unicode: bool) -> str:
+        text: str = yaml.safe_dump(
+            value, sort_keys=False, allow_unicode=allow_unicode, default_flow_style=False
+        )
+        return text.rstrip("\n")
+
+    text = dump(True)
+    return text if is_printable(text) else dump(False)
 
 
 def _write(text: str) -> None:
@@ -70,7 +78,7 @@ def print_notice(text: str) -> None:
     """Print a notice for the user. It goes to stderr, so that it never mixes with the result."""
     sys.stdout.flush()
     try:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(visible(text) + "\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         pass  # stderr is closed; the result still counts

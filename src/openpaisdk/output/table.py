@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from openpaisdk.output.untrusted_text import printable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -73,13 +75,6 @@ def shorten(text: str, columns: int, *, keep_end: bool = False) -> str:
     while head and width(head) + width(tail) > space:
         head = head[: -max(1, (width(head) + width(tail) - space) // 2)]
     return head.rstrip() + ELLIPSIS[: columns - width(head)] + tail
-
-
-def printable(text: str) -> str:
-    """Escape control characters: untrusted text in a cell must not move the cursor or break the line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def width(text: str) -> int:
