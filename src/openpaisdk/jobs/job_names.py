@@ -45,7 +45,8 @@ def fill_placeholders(name: str) -> str:
 
 
 def is_valid_name(name: str) -> bool:
-    return 0 < len(name) <= MAX_LENGTH and ALLOWED.issuperset(name)
+    # A command line takes a name that begins with "-" for an option.
+    return 0 < len(name) <= MAX_LENGTH and ALLOWED.issuperset(name) and name[0] != "-"
 
 
 def expand_name(name: str) -> str:
@@ -53,7 +54,8 @@ def expand_name(name: str) -> str:
     name = fill_placeholders(name)
     if not is_valid_name(name):
         raise UsageError(
-            f"{name!r} is not a valid job name: use letters, digits, _ and - (at most {MAX_LENGTH})."
+            f"{name!r} is not a valid job name: use letters, digits, _ and - (at most {MAX_LENGTH}), "
+            "and do not begin with -."
         )
     return name
 

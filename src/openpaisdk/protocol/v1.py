@@ -58,11 +58,13 @@ JOB_V1 = Fields(
     {
         "jobName": Text(
             "Name of the job.",
-            pattern=r"[A-Za-z0-9._~-]+",
-            form="letters, digits and . _ ~ -",
+            pattern=r"[A-Za-z0-9._~][A-Za-z0-9._~-]*",
+            form="letters, digits and . _ ~ -, not beginning with -",
             max_length=255,
         ),
-        "image": Text("The docker image of all tasks."),
+        "image": Text(
+            "The docker image of all tasks.", pattern=r"(?!-)[\s\S]*", form="an image, not beginning with -"
+        ),
         "authFile": Text("A file of three lines: registry, user, password."),
         "dataDir": Text("Path of the data; PAI_DATA_DIR in the task."),
         "outputDir": Text("Path for the output; PAI_OUTPUT_DIR in the task."),

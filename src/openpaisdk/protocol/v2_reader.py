@@ -12,7 +12,7 @@ from openpaisdk.protocol.document import Document, read, to_plain_data
 from openpaisdk.protocol.extras import RUNTIME_PLUGIN, additions
 from openpaisdk.protocol.limits import ExpansionBudget
 from openpaisdk.protocol.model import MASK, Deployment, JobSpec, Prerequisite, Resources, Secrets, TaskRole
-from openpaisdk.protocol.problems import Problem, raise_on_errors
+from openpaisdk.protocol.problems import Path, Problem, raise_on_errors, shorten
 from openpaisdk.protocol.template import render
 from openpaisdk.protocol.v2_schema import JOB_V2
 
@@ -41,6 +41,8 @@ def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = Fal
     data = document.data
     checked = _as_submitted(data) if stored else data
     problems = check(data)
+    if not stored:
+        problems += _names_like_options(data)
     if not JOB_V2.accepts(checked):
         hint = _other_version(data)
         if hint is not None:
@@ -52,6 +54,26 @@ def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = Fal
         # Only to raise an error for scripts that are too long.
         task_scripts(job, job.secrets)
     return job
+
+
+def _names_like_options(data: Any) -> list[Problem]:
+    """Names that a command line takes for an option: of the job, which users type, and of images, which a
+    container client gets. Jobs that were accepted before keep theirs."""
+    if not isinstance(data, dict):
+        return []
+    named: list[tuple[Path, Any]] = [(("name",), data.get("name"))]
+    prerequisites = data.get("prerequisites")
+    if isinstance(prerequisites, list):
+        named += [
+            (("prerequisites", i, "uri"), item.get("uri"))
+            for i, item in enumerate(prerequisites)
+            if isinstance(item, dict) and item.get("type") == "dockerimage"
+        ]
+    return [
+        Problem(path, 'must not begin with "-"', found=shorten(repr(name)))
+        for path, name in named
+        if isinstance(name, str) and name.startswith("-")
+    ]
 
 
 def _as_submitted(data: Any) -> Any:

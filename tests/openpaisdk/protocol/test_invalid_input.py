@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from openpaisdk.errors import ProtocolError
+from openpaisdk.errors import ProtocolError, UsageError
+from openpaisdk.jobs.job_names import expand_name
 from openpaisdk.protocol import (
     JobBuilder,
     check_job,
@@ -162,6 +163,21 @@ def test_bad_input_is_rejected_with_a_reason(source, says):
     message = " ".join(map(str, problems_of(source, "job.yaml")))
     assert says in message
     assert time.thread_time() - begun < 3
+
+
+@pytest.mark.parametrize("name", ["-h", "--help", "-"])
+def test_names_that_look_like_options_are_rejected(name):
+    """A command that gets such a name as an argument would take it for an option."""
+    image, *others = GOOD["prerequisites"]
+    for changed in ({**GOOD, "name": name}, {**GOOD, "prerequisites": [{**image, "uri": name}, *others]}):
+        with pytest.raises(ProtocolError, match='must not begin with "-"'):
+            read_job(changed)
+        read_job(changed, stored=True)  # accepted by an earlier version
+    for field in ("jobName", "image"):
+        with pytest.raises(ProtocolError, match="not beginning with -"):
+            read_job_v1({**GOOD_V1, field: name})
+    with pytest.raises(UsageError, match="do not begin with -"):
+        expand_name(name)
 
 
 def test_too_large_text_is_rejected_before_parsing():
