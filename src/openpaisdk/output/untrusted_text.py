@@ -2,7 +2,7 @@
 
 Names, tags, messages and notices are text: of their control characters only line ends and tabs are kept, all
 others are shown as escapes (``\\x1b``). The log of a job may be coloured and redraw its line, so on a
-terminal it keeps the sequences for that and no others; piped or redirected it stays byte for byte what the job wrote.
+terminal it keeps the sequences for that and no others; piped or redirected it stays what the job wrote.
 """
 
 from __future__ import annotations
