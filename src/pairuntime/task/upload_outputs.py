@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from pairuntime.task.webhdfs import Storage, WebHdfsError
+from pairuntime.task.webhdfs import Storage, WebHdfsError, is_utf8
 
 VARIABLE = "PAI_OUTPUT_UPLOAD"
 
@@ -46,7 +46,10 @@ def collect(folder: "str", work: "str", patterns: "list[str]") -> "tuple[dict[st
         candidates += [(file, folder) for file in files_below(folder)]
     for file, start in candidates:
         name = os.path.relpath(file, start).replace(os.sep, "/")
-        if os.path.realpath(file).startswith(root) and os.path.isfile(file):
+        if not is_utf8(name):
+            shown = name.encode("utf-8", "backslashreplace").decode()
+            warnings.append("The name %s is not UTF-8: the file was not uploaded." % shown)
+        elif os.path.realpath(file).startswith(root) and os.path.isfile(file):
             found[name] = file
         elif os.path.islink(file):
             warnings.append("%s is a link out of the working folder, or broken, and was not uploaded." % name)

@@ -22,6 +22,15 @@ _TIMEOUT_S = 120.0
 _RETRY_DELAYS_S = (0.5, 1, 2, 4, 8, 16, 30, 60, 60, 60)
 
 
+def is_utf8(name: "str") -> "bool":
+    """Whether a file name can be sent: other bytes come as surrogates."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class WebHdfsError(Exception):
     """Error response of the storage, with its message for the user."""
 
@@ -113,6 +122,8 @@ class Storage:
     def _url(self, path: "str", **query: "str") -> "str":
         if self._user and not self._token:
             query["user.name"] = self._user
+        if not is_utf8(path):
+            raise WebHdfsError("%r is not UTF-8, as the names of a storage are." % path)
         return "%s%s?%s" % (self._address, quote("/" + path.lstrip("/")), urlencode(query))
 
     def _headers(self, url: "str") -> "dict[str, str]":

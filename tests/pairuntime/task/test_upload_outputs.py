@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pairuntime.task import upload_outputs
+from pairuntime.task.webhdfs import Storage, WebHdfsError
 from support.server_fixture import Cluster, job, role
 
 
@@ -90,6 +91,21 @@ def test_links_out_of_the_working_folder_are_not_followed(tmp_path: Path) -> Non
         "No file matches /etc/*: nothing was uploaded for it.",
         "out is a link out of the working folder, or broken, and was not uploaded.",
     ]
+
+
+def test_names_that_are_not_utf8_are_reported_and_the_others_uploaded(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    (folder / "d\udcfe").mkdir(parents=True)
+    for name in ("good", "f\udcff", "d\udcfe/inner"):
+        (folder / name).write_text("x")
+    found, warnings = upload_outputs.collect(str(folder), str(tmp_path), [])
+    assert list(found) == ["good"]
+    assert sorted(warnings) == [
+        "The name d\\udcfe/inner is not UTF-8: the file was not uploaded.",
+        "The name f\\udcff is not UTF-8: the file was not uploaded.",
+    ]
+    with pytest.raises(WebHdfsError, match="is not UTF-8"):
+        Storage("http://127.0.0.1:9").put(str(folder / "good"), "/user/f\udcff")
 
 
 def test_output_folder_replaced_by_a_link_is_not_followed(tmp_path: Path) -> None:

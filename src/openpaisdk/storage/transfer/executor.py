@@ -183,22 +183,25 @@ class TransferExecutor:
 
     def _transfer_pack(self, batch: list[Item]) -> None:
         if self.source.supports_packs:
-            pack = self._fetch_pack(batch)
+            pack, packed = self._fetch_pack(batch)
         else:
             with self._syscall_lock.held():
-                pack = self._build_pack(batch)
+                pack, packed = self._build_pack(batch)
         if self.target.supports_packs:
-            self._report(self.target.send_pack(self.plan.target, pack))
+            problems = self.target.send_pack(self.plan.target, pack)
+            self._report(problems)
+            arrived = packed.difference(name for name, _ in problems)
         else:
-            self._unpack(pack, dict(batch))
-        self._add_progress(len(batch), sum(file_stat[0] for _, file_stat in batch))
+            arrived = self._unpack(pack, packed)
+        sizes = [file_stat[0] for path, file_stat in batch if path in arrived]
+        self._add_progress(len(sizes), sum(sizes))
 
-    def _build_pack(self, batch: list[Item]) -> bytes:
-        """Pack of local files. A file that changes meanwhile is left out and reported."""
+    def _build_pack(self, batch: list[Item]) -> tuple[bytes, set[str]]:
+        """Pack of local files, and their paths. A file that changes meanwhile is left out and reported."""
         algorithm = preferred_algorithm()
         algorithm_index = ALGORITHMS.index(algorithm)
         out: list[bytes] = []
-        count = 0
+        packed: set[str] = set()
         for path, file_stat in batch:
             try:
                 content, mtime_ns, mode = self.source.read_small(self._source_path(path), file_stat)
@@ -219,16 +222,26 @@ class TransferExecutor:
                 )
             )
             out.append(content)
-            count += 1
-        out.append(pack_format.end_record(count))
-        return b"".join(out)
+            packed.add(path)
+        out.append(pack_format.end_record(len(packed)))
+        return b"".join(out), packed
 
-    def _fetch_pack(self, batch: list[Item]) -> bytes:
-        return self.source.fetch_pack(self.plan.source, [path for path, _ in batch])
+    def _fetch_pack(self, batch: list[Item]) -> tuple[bytes, set[str]]:
+        """Pack of the source, and the paths it has of the requested ones. Those it lacks are reported."""
+        requested = [path for path, _ in batch]
+        pack = self.source.fetch_pack(self.plan.source, requested)
+        packed = {record.name for record in pack_format.read_pack(pack)}.intersection(requested)
+        for path in requested:
+            if path not in packed:
+                what = self.source.display_path(self._source_path(path))
+                self._fail(path, PaiError(f"The storage did not send {what}, which it lists."))
+        return pack, packed
 
-    def _unpack(self, pack: bytes, requested: dict[str, FileStat]) -> None:
+    def _unpack(self, pack: bytes, packed: set[str]) -> set[str]:
+        """Write the files of a pack; returns the paths of those that arrived."""
+        arrived: set[str] = set()
         for record in pack_format.read_pack(pack):
-            if record.name not in requested:
+            if record.name not in packed:
                 continue  # not requested: a server must not choose which local files are written
             if record.kind == pack_format.PROBLEM:
                 message = bytes(record.content).decode("utf-8", "replace")
@@ -242,6 +255,9 @@ class TransferExecutor:
                 )
             except PaiError as e:
                 self._fail(record.name, e)
+            else:
+                arrived.add(record.name)
+        return arrived
 
     def _transfer_file(self, path: str, file_stat: FileStat) -> None:
         try:
