@@ -99,10 +99,25 @@ class Conflict(PaiError):
 
 
 class Unavailable(PaiError):
-    """The cluster cannot handle the request now (disk full, starting, stopping)."""
+    """The cluster cannot handle the request now (disk full, starting, stopping).
+
+    ``retry_after_s``: how long to wait before the next request, where that is known.
+    """
 
     code = "UnavailableError"
     status = 503
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        status: int | None = None,
+        hint: str = "",
+        retry_after_s: float | None = None,
+    ):
+        super().__init__(message, code=code, status=status, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class TooManyRequests(PaiError):

@@ -15,12 +15,13 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from paicluster.api import marketplace, paddlecloud, prometheus_query, server_status, task_reports
-from paicluster.api.context import Context, context
+from paicluster.api.context import Context, context, identify
+from paicluster.api.dialect import LOOKED_AT_BYTES, SHARED_JOBS_PATH, Dialect, dialect_of
 from paicluster.api.middleware.rate_limits import RateWindow
 from paicluster.api.middleware.request_filter import RequestFilter
 from paicluster.api.middleware.route_wrapper import wrap_route
 from paicluster.api.pages import job as job_page
-from paicluster.api.responses import KEY, json_response
+from paicluster.api.responses import KEY, json_response, peek_body
 from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
@@ -191,6 +192,22 @@ class Gateway:
             self.last_request = time.monotonic()
 
 
+def _by_dialect(openpai: Handler, paddle: Handler) -> Handler:
+    """Route of a path on which the body decides the dialect.
+
+    The caller is authenticated before any of the body is read, and only the beginning of it is looked at:
+    otherwise requests of strangers could fill the memory.
+    """
+
+    async def route(request: Request) -> Response:
+        await identify(request)
+        head, receive = await peek_body(request, LOOKED_AT_BYTES)
+        handler = paddle if dialect_of(request.scope, head) is Dialect.PADDLECLOUD else openpai
+        return await handler(Request(request.scope, receive))
+
+    return route
+
+
 def build(ctx: Context) -> Gateway:
     policies = ctx.policies
     rates: dict[Handler, RateWindow | None] = {
@@ -199,12 +216,15 @@ def build(ctx: Context) -> Gateway:
     }
     rates |= {v1_jobs.list_jobs: policies.rate_limits.lists, v1_jobs.submit: policies.rate_limits.submissions}
 
+    v1_submit = _by_dialect(v1_jobs.submit, paddlecloud.not_implemented)
     report_handlers = {handler for _, _, handler in task_reports.ROUTES}
 
     def wrapped(path: str, methods: list[str], handler: Handler) -> Handler:
         route = (
             policies.login_throttle.wrap(handler) if handler in (login.login, login.log_token) else handler
         )
+        if handler is v1_jobs.submit and path == SHARED_JOBS_PATH:
+            route = v1_submit
         # Reports come from tasks, not from users: they are not recorded in the audit log.
         return wrap_route(
             route, path, methods, policies, rates.get(handler), audited=handler not in report_handlers

@@ -143,16 +143,21 @@ def token_of(request: Request) -> tuple[str, str | None]:
     raise Unauthorized(INVALID)
 
 
-async def authenticate(request: Request) -> Identity:
-    """Identity of the caller; raises Unauthorized with OpenPAI's message."""
+async def identify(request: Request) -> Identity:
+    """Identity of the caller, not counted by a rate limit; raises Unauthorized with OpenPAI's message."""
     token, username = token_of(request)
     identity = await context(request).tokens.verify(token)
     # Only application tokens are accepted as the password of Basic authentication.
     if username is not None and not (identity.application and identity.username == username):
         raise Unauthorized(INVALID)
-    scope = request.scope
-    scope[IDENTITY_KEY] = identity
-    rate = scope.get(RATE_LIMIT_KEY)
+    request.scope[IDENTITY_KEY] = identity
+    return identity
+
+
+async def authenticate(request: Request) -> Identity:
+    """Identity of the caller, whose request is counted; raises Unauthorized with OpenPAI's message."""
+    identity = await identify(request)
+    rate = request.scope.get(RATE_LIMIT_KEY)
     if rate is not None:
         rate.take(identity.username)
     return identity

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Collection, Iterator
 from enum import Enum
 
 import msgspec
+from starlette.types import Scope
 
 
 class Dialect(Enum):
@@ -31,13 +35,22 @@ _PADDLECLOUD_PATHS = (
     "/api/v1/workers",
 )
 _keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decoder = json.JSONDecoder()
+_KEY = re.compile(r'[\s,{]*(?=")')
+_COLON = re.compile(r"\s*:\s*")
+
+SHARED_JOBS_PATH = "/api/v1/jobs"
+"""Both dialects submit jobs here: the body of a POST decides."""
+LOOKED_AT_BYTES = 64 << 10
+"""How much of a body decides. PaddleCloud's jobs name a folder and some numbers: they are short."""
 
 
 def dialect(path: str, authorization: bytes | None, certificate: bool, body: bytes | None) -> Dialect:
     """Dialect of a request; decided nowhere else.
 
-    `Authorization: Token` or a client certificate is PaddleCloud; else the keys of the body decide on paths
-    that both dialects have; else it is OpenPAI. Version 2 of the API is OpenPAI only.
+    `Authorization: Token` or a client certificate is PaddleCloud; else the keys of the body, or of its
+    beginning, decide on paths that both dialects have; else it is OpenPAI. Version 2 of the API is OpenPAI
+    only.
     """
     if path.startswith("/api/v2"):
         return Dialect.OPENPAI
@@ -52,14 +65,36 @@ def dialect(path: str, authorization: bytes | None, certificate: bool, body: byt
     return Dialect.OPENPAI
 
 
-def is_ambiguous(method: str, path: str) -> bool:
-    """Whether only the body decides the dialect."""
-    return method == "POST" and path.rstrip("/") == "/api/v1/jobs"
+def dialect_of(scope: Scope, body: bytes | None = None) -> Dialect:
+    """`dialect` of a request's scope. On `SHARED_JOBS_PATH` it needs the beginning of the body, too."""
+    authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+    tls = scope.get("extensions", {}).get("tls", {})
+    return dialect(scope["path"], authorization, bool(tls.get("client_cert_chain")), body)
 
 
 def _is_paddle_job(body: bytes) -> bool:
-    try:
-        keys = _keys(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
+    keys = _keys_of(body)
     return ("jobPackage" in keys or "job_package" in keys) and "taskRoles" not in keys
+
+
+def _keys_of(body: bytes) -> Collection[str]:
+    """Top-level keys of a JSON object, or of what `LOOKED_AT_BYTES` of it contain; none of anything else."""
+    if len(body) >= LOOKED_AT_BYTES:
+        return set(_keys_of_beginning(body[:LOOKED_AT_BYTES].decode("utf-8", "replace")))
+    try:
+        return _keys(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
+
+
+def _keys_of_beginning(text: str) -> Iterator[str]:
+    at = 0
+    try:
+        while text.lstrip().startswith("{") and (start := _KEY.match(text, at)):
+            key, at = _decoder.raw_decode(text, start.end())
+            yield key
+            if not (colon := _COLON.match(text, at)):
+                return
+            _, at = _decoder.raw_decode(text, colon.end())
+    except (ValueError, RecursionError):
+        return

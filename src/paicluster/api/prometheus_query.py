@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paicluster.api import server_status
-from paicluster.api.responses import json_response, mapping_of, read_body
+from paicluster.api.responses import MAX_ANONYMOUS_BYTES, json_response, mapping_of, read_body
 
 _SAMPLE = re.compile(r"^(?P<name>[a-z_:]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
@@ -79,7 +79,7 @@ async def _evaluate(
         lines = await server_status.metric_lines(request)
         parameters = dict(request.query_params)
         if request.method == "POST":
-            body = await read_body(request, 1 << 20)
+            body = await read_body(request, MAX_ANONYMOUS_BYTES)
             parameters |= (
                 {key: str(value) for key, value in mapping_of(request, body).items()} if body else {}
             )

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from openpaisdk.errors import InvalidParameters
-from paicluster.api.responses import mapping_of, read_body
+from paicluster.api.responses import MAX_FIELDS_BYTES, mapping_of, read_body
 
 USERNAME = re.compile(r"[\w.-]+", re.ASCII)
 GROUPNAME = re.compile(r"[A-Za-z0-9_]+")
@@ -21,7 +21,7 @@ _MISSING: Any = object()
 
 async def fields_of(request: Request) -> Fields:
     """The fields of a JSON or form-encoded body; none when there is no body."""
-    body = await read_body(request, 1 << 20)
+    body = await read_body(request, MAX_FIELDS_BYTES)
     return Fields(mapping_of(request, body) if body.strip() else {})
 
 

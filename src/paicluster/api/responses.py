@@ -12,8 +12,11 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Message, Receive
 
-from openpaisdk.errors import InvalidParameters, PaiError, TooManyRequests
+from openpaisdk.errors import InvalidParameters, PaiError, TooManyRequests, Unavailable
+from paicluster.api.middleware.audit import IDENTITY_KEY
+from paicluster.api.middleware.body_budget import FREE_BYTES
 
 log = logging.getLogger("paicluster.api")
 
@@ -50,6 +53,8 @@ def error_response(error: PaiError) -> Response:
             "X-RateLimit-Remaining": "0",
             "X-RateLimit-Reset": str(int(time.time()) + int(wait)),
         }
+    elif isinstance(error, Unavailable) and error.retry_after_s is not None:
+        headers = {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
     return json_response(body, error.status, headers)
 
 
@@ -67,12 +72,13 @@ def exception_response(request: Request, error: BaseException, route: str) -> Re
 
 
 async def read_body(request: Request, limit: int | None = None) -> bytes:
-    """The whole body, up to ``limit`` bytes; the default limit is in the settings."""
+    """The whole body, up to ``limit`` bytes; the default limit is in the settings.
+
+    A body of more than 64 KiB counts against the budget of all bodies in memory: Unavailable beyond it.
+    """
     if limit is None:
         limit = request.scope[KEY].policies.max_body_bytes
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
-        raise _too_large(limit)
+    _check_announced_length(request, limit)
     parts: list[bytes] = []
     size = 0
     more = True
@@ -85,12 +91,50 @@ async def read_body(request: Request, limit: int | None = None) -> bytes:
         size += len(part)
         if size > limit:
             raise _too_large(limit)
+        if size > FREE_BYTES:
+            _reserve(request, len(part))
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def _check_announced_length(request: Request, limit: int) -> None:
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and (len(announced) > 19 or int(announced) > limit):
+        raise _too_large(limit)
+
+
+def _reserve(request: Request, size: int) -> None:
+    scope = request.scope
+    identity = scope.get(IDENTITY_KEY)
+    scope[KEY].policies.body_budget.reserve(scope, "" if identity is None else identity.username, size)
+
+
+async def peek_body(request: Request, limit: int = FREE_BYTES) -> tuple[bytes, Receive]:
+    """The beginning of a body, at least ``limit`` bytes unless it is shorter; and a ``receive`` for all of
+    it.
+    """
+    messages: list[Message] = []
+    size = 0
+    more = True
+    while more and size < limit:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        messages.append(message)
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    head = b"".join([message.get("body", b"") for message in messages])
+    messages.reverse()
+
+    async def receive_all() -> Message:
+        return messages.pop() if messages else await request.receive()
+
+    return head, receive_all
+
+
 def _too_large(limit: int) -> PaiError:
-    return InvalidParameters(f"The request's body is larger than {limit >> 20} MB.", status=413)
+    shown = f"{limit >> 20} MB" if limit >= 1 << 20 else f"{limit >> 10} KB"
+    return InvalidParameters(f"The request's body is larger than {shown}.", status=413)
 
 
 MAX_INT = 2**63 - 1
@@ -125,9 +169,15 @@ def _short(value: str | None) -> str:
     return repr(text if len(text) <= 40 else text[:40] + "…")
 
 
-async def form_or_json(request: Request) -> dict[str, Any]:
+MAX_FIELDS_BYTES = 1 << 20
+"""Body with the fields of a request by an authenticated caller."""
+MAX_ANONYMOUS_BYTES = 64 << 10
+"""Body of a request that is read before its caller is authenticated: a login, a query of metrics."""
+
+
+async def form_or_json(request: Request, limit: int = MAX_FIELDS_BYTES) -> dict[str, Any]:
     """The mapping in a JSON or form-encoded body."""
-    return mapping_of(request, await read_body(request, 1 << 20))
+    return mapping_of(request, await read_body(request, limit))
 
 
 def mapping_of(request: Request, body: bytes) -> dict[str, Any]:
@@ -136,8 +186,10 @@ def mapping_of(request: Request, body: bytes) -> dict[str, Any]:
         return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
     try:
         value = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidParameters("The request's body is not valid JSON.") from None
+    except RecursionError:
+        raise InvalidParameters("The JSON of the request's body is nested too deep.") from None
     if not isinstance(value, dict):
         raise InvalidParameters("The request's body must be a JSON object.")
     return value

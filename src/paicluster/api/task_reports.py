@@ -43,7 +43,7 @@ def _number(request: Request, name: str, default: int | None = None) -> int:
 async def _mapping(request: Request) -> dict[str, Any]:
     try:
         return msgspec.json.decode(await read_body(request, _MAX_RECORD_BYTES), type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidParameters("The body must be a JSON object.") from None
 
 

@@ -318,11 +318,13 @@ _AUTHENTICATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 _LIMITS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "body-mb": ("body_mb", int),
+    "bodies-mb": ("bodies_mb", int),
     "sources-mb": ("sources_mb", int),
     "slow-client": ("slow_client_s", lambda value: float(seconds(value))),
     "requests-per-minute": ("requests_per_minute", lambda value: value),
     "lists-per-minute": ("lists_per_minute", lambda value: value),
     "submissions-per-hour": ("submissions_per_hour", lambda value: value),
+    "parse-seconds-per-minute": ("parse_s_per_minute", lambda value: value),
 }
 
 

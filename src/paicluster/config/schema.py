@@ -185,11 +185,13 @@ _SECTIONS: dict[str, Node] = {
     "limits": Fields(
         {
             "body-mb": Int(minimum=1, maximum=1024),
+            "bodies-mb": Int(minimum=16),
             "sources-mb": Int(minimum=1),
             "slow-client": Duration(),
             "requests-per-minute": _LIMIT,
             "lists-per-minute": _LIMIT,
             "submissions-per-hour": _LIMIT,
+            "parse-seconds-per-minute": _LIMIT,
         }
     ),
     "retention": Fields(

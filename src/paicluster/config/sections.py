@@ -31,6 +31,8 @@ class RequestLimits:
     """Limits per client; None: no limit."""
 
     body_mb: int = 8
+    # All bodies in memory at one time; of one user half of it.
+    bodies_mb: int = 128
     sources_mb: int = 4096
     # A connection that makes no progress for this long is closed.
     slow_client_s: float = 60.0
@@ -39,6 +41,8 @@ class RequestLimits:
     # Per user.
     lists_per_minute: int | None = 6_000
     submissions_per_hour: int | None = 360_000
+    # Processor time for jobs that are large or invalid.
+    parse_s_per_minute: int | None = 20
 
 
 @dataclass(frozen=True, slots=True)

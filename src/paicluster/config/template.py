@@ -50,11 +50,13 @@ authentication:
 
 limits:
   body-mb: 8                            # of a request
+  bodies-mb: 128                        # of all requests in memory at one time; of one user half of it
   sources-mb: 4096                      # of an uploaded folder
   slow-client: 60s                      # a connection without progress is closed after this time
   requests-per-minute: 60000            # per address; null: no limit
   lists-per-minute: 6000                # per user
   submissions-per-hour: 360000          # per user
+  parse-seconds-per-minute: 20          # per user: processor time for jobs that are large or invalid
 
 # Retention of finished jobs with their logs and files; null: no limit.
 retention:

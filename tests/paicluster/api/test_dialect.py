@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from paicluster.api.dialect import Dialect, dialect
+from paicluster.api.dialect import LOOKED_AT_BYTES, Dialect, dialect
 
 OPENPAI, PADDLECLOUD = Dialect.OPENPAI, Dialect.PADDLECLOUD
 V1_JOB = {"jobName": "j", "image": "i", "taskRoles": [{"name": "main", "command": "true"}]}
@@ -69,3 +69,25 @@ def test_dialect_of_a_request(
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"name: x\njobPackage: y\n", b'{"jobPackage": '])
 def test_body_that_is_not_json_is_openpai(body: bytes) -> None:
     assert dialect("/api/v1/jobs", None, False, body) is OPENPAI
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        ({"jobPackage": "/pkg"}, {"datapath": "x" * 100_000}, PADDLECLOUD),
+        ({"jobPackage": "/pkg", "taskRoles": []}, {"x": "x" * 100_000}, OPENPAI),
+        ({"x": "x" * 100_000}, {"jobPackage": "/pkg"}, OPENPAI),
+        ({"taskRoles": [{"jobPackage": "/pkg"}] * 5000}, {}, OPENPAI),
+    ],
+)
+def test_only_the_beginning_of_a_long_body_decides(
+    first: dict[str, object], then: dict[str, object], expected: Dialect
+) -> None:
+    body = json.dumps({**first, **then}, indent=2).encode()
+    assert len(body) > LOOKED_AT_BYTES
+    assert dialect("/api/v1/jobs", None, False, body[:LOOKED_AT_BYTES]) is expected
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_deeply_nested_body_is_openpai(size: int) -> None:
+    assert dialect("/api/v1/jobs", None, False, b'{"a":' * size) is OPENPAI

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paicluster.api.middleware.audit import AuditLog
+from paicluster.api.middleware.body_budget import BodyBudget
 from paicluster.api.middleware.rate_limits import LoginThrottle, RateLimits, rate_window
 from paicluster.api.middleware.security_headers import SecurityHeaders
 from paicluster.config.settings import Settings
@@ -27,6 +28,7 @@ class HttpPolicies:
     loop_watchdog: LoopWatchdog | None = None
     max_body_bytes: int = 8 << 20
     max_sources_bytes: int = 4 << 30
+    body_budget: BodyBudget = field(default_factory=lambda: BodyBudget(128 << 20, 8 << 20))
 
     @classmethod
     def open(cls, settings: Settings) -> HttpPolicies:
@@ -48,6 +50,7 @@ class HttpPolicies:
             loop_watchdog=LoopWatchdog(),
             max_body_bytes=limits.body_mb << 20,
             max_sources_bytes=limits.sources_mb << 20,
+            body_budget=BodyBudget(limits.bodies_mb << 20, limits.body_mb << 20),
         )
 
     def close(self) -> None:

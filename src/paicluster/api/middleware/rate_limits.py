@@ -14,7 +14,7 @@ from starlette.types import Message, Receive
 
 from openpaisdk.errors import PaiError, TooManyRequests
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.responses import mapping_of, read_body
+from paicluster.api.responses import MAX_ANONYMOUS_BYTES, mapping_of, read_body
 from paicluster.auth.users import WrongPassword
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -81,7 +81,7 @@ class LoginThrottle:
         """Login route that counts failures."""
 
         async def route(request: Request) -> Response:
-            body = await read_body(request, 1 << 20)
+            body = await read_body(request, MAX_ANONYMOUS_BYTES)
             account = mapping_of(request, body).get("username")
             if isinstance(account, str):
                 set_subject(request, account)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from openpaisdk.errors import PaiError
-from paicluster.api.dialect import Dialect, dialect, is_ambiguous
+from paicluster.api.dialect import Dialect, dialect_of
 from paicluster.api.middleware.policies import HttpPolicies
-from paicluster.api.middleware.rate_limits import replay_body
-from paicluster.api.responses import error_response, read_body
+from paicluster.api.responses import error_response
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -48,17 +47,8 @@ class RequestFilter:
         path: str = scope["path"]
         if path.startswith(_VERSION_2):
             return receive, send, None
-        body = None
-        if is_ambiguous(scope["method"], path):
-            try:
-                body = await read_body(Request(scope, receive))
-            except ClientDisconnect:
-                return receive, send, self._respond_with(Response(status_code=499))
-            except PaiError as error:
-                return receive, send, self._respond_with(error_response(error))
-            receive = replay_body(receive, body)
-        request_dialect = _dialect(scope, path, body)
-        return receive, send, self._paddlecloud if request_dialect is Dialect.PADDLECLOUD else None
+        is_paddlecloud = dialect_of(scope) is Dialect.PADDLECLOUD
+        return receive, send, self._paddlecloud if is_paddlecloud else None
 
     def _respond_with(self, response: Response) -> Handler:
         async def respond(request: Request) -> Response:
@@ -66,9 +56,3 @@ class RequestFilter:
 
         self._headers.apply(response)
         return respond
-
-
-def _dialect(scope: Scope, path: str, body: bytes | None) -> Dialect:
-    authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-    tls = scope.get("extensions", {}).get("tls", {})
-    return dialect(path, authorization, bool(tls.get("client_cert_chain")), body)

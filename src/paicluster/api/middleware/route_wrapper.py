@@ -8,6 +8,7 @@ from time import perf_counter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from paicluster.api.middleware.body_budget import RESERVED_KEY
 from paicluster.api.middleware.policies import RATE_LIMIT_KEY, HttpPolicies
 from paicluster.api.middleware.rate_limits import RateWindow
 from paicluster.api.responses import exception_response
@@ -45,6 +46,9 @@ def wrap_route(
             response = await route(request)
         except Exception as error:
             response = exception_response(request, error, path)
+        finally:
+            if RESERVED_KEY in scope:
+                policies.body_budget.release(scope)
         apply_headers(response)
         if audit is not None and method not in _READS:
             audit.record(request, path, response.status_code)

@@ -11,7 +11,7 @@ from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized
 from paicluster.api.context import authenticate, context, own_url
 from paicluster.api.middleware.audit import set_subject
 from paicluster.api.pages.html import Html, element, page
-from paicluster.api.responses import mapping_of, read_body
+from paicluster.api.responses import MAX_ANONYMOUS_BYTES, mapping_of, read_body
 from paicluster.auth import users
 from paicluster.auth.tokens import Identity, Tokens
 
@@ -34,7 +34,7 @@ async def session_user(request: Request) -> Identity | None:
 
 async def handle_login_form(request: Request) -> Response:
     """Sign in with a password or a token, or sign out; then redirect to the page."""
-    form = mapping_of(request, await read_body(request, 1 << 16))
+    form = mapping_of(request, await read_body(request, MAX_ANONYMOUS_BYTES))
     ctx = context(request)
     if form.get("leave"):
         await _end_session(ctx.tokens, request.cookies.get(COOKIE, ""))

@@ -239,6 +239,8 @@ def _decode(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
         raise InvalidParameters(f"The request body is not valid: {error}.") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise InvalidParameters("The request body is not valid JSON, or nested too deep.") from None
 
 
 ROUTES: list[tuple[str, list[str], Handler]] = [

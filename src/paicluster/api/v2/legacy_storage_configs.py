@@ -20,7 +20,7 @@ from paicluster.api.context import Context, authenticate, context
 from paicluster.api.middleware.audit import set_subject
 from paicluster.api.permissions import authenticate_admin
 from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
-from paicluster.api.responses import json_response, mapping_of, read_body
+from paicluster.api.responses import MAX_FIELDS_BYTES, json_response, mapping_of, read_body
 from paicluster.services.storages import JOBS, StorageConfig, usable
 from paicluster.store import storage_records as records
 from paicluster.store.rows import UserGrants
@@ -91,7 +91,7 @@ async def _select(request: Request, records_by_name: Mapping[str, RecordJson]) -
     """The records named in the query, or in the body of a POST by early clients; without names, all."""
     selected: Sequence[str] = request.query_params.getlist("names")
     if request.method == "POST":
-        body = await read_body(request, 1 << 20)
+        body = await read_body(request, MAX_FIELDS_BYTES)
         names = mapping_of(request, body).get("names") if body.strip() else None
         selected = [name for name in names if isinstance(name, str)] if isinstance(names, list) else ()
     return [record_json for name, record_json in records_by_name.items() if not selected or name in selected]

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from openpaisdk.errors import Forbidden
 from paicluster.api.context import APPLICATIONS_REFUSED, authenticate, authenticate_user, context, token_of
 from paicluster.api.request_fields import Fields, fields_of
-from paicluster.api.responses import form_or_json, json_response, page_params
+from paicluster.api.responses import MAX_ANONYMOUS_BYTES, form_or_json, json_response, page_params
 from paicluster.api.v2.task_logs import ANY_LOG
 from paicluster.auth import users
 from paicluster.auth.tokens import DELEGATION, SESSION_S
@@ -62,7 +62,7 @@ async def log_token(request: Request) -> Response:
 
 
 async def _check_login(request: Request) -> UserRow:
-    body = await form_or_json(request)
+    body = await form_or_json(request, MAX_ANONYMOUS_BYTES)
     fields = Fields(body)
     username = fields.text("username", min_length=1)
     password = fields.text("password", min_length=users.MIN_PASSWORD_LENGTH)

@@ -108,15 +108,15 @@ def test_wrong_old_passwords_count_as_failed_logins(new_team: NewTeam) -> None:
 def test_too_large_body_is_rejected_before_it_is_read(new_team: NewTeam) -> None:
     cluster = new_team("limits: {body-mb: 1}\n")
     large = "x" * (2 << 20)
-    for method, path in (
-        ("POST", "/api/v2/jobs"),
-        ("POST", "/api/v1/jobs"),
-        ("POST", LOGIN),
-        ("PUT", "/api/v2/jobs/alice~x/executionType"),
+    for method, path, limit in (
+        ("POST", "/api/v2/jobs", "1 MB"),
+        ("POST", "/api/v1/jobs", "1 MB"),
+        ("POST", LOGIN, "64 KB"),
+        ("PUT", "/api/v2/jobs/alice~x/executionType", "1 MB"),
     ):
         refused = cluster.ask(method, path, large)
         assert refused.status == 413, path
-        assert refused.json()["message"] == "The request's body is larger than 1 MB."
+        assert refused.json()["message"] == f"The request's body is larger than {limit}."
     # Also without a Content-Length.
     with socket.create_connection(cluster.address, 10) as peer:
         head = f"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cluster.token}\r\n"
