@@ -56,6 +56,8 @@ class JobRecord:
     launch_error: str = ""
     launch_failures: int = 0
     deferred: bool = False
+    # Why no task of the job can ever be launched: its specification is invalid.
+    launch_rejection: str = ""
     # Tasks that ended and are started again after a delay.
     backing_off: set[str] = field(default_factory=set)
 

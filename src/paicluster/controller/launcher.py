@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 
-from openpaisdk.errors import PaiError
+from openpaisdk.errors import PaiError, ProtocolError
 from openpaisdk.protocol.extras import find_plugin
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.job_record import JobRecord
@@ -100,6 +100,10 @@ class Launcher:
             if record.launch_error != error.message:
                 log.warning("Cannot launch %s: %s", record.row.framework, error)
             record.launch_error = error.message if error.transient else ""
+            await self._abandon(record, uids, error.message)
+        except ProtocolError as error:
+            # An older server accepted it. A retry would fail in the same way.
+            record.launch_error, record.launch_rejection = "", error.message
             await self._abandon(record, uids, error.message)
         except PaiError as error:
             record.launch_error = ""

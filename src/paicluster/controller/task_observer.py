@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from openpaisdk.protocol.log_end import SEARCHED_BYTES
 from paicluster.controller import exit_classification, transitions
@@ -53,6 +54,8 @@ class Observer:
         self, record: JobRecord, task: TaskRow, observation: Observation, changes: Changes, now_ms: int
     ) -> None:
         stop_code = transitions.stop_code_of(record, task)
+        if record.launch_rejection and observation.started_ms is None and stop_code is None:
+            observation = replace(observation, rejection=record.launch_rejection)
         tail = b""
         if exit_classification.needs_log(observation, stop_code=stop_code):
             tail = await self._engines.log_tail(task.uid, SEARCHED_BYTES)
