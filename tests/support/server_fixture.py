@@ -21,9 +21,11 @@ import pytest
 
 from support.openapi_check import Description, current_description
 from support.prepared_database import prepare_database
+from support.server_template import ForkedServer, can_fork, fork_server
 
 # A loaded machine may stall for half a minute: tests wait for an event, with a generous deadline.
 DEADLINE_S = 90.0
+COMMAND = (sys.executable, "-m", "paicluster")
 FINISHED_STATES = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -142,8 +144,8 @@ class Cluster:
     home: Path
     options: tuple[str, ...] = ("--embedded", "--cpus", "64", "--memory-mb", "65536", "--gpus", "4")
     variables: dict[str, str] = field(default_factory=dict)
-    program: tuple[str, ...] = (sys.executable, "-m", "paicluster")
-    process: subprocess.Popen[bytes] | None = None
+    program: tuple[str, ...] = COMMAND
+    process: subprocess.Popen[bytes] | ForkedServer | None = None
     address: tuple[str, int] = ("", 0)
     user: str = ""
     token: str = ""
@@ -153,14 +155,28 @@ class Cluster:
     # -- process -------------------------------------------------------------------------------
 
     def spawn(self, *more: str) -> subprocess.Popen[bytes]:
-        """Start the server without waiting for it."""
-        command = [*self.program, "serve", "--home", str(self.home), "--port", "0", *self.options, *more]
+        """Start the server with its command, without waiting for it."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.program, *self.arguments(*more)], stdout=log, stderr=log, env=self._environment()
+            )
+        return self.process
+
+    def fork(self, *more: str) -> ForkedServer:
+        """Start the server as `spawn` does, in a process that has imported everything."""
+        with self.log.open("ab") as log:
+            self.process = fork_server(self.arguments(*more), self._environment(), log)
+        return self.process
+
+    def arguments(self, *more: str) -> list[str]:
+        """What follows `paicluster`."""
+        return ["serve", "--home", str(self.home), "--port", "0", *self.options, *more]
+
+    def _environment(self) -> dict[str, str]:
         environment = {**os.environ, **self.variables}
         environment.pop("PAICLUSTER_ADMIN_PASSWORD", None)
         environment.update(self.variables)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        return self.process
+        return environment
 
     @property
     def log(self) -> Path:
@@ -168,7 +184,10 @@ class Cluster:
         return self.home.with_name(self.home.name + ".log")
 
     def start(self, *more: str) -> Cluster:
-        self.spawn(*more)
+        if self.program == COMMAND and can_fork(self.variables):
+            self.fork(*more)
+        else:
+            self.spawn(*more)
         return self.wait_ready()
 
     def wait_ready(self) -> Cluster:
@@ -253,8 +272,10 @@ class Cluster:
         """All processes of this home: server, zygote, supervisors, tasks."""
         marks = (os.fsencode(self.home) + b"/", os.fsencode(self.home) + b"\0")
         found = {}
+        if self.process is not None and self.process.poll() is None:
+            found[self.process.pid] = "the server"
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-            if pid == os.getpid():
+            if pid == os.getpid() or pid in found:
                 continue
             with contextlib.suppress(OSError):
                 line = Path(f"/proc/{pid}/cmdline").read_bytes()

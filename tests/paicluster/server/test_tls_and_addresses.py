@@ -186,11 +186,8 @@ def test_config_file_alone_is_enough(tmp_path: Path) -> None:
     file.write_text("home: state\nlisten: {port: 0}\ndatabase: elsewhere.db\n")
 
     class FromFile(Cluster):
-        def spawn(self, *more: str) -> subprocess.Popen[bytes]:
-            command = [*self.program, "serve", "--config", str(file), "--embedded"]
-            with self.log.open("ab") as log:
-                self.process = subprocess.Popen(command, stdout=log, stderr=log)
-            return self.process
+        def arguments(self, *more: str) -> list[str]:
+            return ["serve", "--config", str(file), "--embedded"]
 
     cluster = FromFile(tmp_path / "state")
     try:

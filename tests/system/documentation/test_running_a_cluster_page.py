@@ -48,6 +48,10 @@ def folder() -> Iterator[Path]:
 class PageCluster(Cluster):
     """Runs what the page has after `paicluster serve`, but on a free port."""
 
+    def start(self, *more: str) -> Cluster:
+        self.spawn(*more)
+        return self.wait_ready()
+
     def spawn(self, *more: str) -> subprocess.Popen[bytes]:
         command = [*self.program, "serve", *self.options, "--port", "0", *more]
         variables = {**os.environ, "PAICLUSTER_ADMIN_PASSWORD": PASSWORD}

@@ -1,0 +1,157 @@
+"""Servers forked from a process that has imported everything: most of a server's start is its imports.
+
+One template runs for each process of the tests, and ends with it. A forked server runs the function of the
+command `paicluster`, with its own arguments, variables and output. The command itself is started by the tests
+of the server's start, and by every `pai` that starts the embedded cluster.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+_REQUEST_LIMIT = 1 << 20
+
+# Python and the loader read these once, when a process starts.
+_READ_AT_EXEC = ("PYTHON", "LD_")
+
+
+class ForkedServer:
+    """A running server, with the interface of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, args: Sequence[str], status: socket.socket):
+        self.pid = pid
+        self.args = list(args)
+        self.returncode: int | None = None
+        self._status = status
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = self._ended(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+            reported = self._status.recv(16)
+            assert reported, "the template of the servers has died"
+            self.returncode = int(reported)
+            self._status.close()
+        return self.returncode
+
+
+def can_fork(variables: Mapping[str, str]) -> bool:
+    """Whether a forked server is like one that was started with these variables."""
+    return not any(name.startswith(_READ_AT_EXEC) for name in variables)
+
+
+def fork_server(arguments: Sequence[str], environment: Mapping[str, str], output: BinaryIO) -> ForkedServer:
+    """Run ``paicluster`` with these arguments in a new process; output and errors go to one file."""
+    template = _running_template()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(Path.cwd())}
+        fds = [output.fileno(), theirs.fileno()]
+        socket.send_fds(template, [json.dumps(request).encode()], fds)
+    return ForkedServer(int(ours.recv(16)), arguments, ours)
+
+
+@cache
+def _running_template() -> socket.socket:
+    """The requests of this process's template, which ends when this end is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        # -P: the modules beside this one must not hide others.
+        command = [sys.executable, "-P", str(Path(__file__)), str(theirs.fileno())]
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+    return ours
+
+
+class _Template:
+    """The process that forks: reads requests, and reports the pid and later the status of each server."""
+
+    def __init__(self, requests: socket.socket):
+        self._requests = requests
+        self._reports: dict[int, socket.socket] = {}
+
+    def run(self) -> list[str] | None:
+        """Fork servers; returns a server's arguments in its process, None when the tests have ended."""
+        signal.signal(signal.SIGCHLD, lambda *_: self._report_ended())
+        while True:
+            text, fds, _, _ = socket.recv_fds(self._requests, _REQUEST_LIMIT, 2)
+            if not text:
+                return None
+            request = json.loads(text)
+            output, report = fds[0], socket.socket(fileno=fds[1])
+            # The status of a server that ends at once has to find its entry.
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+            pid = os.fork()
+            if pid == 0:
+                self._reports[0] = report
+                self._become_server(request, output)
+                arguments: list[str] = request["arguments"]
+                return arguments
+            os.close(output)
+            report.send(str(pid).encode())
+            self._reports[pid] = report
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+    def _report_ended(self) -> None:
+        while self._reports:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            with self._reports.pop(pid) as report:
+                report.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+    def _become_server(self, request: dict[str, object], output: int) -> None:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        for inherited in (self._requests, *self._reports.values()):
+            inherited.detach()  # else it would close a descriptor of the server when it is collected
+        os.closerange(3, 1 << 16)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        os.environ.clear()
+        os.environ.update(request["environment"])  # type: ignore[call-overload]
+        time.tzset()
+        os.chdir(str(request["folder"]))
+
+
+def _main() -> int:
+    gc.disable()
+    import paicluster.cli.serve_options
+    import paicluster.server.serve
+
+    gc.freeze()
+    gc.enable()
+    arguments = _Template(socket.socket(fileno=int(sys.argv[1]))).run()
+    return 0 if arguments is None else paicluster.cli.main(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main())
