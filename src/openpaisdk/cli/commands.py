@@ -53,6 +53,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "cluster_resources:cluster_resources",
                 "show free GPUs, cores and memory",
             ),
+            ("quota", "quota:quota", "show your quotas and what you use of them"),
         ),
     ),
     (

@@ -228,6 +228,19 @@ class ClusterClient:
         own = name_list(info, "virtualCluster")
         return [vc for vc in found if vc.name in own] if "virtualCluster" in info else found
 
+    def quotas(self) -> list[dict[str, object]]:
+        """Quotas of this user and of the user's groups, as the cluster reports them."""
+        try:
+            found = mapping_of(self._get("/api/v2/quota"), self).get("quotas")
+        except NotFound as e:
+            if e.code != NO_API:
+                raise
+            raise NotFound(
+                f"The cluster {self.alias} does not report quotas.",
+                hint="pai cluster-resources shows the resources of its virtual clusters.",
+            ) from None
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
     def user_info(self, user: str = "") -> dict[str, object]:
         """Profile of a user: groups, virtual clusters, storages."""
         return mapping_of(self._get(f"/api/v2/users/{quote(user or self.user)}"), self)

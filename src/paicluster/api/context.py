@@ -23,9 +23,10 @@ from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
 from paicluster.engines.interface import LogSource, Node, ReportSink
 from paicluster.engines.registry import check_job_options
 from paicluster.logs.log_watcher import LogWatcher
-from paicluster.scheduler.resource_requests import Resources
+from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.admission import Admission
 from paicluster.services.file_service import FileService
+from paicluster.services.quotas import Quotas
 from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.storages import StorageConfig
 from paicluster.services.virtual_clusters import VirtualClusters
@@ -47,6 +48,8 @@ class Context:
     # Current nodes; also updates the capacity of externally scheduled virtual clusters.
     nodes: Callable[[], Awaitable[Sequence[Node]]]
     virtual_clusters: VirtualClusters
+    # Quotas of users and groups.
+    user_quotas: Quotas
     # Deletes a finished job with its logs and folders; False when it has not finished.
     remove_job: Callable[[int], Awaitable[bool]]
     # Stops a job's tasks when the database cannot be written.
@@ -70,6 +73,8 @@ class Context:
     storages: Callable[[], Sequence[StorageConfig]] = tuple
     # Whether jobs run in the image they name.
     runs_images: Callable[[], bool] = bool
+    # What each task holds at least.
+    minimum: Resources = NO_MINIMUM
     # Sink for the reports of an attempt on a node without a shared file system.
     reports_of: Callable[[str], ReportSink | None] = lambda uid: None
     # Early OpenPAI clients read without a token.
@@ -88,10 +93,12 @@ class Context:
             self.sealer,
             self.sources,
             self.virtual_clusters,
+            self.user_quotas,
             self.storages,
             checkouts,
             check_job_options,
             self.runs_images,
+            self.minimum,
         )
         object.__setattr__(self, "source_checkouts", checkouts)
         object.__setattr__(self, "admission", admission)

@@ -91,6 +91,16 @@ class Fields:
             raise self._invalid(name, f"must be less than or equal to {maximum:g}")
         return value
 
+    def whole_number_or_null(self, name: str, *, maximum: int) -> int | None:
+        """A number without a fraction from 0 to ``maximum``, or null."""
+        value = self._take(name, _MISSING)
+        if value is None:
+            return None
+        number = Fields({name: value}, self._where).number(name, minimum=0, maximum=maximum)
+        if number != int(number):
+            raise self._invalid(name, "must be an integer")
+        return int(number)
+
     def names(self, name: str, default: Any = _MISSING, *, pattern: re.Pattern[str]) -> list[str]:
         value = self._take(name, default)
         if not isinstance(value, list):

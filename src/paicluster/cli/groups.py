@@ -9,6 +9,7 @@ from typing import Any
 from openpaisdk.errors import NotFound, UsageError
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
+from paicluster.cli.quotas import add_quota_commands
 from paicluster.cli.terminal import output_option, print_rows
 from paicluster.cli.users import require_users, require_virtual_clusters
 
@@ -29,6 +30,7 @@ group = CommandGroup(
     "  paicluster group add vision --home ./cluster --vc lab --storage data\n"
     "  paicluster group join vision alice bob --home ./cluster\n"
     "  paicluster group grant vision --no-vc lab --home ./cluster\n"
+    "  paicluster group set-quota vision --gpu 8 --storage 2t --home ./cluster\n"
     "  paicluster group members vision --home ./cluster -o json",
 )
 
@@ -145,6 +147,9 @@ def leave(api: AdminApi, arguments: argparse.Namespace) -> None:
     for user in arguments.users:
         api.request("DELETE", path("users", user, "group"), {"groupname": arguments.name})
         print(f"User {user} is no longer in group {arguments.name}.")
+
+
+add_quota_commands(group, "group")
 
 
 @group.command("grant", "change a group's rights")

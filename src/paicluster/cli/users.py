@@ -11,6 +11,7 @@ from urllib.parse import quote
 from openpaisdk.errors import ConfigError, Conflict, NotFound, UsageError
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
+from paicluster.cli.quotas import add_quota_commands
 from paicluster.cli.terminal import output_option, print_rows
 from paicluster.server import task_accounts
 
@@ -31,6 +32,7 @@ group = CommandGroup(
     "  paicluster user add alice --home ./cluster --vc lab\n"
     '  echo "$PASSWORD" | paicluster user passwd alice --home ./cluster\n'
     "  paicluster user grant alice --admin --home ./cluster\n"
+    "  paicluster user set-quota alice --tasks 20 --gpu 4 --storage 500g --home ./cluster\n"
     "  paicluster user list --home ./cluster -o json",
 )
 
@@ -124,6 +126,9 @@ def remove(api: AdminApi, arguments: argparse.Namespace) -> None:
         )
     api.request("DELETE", path("users", name))
     print(f"Removed user {name}." + (f" Stopping {jobs}." if count else ""))
+
+
+add_quota_commands(group, "user")
 
 
 @group.command("grant", "change a user's rights")

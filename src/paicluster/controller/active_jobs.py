@@ -22,7 +22,7 @@ from paicluster.controller.starvation import STARVATION_S
 from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.pending_jobs import PendingJobs
 from paicluster.scheduler.plan import PreemptibleJob
-from paicluster.scheduler.resource_requests import Resources
+from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.store import Store, jobs
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 
@@ -40,8 +40,16 @@ class ActiveJobs:
     ``on_backoff_over(job_id)`` is called when a task of the job may be started again.
     """
 
-    def __init__(self, store: Store, engines: EngineRouter, on_backoff_over: Callable[[int], None]):
+    def __init__(
+        self,
+        store: Store,
+        engines: EngineRouter,
+        on_backoff_over: Callable[[int], None],
+        minimum: Resources = NO_MINIMUM,
+    ):
+        """``minimum``: what each task holds at least."""
         self._store = store
+        self._minimum = minimum
         self._engines = engines
         self._on_backoff_over = on_backoff_over
         self.records: dict[int, JobRecord] = {}
@@ -168,7 +176,7 @@ class ActiveJobs:
         except Exception:
             log.exception("Cannot read the stored job %s; leaving it unchanged.", row.framework)
             return
-        record = JobRecord(row, job, spec.sealed, attempt)
+        record = JobRecord(row, job, spec.sealed, attempt, self._minimum)
         # The latest attempt of each task; they come oldest first.
         latest = {(task.role, task.task_index): task for task in tasks}
         record.tasks = AttemptTasks(job.task_roles, latest.values())
@@ -177,7 +185,9 @@ class ActiveJobs:
             self.job_of[task.uid] = row.id
             if task.ended:
                 self.back_off(record, task, time.time() - (task.completed_ms or 0) / 1000)
-            elif not self.is_delegated(record):
+            elif self.is_delegated(record):
+                self.allocations.take_delegated(task.uid, row.username, record.resources_of(task.role))
+            else:
                 self.allocations.take(task, record.owner())
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paicluster.engines.interface import Node
 from paicluster.scheduler.node_capacity import NodeCapacity
+from paicluster.scheduler.quotas import Running
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.store.rows import TaskRow
 
@@ -36,6 +37,8 @@ class Allocation:
 class Allocations:
     """Allocations by task, with sums per node, virtual cluster and user.
 
+    Tasks that an external scheduler places hold nothing on our nodes and count only in ``running``.
+
     Every entry updates every sum, so that sums are never recomputed.
     """
 
@@ -45,9 +48,19 @@ class Allocations:
         self.by_node: dict[str, Resources] = {}
         self.by_vc: dict[str, Resources] = {}
         self.by_user: dict[str, Resources] = {}
+        # Tasks of each user and what they hold, which counts against quotas.
+        self.running: dict[str, Running] = {}
+        self._delegated: dict[str, tuple[str, Running]] = {}
 
     def clear(self) -> None:
-        for entries in (self._by_task, self.by_node, self.by_vc, self.by_user):
+        for entries in (
+            self._by_task,
+            self.by_node,
+            self.by_vc,
+            self.by_user,
+            self.running,
+            self._delegated,
+        ):
             entries.clear()
         self._ports.clear()
 
@@ -62,7 +75,16 @@ class Allocations:
         self._ports.update(ports)
         self._add(allocation, 1)
 
+    def take_delegated(self, uid: str, user: str, resources: Resources) -> None:
+        """Count a task that an external scheduler places."""
+        if uid not in self._delegated:
+            self._delegated[uid] = user, Running(1, *resources)
+            self._count(*self._delegated[uid], 1)
+
     def free(self, uid: str) -> None:
+        delegated = self._delegated.pop(uid, None)
+        if delegated is not None:
+            self._count(*delegated, -1)
         allocation = self._by_task.pop(uid, None)
         if allocation is not None:
             self._ports.difference_update(allocation.ports)
@@ -75,6 +97,14 @@ class Allocations:
             sums.append((self.by_vc, owner.vc))
         for totals, key in sums:
             totals[key] = totals.get(key, Resources()).plus(allocation.resources, times)
+        self._count(owner.user, Running(1, *allocation.resources), times)
+
+    def _count(self, user: str, amounts: Running, times: int) -> None:
+        total = self.running.get(user, Running()).plus(amounts, times)
+        if total.tasks:
+            self.running[user] = total
+        else:
+            self.running.pop(user, None)
 
     def ports_taken(self, ports: Iterable[int]) -> bool:
         return not self._ports.isdisjoint(ports)

@@ -19,7 +19,13 @@ from paicluster.controller.exit_classification import NOT_LAUNCHED, PREEMPTED
 from paicluster.controller.pending_queue import priority_class_of
 from paicluster.scheduler.pending_jobs import QueuedJob
 from paicluster.scheduler.plan import OPPORTUNISTIC
-from paicluster.scheduler.resource_requests import SchedulingRequest, encode, request_of
+from paicluster.scheduler.resource_requests import (
+    NO_MINIMUM,
+    Resources,
+    SchedulingRequest,
+    encode,
+    request_of,
+)
 from paicluster.store.rows import AttemptRow, JobRow, PendingJob, TaskRow
 
 PENDING = "AttemptCreationPending"
@@ -41,6 +47,8 @@ class JobRecord:
     job: JobSpec
     sealed: bytes | None
     attempt: AttemptRow | None = None
+    # What each task holds at least.
+    minimum: Resources = NO_MINIMUM
     # Tasks of the current attempt by uid, the latest attempt of each.
     tasks: AttemptTasks = field(init=False)
     launching: asyncio.Task[None] | None = None
@@ -116,7 +124,12 @@ class JobRecord:
         return AllocationOwner(self.row.vc, self.row.username, self.preemptible)
 
     def request(self) -> SchedulingRequest:
-        return request_of(self.job, self.row.username)
+        return request_of(self.job, self.row.username, self.minimum)
+
+    def resources_of(self, role: str) -> Resources:
+        """What a task of this role holds."""
+        requested = next(one.resources for one in self.job.task_roles if one.name == role)
+        return Resources(requested.cpu, requested.memory_mb, requested.gpu).at_least(self.minimum)
 
     def pending_job(self) -> PendingJob:
         row = self.row

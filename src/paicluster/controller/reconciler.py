@@ -29,7 +29,8 @@ from paicluster.controller.wakeups import Wakeups
 from paicluster.engines.interface import Engine, Node
 from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.plan import Preempt, Snapshot, Start, plan
-from paicluster.scheduler.resource_requests import Resources
+from paicluster.scheduler.quotas import QuotaLimit, Running
+from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.store import Store, jobs
 from paicluster.store.change_feed import Requests
 from paicluster.store.rows import PendingJob
@@ -55,13 +56,15 @@ class Controller:
         *,
         quotas: Mapping[str, Resources] | None = None,
         max_capacities: Mapping[str, Resources] | None = None,
+        user_quotas: Mapping[str, tuple[QuotaLimit, ...]] | None = None,
+        minimum: Resources = NO_MINIMUM,
         grace_s: float = 10.0,
         stop_journal: StopJournal | None = None,
     ):
         self._store = store
         self._engines = EngineRouter.of(engine)
         self._grace_s = grace_s
-        self._active = ActiveJobs(store, self._engines, lambda job_id: self._wakeups.request(job_id))
+        self._active = ActiveJobs(store, self._engines, lambda job_id: self._wakeups.request(job_id), minimum)
         self._queue = PendingQueue()
         self._wakeups = Wakeups(self._active, self._queue)
         self._reasons = PendingReasons(self._wakeups.wake)
@@ -85,6 +88,7 @@ class Controller:
             quotas if quotas is not None else {"default": total_resources(self._engines.scheduled_nodes())}
         )
         self._max_capacities = max_capacities if max_capacities is not None else {}
+        self._user_quotas = user_quotas if user_quotas is not None else {}
         # The job that a reconcile is at while it handles one after another; 0: none.
         self._current_job = 0
         self._task: asyncio.Task[None] | None = None
@@ -139,6 +143,10 @@ class Controller:
     def pending_stops(self) -> int:
         """Number of stopped jobs whose stop is not yet in the database."""
         return len(self._recovery.stop_journal.jobs)
+
+    def running(self) -> Mapping[str, Running]:
+        """Tasks of each user and what they hold."""
+        return self._active.allocations.running
 
     async def stop_without_store(self, job_id: int) -> None:
         await self._recovery.stop_without_store(job_id)
@@ -409,6 +417,8 @@ class Controller:
             used=allocations.by_vc,
             max_capacities=self._max_capacities,
             used_by_user=allocations.by_user,
+            user_quotas=self._user_quotas,
+            running=allocations.running,
             starved=self._starvation.starved(self._queue.pending.waiting_users(), time.monotonic()),
             preemptible=self._active.preemptible_jobs(self._quarantine.excludes),
             partial=self._active.partly_started(self._queue.pending),

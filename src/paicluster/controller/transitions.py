@@ -81,6 +81,7 @@ def place(
     """Record the intent: a row for each task with a new uid, ports and GPUs; without a node only the uid."""
     order = {role.name: number for number, role in enumerate(record.job.task_roles)}
     resources = {role.name: role.resources for role in record.job.task_roles}
+    held = {role.name: record.resources_of(role.name) for role in record.job.task_roles}
     owner = record.owner()
     placed = []
     for placement in placements:
@@ -102,8 +103,9 @@ def place(
             task_attempt=0 if previous is None else previous.task_attempt + 1,
             task_uid=uid if previous is None else previous.task_uid,
             sub_state=PREPARING,
-            cpu=request.cpu,
-            memory_mb=request.memory_mb,
+            # An external scheduler has its own minimum.
+            cpu=held[placement.role].cpu if placement.node else request.cpu,
+            memory_mb=held[placement.role].memory_mb if placement.node else request.memory_mb,
             created_ms=now_ms,
             retries_total=0 if previous is None else previous.retries_total + 1,
             retries_accountable=0 if previous is None else previous.retries_accountable + _counts(previous),
@@ -112,6 +114,8 @@ def place(
         record.tasks[uid] = task
         if placement.node:
             allocations.take(task, owner)
+        else:
+            allocations.take_delegated(uid, owner.user, held[placement.role])
         changes.new_tasks.append(task)
         placed.append(task)
     if record.row.sub_state == PENDING:

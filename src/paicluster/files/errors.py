@@ -16,6 +16,7 @@ NOT_A_FOLDER = "NotAFolderError"
 IS_A_FOLDER = "IsAFolderError"
 BAD_PATH = "InvalidPathError"
 FULL = "StorageFullError"
+QUOTA_EXCEEDED = "QuotaExceededError"
 INCOMPLETE = "IncompleteFileError"
 UNSUPPORTED = "UnsupportedStorageError"
 FAILED = "StorageError"
@@ -62,6 +63,17 @@ def bad_path(path: str, reason: str) -> PaiError:
 
 def storage_full(what: str) -> PaiError:
     return Unavailable(f"No space is left on the cluster's storage for {what}.", code=FULL, status=507)
+
+
+def quota_exceeded(path: str, owner: str, limit: int, needed: int) -> PaiError:
+    """A quota of stored bytes has no space for a write."""
+    return Unavailable(
+        f"The storage quota of {owner} is exceeded: quota = {limit} B but storage needed for {path} = "
+        f"{needed} B.",
+        code=QUOTA_EXCEEDED,
+        status=507,
+        hint="Delete files that are no longer needed, or ask an administrator for a larger quota.",
+    )
 
 
 def incomplete(path: str, got: int, announced: int) -> PaiError:

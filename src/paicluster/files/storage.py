@@ -16,6 +16,7 @@ from paicluster.files.paths import split_path
 from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.reads import Listing, OpenFile, Summary
 from paicluster.files.staging import StagedFile, StagingArea
+from paicluster.files.usage import StorageUsage
 from paicluster.files.writes import FileWriter
 
 
@@ -39,10 +40,13 @@ class Storage:
         ``open_root``: every user may create files and folders in the root.
         """
         self.root = root
+        usage = StorageUsage()
         self._namespace = Namespace(root, read_only=read_only, groups=groups, open_root=open_root)
         self._staging_area = StagingArea(self._namespace)
         self._writer = FileWriter(self._namespace, self._staging_area, sync=sync)
         self._listing_cache = ListingCache()
+        # Bytes that users hold.
+        self.usage = usage
         self._provisioned: set[StorageUser] = set()
 
     def close(self) -> None:

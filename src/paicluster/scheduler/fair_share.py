@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 
 from paicluster.scheduler.pending_jobs import PendingJobs
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
 
-# Handles one job: (virtual cluster, user, job id, request). False: no job of this shape can start now.
-Handler = Callable[[str, str, int, ResourceRequest], bool]
+
+class Outcome(Enum):
+    """What became of one job, and thereby who is next."""
+
+    # It started, or nothing is to be tried for it: the user's next job of this shape has its turn.
+    HANDLED = 1
+    # No job of this shape can start now.
+    SHAPE_BLOCKED = 2
+    # No job of this shape of this user can start now: a quota of the user is used up.
+    USER_BLOCKED = 3
+
+
+# Handles one job: (virtual cluster, user, job id, request).
+Handler = Callable[[str, str, int, ResourceRequest], Outcome]
 
 
 class FairShare:
@@ -54,8 +67,10 @@ class FairShare:
             request = requests[number]
             if request in failed:
                 continue
-            if not handle(vc, user, job_id, request):
-                failed.add(request)
+            outcome = handle(vc, user, job_id, request)
+            if outcome is not Outcome.HANDLED:
+                if outcome is Outcome.SHAPE_BLOCKED:
+                    failed.add(request)
                 continue
             following = pending.next_after(vc, priority_class, user, request, job_id)
             if following is not None:

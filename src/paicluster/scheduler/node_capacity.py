@@ -126,8 +126,8 @@ def compare(request: ResourceRequest, available: Resources, has: str) -> str:
     ]
     if not lacking:
         return ""
-    asked = " and ".join(_amount(asked, unit) for asked, _, unit in lacking)
-    amounts = " and ".join(_amount(max(0, amount), unit) for _, amount, unit in lacking)
+    asked = " and ".join(show_amount(asked, unit) for asked, _, unit in lacking)
+    amounts = " and ".join(show_amount(max(0, amount), unit) for _, amount, unit in lacking)
     return f"{'The job' if request.gang else 'A task'} asks for {asked}; {has.format(amounts)}."
 
 
@@ -140,15 +140,16 @@ def _node_numbers(nodes: Sequence[NodeCapacity], request: ResourceRequest) -> st
         for number, (asked, unit) in enumerate(zip(role.each, _UNITS, strict=True)):
             most = max(node.free[number] for node in nodes)
             if asked > most:
-                has = f"no node has more than {_amount(max(0, most), unit)}{free}"
-                return f"A task asks for {_amount(asked, unit)}; {has}."
+                has = f"no node has more than {show_amount(max(0, most), unit)}{free}"
+                return f"A task asks for {show_amount(asked, unit)}; {has}."
     total = Resources()
     for node in nodes:
         total = total.plus(node.free)
     return compare(request, total, f"all nodes together have {{}}{free}")
 
 
-def _amount(number: int, unit: tuple[str, str]) -> str:
+def show_amount(number: int, unit: tuple[str, str]) -> str:
+    """A number with its unit, singular or plural."""
     return f"{number} {unit[0] if number == 1 else unit[1]}"
 
 

@@ -11,6 +11,9 @@ quota. They are returned when the borrowing jobs finish.
 
 Preemption: opportunistic jobs come last and use whatever is idle; jobs on their quota preempt them.
 
+Quotas of users and groups: a job that exceeds one waits, and holds up neither other users nor smaller jobs of
+its own user.
+
 Delegation: jobs of virtual clusters with an external scheduler are passed on at once, in order.
 """
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paicluster.scheduler.fair_share import FairShare
+from paicluster.scheduler.fair_share import FairShare, Outcome
 from paicluster.scheduler.node_capacity import (
     NodeCapacity,
     TaskPlacement,
@@ -29,6 +32,7 @@ from paicluster.scheduler.node_capacity import (
     place_tasks,
 )
 from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs
+from paicluster.scheduler.quotas import QuotaLimit, QuotaUsage, Running
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
 
 OPPORTUNISTIC = "oppo"
@@ -56,6 +60,10 @@ class Snapshot:
     max_capacities: Mapping[str, Resources] = field(default_factory=dict)
     # Allocations of each user, all jobs together.
     used_by_user: Mapping[str, Resources] = field(default_factory=dict)
+    # Quotas that limit a user: the user's own and those of groups; only of users that have any.
+    user_quotas: Mapping[str, tuple[QuotaLimit, ...]] = field(default_factory=dict)
+    # Tasks of each user, those of external schedulers included.
+    running: Mapping[str, Running] = field(default_factory=dict)
     # (virtual cluster, user) pairs that are starved; each gets one job scheduled first.
     starved: frozenset[tuple[str, str]] = frozenset()
     # Latest started first: they lose the least work.
@@ -119,6 +127,7 @@ class _Planner:
         self._preempted: list[PreemptibleJob] = []
         self._reservations: list[ResourceRequest] = []
         self._reserved: dict[str, Resources] = {}
+        self._user_quotas = QuotaUsage(snapshot.user_quotas, snapshot.running)
         self._borrowers: set[int] = set()
         self._reported_pending: set[int] = set()
         self._decisions: list[Decision] = []
@@ -166,21 +175,22 @@ class _Planner:
 
     # -- handlers of one job -------------------------------------------------------------------
 
-    def _schedule_on_quota(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> bool:
+    def _schedule_on_quota(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> Outcome:
         """Start it on the quota of its virtual cluster."""
         if vc in self._snapshot.self_scheduling:
-            self._delegate(job_id, request)
-            return True
+            return self._delegate(user, job_id, request)
         if self._is_skipped(vc, job_id, request, self._max_capacity(vc)):
-            return True
+            return Outcome.HANDLED
+        if self._is_over_user_quota(user, job_id, request):
+            return Outcome.USER_BLOCKED
         quota = self._quota(vc)
         left = self._left(vc, quota)
         placements = self._place(
-            job_id, request, left, lambda resources: self._backfill_would_delay_quota(resources, vc)
+            user, job_id, request, left, lambda resources: self._backfill_would_delay_quota(resources, vc)
         )
         if placements:
             self._start(vc, user, job_id, request, placements, preemptible=False)
-            return True
+            return Outcome.HANDLED
         self._decisions.append(Pending(job_id, self._reason(vc, request, left, preemptible=False)))
         # A job that requests more than the quota waits for borrowed resources and must not block the quota.
         if request.minimum.fits(quota):
@@ -188,15 +198,17 @@ class _Planner:
             if request.minimum.fits(left):
                 self._owners_blocked = _max(self._owners_blocked, request.minimum)
                 self._preempt_for(vc, job_id, request)
-        return False
+        return Outcome.SHAPE_BLOCKED
 
-    def _schedule_borrowed(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> bool:
+    def _schedule_borrowed(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> Outcome:
         """Start it on idle resources of other virtual clusters."""
         if self._startable_tasks(job_id) <= 0:
-            return True
+            return Outcome.HANDLED
+        if self._is_over_user_quota(user, job_id, request):
+            return Outcome.USER_BLOCKED
         left = self._left(vc, self._max_capacity(vc))
         placements = self._place(
-            job_id, request, left, lambda resources: self._backfill_would_delay_owners(resources, vc)
+            user, job_id, request, left, lambda resources: self._backfill_would_delay_owners(resources, vc)
         )
         if not placements:
             _raise(self._blocked_borrowing, vc, request.minimum)
@@ -205,24 +217,25 @@ class _Planner:
             # Not reported yet: the job before it of the same shape was, and then started by borrowing.
             if job_id not in self._reported_pending:
                 self._decisions.append(Pending(job_id, self._reason(vc, request, left, preemptible=False)))
-            return False
+            return Outcome.SHAPE_BLOCKED
         self._borrowers.add(job_id)
         self._start(vc, user, job_id, request, placements, preemptible=False)
-        return True
+        return Outcome.HANDLED
 
-    def _schedule_opportunistic(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> bool:
+    def _schedule_opportunistic(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> Outcome:
         """Start it on any idle resources; jobs on their quota may preempt it later."""
         if vc in self._snapshot.self_scheduling:
-            self._delegate(job_id, request)
-            return True
+            return self._delegate(user, job_id, request)
         if self._is_skipped(vc, job_id, request, self._total):
-            return True
-        placements = self._place(job_id, request, self._total, self._backfill_would_delay_any)
+            return Outcome.HANDLED
+        if self._is_over_user_quota(user, job_id, request):
+            return Outcome.USER_BLOCKED
+        placements = self._place(user, job_id, request, self._total, self._backfill_would_delay_any)
         if placements:
             self._start(vc, user, job_id, request, placements, preemptible=True)
-            return True
+            return Outcome.HANDLED
         self._decisions.append(Pending(job_id, self._reason(vc, request, self._total, preemptible=True)))
-        return False
+        return Outcome.SHAPE_BLOCKED
 
     def _is_skipped(self, vc: str, job_id: int, request: ResourceRequest, capacity: Resources) -> bool:
         """Whether nothing is to be tried for this job; the next one of its shape then has its turn."""
@@ -235,16 +248,37 @@ class _Planner:
     def _startable_tasks(self, job_id: int) -> int:
         return self._snapshot.partial.get(job_id, ((), 1))[1]
 
-    def _delegate(self, job_id: int, request: ResourceRequest) -> None:
+    def _is_over_user_quota(self, user: str, job_id: int, request: ResourceRequest) -> bool:
+        """Whether a quota of its user or of a group keeps the job from starting now; it then says so."""
+        reason = self._user_quotas.pending_reason(user, request)
+        if reason and job_id not in self._reported_pending:
+            self._decisions.append(Pending(job_id, reason))
+        return bool(reason)
+
+    def _delegate(self, user: str, job_id: int, request: ResourceRequest) -> Outcome:
         """Pass a job on to its external scheduler: tasks without nodes."""
+        if self._is_over_user_quota(user, job_id, request):
+            return Outcome.USER_BLOCKED
         unstarted, limit = self._unstarted(job_id, request)
+        limit = self._within_user_quota(user, request, limit)
         placements = [
             TaskPlacement(role.role, index, "", ())
             for role, indexes in zip(request.roles, unstarted, strict=True)
             for index in indexes
         ]
         if limit > 0 and placements:
-            self._decisions.append(Start(job_id, tuple(placements[:limit])))
+            started = tuple(placements[:limit])
+            self._user_quotas.add(user, _running(request, started))
+            self._decisions.append(Start(job_id, started))
+        return Outcome.HANDLED
+
+    def _within_user_quota(self, user: str, request: ResourceRequest, limit: int) -> int:
+        """How many of at most ``limit`` tasks of a job without a gang its user's quotas allow now."""
+        left = self._user_quotas.left(user)
+        if left is None or request.gang:
+            return limit
+        largest = Running(1, *map(max, *(role.each for role in request.roles), Resources()))
+        return min(limit, *(rest // amount for rest, amount in zip(left, largest, strict=True) if amount))
 
     def _unstarted(self, job_id: int, request: ResourceRequest) -> tuple[tuple[Sequence[int], ...], int]:
         """Task indexes of each role still to be started, and how many of them may start."""
@@ -258,6 +292,7 @@ class _Planner:
 
     def _place(
         self,
+        user: str,
         job_id: int,
         request: ResourceRequest,
         capacity: Resources,
@@ -274,6 +309,10 @@ class _Planner:
             self._nodes = nodes
             return tuple(placements)
         unstarted, limit = self._unstarted(job_id, request)
+        user_left = self._user_quotas.left(user)
+        if user_left is not None:
+            capacity = _min(capacity, user_left.resources)
+            limit = min(limit, user_left.tasks)
         placed: list[TaskPlacement] = []
         for role, indexes in zip(request.roles, unstarted, strict=True):
             one_task = ResourceRequest((role._replace(instances=1),), gang=False)
@@ -334,13 +373,11 @@ class _Planner:
         *,
         preemptible: bool,
     ) -> None:
-        each = {role.role: role.each for role in request.roles}
-        resources = Resources()
-        for placement in placements:
-            resources = resources.plus(each[placement.role])
+        running = _running(request, placements)
         if not preemptible:
-            self._used[vc] = self._used.get(vc, Resources()).plus(resources)
-        self._fair_share.add(vc, user, resources)
+            self._used[vc] = self._used.get(vc, Resources()).plus(running.resources)
+        self._fair_share.add(vc, user, running.resources)
+        self._user_quotas.add(user, running)
         self._decisions.append(Start(job_id, placements))
 
     def _preempt_for(self, vc: str, job_id: int, request: ResourceRequest) -> None:
@@ -389,6 +426,15 @@ class _Planner:
             numbers = compare(request, left, "its quota has {} left")
             return f"The virtual cluster {vc} has used up its quota. {numbers}"
         return "An earlier job is waiting for the same resources."
+
+
+def _running(request: ResourceRequest, placements: Sequence[TaskPlacement]) -> Running:
+    """What these tasks of a job hold."""
+    each = {role.role: role.each for role in request.roles}
+    resources = Resources()
+    for placement in placements:
+        resources = resources.plus(each[placement.role])
+    return Running(len(placements), *resources)
 
 
 def _min(one: Resources, other: Resources) -> Resources:

@@ -28,6 +28,9 @@ class Resources(NamedTuple):
     def minus(self, other: Resources) -> Resources:
         return Resources(self.cpu - other.cpu, self.memory_mb - other.memory_mb, self.gpu - other.gpu)
 
+    def at_least(self, minimum: Resources) -> Resources:
+        return Resources(*map(max, self, minimum))
+
     def fits(self, free: Resources) -> bool:
         return self.cpu <= free.cpu and self.memory_mb <= free.memory_mb and self.gpu <= free.gpu
 
@@ -38,6 +41,12 @@ class Resources(NamedTuple):
             self.memory_mb / total.memory_mb if total.memory_mb else 0.0,
             self.gpu / total.gpu if total.gpu else 0.0,
         )
+
+
+NO_MINIMUM = Resources()
+# What every task holds at least, where limits are enforced: a task that requests nothing still takes a core
+# and memory from others. The memory is that of a shell with a small program.
+MINIMUM = Resources(cpu=1, memory_mb=16)
 
 
 class RoleRequest(NamedTuple):
@@ -89,11 +98,14 @@ class SchedulingRequest(NamedTuple):
     dependencies: tuple[Dependency, ...] = ()
 
 
-def request_of(job: JobSpec, username: str) -> SchedulingRequest:
-    """Request of a job. A dependency without an owner refers to a job of the same user."""
+def request_of(job: JobSpec, username: str, minimum: Resources = NO_MINIMUM) -> SchedulingRequest:
+    """Request of a job, with at least ``minimum`` for each task.
+
+    A dependency without an owner refers to a job of the same user.
+    """
     resources = ResourceRequest(
         tuple(
-            RoleRequest(role.name, role.instances, Resources(r.cpu, r.memory_mb, r.gpu))
+            RoleRequest(role.name, role.instances, Resources(r.cpu, r.memory_mb, r.gpu).at_least(minimum))
             for role in job.task_roles
             for r in (role.resources,)
         ),

@@ -36,9 +36,11 @@ from paicluster.engines.process.local_node import detect_node
 from paicluster.engines.router import EngineRouter
 from paicluster.files.ownership import HOMES
 from paicluster.logs.log_watcher import LogWatcher
+from paicluster.scheduler.resource_requests import MINIMUM, NO_MINIMUM
 from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
 from paicluster.services import storages
 from paicluster.services.file_service import open_file_service
+from paicluster.services.quotas import Quotas
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store, users
 
@@ -116,6 +118,7 @@ class Cluster:
             await self._retention.close()
             await self.context.source_checkouts.close()
             await self.controller.close()
+        self.context.user_quotas.close()
         self.context.policies.close()
         self.context.files.close()
         self.context.log_watcher.close()
@@ -159,16 +162,23 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         configured,
         lambda: Allocations().node_capacity(engines.scheduled_nodes()),
     )
+    files = open_file_service(settings, urls.external)
+    quotas = Quotas(store, files.storage.usage)
+    minimum = MINIMUM if settings.enforce_limits else NO_MINIMUM
     controller = Controller(
         store,
         engines,
         _launch_settings(settings, urls, sealer, tokens),
         quotas=virtual_clusters.quotas,
         max_capacities=virtual_clusters.max_capacities,
+        user_quotas=quotas.limits,
+        minimum=minimum,
         grace_s=settings.grace_s,
         stop_journal=StopJournal(home / "pending-stops"),
     )
     virtual_clusters.on_change(controller.requeue_unschedulable)
+    quotas.running = controller.running
+    quotas.on_change(controller.requeue_unschedulable)
 
     async def nodes() -> Sequence[Node]:
         await engines.refresh_nodes()
@@ -187,7 +197,9 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         runs_images=engines.runs_images,
         reports_of=engines.report_sink,
         virtual_clusters=virtual_clusters,
-        files=open_file_service(settings, urls.external),
+        user_quotas=quotas,
+        minimum=minimum,
+        files=files,
         storages=lambda: storage_configs,
         anonymous_v1_reads=settings.authentication.anonymous_v1_reads,
         remove_job=lambda job_id: retention.remove_job(job_id),

@@ -19,8 +19,15 @@ from openpaisdk.protocol.states import framework_name
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.plan import OPPORTUNISTIC
-from paicluster.scheduler.resource_requests import SchedulingRequest, encode, request_of
+from paicluster.scheduler.resource_requests import (
+    NO_MINIMUM,
+    Resources,
+    SchedulingRequest,
+    encode,
+    request_of,
+)
 from paicluster.services.file_service import storage_user
+from paicluster.services.quotas import Quotas
 from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.storages import StorageConfig
 from paicluster.services.virtual_clusters import NO_VIRTUAL_CLUSTER, VirtualClusters
@@ -45,12 +52,15 @@ class Admission:
     sealer: Sealer
     sources: Path
     virtual_clusters: VirtualClusters
+    quotas: Quotas
     storages: Callable[[], Sequence[StorageConfig]]
     source_checkouts: SourceCheckouts
     # Raises ProtocolError for options that the engine they name does not take.
     check_engine_options: Callable[[Mapping[str, Any]], None]
     # Whether jobs run in the image they name.
     runs_images: Callable[[], bool]
+    # What each task holds at least.
+    minimum: Resources = NO_MINIMUM
 
     async def admit(
         self,
@@ -77,7 +87,8 @@ class Admission:
             raise InvalidParameters(
                 f"A job may have {MAX_TASKS} tasks at most; this one has {job.total_tasks}."
             )
-        scheduling_request = request_of(job, identity.username)
+        scheduling_request = request_of(job, identity.username, self.minimum)
+        self.quotas.check_job(identity.username, identity.access.groups, scheduling_request.resources)
         warnings = self._warnings(job, scheduling_request, strict=strict)
         await self._check_dependencies(scheduling_request)
         config, sealed = text, None

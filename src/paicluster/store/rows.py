@@ -223,3 +223,18 @@ class VirtualClusterRow:
     capacity: float | None
     max_capacity: float | None
     status: str = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRow:
+    """Limits of a user or of all members of a group together; None: not limited."""
+
+    tasks: int | None = None
+    cpu: int | None = None
+    memory_mb: int | None = None
+    gpu: int | None = None
+    storage_bytes: int | None = None
+
+    def limits(self) -> dict[str, int | None]:
+        """The limits by the name of their column."""
+        return {name: getattr(self, name) for name in self.__slots__}

@@ -31,6 +31,7 @@ def test_version_and_help_import_almost_nothing(user, words: list[str]) -> None:
         ["connect-job", "{job}"],
         ["stop-job", "{job}"],
         ["cluster-resources"],
+        ["quota"],
         ["cluster-status"],
         ["list-clusters"],
         ["set"],

@@ -372,3 +372,45 @@ def test_password_is_typed_twice_at_a_terminal(running: CrewCluster) -> None:
     os.close(terminal)
     assert b"first one" not in shown
     assert "hana" not in {user["username"] for user in running.as_user("admin").get("/api/v2/users").json()}
+
+
+@pytest.mark.parametrize(("kind", "name"), [("user", "admin"), ("group", "default")])
+def test_quota_is_set_shown_and_removed(run_command: RunCommand, kind: str, name: str) -> None:
+    table = run_command(kind, "set-quota", name, "--tasks", "4", "--mem", "8g", "--storage", "1.5t")
+    lines = [line.split() for line in table.splitlines()]
+    assert lines[0] == ["RESOURCE", "USED", "LIMIT"]
+    assert ["tasks", "0", "4"] in lines
+    assert ["memoryMB", "0", "8192"] in lines
+    assert ["gpu", "0", "-"] in lines
+    run_command(kind, "set-quota", name, "--tasks", "none", "--gpu", "0", "--cpu", "2")
+    report = json.loads(run_command(kind, "quota", name, "-o", "json"))
+    assert {key: amounts["limit"] for key, amounts in report["resources"].items()} == {
+        "tasks": None,
+        "cpu": 2,
+        "memoryMB": 8192,
+        "gpu": 0,
+        "storageBytes": 3 << 39,
+    }
+    removed = [word for option in ("cpu", "mem", "gpu", "storage") for word in (f"--{option}", "none")]
+    table = run_command(kind, "set-quota", name, *removed)
+    assert all(line.endswith(" -") for line in table.splitlines()[1:]), table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("alice",), "There is no limit to set."),
+        (("alice", "--tasks", "-1"), "--tasks: '-1' is not a whole number"),
+        (("alice", "--cpu", "many"), "--cpu: 'many' is not a whole number"),
+        (("alice", "--storage", "20"), "--storage: '20' is not a size"),
+        (("alice", "--mem", "1e99g"), "--mem: '1e99g' is not a size"),
+    ],
+)
+def test_wrong_quotas_are_usage_errors(
+    run_command: RunCommand, arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in run_command("user", "set-quota", *arguments, status=2)
+
+
+def test_quota_of_an_unknown_user_is_an_error(run_command: RunCommand) -> None:
+    assert "nobody not found" in run_command("user", "set-quota", "nobody", "--tasks", "1", status=1)

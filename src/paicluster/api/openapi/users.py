@@ -195,6 +195,44 @@ class ExternalNameBody(WireModel):
     external_name: str
 
 
+Limit = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+
+
+class Used(WireModel):
+    """What is used of a resource, and its limit; null: not limited."""
+
+    used: Annotated[int, Meta(ge=0)]
+    limit: Limit | None
+
+
+class QuotaResources(WireModel):
+    tasks: Used
+    cpu: Used
+    memory_mb: Used = msgspec.field(name="memoryMB")
+    gpu: Used
+    storage_bytes: Used
+
+
+class QuotaReport(WireModel):
+    kind: Literal["user", "group"]
+    name: str
+    resources: QuotaResources
+
+
+class QuotaList(WireModel):
+    quotas: list[QuotaReport]
+
+
+class QuotaBody(WireModel):
+    """Limits to set; null removes one, and those not sent stay."""
+
+    tasks: Limit | UnsetType | None = UNSET
+    cpu: Limit | UnsetType | None = UNSET
+    memory_mb: Limit | UnsetType | None = msgspec.field(name="memoryMB", default=UNSET)
+    gpu: Limit | UnsetType | None = UNSET
+    storage_bytes: Limit | UnsetType | None = UNSET
+
+
 def _change(summary: str, tag: str, kind: Any, *errors: int) -> Operation:
     return Operation(summary, tag, {201: Message}, (403, *errors), body=json_or_form(kind))
 
@@ -241,6 +279,14 @@ OPERATIONS: dict[str, Operation] = {
     "v2.users.add_group": _change("Add a user to a group", "user", GroupBody),
     "v2.users.remove_group": _change("Remove a user from a group", "user", GroupBody),
     "v2.users.set_groups": _change("Set a user's groups", "user", GroupsBody),
+    # -- quotas
+    "v2.quotas.own_quotas": Operation(
+        "Use of the caller's quota and of those of the caller's groups", "quota", {200: QuotaList}
+    ),
+    "v2.quotas.user_quota": Operation("Use of a user's quota", "quota", {200: QuotaReport}, (403,)),
+    "v2.quotas.group_quota": Operation("Use of a group's quota", "quota", {200: QuotaReport}, (400, 403)),
+    "v2.quotas.set_user_quota": _change("Set limits of a user's quota", "quota", QuotaBody),
+    "v2.quotas.set_group_quota": _change("Set limits of a group's quota", "quota", QuotaBody),
     # -- groups
     "v2.groups.list_groups": Operation("List groups", "group", {200: list[Group]}, query=PAGE),
     "v2.groups.one_group": Operation("Get a group", "group", {200: Group}, (400,)),

@@ -34,7 +34,7 @@ async def one_group(request: Request) -> Response:
     groupname = request.path_params["group"]
     row = await context(request).store.read(lambda conn: groups.get_group(conn, groupname))
     if row is None:
-        raise _no_group(groupname)
+        raise no_group(groupname)
     return json_response(_group_json(row))
 
 
@@ -99,7 +99,7 @@ async def delete_group(request: Request) -> Response:
     await authenticate_admin(request)
     groupname = request.path_params["group"]
     if not await context(request).store.write(lambda conn: groups.delete_group(conn, groupname)):
-        raise _no_group(groupname)
+        raise no_group(groupname)
     return json_response({"message": "group is removed successfully"})
 
 
@@ -163,7 +163,7 @@ async def _change(
     def write(conn: Connection) -> None:
         row = groups.get_group(conn, groupname)
         if row is None:
-            raise _no_group(groupname)
+            raise no_group(groupname)
         changes = dict(columns)
         if extension is not None:
             changes["extension"] = extension(groups.extension_of(row))
@@ -188,6 +188,6 @@ def _validate_extension(extension: dict[str, Any]) -> dict[str, Any]:
     return extension
 
 
-def _no_group(groupname: str) -> InvalidParameters:
+def no_group(groupname: str) -> InvalidParameters:
     # 400 and not 404, as in OpenPAI.
     return InvalidParameters(f"Group {groupname} is not found.", code="NoGroupError")

@@ -21,6 +21,7 @@ _BY_CODE = {
     errors.IS_A_FOLDER: ("java.io.FileNotFoundException", 404),
     errors.BAD_PATH: ("org.apache.hadoop.fs.InvalidPathException", 400),
     errors.FULL: ("org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException", 403),
+    errors.QUOTA_EXCEEDED: ("org.apache.hadoop.hdfs.protocol.DSQuotaExceededException", 403),
     errors.INCOMPLETE: _IO,
     errors.UNSUPPORTED: ("org.apache.hadoop.HadoopIllegalArgumentException", 400),
     errors.FAILED: _IO,

@@ -1,0 +1,118 @@
+"""Bytes that users hold: files by their owner, unfinished uploads, source archives; and the limits of that.
+
+The sums are counted once by a walk (`count_bytes`) and then changed by every operation of the server. Tasks
+that write into the storage directly, and operations during the walk, make them inexact until the next count.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from paicluster.files.errors import quota_exceeded, storage_full
+
+# Part of the disk that no upload may take, so that the database can still be written when users have filled
+# the rest: a hundredth, and at most a GiB.
+_MARGIN_PART = 100
+_MARGIN_MAX_BYTES = 1 << 30
+
+
+class StorageLimit(NamedTuple):
+    """Limit of the bytes of one ``owner`` (`user alice`, `group vision`)."""
+
+    owner: str
+    limit: int
+
+
+class StorageUsage:
+    """Bytes by user, and by every owner of a limit. May be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_user: dict[str, int] = {}
+        self._limits: Mapping[str, tuple[StorageLimit, ...]] = {}
+        self._by_owner: dict[str, int] = {}
+        # Unpublished files being written, which a count does not see: bytes by user.
+        self._unpublished: dict[str, int] = {}
+        # Whether the sums are complete. Before that nothing is refused.
+        self.is_counted = False
+        # Whether a refusal may be due to sums that are too large.
+        self.was_refused = False
+
+    def set_limits(self, limits: Mapping[str, tuple[StorageLimit, ...]]) -> None:
+        """``limits``: of each user that has any."""
+        with self._lock:
+            self._limits = dict(limits)
+            self._sum_owners()
+
+    @property
+    def has_limits(self) -> bool:
+        return bool(self._limits)
+
+    def limits_of(self, user: str) -> tuple[StorageLimit, ...]:
+        return self._limits.get(user, ())
+
+    def set_counted(self, by_user: Mapping[str, int]) -> None:
+        """Replace the sums by those of a new count."""
+        with self._lock:
+            self._by_user = dict(by_user)
+            for user, count in self._unpublished.items():
+                self._by_user[user] = self._by_user.get(user, 0) + count
+            self._sum_owners()
+            self.is_counted = True
+
+    def used_by(self, users: Iterable[str]) -> int:
+        with self._lock:
+            return sum(self._by_user.get(user, 0) for user in users)
+
+    def charge(self, user: str, count: int, path: str, *, published: bool = True) -> None:
+        """Count bytes that are about to be written; QuotaExceededError when a limit has no space for them."""
+        with self._lock:
+            if count > 0 and self.is_counted:
+                for owner, limit in self._limits.get(user, ()):
+                    used = self._by_owner.get(owner, 0)
+                    if used + count > limit:
+                        self.was_refused = True
+                        raise quota_exceeded(path, owner, limit, used + count)
+            self._add(user, count)
+            if not published:
+                self._unpublished[user] = self._unpublished.get(user, 0) + count
+
+    def release(self, user: str, count: int, *, published: bool = True) -> None:
+        """Bytes were deleted, or not written after all."""
+        with self._lock:
+            self._add(user, -count)
+            if not published:
+                self._unpublished[user] = self._unpublished.get(user, 0) - count
+
+    def publish(self, user: str, count: int) -> None:
+        """Bytes charged as unpublished are visible now: the next count sees them."""
+        with self._lock:
+            self._unpublished[user] = self._unpublished.get(user, 0) - count
+
+    def _add(self, user: str, count: int) -> None:
+        # Never negative: what was deleted may have been written past the server.
+        self._by_user[user] = max(0, self._by_user.get(user, 0) + count)
+        for owner, _ in self._limits.get(user, ()):
+            self._by_owner[owner] = max(0, self._by_owner.get(owner, 0) + count)
+
+    def _sum_owners(self) -> None:
+        self._by_owner = {}
+        for user, limits in self._limits.items():
+            for owner, _ in limits:
+                self._by_owner[owner] = self._by_owner.get(owner, 0) + self._by_user.get(user, 0)
+
+
+def free_bytes(fd: int) -> int:
+    """Bytes that uploads may still take on the disk of an open file."""
+    disk = os.fstatvfs(fd)
+    margin = min(_MARGIN_MAX_BYTES, disk.f_blocks * disk.f_frsize // _MARGIN_PART)
+    return max(0, disk.f_bavail * disk.f_frsize - margin)
+
+
+def check_disk(fd: int, count: int, path: str) -> None:
+    """StorageFullError when the disk of an open file has no space for more bytes."""
+    if count > 0 and count > free_bytes(fd):
+        raise storage_full(path)
