@@ -376,6 +376,7 @@ def test_running_tasks_are_retried_after_a_reboot(new_cluster: MakeCluster, tmp_
     assert len(set(ran.read_text().split())) == 2
 
 
+@pytest.mark.slow
 def test_claim_torn_by_a_power_cut_is_a_lost_attempt(new_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = new_cluster().start()
     ran = tmp_path / "ran"

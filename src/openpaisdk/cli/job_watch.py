@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -70,8 +71,12 @@ def _show_on_screen(
     try:
         with Screen(sys.stdout) as screen:
             while True:
+                # Before the picture: a window that is resized while it is drawn is drawn again.
+                size = screen.size
                 screen.draw(_picture(cluster, poller, render, interval_s, screen))
-                _sleep(interval_s, screen, lambda: _picture(cluster, poller, render, interval_s, screen))
+                _sleep(
+                    interval_s, screen, size, lambda: _picture(cluster, poller, render, interval_s, screen)
+                )
                 poller.poll()
     finally:
         # The window shows what was there before: leave the last list below it.
@@ -80,9 +85,10 @@ def _show_on_screen(
             sys.stdout.write(visible(last) + "\n")
 
 
-def _sleep(interval_s: int, screen: Screen, picture: Callable[[], list[str]]) -> None:
-    """Wait for the next round; a window that is resized meanwhile is redrawn."""
-    size = screen.size
+def _sleep(
+    interval_s: float, screen: Screen, size: os.terminal_size, picture: Callable[[], list[str]]
+) -> None:
+    """Wait for the next round; a window whose size is no longer the one that was drawn is redrawn."""
     end = time.monotonic() + interval_s
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, RESIZE_INTERVAL_S))

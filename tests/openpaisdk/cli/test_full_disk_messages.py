@@ -117,6 +117,7 @@ def test_full_disk_is_reported_by_every_command_until_resolved(disk_user: CliUse
         assert "Degraded" not in [event["reason"] for event in events]
 
 
+@pytest.mark.slow
 def test_stop_on_full_disk_is_persisted_later(disk_user: CliUser, disk: SmallDisk) -> None:
     pid = disk.go.with_name("pid")
     runs = disk_user.pai("sub", "--no-sources", "--", f"echo $$ > {pid}; exec sleep 600").out.strip()
@@ -138,6 +139,7 @@ def test_stop_on_full_disk_is_persisted_later(disk_user: CliUser, disk: SmallDis
     assert not disk.go.exists()
 
 
+@pytest.mark.slow
 def test_stop_cluster_now_works_on_full_disk(disk_user: CliUser, disk: SmallDisk) -> None:
     job = disk_user.pai("sub", "--no-sources", "sleep", "600").out.strip()
     until(lambda: disk_user.state(job) == "RUNNING")

@@ -105,6 +105,14 @@ def test_watch_fits_a_window_that_is_resized(user) -> None:
     assert watch.finish() == 130
 
 
+def test_window_resized_while_it_is_drawn_is_drawn_again() -> None:
+    drawn: list[list[str]] = []
+    screen = SimpleNamespace(size=os.terminal_size((50, 24)), draw=drawn.append)
+    before = os.terminal_size((80, 9))
+    job_watch._sleep(2 * job_watch.RESIZE_INTERVAL_S, screen, before, lambda: ["picture"])
+    assert drawn == [["picture"]]
+
+
 def test_picture_of_a_thousand_jobs_fits_the_window() -> None:
     jobs = [JobSummary({"name": f"job{i}", "username": "me", "state": "RUNNING"}) for i in range(1000)]
     screen = SimpleNamespace(size=os.terminal_size((80, 24)))
@@ -121,6 +129,7 @@ def test_picture_of_a_thousand_jobs_fits_the_window() -> None:
     assert rendered == [19], "only what is shown is formatted"
 
 
+@pytest.mark.slow
 def test_watch_survives_a_restart_and_does_not_start_the_cluster(new_user) -> None:
     job = done_job(new_user, "before_$")
     watch = start_on_terminal(new_user, "list-jobs", "--watch=1", columns=200)

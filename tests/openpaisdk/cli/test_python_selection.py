@@ -27,6 +27,7 @@ def run(user, *words: str):
     return user.pai("sub", "--mem", "256m", "-f", *words)
 
 
+@pytest.mark.slow
 def test_every_name_of_python_is_the_selected_one(user, interpreter) -> None:
     user.write(x__py=SHOW, y__py=f"#!/usr/bin/env python3\n{SHOW}\n")
     line = f"python x.py; python3 x.py; chmod +x y.py; ./y.py; cd /; python -c '{SHOW}'; pip --version"
@@ -37,6 +38,7 @@ def test_every_name_of_python_is_the_selected_one(user, interpreter) -> None:
     assert pip.startswith("pip ") and str(interpreter.parent.parent) in pip
 
 
+@pytest.mark.slow
 def test_quoted_command_uses_the_selected_python(user, interpreter) -> None:
     user.write(x__py=SHOW)
     done = run(user, "--python", str(interpreter), "--", "python", "x.py")
@@ -50,6 +52,7 @@ def test_python_of_the_sources_may_be_selected(user) -> None:
     assert done.status == 0 and done.out == "my own: x.py\n", done
 
 
+@pytest.mark.slow
 def test_packages_are_installed_for_the_selected_python(user, interpreter) -> None:
     make_wheel(user.project, "seen_here", "1.0", {"seen_here.py": "VALUE = 41"})
     query = "import seen_here, sys; print(seen_here.VALUE + 1, sys.prefix != sys.base_prefix)"
@@ -60,6 +63,7 @@ def test_packages_are_installed_for_the_selected_python(user, interpreter) -> No
     assert done.status == 0 and "42 True\n" in done.out and "seen_here" in done.out.replace("-", "_"), done
 
 
+@pytest.mark.slow
 def test_changed_file_is_installed_again(user) -> None:
     # An environment is reused for the same packages; a path says nothing about what is behind it.
     for version in ("1", "2"):
@@ -95,6 +99,7 @@ def test_preview_shows_the_sdk_that_is_installed(user) -> None:
     assert "pip" not in user.pai("sub", "--preview", "--no-sources", "true").out
 
 
+@pytest.mark.slow
 def test_sdk_of_a_path_is_installed_into_the_task(user) -> None:
     from openpaisdk import __version__
 

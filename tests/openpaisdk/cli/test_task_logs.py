@@ -169,6 +169,7 @@ def test_ctrl_c_ends_following_of_all_tasks(user) -> None:
     user.pai("stop-job", job)
 
 
+@pytest.mark.slow
 def test_following_of_all_tasks_survives_a_server_restart(new_user) -> None:
     gate = new_user.project / "gate"
     wait = f"until test -e {gate}; do sleep 0.05; done"
@@ -195,6 +196,7 @@ def test_waiting_job_is_followed_with_the_tasks_of_its_configuration(user) -> No
     assert process.returncode == 4 and out == "" and f"{job} STOPPED before it started" in err, err
 
 
+@pytest.mark.slow
 def test_only_the_first_hundred_tasks_are_followed(user) -> None:
     job = array(user, "echo x", 101)
     done = user.pai("logs", "-f", job)

@@ -56,6 +56,7 @@ def test_concurrent_first_commands_start_one_cluster(new_user) -> None:
     assert len(entries) == 1
 
 
+@pytest.mark.slow
 def test_two_homes_have_separate_clusters(new_user, other_user) -> None:
     a = new_user.pai("sub", "--wait", "-o", "json", "true")
     b = other_user.pai("list-jobs", "-o", "json")
@@ -70,6 +71,7 @@ def test_two_homes_have_separate_clusters(new_user, other_user) -> None:
     assert caught.value.code == 401
 
 
+@pytest.mark.slow
 def test_jobs_survive_stop_and_are_adopted(new_user) -> None:
     job = new_user.pai("sub", "echo begun; sleep 2; echo done").out.strip()
     until(lambda: new_user.state(job) == "RUNNING")
@@ -95,6 +97,7 @@ def test_stop_cluster_now_stops_jobs(new_user) -> None:
     assert "is not running" in new_user.pai("cluster-status").out
 
 
+@pytest.mark.slow
 def test_stop_cluster_now_stops_jobs_of_stopped_cluster(new_user) -> None:
     job = new_user.pai("sub", "sleep", "300").out.strip()
     until(lambda: new_user.state(job) == "RUNNING")
@@ -103,6 +106,7 @@ def test_stop_cluster_now_stops_jobs_of_stopped_cluster(new_user) -> None:
     assert new_user.state(job) == "STOPPED"
 
 
+@pytest.mark.slow
 def test_commands_succeed_during_restarts(new_user) -> None:
     new_user.pai("start-cluster")
     stopper = new_user.begin("stop-cluster")
@@ -120,6 +124,7 @@ def test_killed_cluster_is_restarted_without_loss(new_user) -> None:
     assert starts(new_user) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stale", [{"pid": 1}, {"start_time": 1}, {"boot_id": "another"}])
 def test_stale_handshake_never_leaks_token(new_user, stale: dict[str, object]) -> None:
     new_user.pai("start-cluster")
@@ -142,6 +147,7 @@ def test_stale_handshake_never_leaks_token(new_user, stale: dict[str, object]) -
     assert visits == []
 
 
+@pytest.mark.slow
 def test_incomplete_handshake_is_ignored(new_user) -> None:
     new_user.pai("start-cluster")
     os.kill(new_user.handshake()["pid"], signal.SIGKILL)
@@ -149,6 +155,7 @@ def test_incomplete_handshake_is_ignored(new_user) -> None:
     assert new_user.pai("list-jobs").status == 0
 
 
+@pytest.mark.slow
 def test_port_in_use_is_one_line_error(new_user) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -162,6 +169,7 @@ def test_second_start_reports_running_cluster(new_user) -> None:
     assert "is already running" in new_user.pai("start-cluster").out
 
 
+@pytest.mark.slow
 def test_newer_command_line_upgrades_cluster_and_jobs_continue(new_user) -> None:
     job = new_user.pai("sub", "echo before; sleep 2; echo after").out.strip()
     until(lambda: new_user.state(job) == "RUNNING")
@@ -175,6 +183,7 @@ def test_newer_command_line_upgrades_cluster_and_jobs_continue(new_user) -> None
     assert len(copies) == 1 and copies[0].stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_older_command_line_keeps_newer_cluster(new_user) -> None:
     new_user.pai("start-cluster")
     before = new_user.handshake()["pid"]
@@ -183,6 +192,7 @@ def test_older_command_line_keeps_newer_cluster(new_user) -> None:
     assert new_user.handshake()["pid"] == before
 
 
+@pytest.mark.slow
 def test_follow_survives_restarts_without_gaps(new_user) -> None:
     code = "import time\nfor i in range(300): print(f'line {i}', flush=True); time.sleep(0.01)"
     new_user.write(count__py=code)
@@ -198,6 +208,7 @@ def test_follow_survives_restarts_without_gaps(new_user) -> None:
     assert follower.wait(60) == 0, err
 
 
+@pytest.mark.slow
 def test_follower_waits_for_stopped_cluster(new_user) -> None:
     follower = new_user.begin("sub", "--follow", "sleep 3; echo done")
     until(lambda: "RUNNING" in new_user.pai("list-jobs").out)
@@ -255,6 +266,7 @@ def test_start_failure_is_one_line_error(new_user) -> None:
     (new_user.cluster_home / "cluster.db").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
 def test_home_of_another_user_is_rejected(new_user) -> None:
     new_user.pai("start-cluster")

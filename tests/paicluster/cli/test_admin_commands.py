@@ -36,7 +36,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrewCluster]:
         cluster.close()
 
 
-@pytest.fixture(params=["a server runs", "no server runs"])
+# Without a server, every command builds the whole cluster.
+@pytest.fixture(params=["a server runs", pytest.param("no server runs", marks=pytest.mark.slow)])
 def home(request: pytest.FixtureRequest, running: CrewCluster, tmp_path: Path) -> Path:
     if request.param == "a server runs":
         return running.home

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.server_fixture import Cluster, eventually, job
 
 
@@ -225,6 +227,7 @@ def test_task_retry_delay_survives_a_restart(own_cluster: Callable[..., Cluster]
     assert starts()[3] - starts()[2] >= 2
 
 
+@pytest.mark.slow
 def test_task_in_its_retry_delay_is_shown_as_running(
     own_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:

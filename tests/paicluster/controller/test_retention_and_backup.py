@@ -308,6 +308,7 @@ def test_backup_of_a_running_cluster_restores_into_another_home(cluster: Cluster
         assert seen.read_text() == "swordfish\n"
 
 
+@pytest.mark.slow
 def test_backup_works_while_files_change(cluster: Cluster, tmp_path: Path) -> None:
     churn = "i=0; while true; do echo $i > f$((i % 50)); rm -f f$(((i + 25) % 50)); i=$((i + 1)); done"
     cluster.accept(job("churn", churn))

@@ -111,6 +111,7 @@ def test_other_files_are_not_segments(tmp_path: Path) -> None:
     assert LogReader(tmp_path, "stdout").size() == 0
 
 
+@pytest.mark.slow
 def test_offsets_never_go_back_while_old_segments_are_dropped(tmp_path: Path) -> None:
     total = 400_000
 

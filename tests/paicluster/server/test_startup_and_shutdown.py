@@ -43,7 +43,7 @@ def startup_error(cluster: Cluster, *options: str) -> str:
     """The error of a server that does not start: it exits non-zero, without a traceback."""
     log = cluster.log
     before = log.stat().st_size if log.exists() else 0
-    process = cluster.spawn(*options)
+    process = cluster.fork(*options)
     try:
         assert process.wait(DEADLINE_S) not in (0, None)
     finally:

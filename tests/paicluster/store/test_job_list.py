@@ -141,6 +141,7 @@ QUERIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(query=QUERIES)
 def test_random_queries_agree_with_the_model(listing: tuple[Store, list[JobRow]], query: JobQuery) -> None:
@@ -171,6 +172,7 @@ def test_each_order_and_single_filter_agrees_with_the_model(
         assert listed(store, query) == model(rows, query), query
 
 
+@pytest.mark.slow
 def test_filter_with_thousands_of_values(listing: tuple[Store, list[JobRow]]) -> None:
     store, rows = listing
     others = tuple(f"other-{number}" for number in range(3000))

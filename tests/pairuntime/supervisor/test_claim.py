@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -33,49 +34,57 @@ def _status(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _race(folder: Path, contenders: list[Callable[[], bool]]) -> list[bool]:
-    """Let go all at once; who won."""
-    gate_r, gate_w = os.pipe()
+def _race(folders: list[Path], contenders: list[Callable[[str], bool]]) -> list[list[bool]]:
+    """Let all contenders go at once, folder after folder; by folder, which of them won.
 
-    def enter(contend: Callable[[], bool]) -> Callable[[], int]:
-        def work() -> int:
-            os.close(gate_w)
-            os.read(gate_r, 1)
-            return 0 if contend() else 3
+    Each contender is one process for all folders: to fork a process as large as this one takes long.
+    """
+    gate = multiprocessing.get_context("fork").Barrier(len(contenders))
+    outcomes: list[bytes] = []
+    reports = []
+    for contend in contenders:
+        report_r, report_w = os.pipe()
 
-        return work
+        def work(contend: Callable[[str], bool] = contend, report_w: int = report_w) -> int:
+            won = bytearray()
+            for folder in folders:
+                gate.wait(60)
+                won.append(contend(str(folder)))
+            os.write(report_w, won)
+            return 0
 
-    pids = [_child(enter(contend)) for contend in contenders]
-    os.close(gate_r)
-    os.close(gate_w)
-    return [_status(pid) == 0 for pid in pids]
+        reports.append((_child(work), report_r))
+        os.close(report_w)
+    for pid, report_r in reports:
+        outcomes.append(os.read(report_r, len(folders)))
+        os.close(report_r)
+        assert _status(pid) == 0
+    return [[bool(won[n]) for won in outcomes] for n in range(len(folders))]
+
+
+def _folders(parent: Path, count: int) -> list[Path]:
+    folders = [parent / str(number) for number in range(count)]
+    for folder in folders:
+        folder.mkdir()
+    return folders
 
 
 def test_exactly_one_concurrent_claim_succeeds(tmp_path: Path) -> None:
-    for number in range(40):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        won = _race(folder, [lambda f=folder: claim.acquire(str(f), "uid") >= 0] * 4)  # type: ignore[misc]
+    folders = _folders(tmp_path, 40)
+    outcomes = _race(folders, [lambda folder: claim.acquire(folder, "uid") >= 0] * 4)
+    for folder, won in zip(folders, outcomes, strict=True):
         assert won.count(True) == 1
         assert [path.name for path in folder.iterdir()] == [claim.NAME]
 
 
 def test_a_tombstone_and_a_claim_exclude_each_other(tmp_path: Path) -> None:
-    outcomes = set()
-    for number in range(40):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        contenders: list[Callable[[], bool]] = [
-            lambda f=folder: claim.acquire(str(f), "uid") >= 0,  # type: ignore[misc]
-            lambda f=folder: claim.bury(str(f), "uid"),  # type: ignore[misc]
-        ]
-        won = _race(folder, contenders)
+    folders = _folders(tmp_path, 40)
+    contenders = [lambda folder: claim.acquire(folder, "uid") >= 0, lambda folder: claim.bury(folder, "uid")]
+    for folder, won in zip(folders, _race(folders, contenders), strict=True):
         assert won.count(True) == 1
         owner = claim.read(str(folder))
         assert owner is not None
         assert bool(owner.get("tombstone")) == won[1]
-        outcomes.add(won[0])
-    assert outcomes  # either may win; neither may both win
 
 
 def test_claim_is_held_until_its_owner_is_killed(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_examples_print_what_the_page_promises(new_user, page) -> None:
     printed = ""

@@ -36,6 +36,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_a_page_runs(new_user, page: str) -> None:
     blocks = [

@@ -122,6 +122,7 @@ async def test_gang_half_prepared_before_a_crash_is_launched_whole(
         assert [seen.exit_code for seen in await driven.run(*gang)] == [0, 0, 0]
 
 
+@pytest.mark.slow
 async def test_supervisor_killed_at_any_moment_leaves_nothing_and_runs_once(
     rig: ProcessRig, tmp_path: Path
 ) -> None:

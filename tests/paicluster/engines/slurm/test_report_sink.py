@@ -259,6 +259,7 @@ def test_remote_job_writes_no_predictable_files(tmp_path: Path) -> None:
     assert "--chdir=/tmp" in words
 
 
+@pytest.mark.slow
 async def test_every_byte_is_uploaded_once_despite_lost_responses(
     tmp_path: Path, thread: ThreadPoolExecutor
 ) -> None:
