@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
-from paicluster.store import schema_version, sqlite
+from paicluster.store import integrity, schema_version, sqlite, tables
 from paicluster.store.change_feed import ChangeFeed
 from paicluster.store.readers import Readers
 from paicluster.store.writer import BatchOp, Writer
@@ -27,8 +29,11 @@ class Store:
     after another are applied in that order; those queued at the same time share a commit.
     """
 
-    def __init__(self, engine: Engine, writer: Connection, path: Path) -> None:
+    def __init__(
+        self, engine: Engine, writer: Connection, path: Path, marker: integrity.SessionMarker
+    ) -> None:
         self.path = path
+        self._marker = marker
         self.changes = ChangeFeed()
         self._engine = engine
         self._write_connection = writer
@@ -40,18 +45,28 @@ class Store:
     def open(cls, path: Path) -> Store:
         """Open, create or upgrade the database; StoreError: the reason in one sentence."""
         engine = sqlite.make_engine(path)
+        is_new = True
         try:
             sqlite.make_file(path)
+            marker = integrity.SessionMarker(path)
+            is_new = not path.stat().st_size
+            if not marker.is_clean():
+                integrity.check_log(path, marker)
+                integrity.quick_check(path)
             conn = sqlite.open_writer(engine)
             sqlite.probe_writable(conn)
             schema_version.migrate(conn, path)
+            integrity.check_schema(conn, path, tables.metadata)
+            marker.opened()
         except Exception as error:
             engine.dispose()
             failure = sqlite.as_store_error(error, path)
+            if failure is None and not is_new and isinstance(error, sqlite3.Error | DBAPIError):
+                failure = sqlite.damaged(path, str(getattr(error, "orig", error)))
             if failure is None:
                 raise
             raise failure from None
-        return cls(engine, conn, path)
+        return cls(engine, conn, path, marker)
 
     async def write(self, fn: Callable[[Connection], T]) -> T:
         """Run ``fn`` in the next commit. Its error is raised to the caller and undoes only its own changes.
@@ -110,6 +125,8 @@ class Store:
         self._closed = True
         self._writer.close()
         self._readers.close()
+        self._marker.closing()
         # The writer's connection closes last: that checkpoints the write-ahead log and removes it.
         self._write_connection.close()
         self._engine.dispose()
+        self._marker.closed()

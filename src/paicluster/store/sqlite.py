@@ -38,6 +38,8 @@ _MAX_PATH_BYTES = 500
 
 _WRITER = "paicluster_writer"
 
+_WAY_BACK = "Return to a backup: paicluster restore-store --home DIR lists them."
+
 
 def make_engine(path: Path) -> Engine:
     """Engine with explicit transactions: the driver's implicit BEGIN is off."""
@@ -91,9 +93,12 @@ def make_file(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise _full(path) from None
-        raise _cannot_open(path) from None
+        raise unwritable(error, path) from None
+
+
+def unwritable(error: OSError, path: Path) -> StoreError:
+    """The error of a file of the database that could not be written."""
+    return _full(path) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _cannot_open(path)
 
 
 def open_writer(engine: Engine) -> Connection:
@@ -180,11 +185,16 @@ def back_up(conn: Connection, target: Path) -> None:
         os.fsync(copy.fileno())
     partial.chmod(0o600)
     partial.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(fd)
     finally:
-        os.close(folder)
+        os.close(fd)
 
 
 def as_store_error(error: BaseException, path: Path) -> StoreError | None:
@@ -201,13 +211,10 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
     if code == sqlite3.SQLITE_NOTADB:
         return StoreError(
             f"{path} is not a database.",
-            hint="Move it away, or replace it with a backup.",
+            hint=_WAY_BACK,
         )
     if code == sqlite3.SQLITE_CORRUPT:
-        return StoreError(
-            f"The cluster's database {path} is damaged ({error}).",
-            hint="Replace it with a backup, and remove the files ending in -wal and -shm.",
-        )
+        return damaged(path, str(error))
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return StoreError(
             f"The cluster's database cannot be written: file, folder or disk is read-only ({path}).",
@@ -228,6 +235,10 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
             hint="See the kernel log: dmesg",
         )
     return None
+
+
+def damaged(path: Path, reason: str) -> StoreError:
+    return StoreError(f"The cluster's database {path} is damaged ({reason}).", hint=_WAY_BACK)
 
 
 def _full(path: Path) -> StoreError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -182,6 +184,13 @@ class Writer:
     # -- on the writer's thread -------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._write_batches()
+        except BaseException as error:
+            # Without its writer the server would accept requests and answer none of them.
+            _exit_process(error, self._path)
+
+    def _write_batches(self) -> None:
         while True:
             batch = self._take()
             if not batch:
@@ -307,6 +316,17 @@ class Writer:
             else:
                 op.waiter.set_result(op.result)
         self._feed.publish_all(changes)
+
+
+def _exit_process(error: BaseException, path: Path) -> None:
+    """End the process at once. Tasks keep running, and the next server adopts them."""
+    _log.critical("The database writer failed:", exc_info=error)
+    sys.stderr.write(
+        f"paicluster: The writer of the database {path} failed ({type(error).__name__}: {error}); "
+        "the process exits.\nStart the server again; its log has the details.\n"
+    )
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _units(batch: list[_Op]) -> list[list[_Op]]:

@@ -264,4 +264,4 @@ def test_upgrade_that_breaks_foreign_keys_changes_nothing(
 
 def test_new_database_needs_no_backup(tmp_path: Path) -> None:
     Store.open(tmp_path / "cluster.db").close()
-    assert [file.name for file in tmp_path.iterdir()] == ["cluster.db"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["cluster.db", "cluster.db-session"]
