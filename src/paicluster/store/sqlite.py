@@ -251,7 +251,14 @@ def _full(path: Path) -> StoreError:
 
 def _cannot_open(path: Path) -> StoreError:
     folder = path.parent
-    if not folder.is_dir():
+    try:
+        has_folder = folder.is_dir()
+    except PermissionError:
+        return StoreError(
+            f"The cluster's database {path} cannot be opened: a folder above it is closed to this account.",
+            hint="Give the account that runs the cluster permission to enter it, or choose another home.",
+        )
+    if not has_folder:
         return StoreError(f"The cluster's database {path} cannot be opened: there is no folder {folder}.")
     if path.is_dir():
         return StoreError(f"The cluster's database {path} cannot be opened: it is a folder.")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
 from openpaisdk.errors import StoreError
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
+from paicluster.store.tables import users
 from paicluster.store.users import add_user, list_users
 from support.small_disk import fill, mounted
 
@@ -29,11 +33,9 @@ def open_error(path: Path) -> str:
 
 
 def add_users(store: Store, count: int) -> None:
-    def add(conn: object) -> None:
-        for n in range(count):
-            add_user(conn, f"user{n}", "x" * 200, created_ms=n)  # type: ignore[arg-type]
-
-    store.write_sync(add)
+    columns = {"password_hash": "x" * 200, "email": "", "admin": False, "extension": "{}"}
+    rows = [{"username": f"user{n}", "created_ms": n, **columns} for n in range(count)]
+    store.write_sync(lambda conn: conn.execute(insert(users), rows))
 
 
 @pytest.fixture
@@ -142,12 +144,17 @@ def test_folder_instead_of_a_file(tmp_path: Path) -> None:
     assert "it is a folder" in open_error(tmp_path / "cluster.db")
 
 
-def test_read_only_file_or_folder(tmp_path: Path) -> None:
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that every account can enter, unlike `tmp_path`."""
+    folder = Path(tempfile.mkdtemp(prefix="pai-test-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def unprivileged_open_error(path: Path) -> str:
     """Root may write everywhere, so an unprivileged user opens it in a separate process."""
-    folder = tmp_path / "home"
-    folder.mkdir()
-    path = folder / "cluster.db"
-    Store.open(path).close()
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
@@ -157,18 +164,33 @@ def test_read_only_file_or_folder(tmp_path: Path) -> None:
         "try: Store.open(Path(sys.argv[1]))\n"
         "except StoreError as error: print(error)\n"
     )
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == os.geteuid():
-            parent.chmod(parent.stat().st_mode | 0o755)
-    for file_mode, folder_mode in ((0o444, 0o755), (0o666, 0o555)):
-        path.chmod(file_mode)
-        folder.chmod(folder_mode)
-        result = subprocess.run(
-            [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
-        )
-        folder.chmod(0o755)
-        assert "read-only" in result.stdout, result.stderr
-        assert len(result.stdout.splitlines()) == 1
+    result = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
+    )
+    assert len(result.stdout.splitlines()) == 1, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o755), (0o666, 0o555)])
+def test_read_only_file_or_folder(public_folder: Path, file_mode: int, folder_mode: int) -> None:
+    path = public_folder / "cluster.db"
+    Store.open(path).close()
+    path.chmod(file_mode)
+    public_folder.chmod(folder_mode)
+    try:
+        assert "read-only" in unprivileged_open_error(path)
+    finally:
+        public_folder.chmod(0o755)
+
+
+def test_folder_that_may_not_be_entered(public_folder: Path) -> None:
+    closed = public_folder / "closed"
+    (closed / "home").mkdir(parents=True)
+    closed.chmod(0)
+    try:
+        assert "is closed to this account" in unprivileged_open_error(closed / "home/cluster.db")
+    finally:
+        closed.chmod(0o755)
 
 
 def test_read_only_disk(small_disk: Path) -> None:
