@@ -61,6 +61,7 @@ test: lint compiled ## everything: lint, types, import contracts, the whole suit
 docs: $(VENV)/.dev ## write the pages that are generated from the code
 	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md
 	@$(BIN)/python -m openpaisdk.cli.exit_code_reference docs/troubleshooting.md
+	@$(BIN)/python -m paicluster.api.authority_reference docs/contributing/api.md
 
 bench: compiled ## print one table of our figures against a reference
 	@$(BIN)/python -m bench

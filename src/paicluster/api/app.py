@@ -15,6 +15,7 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from paicluster.api import marketplace, paddlecloud, prometheus_query, server_status, task_reports
+from paicluster.api.authority import PUBLIC, UNDECLARED, Authority
 from paicluster.api.context import Context, context, identify
 from paicluster.api.dialect import LOOKED_AT_BYTES, SHARED_JOBS_PATH, Dialect, dialect_of
 from paicluster.api.middleware.rate_limits import RateWindow
@@ -22,6 +23,7 @@ from paicluster.api.middleware.request_filter import RequestFilter
 from paicluster.api.middleware.route_wrapper import wrap_route
 from paicluster.api.pages import job as job_page
 from paicluster.api.responses import KEY, json_response, peek_body
+from paicluster.api.route_authorities import AUTHORITIES
 from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
@@ -49,6 +51,11 @@ def _openapi_json(version: str) -> bytes:
     from paicluster.api.openapi import openapi_json
 
     return openapi_json(ROUTES, version)
+
+
+def authority_of(handler: Handler) -> Authority:
+    """The declared authority of a route; without a declaration it accepts no token."""
+    return PUBLIC if handler is openapi else AUTHORITIES.get(handler, UNDECLARED)
 
 
 ROUTES: list[tuple[str, list[str], Handler]] = [
@@ -227,7 +234,13 @@ def build(ctx: Context) -> Gateway:
             route = v1_submit
         # Reports come from tasks, not from users: they are not recorded in the audit log.
         return wrap_route(
-            route, path, methods, policies, rates.get(handler), audited=handler not in report_handlers
+            route,
+            path,
+            methods,
+            policies,
+            rates.get(handler),
+            authority=authority_of(handler),
+            audited=handler not in report_handlers,
         )
 
     rows = [(path, methods, wrapped(path, methods, handler)) for path, methods, handler in ALL_ROUTES]

@@ -12,14 +12,15 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from openpaisdk.errors import Forbidden, Unauthorized
+from openpaisdk.errors import Unauthorized
+from paicluster.api.authority import Authority
 from paicluster.api.middleware.audit import IDENTITY_KEY
-from paicluster.api.middleware.policies import RATE_LIMIT_KEY, HttpPolicies
+from paicluster.api.middleware.policies import AUTHORITY_KEY, RATE_LIMIT_KEY, HttpPolicies
 from paicluster.api.responses import KEY
 from paicluster.api.v2.detail_cache import ResponseCache
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
-from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
+from paicluster.auth.tokens import GUEST, INVALID, Identity, TokenKind, Tokens
 from paicluster.engines.interface import LogSource, Node, ReportSink
 from paicluster.engines.registry import check_job_options
 from paicluster.logs.log_watcher import LogWatcher
@@ -34,7 +35,6 @@ from paicluster.store import Store
 
 # A name or an address with an optional port, and nothing that would change the meaning of a URL.
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
-APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,24 +155,31 @@ async def identify(request: Request) -> Identity:
     token, username = token_of(request)
     identity = await context(request).tokens.verify(token)
     # Only application tokens are accepted as the password of Basic authentication.
-    if username is not None and not (identity.application and identity.username == username):
+    if username is not None and not (
+        identity.kind is TokenKind.APPLICATION and identity.username == username
+    ):
         raise Unauthorized(INVALID)
     request.scope[IDENTITY_KEY] = identity
     return identity
 
 
 async def authenticate(request: Request) -> Identity:
-    """Identity of the caller, whose request is counted; raises Unauthorized with OpenPAI's message."""
+    """Identity of the caller, whose request is counted; raises Unauthorized and Forbidden with OpenPAI's
+    messages.
+
+    Forbidden where the route does not accept this kind of token, or accepts it from administrators only.
+    """
     identity = await identify(request)
-    rate = request.scope.get(RATE_LIMIT_KEY)
+    accept(request, identity)
+    return identity
+
+
+def accept(request: Request, identity: Identity) -> None:
+    """Accept a verified identity as the caller, or raise Forbidden; counts the request for its user."""
+    scope = request.scope
+    scope[IDENTITY_KEY] = identity
+    rate = scope.get(RATE_LIMIT_KEY)
     if rate is not None:
         rate.take(identity.username)
-    return identity
-
-
-async def authenticate_user(request: Request) -> Identity:
-    """Identity of a user; application tokens and job tokens are refused."""
-    identity = await authenticate(request)
-    if identity.application or identity.job_id is not None:
-        raise Forbidden(APPLICATIONS_REFUSED)
-    return identity
+    authority: Authority = scope[AUTHORITY_KEY]
+    authority.check(identity)

@@ -1,20 +1,27 @@
-"""Permission checks of the routes, on top of `context.authenticate`."""
+"""Permission checks that depend on the job or user of a request, on top of `context.authenticate`.
+
+Which kinds of tokens a route accepts, and whether from administrators only, is declared in
+`route_authorities`.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from starlette.requests import Request
 
 from openpaisdk.errors import Forbidden
-from paicluster.api.context import authenticate, authenticate_user, context
-from paicluster.auth.tokens import Identity
+from paicluster.api.authority import NOT_ADMIN
+from paicluster.api.context import authenticate, context
+from paicluster.auth.tokens import Identity, TokenKind
+from paicluster.store.job_query import JobQuery
 from paicluster.store.rows import JobRow, UserGrants
 
-# OpenPAI's messages, which clients compare.
-NOT_ADMIN = "Non-admin is not allow to do this operation."
+# OpenPAI's message, which clients compare.
 NOT_SELF = "Can't update other user's data"
 
 # Caller of version 1 without a token, where the settings allow anonymous reads.
-ANONYMOUS = Identity("", False, False, None, "", UserGrants(False, (), frozenset(), ()))
+ANONYMOUS = Identity("", False, TokenKind.SESSION, None, "", UserGrants(False, (), frozenset(), ()))
 
 
 async def authenticate_reader(request: Request) -> Identity:
@@ -27,25 +34,9 @@ async def authenticate_reader(request: Request) -> Identity:
     return await authenticate(request)
 
 
-async def authenticate_admin(request: Request) -> Identity:
-    """Identity of an administrator; application tokens and job tokens are refused."""
-    return _require_admin(await authenticate_user(request))
-
-
-async def authenticate_any_admin(request: Request) -> Identity:
-    """Identity of an administrator, by any kind of token; for operations that only read."""
-    return _require_admin(await authenticate(request))
-
-
 async def authenticate_self_or_admin(request: Request, username: str) -> Identity:
-    identity = await authenticate_user(request)
+    identity = await authenticate(request)
     if identity.username != username and not identity.admin:
-        raise Forbidden(NOT_ADMIN)
-    return identity
-
-
-def _require_admin(identity: Identity) -> Identity:
-    if not identity.admin:
         raise Forbidden(NOT_ADMIN)
     return identity
 
@@ -54,6 +45,18 @@ def check_may_see(identity: Identity, row: JobRow) -> None:
     """Users see all jobs. A job token sees only jobs of its own user, since a task may run untrusted code."""
     if identity.job_id is not None and identity.username != row.username:
         raise Forbidden(f"A job of user {identity.username} is not allowed to see job {row.framework}.")
+
+
+def visible_jobs(identity: Identity, query: JobQuery) -> JobQuery:
+    """The listing query, restricted to what the caller may see (as `check_may_see`)."""
+    if identity.job_id is None:
+        return query
+    others = [name for name in query.username if name != identity.username]
+    if others:
+        raise Forbidden(
+            f"A job of user {identity.username} is not allowed to list jobs of {', '.join(others)}."
+        )
+    return replace(query, username=(identity.username,))
 
 
 def check_owner_or_admin(identity: Identity, row: JobRow, verb: str) -> None:

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
@@ -34,8 +35,21 @@ INVALID = "Your token is invalid."
 # A cache larger than this is emptied: with that many live tokens another lookup each is affordable.
 _MAX_CACHE_ENTRIES = 20_000
 
-# Name of the delegation tokens of WebHDFS, which stand in for a login.
+# Name of the rows of delegation tokens; they end with the user's sessions.
 DELEGATION = "delegation"
+
+
+class TokenKind(StrEnum):
+    """Kind of a token; `api.route_authorities` says which routes accept it."""
+
+    # Of a login; also that of a local administrator.
+    SESSION = "session"
+    # Issued by a user to a program; valid until revoked.
+    APPLICATION = "application"
+    # Of the tasks of one attempt of a job, and valid as long.
+    JOB = "job"
+    # Issued through WebHDFS, for files only.
+    DELEGATION = "delegation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,7 @@ class Identity:
 
     username: str
     admin: bool
-    application: bool
+    kind: TokenKind
     job_id: int | None
     token_id: str
     # What its user may use. A job has the same, without administrator rights.
@@ -171,7 +185,7 @@ class TokensWithLocalAdmin(Tokens):
 
         def identity(conn: Connection) -> Identity:
             access = replace(groups.access_of(conn, username), admin=True)
-            return Identity(username, True, False, None, str(payload.get("jti")), access)
+            return Identity(username, True, TokenKind.SESSION, None, str(payload.get("jti")), access)
 
         return await self._store.read(identity), float(expires)
 
@@ -182,6 +196,13 @@ def new_token_row(username: str, kind: Kind, *, name: str = "", session_s: int =
     expires_ms = created_ms + session_s * 1000 if kind == "session" else None
     # Hexadecimal: no leading "-" that a command line could take for an option.
     return TokenRow(secrets.token_hex(16), username, kind, name, created_ms, expires_ms)
+
+
+def kind_of(row: TokenRow) -> TokenKind:
+    # Users choose the names of application tokens only.
+    if row.kind == "session" and row.name == DELEGATION:
+        return TokenKind.DELEGATION
+    return TokenKind(row.kind)
 
 
 _JOB_TOKEN = re.compile(r"job-(\d+)-(\d+)")
@@ -196,11 +217,11 @@ def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:
             return None
         # A job acts for its user, but never as an administrator.
         access = groups.access_of(conn, job.username)
-        return Identity(job.username, False, False, job.id, token_id, access), float("inf")
+        return Identity(job.username, False, TokenKind.JOB, job.id, token_id, access), float("inf")
     row = users.get_token(conn, token_id)
     user = None if row is None else users.get_user(conn, row.username)
     if row is None or user is None:
         return None
     expires = float("inf") if row.expires_ms is None else row.expires_ms / 1000
     access = groups.access_of(conn, row.username)
-    return Identity(row.username, access.admin, row.kind == "application", None, row.id, access), expires
+    return Identity(row.username, access.admin, kind_of(row), None, row.id, access), expires

@@ -23,8 +23,8 @@ MIN_PASSWORD_LENGTH = 6
 class WrongPassword(Forbidden):
     """A logged-in user gave a wrong current password; the message is OpenPAI's."""
 
-    def __init__(self) -> None:
-        super().__init__("Pls input the correct password.")
+    def __init__(self, hint: str = "") -> None:
+        super().__init__("Pls input the correct password.", hint=hint)
 
 
 async def login(store: Store, username: str, password: str) -> UserRow:

@@ -169,6 +169,6 @@ def _line(entry: _Entry) -> str:
         line["about"] = subject
     if identity is not None and identity.job_id is not None:
         line["byJob"] = identity.job_id
-    elif identity is not None and identity.application:
+    elif identity is not None and identity.kind == "application":
         line["application"] = True
     return _encode(line).decode()

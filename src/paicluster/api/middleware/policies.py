@@ -12,8 +12,10 @@ from paicluster.config.settings import Settings
 from paicluster.metrics.http_metrics import HttpMetrics
 from paicluster.metrics.loop_watchdog import LoopWatchdog
 
-# Key of a request's scope: the rate window that counts it once its user is authenticated.
+# Keys of a request's scope: the rate window that counts it once its user is authenticated, and the
+# authority of its route.
 RATE_LIMIT_KEY = "paicluster.rate-limit"
+AUTHORITY_KEY = "paicluster.authority"
 
 
 @dataclass(frozen=True, slots=True)

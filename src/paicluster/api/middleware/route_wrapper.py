@@ -8,8 +8,9 @@ from time import perf_counter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from paicluster.api.authority import UNDECLARED, Authority
 from paicluster.api.middleware.body_budget import RESERVED_KEY
-from paicluster.api.middleware.policies import RATE_LIMIT_KEY, HttpPolicies
+from paicluster.api.middleware.policies import AUTHORITY_KEY, RATE_LIMIT_KEY, HttpPolicies
 from paicluster.api.middleware.rate_limits import RateWindow
 from paicluster.api.responses import exception_response
 
@@ -25,9 +26,11 @@ def wrap_route(
     policies: HttpPolicies,
     rate: RateWindow | None = None,
     *,
+    authority: Authority = UNDECLARED,
     audited: bool = True,
 ) -> Handler:
-    """Wrap a route. ``rate`` counts a request for its user once `authenticate` knows the user.
+    """Wrap a route. ``rate`` counts a request for its user once `authenticate` knows the user, and
+    ``authority`` says whether that user's token is accepted.
 
     ``audited``: requests that change something go into the audit log.
     """
@@ -40,6 +43,7 @@ def wrap_route(
         started = perf_counter()
         scope = request.scope
         method = scope["method"]
+        scope[AUTHORITY_KEY] = authority
         if rate is not None:
             scope[RATE_LIMIT_KEY] = rate
         try:

@@ -76,7 +76,7 @@ def _error_statuses(operation: Operation, path: str) -> Iterable[int]:
     yield from operation.errors
     yield from (429, 500, 503)
     if operation.token:
-        yield 401
+        yield from (401, 403)
     if "{" in path:
         yield 404
     if operation.query or operation.body is not None:

@@ -105,8 +105,8 @@ def json_or_form(kind: Any) -> Body:
 class Operation:
     """Description of one handler.
 
-    ``errors`` need not list the implied statuses: 401 where a token is required, 400 and 413 where a body is
-    sent, 404 where the path has parameters, 429, 500 and 503 everywhere.
+    ``errors`` need not list the implied statuses: 401 and 403 where a token is required, 400 and 413 where a
+    body is sent, 404 where the path has parameters, 429, 500 and 503 everywhere.
     """
 
     summary: str

@@ -118,7 +118,7 @@ OPERATIONS: dict[str, Operation] = {
     "pages.job.sign_in_or_out": Operation(
         "Sign in to the page of a job, or sign out",
         _TAG,
-        {303: None, **dict.fromkeys((400, 401, 413, 429), _PAGE)},
+        {303: None, **dict.fromkeys((400, 401, 403, 413, 429), _PAGE)},
         query=_JOB_QUERY,
         body=Body({FORM: LoginForm}),
         token=False,

@@ -146,6 +146,8 @@ class UserBodyV1(WireModel):
     password: Password | UnsetType = UNSET
     admin: bool | UnsetType = UNSET
     modify: bool | UnsetType = UNSET
+    # Our addition: needed for a new password, except by administrators.
+    old_password: str | UnsetType = UNSET
 
 
 class VirtualClustersBodyV1(WireModel):

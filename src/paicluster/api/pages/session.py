@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized
-from paicluster.api.context import authenticate, context, own_url
+from paicluster.api.context import accept, authenticate, context, own_url
 from paicluster.api.middleware.audit import set_subject
 from paicluster.api.pages.html import Html, element, page
 from paicluster.api.responses import MAX_ANONYMOUS_BYTES, mapping_of, read_body
@@ -27,9 +27,11 @@ async def session_user(request: Request) -> Identity | None:
     if not token:
         return None
     try:
-        return await context(request).tokens.verify(token)
+        identity = await context(request).tokens.verify(token)
     except Unauthorized:
         return None
+    accept(request, identity)
+    return identity
 
 
 async def handle_login_form(request: Request) -> Response:
@@ -41,7 +43,7 @@ async def handle_login_form(request: Request) -> Response:
         return _redirect_back(request, "")
     token, username, password = (str(form.get(key) or "") for key in ("token", "username", "password"))
     if token:
-        await ctx.tokens.verify(token.strip())
+        accept(request, await ctx.tokens.verify(token.strip()))
         return _redirect_back(request, token.strip())
     if not username or not password:
         raise InvalidParameters("Enter a user name and a password, or a token.")

@@ -18,7 +18,12 @@ from openpaisdk.protocol import convert_v1, dump_yaml, read_job_v1
 from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
 from paicluster.api.context import Context, authenticate, context, own_url
-from paicluster.api.permissions import authenticate_reader, check_may_see, check_owner_or_admin
+from paicluster.api.permissions import (
+    authenticate_reader,
+    check_may_see,
+    check_owner_or_admin,
+    visible_jobs,
+)
 from paicluster.api.responses import encode, json_response, read_body, warning_headers
 from paicluster.api.v1 import serializers
 from paicluster.api.v1.job_form import is_form, read_form
@@ -77,11 +82,12 @@ def _check_owner(request: Request, identity: Identity) -> None:
 
 
 async def list_jobs(request: Request) -> Response:
-    await authenticate_reader(request)
+    identity = await authenticate_reader(request)
     query = v2.query_of(request)
     owner = request.path_params.get("user")
     if owner is not None:
         query = replace(query, username=(owner,))
+    query = visible_jobs(identity, query)
     # Rendered on the reader's thread, not on the event loop.
     body = await context(request).store.read(lambda conn: serializers.summaries(jobs.list_jobs(conn, query)))
     return Response(body, media_type="application/json")

@@ -19,7 +19,7 @@ from paicluster.api.v2.jobs import no_ssh
 from paicluster.auth import user_extensions
 from paicluster.auth import users as accounts
 from paicluster.auth.ssh_keys import generate_key_pair
-from paicluster.auth.tokens import INVALID
+from paicluster.auth.tokens import INVALID, TokenKind
 from paicluster.store import jobs, users
 from paicluster.store.rows import JobRow
 
@@ -50,7 +50,7 @@ async def ssh(request: Request) -> Response:
         raise no_ssh(row)
     link = ""
     # Job tokens and application tokens act for the user, but do not get the private key.
-    if identity.username == row.username and not identity.application and identity.job_id is None:
+    if identity.username == row.username and identity.kind is TokenKind.SESSION:
         ticket = ctx.tickets.issue(_ticket_subject(row), _TICKET_LIFETIME_S)
         link = f"{own_url(request)}/ssh-keys/{ticket}/{row.framework}?op=OPEN"
     return json_response(

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from openpaisdk.errors import InvalidParameters
 from paicluster.api.context import authenticate, context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import authenticate_admin, authenticate_any_admin
 from paicluster.api.request_fields import GROUPNAME, fields_of
 from paicluster.api.responses import json_response, page_params
 from paicluster.store import groups
@@ -40,7 +39,7 @@ async def one_group(request: Request) -> Response:
 
 async def members(request: Request) -> Response:
     """Members of a group; an unknown group has none."""
-    await authenticate_any_admin(request)
+    await authenticate(request)
     groupname = request.path_params["group"]
     offset, limit = page_params(request)
     found = await context(request).store.read(
@@ -59,7 +58,7 @@ def _group_json(row: GroupRow) -> dict[str, Any]:
 
 
 async def create_group(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     groupname = fields.text("groupname", pattern=GROUPNAME)
     description = fields.text("description", "")
@@ -77,7 +76,7 @@ async def create_group(request: Request) -> Response:
 
 async def update_group(request: Request) -> Response:
     """Change a group: with ``patch`` only the fields sent, else all; the extension key by key."""
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     patch = fields.flag("patch", False)
     data = fields.inner("data")
@@ -96,7 +95,7 @@ async def update_group(request: Request) -> Response:
 
 
 async def delete_group(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     groupname = request.path_params["group"]
     if not await context(request).store.write(lambda conn: groups.delete_group(conn, groupname)):
         raise no_group(groupname)
@@ -107,7 +106,7 @@ async def delete_group(request: Request) -> Response:
 
 
 async def update_extension(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     extension = _validate_extension(fields.mapping("extension"))
     fields.end()
@@ -117,7 +116,7 @@ async def update_extension(request: Request) -> Response:
 
 async def update_extension_at(request: Request) -> Response:
     """Set the value at a path of the extension, such as `acls/virtualClusters`."""
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     data = fields.any("data")
     fields.end()
@@ -137,7 +136,7 @@ async def update_extension_at(request: Request) -> Response:
 
 
 async def update_description(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     description = fields.text("description")
     fields.end()
@@ -146,7 +145,7 @@ async def update_description(request: Request) -> Response:
 
 
 async def update_external_name(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     external_name = fields.text("externalName")
     fields.end()

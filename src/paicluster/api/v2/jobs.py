@@ -15,7 +15,7 @@ from openpaisdk.protocol import JobSpec, read_job
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.degraded import degraded_event, degraded_reason
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import check_may_see, check_owner_or_admin
+from paicluster.api.permissions import check_may_see, check_owner_or_admin, visible_jobs
 from paicluster.api.request_fields import fields_of
 from paicluster.api.responses import form_or_json, int_param, json_response, read_body, warning_headers
 from paicluster.api.v2 import job_detail, serializers
@@ -55,8 +55,8 @@ async def admit(
 
 
 async def list_jobs(request: Request) -> Response:
-    await authenticate(request)
-    query = query_of(request)
+    identity = await authenticate(request)
+    query = visible_jobs(identity, query_of(request))
     with_reason = (
         b"reasons" in request.scope["query_string"]
         and request.query_params.get("reasons", "").lower() == "true"

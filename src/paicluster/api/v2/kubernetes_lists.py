@@ -8,8 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from paicluster.api.context import context
-from paicluster.api.permissions import authenticate_any_admin
+from paicluster.api.context import authenticate, context
 from paicluster.api.responses import MAX_PAGE_SIZE, int_param, json_response
 from paicluster.api.v2.serializers import iso
 from paicluster.engines.interface import Node
@@ -21,13 +20,13 @@ _GPU = "nvidia.com/gpu"
 
 
 async def nodes(request: Request) -> Response:
-    await authenticate_any_admin(request)
+    await authenticate(request)
     return json_response(_list("NodeList", [_node(node) for node in await context(request).nodes()]))
 
 
 async def pods(request: Request) -> Response:
     """All placed tasks. As in Kubernetes, ``limit`` and ``continue`` select a page."""
-    await authenticate_any_admin(request)
+    await authenticate(request)
     get = request.query_params.get
     if get("namespace") not in (None, "", NAMESPACE):
         return json_response(_list("PodList", []))

@@ -18,7 +18,6 @@ from starlette.responses import Response
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import authenticate_admin
 from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
 from paicluster.api.responses import MAX_FIELDS_BYTES, json_response, mapping_of, read_body
 from paicluster.services.storages import JOBS, StorageConfig, usable
@@ -199,7 +198,7 @@ def _server_of(fields: Fields) -> tuple[RecordJson, None]:
 async def _write(
     request: Request, kind: str, read: Callable[[Fields], tuple[RecordJson, str | None]], *, new: bool
 ) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     ctx = context(request)
     record_json, group = read(await fields_of(request))
     name = str(record_json[_KEY_FIELD[kind]])
@@ -226,7 +225,7 @@ async def _write(
 
 async def _delete(request: Request, kind: str) -> Response:
     """The name is in the path, or in the body."""
-    await authenticate_admin(request)
+    await authenticate(request)
     name = request.path_params.get("storage")
     if name is None:
         fields = await fields_of(request)

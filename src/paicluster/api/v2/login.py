@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from openpaisdk.errors import Forbidden
-from paicluster.api.context import APPLICATIONS_REFUSED, authenticate, authenticate_user, context, token_of
+from paicluster.api.context import authenticate, context, token_of
 from paicluster.api.request_fields import Fields, fields_of
 from paicluster.api.responses import MAX_ANONYMOUS_BYTES, form_or_json, json_response, page_params
 from paicluster.api.v2.task_logs import ANY_LOG
 from paicluster.auth import users
-from paicluster.auth.tokens import DELEGATION, SESSION_S
+from paicluster.auth.tokens import SESSION_S
 from paicluster.store.rows import TokenRow, UserRow
 
 _MAX_NAME_LENGTH = 255
@@ -73,14 +73,14 @@ async def _check_login(request: Request) -> UserRow:
 
 
 async def logout(request: Request) -> Response:
-    await authenticate_user(request)
+    await authenticate(request)
     await context(request).tokens.revoke(token_of(request)[0])
     return json_response({"message": "Logout successfully"})
 
 
 async def list_tokens(request: Request) -> Response:
     """Tokens of the caller. Our additions: paging, and ``details`` with kind, name and times of each."""
-    identity = await authenticate_user(request)
+    identity = await authenticate(request)
     tokens = context(request).tokens
     offset, limit = page_params(request)
     rows = await tokens.rows(identity.username, offset=offset, limit=limit)
@@ -102,11 +102,7 @@ def _details(row: TokenRow) -> dict[str, Any]:
 
 async def application_token(request: Request) -> Response:
     """Issue an application token. Our addition: ``name`` identifies it later."""
-    identity = await authenticate_user(request)
-    caller_token = await context(request).tokens.find(token_of(request)[0])
-    if caller_token is not None and caller_token.name == DELEGATION:
-        # An application token never expires, and a delegated token must.
-        raise Forbidden(APPLICATIONS_REFUSED)
+    identity = await authenticate(request)
     fields = await fields_of(request)
     name = fields.text("name", "")[:_MAX_NAME_LENGTH]
     token = await context(request).tokens.issue(identity.username, "application", name=name)
@@ -121,7 +117,7 @@ async def check_token(request: Request) -> Response:
 
 async def revoke_token(request: Request) -> Response:
     """Revoke a token, given itself or its id."""
-    identity = await authenticate_user(request)
+    identity = await authenticate(request)
     tokens = context(request).tokens
     token = request.path_params["token"]
     row = await tokens.find(token)

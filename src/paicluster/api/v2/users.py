@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError
-from paicluster.api.context import Context, authenticate, authenticate_user, context
+from paicluster.api.context import Context, authenticate, context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import NOT_SELF, authenticate_admin, authenticate_self_or_admin
+from paicluster.api.permissions import NOT_SELF, authenticate_self_or_admin
 from paicluster.api.request_fields import GROUPNAME, USERNAME, fields_of
 from paicluster.api.responses import encode, json_response, page_params
 from paicluster.api.v2 import legacy_storage_configs
@@ -23,7 +23,7 @@ from paicluster.auth import user_extensions
 from paicluster.auth import users as accounts
 from paicluster.auth.passwords import hash_password
 from paicluster.auth.ssh_keys import generate_key_pair
-from paicluster.auth.tokens import Identity
+from paicluster.auth.tokens import Identity, TokenKind
 from paicluster.auth.users import MIN_PASSWORD_LENGTH, user_not_found
 from paicluster.services.storages import usable
 from paicluster.store import groups, storage_records, users
@@ -97,8 +97,7 @@ def _info(
 def _extension(ctx: Context, identity: Identity, row: UserRow) -> dict[str, Any]:
     """Extension of a user, which has secrets: whole for the user, without secrets for administrators."""
     stored = json.loads(row.extension)
-    is_user_token = not identity.application and identity.job_id is None
-    if identity.username == row.username and is_user_token:
+    if identity.username == row.username and identity.kind is TokenKind.SESSION:
         return user_extensions.unseal(stored, ctx.sealer, row.username)
     if identity.username == row.username or identity.admin:
         return user_extensions.without_secrets(stored)
@@ -106,7 +105,7 @@ def _extension(ctx: Context, identity: Identity, row: UserRow) -> dict[str, Any]
 
 
 async def create_user(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     username = fields.text("username", pattern=USERNAME)
     password = fields.text("password", min_length=MIN_PASSWORD_LENGTH)
@@ -144,7 +143,7 @@ async def make_user(
 
 async def update_user(request: Request) -> Response:
     """Change a user: with ``patch`` only the fields sent, else all are required."""
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     patch = fields.flag("patch", False)
     data = fields.inner("data")
@@ -166,7 +165,7 @@ async def update_user(request: Request) -> Response:
 
 async def update_me(request: Request) -> Response:
     """Change the calling user. A new password needs the old one."""
-    identity = await authenticate_user(request)
+    identity = await authenticate(request)
     fields = await fields_of(request)
     patch = fields.flag("patch", False)
     data = fields.inner("data")
@@ -186,7 +185,7 @@ async def update_me(request: Request) -> Response:
     data.end()
     ctx = context(request)
     if old is not None:
-        await _check_password(request, identity.username, old)
+        await check_current_password(request, identity.username, old)
     if old == change.password:
         # Nothing changes: it would only end the user's sessions.
         change.password = None
@@ -232,7 +231,7 @@ class _UserChange:
 
 
 async def delete_user(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     username = request.path_params["user"]
     await context(request).store.write(lambda conn: accounts.remove(conn, username))
     return json_response({"message": "user is removed successfully"})
@@ -253,7 +252,7 @@ async def update_extension(request: Request) -> Response:
 
 
 async def update_virtual_clusters(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     username = request.path_params["user"]
     fields = await fields_of(request)
     names = fields.names("virtualCluster", pattern=GROUPNAME)
@@ -284,7 +283,7 @@ async def update_password(request: Request) -> Response:
     fields.end()
     ctx = context(request)
     if not identity.admin:
-        await _check_password(request, username, old)
+        await check_current_password(request, username, old)
     if not await accounts.set_password(ctx.store, username, new):
         raise user_not_found(username)
     return json_response({"message": "update user password successfully."}, 201)
@@ -302,7 +301,7 @@ async def update_email(request: Request) -> Response:
 
 
 async def update_admin(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     username = request.path_params["user"]
     fields = await fields_of(request)
     change = _UserChange()
@@ -316,7 +315,7 @@ async def update_admin(request: Request) -> Response:
 
 
 async def add_group(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     username, groupname = request.path_params["user"], await _groupname(request)
 
     def write(conn: Connection) -> None:
@@ -330,7 +329,7 @@ async def add_group(request: Request) -> Response:
 
 
 async def remove_group(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     username, groupname = request.path_params["user"], await _groupname(request)
 
     def write(conn: Connection) -> None:
@@ -342,7 +341,7 @@ async def remove_group(request: Request) -> Response:
 
 
 async def set_groups(request: Request) -> Response:
-    await authenticate_admin(request)
+    await authenticate(request)
     username = request.path_params["user"]
     fields = await fields_of(request)
     names = fields.names("grouplist", pattern=GROUPNAME)
@@ -367,7 +366,7 @@ async def _groupname(request: Request) -> str:
     return groupname
 
 
-async def _check_password(request: Request, username: str, password: str) -> None:
+async def check_current_password(request: Request, username: str, password: str) -> None:
     """Check a password; throttled as a login, so that a stolen token cannot be used to guess the password."""
     ctx = context(request)
     user = await ctx.store.read(lambda conn: users.get_user(conn, username))

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters
 from paicluster.api.context import Context, authenticate, context
-from paicluster.api.permissions import authenticate_admin
 from paicluster.api.request_fields import GROUPNAME, fields_of
 from paicluster.api.responses import json_response
 from paicluster.scheduler.resource_requests import Resources
@@ -152,7 +151,7 @@ async def remove(request: Request) -> str:
 
 
 async def _authorize_change(request: Request) -> str:
-    await authenticate_admin(request)
+    await authenticate(request)
     name = validate_name(request.path_params["vc"])
     if name == DEFAULT:
         raise Forbidden("Update operation to default vc isn't allowed")

@@ -8,13 +8,13 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 
 from openpaisdk.errors import PaiError, Unauthorized
-from paicluster.api.context import Context
+from paicluster.api.context import Context, accept
 from paicluster.api.context import authenticate as authenticate_token
 from paicluster.api.middleware.audit import IDENTITY_KEY
 from paicluster.api.webhdfs import redirects, token_codec
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.parameters import Parameters
-from paicluster.auth.tokens import Identity
+from paicluster.auth.tokens import Identity, TokenKind
 from paicluster.files import StorageUser
 from paicluster.files.errors import not_allowed
 from paicluster.services.file_service import storage_user
@@ -78,14 +78,14 @@ async def _by_token(request: Request, ctx: Context, token: str) -> Caller:
         identity = await ctx.tokens.verify(token)
     except PaiError as error:
         raise JavaException("java.lang.SecurityException", 401, _BAD_TOKEN + error.message) from None
-    request.scope[IDENTITY_KEY] = identity
+    accept(request, identity)
     return Caller(storage_user(identity), token, identity)
 
 
 async def _by_name(request: Request, ctx: Context, name: str, *, admin: bool) -> Caller:
     user, grants = await _find_user(ctx, name, admin=admin)
     # For the audit log. There is no token that could be delegated.
-    request.scope[IDENTITY_KEY] = Identity(name, user.admin, False, None, "", grants)
+    request.scope[IDENTITY_KEY] = Identity(name, user.admin, TokenKind.SESSION, None, "", grants)
     return Caller(user)
 
 

@@ -9,12 +9,12 @@ import time
 
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, Unauthorized
+from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized
 from paicluster.api.responses import json_response
 from paicluster.api.webhdfs import token_codec
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.request import WebHdfsRequest
-from paicluster.auth.tokens import DELEGATION
+from paicluster.auth.tokens import DELEGATION, TokenKind
 from paicluster.files.errors import not_allowed
 
 _INVALID = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
@@ -30,16 +30,22 @@ async def get_token(call: WebHdfsRequest) -> Response:
     if identity is None:
         raise Unauthorized("Delegation Token can be issued only with a token.")
     token = call.caller.token
-    if not identity.application and identity.job_id is None:
-        stored = await call.context.tokens.find(token)
-        if stored is None or stored.name == DELEGATION:
-            raise not_allowed("Delegation Token can be issued only with a login token.")
-        token = await call.context.tokens.issue(identity.username, "session", name=DELEGATION)
+    tokens = call.context.tokens
+    if identity.kind is TokenKind.DELEGATION:
+        raise _no_login()
+    if identity.kind is TokenKind.SESSION:
+        if await tokens.find(token) is None:  # of a local administrator: it lasts two minutes
+            raise _no_login()
+        token = await tokens.issue(identity.username, "session", name=DELEGATION)
     issued, expires = _times(call, token)
     url = token_codec.encode(
         token, call.user.name, call.parameters.text("renewer"), issued, expires, call.files.external_url
     )
     return json_response({"Token": {"urlString": url}})
+
+
+def _no_login() -> PaiError:
+    return not_allowed("Delegation Token can be issued only with a login token.")
 
 
 async def renew_token(call: WebHdfsRequest) -> Response:

@@ -1,0 +1,176 @@
+"""Authorities of all routes, by handler (that of `/openapi.json` is in `app`). A handler that is not listed
+accepts no token.
+
+`docs/contributing/api.md` has them as a table, which `make docs` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paicluster.api import marketplace, prometheus_query, server_status, task_reports
+from paicluster.api.authority import (
+    ACCOUNT,
+    ADMIN_READS,
+    ADMINISTRATION,
+    CLUSTER,
+    FILES,
+    JOBS,
+    JOBS_V1,
+    LOGS,
+    PAGE,
+    PUBLIC,
+    TICKET,
+    Authority,
+)
+from paicluster.api.pages import job as job_page
+from paicluster.api.transfer import routes as transfer
+from paicluster.api.v1 import jobs as v1_jobs
+from paicluster.api.v1 import ssh as v1_ssh
+from paicluster.api.v1 import task_logs as v1_task_logs
+from paicluster.api.v1 import users as v1_users
+from paicluster.api.v1 import virtual_clusters as v1_virtual_clusters
+from paicluster.api.v2 import (
+    alerts,
+    follow,
+    groups,
+    job_attempts,
+    jobs,
+    kubernetes_lists,
+    legacy_storage_configs,
+    login,
+    sources,
+    storages,
+    task_logs,
+    task_metrics,
+    users,
+    virtual_clusters,
+)
+from paicluster.api.webhdfs import routes as webhdfs
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
+    PUBLIC: (
+        login.banner,
+        login.info,
+        login.authn_info,
+        login.login,
+        login.log_token,
+        server_status.health,
+    ),
+    TICKET: (
+        *(handler for _, _, handler in task_reports.ROUTES),
+        v1_ssh.private_key,
+        v1_task_logs.list_files,
+        v1_task_logs.read_file,
+    ),
+    FILES: (webhdfs.webhdfs, *(handler for _, _, handler in transfer.ROUTES)),
+    JOBS: (
+        jobs.submit,
+        jobs.list_jobs,
+        jobs.detail,
+        jobs.config,
+        jobs.execution_type,
+        jobs.events,
+        jobs.task_attempts,
+        jobs.ssh,
+        jobs.add_tag,
+        jobs.delete_tag,
+        follow.follow,
+        task_logs.locations,
+        task_metrics.metrics,
+        job_attempts.list_attempts,
+        job_attempts.healthz,
+        job_attempts.one_attempt,
+        sources.has_sources,
+        sources.put_sources,
+        virtual_clusters.list_clusters,
+        virtual_clusters.one_cluster,
+        virtual_clusters.sku_types,
+        storages.list_storages,
+        storages.one_storage,
+        legacy_storage_configs.list_configs,
+        legacy_storage_configs.one_config,
+        legacy_storage_configs.list_servers,
+        legacy_storage_configs.one_server,
+        v1_jobs.submit,
+        v1_jobs.execution_type,
+    ),
+    JOBS_V1: (
+        v1_jobs.list_jobs,
+        v1_jobs.detail,
+        v1_jobs.config,
+        v1_ssh.ssh,
+        v1_virtual_clusters.list_clusters,
+        v1_virtual_clusters.one_cluster,
+    ),
+    LOGS: (task_logs.list_logs, task_logs.read_log),
+    CLUSTER: (
+        v1_jobs.remove,
+        users.list_users,
+        users.one_user,
+        groups.list_groups,
+        groups.one_group,
+        alerts.alerts,
+        alerts.as_alertmanager,
+        login.check_token,
+        server_status.metrics,
+        prometheus_query.query,
+        prometheus_query.query_range,
+        marketplace.empty_list,
+        marketplace.no_item,
+        marketplace.refuse_change,
+    ),
+    PAGE: (job_page.job_detail, job_page.sign_in_or_out),
+    ACCOUNT: (
+        login.logout,
+        login.list_tokens,
+        login.application_token,
+        login.revoke_token,
+        users.update_me,
+        users.update_extension,
+        users.update_password,
+        users.update_email,
+        v1_users.put_user,
+    ),
+    ADMIN_READS: (groups.members, kubernetes_lists.nodes, kubernetes_lists.pods),
+    ADMINISTRATION: (
+        users.create_user,
+        users.update_user,
+        users.delete_user,
+        users.add_group,
+        users.remove_group,
+        users.set_groups,
+        users.update_virtual_clusters,
+        users.update_admin,
+        groups.create_group,
+        groups.update_group,
+        groups.delete_group,
+        groups.update_extension,
+        groups.update_extension_at,
+        groups.update_description,
+        groups.update_external_name,
+        virtual_clusters.put_cluster,
+        virtual_clusters.delete_cluster,
+        virtual_clusters.put_status,
+        legacy_storage_configs.create_config,
+        legacy_storage_configs.update_config,
+        legacy_storage_configs.delete_config,
+        legacy_storage_configs.create_server,
+        legacy_storage_configs.update_server,
+        legacy_storage_configs.delete_server,
+        v1_users.delete_user,
+        v1_users.put_virtual_clusters,
+        v1_virtual_clusters.put_cluster,
+        v1_virtual_clusters.delete_cluster,
+        v1_virtual_clusters.put_status,
+    ),
+}
+
+AUTHORITIES: Mapping[Handler, Authority] = {
+    handler: authority for authority, handlers in _HANDLERS.items() for handler in handlers
+}
