@@ -8,6 +8,7 @@ so that the server can raise an error and the client can raise the same error ag
 from __future__ import annotations
 
 NO_JOB = "NoJobError"
+NO_SOURCES = "NoSourcesError"
 JOB_CONFLICT = "ConflictJobError"
 RUNNING_JOB = "RemoveRunningJobError"
 """OpenPAI's codes of a job that does not exist, of a job name that is in use, and of a job that cannot be

@@ -6,6 +6,7 @@ from openpaisdk.cli.parser import Parser, command_parser
 from openpaisdk.cli.submission import add_submit_options, preview, print_preflight, submit_and_follow
 from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.connect import open_cluster
+from openpaisdk.errors import NO_SOURCES, NotFound
 from openpaisdk.output import print_notice
 
 TYPE_CHECKING = False
@@ -115,7 +116,17 @@ def clone_job(argv: list[str]) -> int:
     if args.preview:
         return preview(job, args.output)
     warned = print_preflight(registry.resolve(args.cluster_alias), cluster, job, args)
-    return submit_and_follow(cluster, job, args, None, warned)
+    try:
+        return submit_and_follow(cluster, job, args, None, warned)
+    except NotFound as e:
+        owner = cluster.whole_name(args.job, args.user).partition("~")[0]
+        if e.code != NO_SOURCES or owner == cluster.user:
+            raise
+        raise NotFound(
+            f"The sources of job {args.job} belong to {owner}: a copy cannot use them.",
+            code=e.code,
+            hint=f"Ask {owner} for the files, and submit them with pai sub.",
+        ) from None
 
 
 def _add_update_option(parser: Parser) -> None:

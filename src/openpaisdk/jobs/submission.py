@@ -7,7 +7,7 @@ import os
 
 from openpaisdk.client.address import quote
 from openpaisdk.client.http_errors import NO_API, is_missing_job
-from openpaisdk.errors import Conflict, NotFound
+from openpaisdk.errors import NO_SOURCES, Conflict, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,9 +100,10 @@ def _convert(
 
 def _explain_not_found(cluster: ClusterClient, job: dict[str, object], error: NotFound) -> NotFound:
     """Error for a submission with 404: missing sources, or a dependency that does not exist."""
-    if error.code == "NoSourcesError":
+    if error.code == NO_SOURCES:
         return NotFound(
-            f"The sources of {job['name']} are not on the cluster {cluster.alias}: a preview uploads none.",
+            f"You have no such sources on the cluster {cluster.alias} as {job['name']} names: a preview "
+            "uploads none, and those of another user's job belong to that user.",
             code=error.code,
             hint="Submit it with pai sub, or create the job file with pai sub --preview --no-sources.",
         )

@@ -16,7 +16,7 @@ from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Engine
 from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.resource_requests import decode
-from paicluster.store import Store, jobs, removal, users
+from paicluster.store import Store, jobs, removal, source_owners, users
 from paicluster.store.job_inserts import forget_keys
 
 log = logging.getLogger("paicluster.retention")
@@ -183,6 +183,7 @@ class RetentionSweeper:
             # Checked again: a client that requested it meanwhile is about to submit a job that uses it.
             if not used and _older(path, before):
                 path.unlink(missing_ok=True)
+                await self._store.write(partial(source_owners.forget_archive, sha256=path.stem))
                 count += 1
         return count
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openpaisdk.errors import NO_JOB, Forbidden, InvalidParameters, NotFound
+from openpaisdk.errors import NO_JOB, NO_SOURCES, Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import JobSpec, mask_secrets
 from openpaisdk.protocol.extras import requested_storages
 from openpaisdk.protocol.images import unused_images
@@ -31,7 +31,7 @@ from paicluster.services.quotas import Quotas
 from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.storages import StorageConfig
 from paicluster.services.virtual_clusters import NO_VIRTUAL_CLUSTER, VirtualClusters
-from paicluster.store import Store, jobs
+from paicluster.store import Store, jobs, source_owners
 from paicluster.store.job_inserts import INSERT_JOB, NewJob
 
 _MAX_KEY_LENGTH = 255
@@ -80,7 +80,7 @@ class Admission:
         now; ``strict`` refuses a job that can never start.
         """
         self.check_engine_options(job.additions.engine_options)
-        self._check_sources(job)
+        self._check_sources(identity, job)
         self._check_virtual_cluster(identity, job.virtual_cluster)
         self._check_storages(identity, job)
         if job.total_tasks > MAX_TASKS:
@@ -152,13 +152,20 @@ class Admission:
                 hint="Use another virtual cluster, or ask an administrator to start this one.",
             )
 
-    def _check_sources(self, job: JobSpec) -> None:
+    def _check_sources(self, identity: Identity, job: JobSpec) -> None:
+        """The sources of a job must be stored, and belong to its user."""
         sources = job.additions.sources
-        if sources is not None and not (self.sources / f"{sources.sha256}.tar").exists():
+        if sources is None:
+            return
+        is_stored = (self.sources / f"{sources.sha256}.tar").exists()
+        if not is_stored or not self.store.read_inline(
+            lambda conn: source_owners.is_owner(conn, sources.sha256, identity.username)
+        ):
             raise NotFound(
                 f"The sources {sources.sha256} of job {job.name} are not on this cluster.",
-                code="NoSourcesError",
-                hint="Upload them first, with PUT /api/v2/sources/<sha256>.",
+                code=NO_SOURCES,
+                hint="Upload them first, with PUT /api/v2/sources/<sha256>. The sources of another user's "
+                "job belong to that user.",
             )
 
     def _check_storages(self, identity: Identity, job: JobSpec) -> None:

@@ -1,8 +1,10 @@
 """`pai clone-job`: submit a changed copy of a job."""
 
+import pytest
 import yaml
 
 from support.cli_user import done_job
+from support.team_cluster import MACHINE, TeamCluster, add_users
 
 
 def test_clone_job_submits_a_changed_copy(user) -> None:
@@ -59,3 +61,32 @@ def test_clone_can_use_another_deployment(user) -> None:
     assert user.pai("clone-job", one, "-f", "--deployment", "prod").out == "prod\n"
     done = user.pai("clone-job", one, "--deployment", "none")
     assert done.status == 2 and "it has test, prod" in done.err, done
+
+
+@pytest.mark.slow
+def test_clone_of_another_users_job_says_that_its_sources_belong_to_that_user(new_user, tmp_path) -> None:
+    add_users(tmp_path / "home")
+    team = TeamCluster(tmp_path / "home", MACHINE)
+    try:
+        team.start()
+        url = f"http://{team.address[0]}:{team.address[1]}"
+        for name in ("alice", "bob"):
+            words = ["-a", name, "--pai-uri", url, "--user", name, "--token", team.log_in(name)]
+            assert new_user.pai("add-cluster", *words).status == 0
+            team.tokens[name] = words[-1]
+        team.tokens["admin"] = team.log_in("admin")
+        new_user.write(data="content")
+        assert (
+            new_user.pai("sub", "-a", "bob", "--wait", "--sources", "data", "-j", "hers", "cat data").status
+            == 0
+        )
+        for words in (["hers", "--user", "bob"], ["bob~hers"]):
+            done = new_user.pai("clone-job", "-a", "alice", *words)
+            assert done.status != 0, done
+            assert f"The sources of job {words[0]} belong to bob: a copy cannot use them." in done.err, done
+            assert "Ask bob for the files, and submit them with pai sub." in done.err, done
+        assert new_user.pai("clone-job", "-a", "bob", "hers", "--follow").out == "content"
+        assert new_user.pai("sub", "-a", "bob", "--no-sources", "--wait", "-j", "bare", "true").status == 0
+        assert new_user.pai("clone-job", "-a", "alice", "bare", "--user", "bob", "--wait").status == 0
+    finally:
+        team.close()

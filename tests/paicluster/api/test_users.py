@@ -378,7 +378,7 @@ def test_version_1_creates_changes_and_deletes_users(cluster: TeamCluster) -> No
     again = admin(cluster, "PUT", "/api/v1/user", {"username": name, "password": PASSWORD})
     assert (again.status, again.json()["code"]) == (409, "ConflictUserError")
     token = cluster.log_in(name)
-    change = {"username": name, "password": "self made one", "modify": True}
+    change = {"username": name, "password": "self made one", "oldPassword": PASSWORD, "modify": True}
     assert cluster.ask("PUT", "/api/v1/user", change, token=token).status == 201
     assert cluster.get("/api/v2/tokens/check", token=token).status == 401
     vcs = admin(cluster, "PUT", f"/api/v1/user/{name}/virtualClusters", {"virtualClusters": "default"})

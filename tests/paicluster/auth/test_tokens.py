@@ -92,14 +92,14 @@ def test_token_payload_is_openpais(tokens: Tokens, store: Store) -> None:
 def test_token_identifies_its_user(tokens: Tokens) -> None:
     async def main() -> None:
         identity = await tokens.verify(await tokens.issue("alice", "session"))
-        assert (identity.username, identity.admin, identity.application, identity.job_id) == (
+        assert (identity.username, identity.admin, identity.kind, identity.job_id) == (
             "alice",
             False,
-            False,
+            "session",
             None,
         )
         assert (await tokens.verify(await tokens.issue("root", "application"))).admin is True
-        assert (await tokens.verify(await tokens.issue("root", "application"))).application is True
+        assert (await tokens.verify(await tokens.issue("root", "application"))).kind == "application"
 
     asyncio.run(main())
 

@@ -2,7 +2,8 @@
 
 A request only puts an entry into a queue; a thread writes the lines, so that a slow disk delays no request. A
 line contains the route's path and the subject that the route set, never parts of a body or a header: no
-secret gets in.
+secret gets in. Requests of strangers (without a valid token) that are refused are counted and summed up in at
+most one short line per minute: whoever reaches the port must not be able to push older lines out of the log.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import os
 import queue
 import re
 import sys
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
@@ -40,6 +44,17 @@ _encode = msgspec.json.Encoder().encode
 # WebHDFS has the operation in the query.
 _OPERATION = re.compile(rb"(?:^|&)op=([A-Za-z]{1,40})(?:&|$)")
 
+# Longest value of a field: clients choose names and paths, and the log keeps a fixed number of bytes.
+_MAX_FIELD_CHARS = 200
+# Refusals of strangers are written this often. Such a line has some 1.5 KB at most: it takes an attack of more
+# than a month to fill the 96 MB of the log.
+_REFUSAL_INTERVAL_S = 60.0
+# In such a line: the most frequent requests, addresses and subjects, and how many are told apart.
+_MAX_REFUSED_REQUESTS = 8
+_MAX_REFUSED_NAMES = 5
+_MAX_REFUSED_NAME_CHARS = 40
+_MAX_DISTINCT = 1000
+
 # Entries waiting for a slow disk, some 100 MB. Further ones are dropped, with a warning.
 _MAX_QUEUED = 100_000
 _WARN_EVERY = 1000
@@ -62,14 +77,20 @@ class AuditLog:
         self._queue = _AuditQueue(entries)
         self._writer = _AuditWriter(entries, self._file)
         self._writer.start()
+        self._refusals = _Refusals(lambda line: self._queue.handle(logging.makeLogRecord({"line": line})))
 
     def record(self, request: Request, template: str, status: int) -> None:
         scope = request.scope
         client = scope.get("client")
+        address = client[0] if client else ""
+        identity = scope.get(IDENTITY_KEY)
+        if identity is None and status >= 400:
+            self._refusals.count((scope["method"], template, status), address, scope.get(_SUBJECT_KEY))
+            return
         entry: _Entry = (
             time.time(),
-            scope.get(IDENTITY_KEY),
-            client[0] if client else "",
+            identity,
+            address,
             scope["method"],
             template,
             scope.get("path_params", {}),
@@ -81,9 +102,74 @@ class AuditLog:
 
     def close(self) -> None:
         """Write all queued entries and close the file."""
+        self._refusals.close()
         self._writer.stop()
         with contextlib.suppress(OSError):  # the disk is full: already reported
             self._file.close()
+
+
+class _Refusals:
+    """Counts refused requests of strangers; a timer writes the counts as one line."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._since = 0.0
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._addresses: Counter[str] = Counter()
+        self._subjects: Counter[str] = Counter()
+
+    def count(self, request: tuple[str, str, int], address: str, subject: str | None) -> None:
+        with self._lock:
+            if self._timer is None:
+                self._since = time.time()
+                self._timer = threading.Timer(_REFUSAL_INTERVAL_S, self._flush)
+                self._timer.daemon = True
+                self._timer.start()
+            self._requests[request] += 1
+            _count_name(self._addresses, address)
+            if subject is not None:
+                _count_name(self._subjects, subject)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            line = self._line() if self._requests else None
+            self._timer = None
+            self._reset()
+        if line is not None:
+            self._write(line)
+
+    def _line(self) -> str:
+        requests = [
+            {"method": method, "path": path, "status": status, "count": count}
+            for (method, path, status), count in self._requests.most_common(_MAX_REFUSED_REQUESTS)
+        ]
+        line = {
+            "time": _iso(time.time()),
+            "since": _iso(self._since),
+            "user": None,
+            "refused": self._requests.total(),
+            "requests": requests,
+            "addresses": dict(self._addresses.most_common(_MAX_REFUSED_NAMES)),
+            "about": dict(self._subjects.most_common(_MAX_REFUSED_NAMES)),
+        }
+        return _encode(line).decode()
+
+
+def _count_name(counts: Counter[str], name: str) -> None:
+    """Count a name that a client chose: a bounded number of them, each of bounded length."""
+    name = _cut(name, _MAX_REFUSED_NAME_CHARS)
+    if name in counts or len(counts) < _MAX_DISTINCT:
+        counts[name] += 1
 
 
 class _AuditQueue(QueueHandler):
@@ -156,19 +242,27 @@ def _line(entry: _Entry) -> str:
         return "***" if name in _SECRET else str(parameters.get(name, ""))
 
     line: dict[str, object] = {
-        "time": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "user": identity.username if identity is not None else None,
+        "time": _iso(at),
+        "user": _cut(identity.username) if identity is not None else None,
         "address": address,
         "method": method,
-        "path": _PARAMETER.sub(fill, template),
+        "path": _cut(_PARAMETER.sub(fill, template)),
         "status": status,
     }
     if operation := _OPERATION.search(query):
         line["operation"] = operation[1].decode().upper()
     if subject is not None:
-        line["about"] = subject
+        line["about"] = _cut(subject)
     if identity is not None and identity.job_id is not None:
         line["byJob"] = identity.job_id
     elif identity is not None and identity.kind == "application":
         line["application"] = True
     return _encode(line).decode()
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _cut(text: str, max_chars: int = _MAX_FIELD_CHARS) -> str:
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"

@@ -1,4 +1,8 @@
-"""Routes of source archives: tar files by their SHA-256, stored atomically."""
+"""Routes of source archives: tar files by their SHA-256, stored atomically.
+
+An archive belongs to the users who uploaded it. To all others it does not exist: its hash is in the config of
+a job, which every user can read. Equal archives are stored once.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,12 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, NotFound, Unavailable
+from openpaisdk.errors import NO_SOURCES, InvalidParameters, NotFound, Unavailable
 from paicluster.api.context import authenticate, context
 from paicluster.api.responses import json_response
 from paicluster.api.v2 import source_patches
+from paicluster.auth.tokens import Identity
+from paicluster.store import source_owners
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -27,36 +33,43 @@ def _target(request: Request) -> Path:
     return context(request).sources / f"{digest}.tar"
 
 
-def _base(request: Request) -> Path | None:
+def _is_own(request: Request, identity: Identity, archive: Path) -> bool:
+    """Whether the archive is stored and belongs to the caller."""
+    return archive.exists() and context(request).store.read_inline(
+        lambda conn: source_owners.is_owner(conn, archive.stem, identity.username)
+    )
+
+
+def _base(request: Request, identity: Identity) -> Path | None:
     """The base archive of a patch; None when the body is a whole archive."""
     if request.headers.get("content-type") != source_patches.MEDIA_TYPE:
         return None
     digest = request.query_params.get("base", "")
     base = context(request).sources / f"{digest}.tar"
-    if not _SHA256.fullmatch(digest) or not base.exists():
-        raise NotFound("The base archive of the patch is not on this cluster.", code="NoSourcesError")
+    if not _SHA256.fullmatch(digest) or not _is_own(request, identity, base):
+        raise NotFound("The base archive of the patch is not on this cluster.", code=NO_SOURCES)
     return base
 
 
 async def has_sources(request: Request) -> Response:
-    await authenticate(request)
+    identity = await authenticate(request)
     target = _target(request)
-    if not target.exists():
-        raise NotFound("These sources are not on this cluster.", code="NoSourcesError")
+    if not _is_own(request, identity, target):
+        raise NotFound("These sources are not on this cluster.", code=NO_SOURCES)
     os.utime(target)
     return Response(status_code=200)
 
 
 async def put_sources(request: Request) -> Response:
-    await authenticate(request)
+    identity = await authenticate(request)
     target = _target(request)
-    if target.exists():
+    if _is_own(request, identity, target):
         os.utime(target)
         return json_response({"message": "These sources were already stored."})
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     staging_file = target.with_suffix(f".{secrets.token_hex(4)}.part")
     max_bytes = context(request).policies.max_sources_bytes
-    base = _base(request)
+    base = _base(request, identity)
     digest = hashlib.sha256()
     size = 0
     try:
@@ -88,4 +101,7 @@ async def put_sources(request: Request) -> Response:
         ) from error
     finally:
         staging_file.unlink(missing_ok=True)
+    await context(request).store.write(
+        lambda conn: source_owners.add_owner(conn, target.stem, identity.username)
+    )
     return json_response({"message": "Stored."}, 201)
