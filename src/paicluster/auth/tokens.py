@@ -7,10 +7,12 @@ attempt of the job lasts.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -74,6 +76,9 @@ class Tokens:
         self._session_s = session_s
         self._known: dict[str, tuple[Identity, float]] = {}
         self._token_of: dict[str, str] = {}
+        # Of open streams: when their tokens expire, and what to call when one of these changes.
+        self._live: dict[str, float] = {}
+        self._watches: dict[str, list[Callable[[], None]]] = {}
         # Counts revocations, so that a concurrent lookup does not cache a revoked token.
         self._revocations = 0
         store.changes.subscribe_tokens(self._forget)
@@ -98,6 +103,33 @@ class Tokens:
         if expires <= time.time():
             raise Unauthorized(INVALID, hint="It has expired: log in again.")
         return identity
+
+    async def is_live(self, holder: str) -> bool:
+        """Whether the token with this id is still valid; for streams, which outlive the check at their start.
+
+        ``holder`` may also be a `user_holder_id`: whether that user still exists.
+        """
+        expires = self._live.get(holder)
+        if expires is None:
+            before = self._revocations
+            expires = await self._store.read(lambda conn: _expiry_of(conn, holder))
+            if before == self._revocations:
+                if len(self._live) >= _MAX_CACHE_ENTRIES:
+                    self._live.clear()
+                self._live[holder] = expires
+        return expires > time.time()
+
+    @contextlib.contextmanager
+    def watch(self, holder: str, on_change: Callable[[], None]) -> Iterator[None]:
+        """Call ``on_change`` when this token is revoked or its user changes, until the block is left."""
+        watches = self._watches.setdefault(holder, [])
+        watches.append(on_change)
+        try:
+            yield
+        finally:
+            watches.remove(on_change)
+            if not watches:
+                self._watches.pop(holder, None)
 
     async def rows(self, username: str, *, offset: int = 0, limit: int = 1 << 60) -> Sequence[TokenRow]:
         """Rows of a user's valid tokens, oldest first."""
@@ -169,6 +201,9 @@ class Tokens:
         token = self._token_of.pop(token_id, None)
         if token is not None:
             self._known.pop(token, None)
+        self._live.pop(token_id, None)
+        for on_change in self._watches.get(token_id, ()):
+            on_change()
 
 
 class TokensWithLocalAdmin(Tokens):
@@ -206,6 +241,16 @@ def kind_of(row: TokenRow) -> TokenKind:
 
 
 _JOB_TOKEN = re.compile(r"job-(\d+)-(\d+)")
+
+
+def _expiry_of(conn: Connection, holder: str) -> float:
+    """When the token with this id expires, in seconds since the epoch; 0 when it is not valid."""
+    if holder.startswith(local_admin.CLAIM):
+        return math.inf  # it cannot be revoked
+    if holder.startswith("@"):
+        return math.inf if users.get_user(conn, holder[1:]) is not None else 0.0
+    found = _identity(conn, holder)
+    return 0.0 if found is None else found[1]
 
 
 def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:

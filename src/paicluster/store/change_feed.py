@@ -75,7 +75,8 @@ class JobWatch:
     ) -> None:
         self.close()
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
+        """Wake the follower, as a change does."""
         self._changed = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -94,7 +95,7 @@ class ChangeFeed:
         """Notify all subscribers and watches of this job. Called on the event loop."""
         _call(self._callbacks, job_id)
         for watch in self._watches.get(job_id, ()):
-            watch._notify()
+            watch.notify()
 
     def publish_all(self, changes: ChangeSet) -> None:
         """Publish the changes of a commit; tokens first, so that no subscriber acts on a revoked one."""
@@ -127,7 +128,7 @@ class ChangeFeed:
         """Wake every follower although no job has changed."""
         for watches in self._watches.values():
             for watch in watches:
-                watch._notify()
+                watch.notify()
 
     def _forget(self, watch: JobWatch) -> None:
         watches = self._watches.get(watch.job_id)

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, literal_column
 
 from paicluster.store.rows import TokenRow
 from paicluster.store.tables import jobs, tokens
-from paicluster.store.writer import job_token_id, touch_tokens
+from paicluster.store.writer import job_token_id, touch_tokens, user_holder_id
 
 # The exact expression of the partial index, so that SQLite uses it.
 _UNFINISHED = jobs.c.sub_state != literal_column("'Completed'")
@@ -54,6 +54,7 @@ def delete_expired(conn: Connection, now_ms: int) -> int:
 
 def touch_tokens_of(conn: Connection, username: str) -> None:
     """Record that the rights of this user's tokens changed."""
+    touch_tokens(conn, [user_holder_id(username)])
     _touch(conn, tokens.c.username == username, jobs.c.username == username)
 
 

@@ -77,6 +77,11 @@ def job_token_id(job_id: int, attempt: int) -> str:
     return f"job-{job_id}-{attempt}"
 
 
+def user_holder_id(username: str) -> str:
+    """Id of a user as the holder of a ticket that no token was used for; no token has such an id."""
+    return f"@{username}"
+
+
 def changes_of(conn: Connection) -> ChangeSet:
     """What the transaction on this connection has changed so far."""
     changes = conn.info.get(_CHANGES)

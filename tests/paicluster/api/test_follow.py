@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.server_fixture import eventually, job
-from support.team_cluster import TeamCluster
+from support.team_cluster import PASSWORD, TeamCluster
 
 
 def frames_of(cluster: TeamCluster, name: str, **query: Any) -> list[dict[str, Any]]:
@@ -273,3 +275,85 @@ def _watches(fd: Path) -> list[str]:
         return [line for line in fd.read_text().splitlines() if line.startswith("inotify ")]
     except FileNotFoundError:  # closed meanwhile
         return []
+
+
+# -- the end of a session --------------------------------------------------------------------------
+
+
+def open_stream(cluster: TeamCluster, path: str, token: str | None) -> http.client.HTTPResponse:
+    """An open stream whose first bytes have arrived."""
+    connection = cluster.connect()
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    assert response.readline()
+    return response
+
+
+def streams_of(cluster: TeamCluster, name: str, token: str) -> list[http.client.HTTPResponse]:
+    """Every kind of stream that a token opens, also through the address of a log."""
+    task = "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
+    locations = cluster.get(cluster.path(name, task), token=token).json()["locations"]
+    address = next(one["uri"] for one in locations if one["name"] == "all")
+    uid = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+    return [
+        open_stream(cluster, cluster.path(name, "/follow"), token),
+        open_stream(cluster, cluster.path(name, "/follow?stream=none"), token),
+        open_stream(cluster, f"/log-manager/x/api/v1/logs/all?pod-uid={uid}&follow=true", token),
+        open_stream(cluster, address + "&follow=true", None),
+    ]
+
+
+@pytest.fixture
+def running(cluster: TeamCluster, name: str) -> Iterator[str]:
+    """A running job of alice that has printed a line."""
+    cluster.accept(job(name, "echo started", "sleep 600"))
+    cluster.wait_state(name, "RUNNING")
+    eventually(lambda: b"started" in cluster.log_of(name), "the line")
+    yield name
+    cluster.stop(name)
+
+
+def test_streams_end_with_logout_and_others_go_on(cluster: TeamCluster, running: str) -> None:
+    token = cluster.log_in("bob")
+    streams = streams_of(cluster, running, token)
+    others = streams_of(cluster, running, cluster.tokens["bob"])
+    assert cluster.ask("DELETE", "/api/v2/authn/basic/logout", token=token).status == 200
+    for stream in streams:
+        assert b'"kind":"end"' not in stream.read(), "the job goes on"
+    assert cluster.get(cluster.path(running, "/follow"), token=token).status == 401
+    cluster.stop(running)
+    for stream in others[:2]:
+        assert stream.read().splitlines()[-1] == b'{"kind":"end","state":"STOPPED","exitCode":-210}'
+
+
+def test_streams_end_with_their_user(cluster: TeamCluster, running: str) -> None:
+    admin = cluster.tokens["admin"]
+    new = {"username": "dave", "password": PASSWORD, "virtualCluster": ["default"]}
+    assert cluster.ask("POST", "/api/v2/users", new, token=admin).status == 201
+    token = cluster.log_in("dave")
+    streams = streams_of(cluster, running, token)
+    uid = cluster.detail(running)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+    credentials = {"username": "dave", "password": PASSWORD}
+    ticket = cluster.ask("POST", "/log-manager/x/api/v1/tokens", credentials, token=None).json()["token"]
+    every_log = f"/log-manager/x/api/v1/logs/all?pod-uid={uid}&follow=true&token={ticket}"
+    streams.append(open_stream(cluster, every_log, None))
+    assert cluster.ask("DELETE", "/api/v2/users/dave", token=admin).status == 200
+    for stream in streams:
+        assert b'"kind":"end"' not in stream.read()
+    assert cluster.get(every_log, token=None).status == 401
+
+
+def test_stream_with_endless_output_ends_with_logout(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "while :; do echo more; done"))
+    cluster.wait_state(name, "RUNNING")
+    token = cluster.log_in("bob")
+    stream = open_stream(cluster, cluster.path(name, "/follow"), token)
+    assert cluster.ask("DELETE", "/api/v2/authn/basic/logout", token=token).status == 200
+    try:
+        while stream.read(1 << 20):
+            pass
+    finally:
+        cluster.stop(name)
+    cluster.wait_over(name)

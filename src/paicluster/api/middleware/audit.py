@@ -46,8 +46,8 @@ _OPERATION = re.compile(rb"(?:^|&)op=([A-Za-z]{1,40})(?:&|$)")
 
 # Longest value of a field: clients choose names and paths, and the log keeps a fixed number of bytes.
 _MAX_FIELD_CHARS = 200
-# Refusals of strangers are written this often. Such a line has some 1.5 KB at most: it takes an attack of more
-# than a month to fill the 96 MB of the log.
+# Refusals of strangers are written this often. Such a line has some 1.5 KB at most: it takes an attack of
+# more than a month to fill the 96 MB of the log.
 _REFUSAL_INTERVAL_S = 60.0
 # In such a line: the most frequent requests, addresses and subjects, and how many are told apart.
 _MAX_REFUSED_REQUESTS = 8

@@ -64,7 +64,8 @@ async def follow(request: Request) -> Response:
         start = tuple(int(part) for part in match.groups())
     tail = get("tail")
     lines = None if tail is None else int_param(tail, "tail")
-    follower = _Follower(ctx, row.id, role, index, stream, until_end=get("follow") != "false")
+    until_end = get("follow") != "false"
+    follower = _Follower(ctx, row.id, role, index, stream, identity.token_id, until_end=until_end)
     if start is not None:
         follower.attempt, follower.task_attempt, follower.offset = start[0], start[1], start[2]
     else:
@@ -96,14 +97,28 @@ def _task_of(row: JobRow, roles: dict[str, int], role: str | None, index: str | 
 
 
 class _Follower:
-    """One client that follows a job; with ``until_end`` until it has finished, else what exists now."""
+    """One client that follows a job; with ``until_end`` until it has finished, else what exists now.
 
-    def __init__(self, ctx: Context, job_id: int, role: str, index: int, stream: str, *, until_end: bool):
+    The stream ends with the client's token.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        job_id: int,
+        role: str,
+        index: int,
+        stream: str,
+        token_id: str,
+        *,
+        until_end: bool,
+    ):
         self._ctx = ctx
         self._job_id = job_id
         self._role = role
         self._index = index
         self._stream = stream
+        self._token_id = token_id
         self._until_end = until_end
         self.attempt = 0
         self.task_attempt = 0
@@ -120,11 +135,12 @@ class _Follower:
         feed = self._ctx.store.changes
         log_watch: Watch | None = None
         watched_uid = ""
-        with feed.watch(self._job_id) as watch:
+        tokens = self._ctx.tokens
+        with feed.watch(self._job_id) as watch, tokens.watch(self._token_id, watch.notify):
             changed = asyncio.ensure_future(watch.wait())
             try:
                 view = self._read()
-                while view is not None:
+                while view is not None and await tokens.is_live(self._token_id):
                     # The intent to run a task is stored before its log folder exists: retry the watch.
                     task = view.task if self._stream != NO_LOG else None
                     if task is not None and (watched_uid != task.uid or not _has_inotify(log_watch)):

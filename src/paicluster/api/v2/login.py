@@ -16,6 +16,7 @@ from paicluster.api.v2.task_logs import ANY_LOG
 from paicluster.auth import users
 from paicluster.auth.tokens import SESSION_S
 from paicluster.store.rows import TokenRow, UserRow
+from paicluster.store.writer import user_holder_id
 
 _MAX_NAME_LENGTH = 255
 
@@ -57,8 +58,9 @@ async def login(request: Request) -> Response:
 
 async def log_token(request: Request) -> Response:
     """Token for all logs, valid for two minutes; for clients of OpenPAI's log manager."""
-    await _check_login(request)
-    return json_response({"token": context(request).tickets.issue(ANY_LOG)})
+    user = await _check_login(request)
+    ticket = context(request).tickets.issue(ANY_LOG, holder=user_holder_id(user.username))
+    return json_response({"token": ticket})
 
 
 async def _check_login(request: Request) -> UserRow:

@@ -17,6 +17,7 @@ from paicluster.api.context import Context, authenticate, context
 from paicluster.api.permissions import check_may_see
 from paicluster.api.responses import int_param, json_response
 from paicluster.api.v2.jobs import job_row
+from paicluster.auth.tickets import holder_of
 from paicluster.auth.tokens import INVALID
 from paicluster.logs.log_watcher import POLL_INTERVAL_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
@@ -46,19 +47,23 @@ async def locations(request: Request) -> Response:
     get = request.query_params.get
     tail = "true" in (get("tail-mode"), get("tailMode"))
     return json_response(
-        {"locations": [_location(ctx, row.username, row.debug_id, task, s, tail) for s in STREAMS]}
+        {
+            "locations": [
+                _location(ctx, row.username, row.debug_id, task, s, tail, identity.token_id) for s in STREAMS
+            ]
+        }
     )
 
 
 def _location(
-    ctx: Context, username: str, debug_id: str, task: TaskRow, stream: str, tail: bool
+    ctx: Context, username: str, debug_id: str, task: TaskRow, stream: str, tail: bool, holder: str
 ) -> dict[str, str]:
     query: dict[str, Any] = {
         "username": username,
         "framework-name": debug_id,
         "taskrole": task.role,
         "pod-uid": task.uid,
-        "token": ctx.tickets.issue(f"log:{task.uid}"),
+        "token": ctx.tickets.issue(f"log:{task.uid}", holder=holder),
     }
     if tail:
         query["tail-mode"] = "true"
@@ -78,7 +83,7 @@ async def read_log(request: Request) -> Response:
     ctx = context(request)
     get = request.query_params.get
     stream = request.path_params["stream"]
-    task = await _task(request)
+    task, holder = await _task(request)
     uid = task.uid
     if stream not in STREAMS:
         raise _no_log(stream, uid)
@@ -86,7 +91,9 @@ async def read_log(request: Request) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{stream}"'}
     if get("follow") == "true":
         start = int_param(get("start"), "start", 0)
-        return StreamingResponse(_follow(ctx, task, log, start), media_type="text/plain", headers=headers)
+        return StreamingResponse(
+            _follow(ctx, task, log, start, holder), media_type="text/plain", headers=headers
+        )
     size = await asyncio.to_thread(log.size)
     start, end, status = 0, size, 200
     requested = _parse_range(request.headers.get("range", ""), size)
@@ -103,8 +110,11 @@ async def read_log(request: Request) -> Response:
     )
 
 
-async def _task(request: Request) -> TaskRow:
-    """The task in the query, for a caller with a ticket for its logs or with permission to see its job."""
+async def _task(request: Request) -> tuple[TaskRow, str]:
+    """The task in the query, for a caller with a ticket for its logs or with permission to see its job.
+
+    Also the id of the caller's token, or of the one that the ticket was issued for.
+    """
     ctx = context(request)
     get = request.query_params.get
     uid, ticket = get("pod-uid", ""), get("token")
@@ -112,7 +122,7 @@ async def _task(request: Request) -> TaskRow:
     if ticket is None:
         identity = await authenticate(request)
     elif not ctx.tickets.is_valid(ticket, f"log:{uid}") and not ctx.tickets.is_valid(ticket, ANY_LOG):
-        raise Unauthorized(INVALID, hint="The URL has expired: request the log's locations again.")
+        raise _expired()
 
     def read(conn: Connection) -> TaskRow | None:
         task = jobs.get_task(conn, uid)
@@ -121,10 +131,17 @@ async def _task(request: Request) -> TaskRow:
             check_may_see(identity, row)
         return task
 
+    holder = identity.token_id if identity is not None else holder_of(ticket or "")
+    if identity is None and not await ctx.tokens.is_live(holder):
+        raise _expired()
     task = await ctx.store.read(read)
     if task is None:
         raise _no_log(request.path_params.get("stream", "of any kind"), uid)
-    return task
+    return task, holder
+
+
+def _expired() -> Unauthorized:
+    return Unauthorized(INVALID, hint="The URL has expired: request the log's locations again.")
 
 
 def _no_log(stream: str, uid: str) -> NotFound:
@@ -157,14 +174,17 @@ async def read_range(log: LogReader, start: int, end: int) -> AsyncIterator[byte
         start = chunk.end
 
 
-async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> AsyncIterator[bytes]:
+async def _follow(
+    ctx: Context, task: TaskRow, log: LogReader, start: int, holder: str
+) -> AsyncIterator[bytes]:
+    """The log from ``start`` until the task or the token with this id ends."""
     folder = ctx.logs.log_folder(task.uid)
     watch = ctx.log_watcher.watch(folder)
-    with ctx.store.changes.watch(task.job_id) as changes:
+    with ctx.store.changes.watch(task.job_id) as changes, ctx.tokens.watch(holder, changes.notify):
         changed = asyncio.ensure_future(changes.wait())
         try:
             finished = await _is_finished(ctx, task.uid)
-            while True:
+            while await ctx.tokens.is_live(holder):
                 watch.event.clear()
                 chunk = log.read(start, ctx.log_watcher.chunk_size)
                 if chunk.data:
