@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from openpaisdk.cli.parser import Parser, command_parser, is_interactive
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_alias, require_jobs
 from openpaisdk.config.defaults import Change, change_defaults
@@ -140,8 +142,20 @@ def update_clusters(argv: list[str]) -> int:
     return report_failures(calls, print_notice)
 
 
+_NO_PASSWORD = "No password was given, so nothing was changed."
+_VISIBLE_PASSWORD = (
+    "Other users of this machine can see a password on a command line, and your shell stores it. Leave it "
+    "out to be asked for it, or use --password - to send it through standard input."
+)
+
+
 def _login_options(parser: Parser) -> None:
-    parser.add_argument("--password", default="", help="your password on the cluster")
+    parser.add_argument(
+        "--password",
+        default="",
+        help="your password on the cluster; - reads it from standard input. Other users of this machine can "
+        "see one on a command line",
+    )
     parser.add_argument("--token", "--authen-token", default="", help="your token, instead of a password")
     parser.add_argument(
         "--store-password",
@@ -155,6 +169,12 @@ def _credentials(args: argparse.Namespace, user: str, alias: str) -> Credentials
 
     if args.password and args.token:
         raise UsageError("Give a password or a token, not both.")
+    if args.password == "-":
+        args.password = sys.stdin.readline().rstrip("\r\n")
+        if not args.password:
+            raise UsageError(_NO_PASSWORD)
+    elif args.password:
+        print_notice(_VISIBLE_PASSWORD)
 
     def prompt() -> str:
         if not is_interactive():
@@ -167,7 +187,7 @@ def _credentials(args: argparse.Namespace, user: str, alias: str) -> Credentials
             print_notice("")
             password = ""
         if not password:
-            raise UsageError("No password was given, so nothing was changed.")
+            raise UsageError(_NO_PASSWORD)
         return password
 
     return Credentials(

@@ -10,6 +10,13 @@ from openpaisdk.errors import UsageError
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        if "--password" in message:
+            # Not repeated: the message has the password, and the output may be a log.
+            raise UsageError(
+                f"{self.prog} takes no password on the command line: other users of this machine can see it.",
+                hint="Leave it out: you are asked for it, or it is read from standard input. Choose another "
+                "one, because your shell has stored this one.",
+            )
         raise UsageError(f"{self.prog}: {message}.", hint=f"`{self.prog} --help` shows the usage.")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

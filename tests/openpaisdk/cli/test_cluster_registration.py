@@ -17,6 +17,10 @@ from support import certificates
 from support.cli_user import BIN, CliUser, until
 
 PASSWORD = "a-good-password"
+WARNING = (
+    "Other users of this machine can see a password on a command line, and your shell stores it. Leave it "
+    "out to be asked for it, or use --password - to send it through standard input.\n"
+)
 
 
 @contextmanager
@@ -119,17 +123,32 @@ def test_token_is_stored_unchanged(new_user, team) -> None:
 def test_wrong_password_is_named_with_user_and_cluster(new_user, team, password: str) -> None:
     done = add(new_user, team, "team", "--password", password)
     assert done.status == 1 and done.out == "", done
-    assert done.err == (
+    assert done.err == WARNING + (
         "pai: The cluster team does not accept this password of admin.\n"
         "     Check the user name and the password. Nothing was changed.\n"
     )
+
+
+def test_password_on_the_command_line_warns_and_standard_input_does_not(new_user, team) -> None:
+    done = add(new_user, team)
+    assert done.status == 0 and done.err.startswith(WARNING), done
+    assert PASSWORD not in done.err
+    words = ["-a", "piped", "--pai-uri", team, "--user", "admin", "--password", "-"]
+    done = new_user.pai("add-cluster", *words, stdin=PASSWORD + "\n")
+    assert done.status == 0 and WARNING not in done.err, done
+    done = new_user.pai("update-token", "-a", "piped", "--password", PASSWORD)
+    assert done.status == 0 and done.err.startswith(WARNING), done
+    done = new_user.pai("add-cluster", *words, stdin="")
+    assert done.status == 2 and "No password was given, so nothing was changed." in done.err, done
+    done = new_user.pai("add-cluster", *words[:-2], "--token", "x")
+    assert WARNING not in done.err, done
 
 
 def test_unknown_user_is_named(new_user, team) -> None:
     words = ["-a", "team", "--pai-uri", team, "--user", "nosuch", "--password", PASSWORD]
     done = new_user.pai("add-cluster", *words)
     assert done.status == 1, done
-    assert done.err == (
+    assert done.err == WARNING + (
         "pai: The cluster team has no user nosuch.\n"
         "     Check the user name and the password. Nothing was changed.\n"
     )

@@ -55,6 +55,16 @@ def test_invalid_names_and_numbers_are_explained(run_command: RunCommand) -> Non
     )
 
 
+@pytest.mark.parametrize("words", [["--password", "typed-in-clear"], ["--password=typed-in-clear"]])
+@pytest.mark.parametrize("verb", ["add", "passwd"])
+def test_password_on_the_command_line_is_refused_and_not_repeated(
+    run_command: RunCommand, verb: str, words: list[str]
+) -> None:
+    status, output = run_command("user", verb, "carol", *words)
+    assert status == 2 and "takes no password on the command line" in output, output
+    assert "it is read from standard input" in output and "typed-in-clear" not in output
+
+
 def test_vc_smaller_than_one_core_is_created_with_a_warning(run_command: RunCommand) -> None:
     status, output = run_command("vc", "add", "vision", "--capacity", "25")
     assert (

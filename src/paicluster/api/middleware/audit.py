@@ -3,7 +3,7 @@
 A request only puts an entry into a queue; a thread writes the lines, so that a slow disk delays no request. A
 line contains the route's path and the subject that the route set, never parts of a body or a header: no
 secret gets in. Requests of strangers (without a valid token) that are refused are counted and summed up in at
-most one short line per minute: whoever reaches the port must not be able to push older lines out of the log.
+most one short line per minute: no client that merely reaches the port can push older lines out of the log.
 """
 
 from __future__ import annotations
