@@ -14,7 +14,7 @@ import pytest
 
 from paicluster.api import authority_reference
 from paicluster.api.app import ALL_ROUTES, authority_of, openapi
-from paicluster.api.authority import ACCOUNT, Authority
+from paicluster.api.authority import ACCOUNT, CLUSTER, Authority
 from paicluster.api.route_authorities import AUTHORITIES
 from paicluster.api.webhdfs import token_codec
 from paicluster.auth.tokens import TokenKind
@@ -76,14 +76,16 @@ def senders(team: TeamCluster) -> list[Sender]:
 def requests() -> Iterator[tuple[str, str, Authority]]:
     """Method and path of every route, with names in the path that do not exist.
 
-    `{user}` remains where users reach only themselves.
+    `{user}` remains where users reach only themselves, and each group has one that they are in.
     """
     for template, methods, handler in ALL_ROUTES:
         path = re.sub(r"\{\w+:uuid\}", "6fa459ea-ee8a-3ca4-894e-db77e160355e", template)
         path = re.sub(r"\{\w+:count\}", "7", path)
         path = re.sub(r"\{sha256\}", "0" * 64, path)
         authority = authority_of(handler)
-        if authority is not ACCOUNT:
+        if authority is CLUSTER:
+            path = path.replace("{group}", "default")
+        elif authority is not ACCOUNT:
             path = path.replace("{user}", "nothing")
         path = re.sub(r"\{(?!user\})\w+(:\w+)?\}", "nothing", path)
         for method in methods:

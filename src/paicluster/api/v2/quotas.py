@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters
+from paicluster.api.authority import NOT_ADMIN
 from paicluster.api.context import authenticate, context
-from paicluster.api.permissions import NOT_ADMIN, authenticate_admin
 from paicluster.api.request_fields import fields_of
 from paicluster.api.responses import json_response
 from paicluster.api.v2.groups import no_group
@@ -64,7 +64,7 @@ async def set_group_quota(request: Request) -> Response:
 
 async def _set(request: Request, kind: Kind, name: str) -> Response:
     """Set the limits that are sent and keep the others; null removes a limit."""
-    await authenticate_admin(request)
+    await authenticate(request)
     fields = await fields_of(request)
     limits = {
         column: fields.whole_number_or_null(key, maximum=_MAX_LIMIT)
