@@ -19,6 +19,7 @@ from paicluster.api.v2.jobs import no_ssh
 from paicluster.auth import user_extensions
 from paicluster.auth import users as accounts
 from paicluster.auth.ssh_keys import generate_key_pair
+from paicluster.auth.tickets import holder_of
 from paicluster.auth.tokens import INVALID, TokenKind
 from paicluster.store import jobs, users
 from paicluster.store.rows import JobRow
@@ -51,7 +52,7 @@ async def ssh(request: Request) -> Response:
     link = ""
     # Job tokens and application tokens act for the user, but do not get the private key.
     if identity.username == row.username and identity.kind is TokenKind.SESSION:
-        ticket = ctx.tickets.issue(_ticket_subject(row), _TICKET_LIFETIME_S)
+        ticket = ctx.tickets.issue(_ticket_subject(row), _TICKET_LIFETIME_S, holder=identity.token_id)
         link = f"{own_url(request)}/ssh-keys/{ticket}/{row.framework}?op=OPEN"
     return json_response(
         {
@@ -71,7 +72,12 @@ async def private_key(request: Request) -> Response:
     ctx = context(request)
     framework = request.path_params["framework"]
     row = await ctx.store.read(lambda conn: jobs.get_job(conn, framework))
-    if row is None or not ctx.tickets.is_valid(request.path_params["ticket"], _ticket_subject(row)):
+    ticket = request.path_params["ticket"]
+    if (
+        row is None
+        or not ctx.tickets.is_valid(ticket, _ticket_subject(row))
+        or not await ctx.tokens.is_live(holder_of(ticket))
+    ):
         raise Unauthorized(INVALID, hint="The URL has expired: request the job's SSH information again.")
     pair = await key_pair(ctx, row.username)
     return Response(pair["key"], media_type="application/x-pem-file", headers={"Cache-Control": "no-store"})
