@@ -129,13 +129,24 @@ def metrics(
     """Metrics that a task logged with ``log_metrics``, by name. Malformed lines are skipped."""
     from urllib.parse import urlencode
 
-    query = urlencode({key: value for key, value in (("role", role), ("index", index)) if value})
-    try:
-        response = cluster.transport.request("GET", f"{cluster.job_path(name, user)}/metrics?{query}")
-    except NotFound as e:
-        raise cluster.no_job(name) if is_missing_job(e) else e from None
     by_name: dict[str, MetricSeries] = {}
-    for line in response.read().splitlines():
+    start = 0
+    while True:  # a response has a part of a long file
+        choice = (("role", role), ("index", index), ("start", start))
+        query = urlencode({key: value for key, value in choice if value})
+        try:
+            response = cluster.transport.request("GET", f"{cluster.job_path(name, user)}/metrics?{query}")
+        except NotFound as e:
+            raise cluster.no_job(name) if is_missing_job(e) else e from None
+        part = response.read()
+        if not part:
+            return by_name
+        _add_steps(by_name, part)
+        start += len(part)
+
+
+def _add_steps(by_name: dict[str, MetricSeries], lines: bytes) -> None:
+    for line in lines.splitlines():
         try:
             step = json.loads(line)
             for key, value in step["values"].items():
@@ -144,4 +155,3 @@ def metrics(
                 series.values.append(float(value))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-    return by_name

@@ -15,6 +15,8 @@ USERNAME = re.compile(r"[\w.-]+", re.ASCII)
 GROUPNAME = re.compile(r"[A-Za-z0-9_]+")
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}")
 _MAX_NAME_LENGTH = 255
+# No user, group or storage has so many of anything; each may cost a query.
+_MAX_ITEMS = 1000
 
 _MISSING: Any = object()
 
@@ -102,9 +104,7 @@ class Fields:
         return int(number)
 
     def names(self, name: str, default: Any = _MISSING, *, pattern: re.Pattern[str]) -> list[str]:
-        value = self._take(name, default)
-        if not isinstance(value, list):
-            raise self._invalid(name, "must be an array")
+        value = self._list(name, default)
         return [
             Fields({"": item}, f"{self._where}{name}[{index}]").text("", pattern=pattern)
             for index, item in enumerate(value)
@@ -122,9 +122,7 @@ class Fields:
 
     def each(self, name: str, default: Any = _MISSING) -> list[Fields]:
         """The fields of each object in a list."""
-        value = self._take(name, default)
-        if not isinstance(value, list):
-            raise self._invalid(name, "must be an array")
+        value = self._list(name, default)
         for index, item in enumerate(value):
             if not isinstance(item, dict):
                 raise self._invalid(f"{name}[{index}]", "must be an object")
@@ -134,6 +132,14 @@ class Fields:
         value = self.text(name)
         if value not in choices:
             raise self._invalid(name, f"must be one of [{', '.join(choices)}]")
+        return value
+
+    def _list(self, name: str, default: Any) -> list[Any]:
+        value = self._take(name, default)
+        if not isinstance(value, list):
+            raise self._invalid(name, "must be an array")
+        if len(value) > _MAX_ITEMS:
+            raise self._invalid(name, f"must contain less than or equal to {_MAX_ITEMS} items")
         return value
 
     def any(self, name: str) -> Any:

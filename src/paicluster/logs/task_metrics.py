@@ -8,7 +8,8 @@ from pathlib import Path
 
 # Path inside an attempt folder.
 _METRICS_PATH = ("work", ".pai", "metrics.jsonl")
-MAX_READ_BYTES = 32 << 20
+# One response, in memory; a client asks for what follows with `start`.
+MAX_READ_BYTES = 4 << 20
 
 
 def read_metrics(folder: Path, start: int = 0) -> bytes:

@@ -12,6 +12,10 @@ NAME = "claim"
 _FLOCK = "hhqqi"
 
 
+MAX_RECORD_BYTES = 1 << 20
+"""A claim or an exit record that is longer was not written by a supervisor."""
+
+
 def read_file(path: "str") -> "bytes":
     """Content of a small file. A forked supervisor pays for every page it writes, and `open` writes many."""
     fd = os.open(path, os.O_RDONLY)
@@ -111,10 +115,10 @@ def read(folder: "str") -> "dict[str, object] | None":
     """Content of the claim; None if unclaimed, empty if claimed but unreadable."""
     try:
         with open(os.path.join(folder, NAME), "rb") as f:
-            return dict(json.loads(f.read().decode()))
+            return dict(json.loads(f.read(MAX_RECORD_BYTES).decode()))
     except FileNotFoundError:
         return None
-    except ValueError:  # a power failure before the content was on disk
+    except (ValueError, TypeError, RecursionError):  # a power failure before the content was on disk
         return {}
 
 

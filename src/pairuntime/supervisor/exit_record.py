@@ -3,6 +3,8 @@
 import json
 import os
 
+from pairuntime.supervisor.claim import MAX_RECORD_BYTES
+
 NAME = "exit.json"
 _STAGING = "exit.staging"
 _RESERVED_BYTES = 4096
@@ -43,6 +45,8 @@ def sync(folder: "str") -> "None":
 def read(folder: "str") -> "dict[str, object] | None":
     try:
         with open(os.path.join(folder, NAME), "rb") as f:
-            return dict(json.loads(f.read().decode()))
+            return dict(json.loads(f.read(MAX_RECORD_BYTES).decode()))
     except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, RecursionError):  # not written by a supervisor
         return None

@@ -36,6 +36,8 @@ PARTS_BEFORE_DOUBLING = 16
 """With more parts than this their size doubles, again and again: each part costs a request, ..."""
 MAX_PART_BYTES = 32 << 20
 """... and an interrupted part is sent again from its beginning."""
+MAX_PARTS = 1 << 17
+"""A cluster accepts no more parts of one file: beyond this their size doubles without a limit."""
 MAX_LOCAL_PART_BYTES = 64 << 20
 """The same for a cluster on this machine: repeating a part is cheap, pauses between parts are not."""
 CHUNK_BYTES = 1 << 20
@@ -302,7 +304,7 @@ def walk_by_listing(backend: Backend, path: str) -> Iterator[DirectoryListing]:
 def part_size(size: int, max_bytes: int = MAX_PART_BYTES) -> int:
     """Size of a file's parts. The same in every run: parts of another size are not resumed."""
     length = PART_BYTES
-    while length < max_bytes and size > length * PARTS_BEFORE_DOUBLING:
+    while (length < max_bytes and size > length * PARTS_BEFORE_DOUBLING) or size > length * MAX_PARTS:
         length *= 2
     return length
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from openpaisdk.errors import InvalidParameters
 from paicluster.api.responses import json_response
 from paicluster.api.transfer.file_response import wait_for_disconnect
 from paicluster.api.webhdfs import serializers
@@ -18,6 +19,8 @@ from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files import Access, Entry
 
 _PAGE_SIZE = 1000
+# A response in one piece takes a kilobyte of memory for each entry while it is made.
+_MAX_LISTED = 50_000
 
 
 def file_status(call: WebHdfsRequest) -> Any:
@@ -27,7 +30,12 @@ def file_status(call: WebHdfsRequest) -> Any:
 
 
 def list_status(call: WebHdfsRequest) -> Any:
-    return serializers.file_statuses(call.storage.list(call.path, call.user))
+    listing = call.storage.list_batch(call.path, call.user, after="", limit=_MAX_LISTED)
+    if listing.remaining:
+        raise InvalidParameters(
+            f"{call.path} has more than {_MAX_LISTED} entries: list it in pages, with LISTSTATUS_BATCH."
+        )
+    return serializers.file_statuses(listing)
 
 
 def list_status_batch(call: WebHdfsRequest) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,9 @@ from paicluster.engines.container.client_detection import NoClient
 from paicluster.engines.container.images import Images
 from paicluster.engines.interface import Notice, Notify, Observation, RegistryLogin, TaskLaunch
 from pairuntime.supervisor import container_attempt
+
+# The end of what the container client wrote about a failure: enough for its last messages.
+_CLIENT_OUTPUT_BYTES = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,8 @@ def explain_exit(seen: Observation, path: Path, runtime: ContainerRuntime | None
 
 def _client_output(path: Path) -> str:
     try:
-        return (path / container_attempt.CLIENT_ERRORS).read_bytes()[-3000:].decode(errors="replace")
+        with (path / container_attempt.CLIENT_ERRORS).open("rb") as f:
+            f.seek(max(0, os.fstat(f.fileno()).st_size - _CLIENT_OUTPUT_BYTES))
+            return f.read(_CLIENT_OUTPUT_BYTES).decode(errors="replace")
     except OSError:
         return ""

@@ -22,8 +22,8 @@ from openpaisdk.fileio.ranges import hash_range, reserve, write_at
 from paicluster.files import StagedFile, StorageUser
 from paicluster.files.errors import disk_errors
 
-# Bounds the memory for the state of the parts; with our client's part size the limit is 8 TiB.
-_MAX_PARTS = 1 << 20
+# Bounds the memory for the state of the parts, about 30 MB. Our client's parts of 32 MiB make 4 TiB.
+_MAX_PARTS = 1 << 17
 # A part may be sent again, but not so often that the journal fills the disk.
 _MAX_EXTRA_LINES = 1000
 # A process that the server is just starting has all of the server's descriptors for a moment.

@@ -58,7 +58,7 @@ def test_listed_file_that_the_storage_does_not_send_is_an_error(plan: TransferPl
     source = Storage()
     source.sent = ("a", "b")
     executor = TransferExecutor(plan, source, LocalBackend())
-    with pytest.raises(PaiError, match="did not send .*/c, which it lists"):
+    with pytest.raises(PaiError, match=r"did not send .*/c, which it lists"):
         executor.run()
     assert (executor.progress.files, executor.progress.bytes) == (2, 10)
     assert sorted(path.name for path in Path(plan.target).iterdir()) == ["a", "b"]
