@@ -18,6 +18,7 @@ from paicluster.files.ownership import READ_ONLY, STICKY, TEAM, check_owner_chan
 from paicluster.files.paths import MAX_DEPTH, split_path
 from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.staging import StagingArea
+from paicluster.files.usage import bytes_below
 from paicluster.files.walk import walk
 
 _ALL = Access.READ | Access.WRITE | Access.EXECUTE
@@ -109,12 +110,17 @@ def delete(namespace: Namespace, area: StagingArea, path: str, user: StorageUser
         check_removable(user, parent, inode)
         if not inode.is_folder:
             os.unlink(lookup.name, dir_fd=parent.fd)
+            area.usage.release(inode.ownership.owner, inode.status.st_size)
         elif not recursive:
             _remove_empty(lookup, parent)
         else:
             if not user.admin:
                 _check_may_empty(namespace, inode, user)
+            # Counted only where it matters: it reads every folder once more.
+            held = bytes_below(namespace, inode) if area.usage.is_counted else {}
             area.discard(parent.fd, lookup.name)
+            for owner, size in held.items():
+                area.usage.release(owner, size)
         return True
 
 

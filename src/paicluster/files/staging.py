@@ -11,12 +11,13 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from openpaisdk.fileio.remove_tree import remove_tree
-from paicluster.files import atomic_io
-from paicluster.files.errors import bad_path, disk_errors, storage_full
+from paicluster.files import atomic_io, usage
+from paicluster.files.errors import bad_path, disk_errors
 from paicluster.files.namespace import Namespace
+from paicluster.files.ownership import Ownership, read_ownership, write_ownership
 from paicluster.files.paths import INTERNAL_FOLDER
 
 log = logging.getLogger("paicluster.files")
@@ -45,8 +46,15 @@ class StagedFile:
     """
 
     def __init__(
-        self, area: StagingArea, folder: str, name: str, path: str, finish: Callable[[StagedFile], None]
+        self,
+        area: StagingArea,
+        folder: str,
+        name: str,
+        path: str,
+        finish: Callable[[StagedFile], None],
+        owner: str,
     ):
+        """``owner``: whose quota its bytes count against."""
         self._area = area
         self._folder = folder
         self.name = name
@@ -55,6 +63,8 @@ class StagedFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         with disk_errors(path):
             self.fd = os.open(name, flags, 0o600, dir_fd=area.folder(folder))
+            resumed = area.resume(self.fd, owner) if folder == PARTIAL else 0
+        self._charge = usage.Charge(area.usage, owner, path, resumed)
         area.active.add(name)
 
     @property
@@ -71,19 +81,33 @@ class StagedFile:
 
     def write_all(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         """Append several buffers in one call."""
+        self.grow(sum(map(len, parts)))
         with disk_errors(self.path):
             atomic_io.append_all(self.fd, parts)
 
+    def grow(self, count: int) -> None:
+        """Count bytes that arrived and are about to be written; raises when disk or quota have no space."""
+        with disk_errors(self.path):
+            self._charge.grow(self.fd, count)
+
+    def grow_by_copy(self, count: int) -> None:
+        """Count bytes that are about to be copied from files which this one will replace."""
+        with disk_errors(self.path):
+            self._charge.grow_by_copy(self.fd, count)
+
     def reserve(self, size: int) -> None:
-        """StorageFullError when the disk has no space for a file of this size."""
-        disk = os.fstatvfs(self.fd)
-        if size - self.size > disk.f_bavail * disk.f_frsize:
-            raise storage_full(self.path)
+        """Raise when disk or quota have no space for a file of this size. Takes nothing of either."""
+        with disk_errors(self.path):
+            self._charge.check(self.fd, size, self.size)
 
     def commit(self) -> None:
         """Publish the file at its path. On failure the staging file is deleted and nothing has changed."""
         try:
+            # A client that writes through a passed descriptor is counted only now.
+            size = self.size
+            self.grow(max(0, size - self._charge.size))
             self._finish(self)
+            self._charge.keep(size)
         finally:
             self.abandon()
 
@@ -93,6 +117,7 @@ class StagedFile:
             os.close(self.fd)
             self.fd = -1
             self._area.active.discard(self.name)
+            self._charge.keep()
 
     def abandon(self) -> None:
         """Delete the staging file. Has no effect after a commit."""
@@ -103,14 +128,16 @@ class StagedFile:
                 os.unlink(self.name, dir_fd=self.folder_fd)
             except FileNotFoundError:
                 pass
+        self._charge.release()
         self.suspend()
 
 
 class StagingArea:
     """The storage's internal folder `.pai`."""
 
-    def __init__(self, namespace: Namespace):
+    def __init__(self, namespace: Namespace, bytes_of_users: usage.StorageUsage):
         self._namespace = namespace
+        self.usage = bytes_of_users
         self.active: set[str] = set()
         self._folders: dict[str, int] = {}
         self._cleaned = time.monotonic()
@@ -137,14 +164,38 @@ class StagingArea:
     def folder(self, name: str) -> int:
         return self._folders[name]
 
-    def begin(self, path: str, finish: Callable[[StagedFile], None], key: str = "") -> StagedFile:
-        """New staging file; with a key, the suspended one of that key if it exists."""
+    def begin(self, path: str, finish: Callable[[StagedFile], None], owner: str, key: str = "") -> StagedFile:
+        """New staging file; with a key, the suspended one of that key if it exists.
+
+        ``owner``: whose quota its bytes count against.
+        """
         self.clean()
         if not key:
-            return StagedFile(self, STAGED, secrets.token_hex(16), path, finish)
+            return StagedFile(self, STAGED, secrets.token_hex(16), path, finish, owner)
         if not _KEY.fullmatch(key):
             raise bad_path(key, "an upload key may contain only letters, digits, '-' and '_'")
-        return StagedFile(self, PARTIAL, key, path, finish)
+        return StagedFile(self, PARTIAL, key, path, finish, owner)
+
+    def resume(self, fd: int, owner: str) -> int:
+        """Bytes of an upload that is opened again; a new one is marked as its owner's, for `suspended`."""
+        size = _stored_bytes(os.fstat(fd))
+        if not size and self._namespace.has_xattrs:
+            write_ownership(fd, Ownership(owner, owner, 0o600), has_xattrs=True)
+        return size
+
+    def suspended(self) -> Iterator[tuple[str, int]]:
+        """Owner and bytes of each upload that is not in progress."""
+        fd = self._folders[PARTIAL]
+        for name in os.listdir(fd):
+            if name in self.active:
+                continue
+            try:
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                at = f"/proc/self/fd/{fd}/{name}"
+                owner = read_ownership(at, (), status, is_descriptor=False).owner
+            except FileNotFoundError:
+                continue
+            yield owner, _stored_bytes(status)
 
     def drop(self, key: str) -> None:
         """Delete a suspended upload."""
@@ -199,3 +250,8 @@ class StagingArea:
         except FileExistsError:
             pass
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+
+
+def _stored_bytes(status: os.stat_result) -> int:
+    """Bytes on the disk: parts arrive in any order, and the file has holes until the last one."""
+    return min(status.st_size, status.st_blocks * 512)

@@ -40,13 +40,12 @@ class Storage:
         ``open_root``: every user may create files and folders in the root.
         """
         self.root = root
-        usage = StorageUsage()
         self._namespace = Namespace(root, read_only=read_only, groups=groups, open_root=open_root)
-        self._staging_area = StagingArea(self._namespace)
+        # Bytes that users hold.
+        self.usage = StorageUsage()
+        self._staging_area = StagingArea(self._namespace, self.usage)
         self._writer = FileWriter(self._namespace, self._staging_area, sync=sync)
         self._listing_cache = ListingCache()
-        # Bytes that users hold.
-        self.usage = usage
         self._provisioned: set[StorageUser] = set()
 
     def close(self) -> None:

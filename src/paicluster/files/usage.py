@@ -12,6 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from paicluster.files.errors import quota_exceeded, storage_full
+from paicluster.files.namespace import Inode, Namespace, entries
+from paicluster.files.ownership import SUPERUSER
+from paicluster.files.permissions import StorageUser
+from paicluster.files.walk import walk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paicluster.files.staging import StagingArea
 
 # Part of the disk that no upload may take, so that the database can still be written when users have filled
 # the rest: a hundredth, and at most a GiB.
@@ -67,18 +75,35 @@ class StorageUsage:
         with self._lock:
             return sum(self._by_user.get(user, 0) for user in users)
 
+    def check(self, user: str, count: int, path: str) -> None:
+        """QuotaExceededError when a limit has no space for that many more bytes."""
+        with self._lock:
+            self._check(user, count, path)
+
+    def _check(self, user: str, count: int, path: str) -> None:
+        if count <= 0 or not self.is_counted:
+            return
+        for owner, limit in self._limits.get(user, ()):
+            used = self._by_owner.get(owner, 0)
+            if used + count > limit:
+                self.was_refused = True
+                raise quota_exceeded(path, owner, limit, used + count)
+
     def charge(self, user: str, count: int, path: str, *, published: bool = True) -> None:
         """Count bytes that are about to be written; QuotaExceededError when a limit has no space for them."""
         with self._lock:
-            if count > 0 and self.is_counted:
-                for owner, limit in self._limits.get(user, ()):
-                    used = self._by_owner.get(owner, 0)
-                    if used + count > limit:
-                        self.was_refused = True
-                        raise quota_exceeded(path, owner, limit, used + count)
-            self._add(user, count)
-            if not published:
-                self._unpublished[user] = self._unpublished.get(user, 0) + count
+            self._check(user, count, path)
+            self._charge(user, count, published=published)
+
+    def charge_copy(self, user: str, count: int) -> None:
+        """Count bytes that will replace the same bytes elsewhere: no limit applies for that moment."""
+        with self._lock:
+            self._charge(user, count, published=False)
+
+    def _charge(self, user: str, count: int, *, published: bool) -> None:
+        self._add(user, count)
+        if not published:
+            self._unpublished[user] = self._unpublished.get(user, 0) + count
 
     def release(self, user: str, count: int, *, published: bool = True) -> None:
         """Bytes were deleted, or not written after all."""
@@ -103,6 +128,84 @@ class StorageUsage:
         for user, limits in self._limits.items():
             for owner, _ in limits:
                 self._by_owner[owner] = self._by_owner.get(owner, 0) + self._by_user.get(user, 0)
+
+
+class Charge:
+    """Bytes of one file that is being written, which a count does not see yet; for any thread."""
+
+    def __init__(self, usage: StorageUsage, user: str, path: str, size: int = 0):
+        """``path``: for errors. ``size``: of a file that was counted and is written again."""
+        self._usage = usage
+        self._user = user
+        self._path = path
+        self._lock = threading.Lock()
+        self.size = size
+        usage.publish(user, -size)
+
+    def grow(self, fd: int, count: int) -> None:
+        """Count bytes that arrived and are about to be written; raises when disk or quota have no space."""
+        check_disk(fd, count, self._path)
+        self._usage.charge(self._user, count, self._path, published=False)
+        with self._lock:
+            self.size += count
+
+    def grow_by_copy(self, fd: int, count: int) -> None:
+        """Count bytes that are about to be copied from files which this one will replace."""
+        check_disk(fd, count, self._path)
+        self._usage.charge_copy(self._user, count)
+        with self._lock:
+            self.size += count
+
+    def check(self, fd: int, size: int, present: int) -> None:
+        """Raise when disk or quota have no space for a file of this size, of which some is ``present``."""
+        check_disk(fd, size - present, self._path)
+        self._usage.check(self._user, size - self.size, self._path)
+
+    def keep(self, size: int | None = None) -> None:
+        """The file is complete, or stays for later: a count sees it now. ``size``: if less was needed."""
+        with self._lock:
+            charged, self.size = self.size, 0
+        self._usage.publish(self._user, charged)
+        if size is not None:
+            self._usage.release(self._user, charged - size)
+
+    def release(self) -> None:
+        """The file was deleted. Has no effect after `keep`."""
+        with self._lock:
+            charged, self.size = self.size, 0
+        self._usage.release(self._user, charged, published=False)
+
+
+def count_bytes(namespace: Namespace, area: StagingArea) -> dict[str, int]:
+    """Bytes of all files by their owner, suspended uploads included. Reads every folder."""
+    counts: dict[str, int] = {}
+    root = StorageUser(SUPERUSER, admin=True)
+    with namespace.look_up("/", root) as lookup:
+        _add_tree(namespace, lookup.existing(), counts)
+    for owner, size in area.suspended():
+        counts[owner] = counts.get(owner, 0) + size
+    return counts
+
+
+def bytes_below(namespace: Namespace, folder: Inode) -> dict[str, int]:
+    """Bytes of the files below a folder by their owner."""
+    counts: dict[str, int] = {}
+    _add_tree(namespace, folder, counts)
+    return counts
+
+
+def _add_tree(namespace: Namespace, top: Inode, counts: dict[str, int]) -> None:
+    def visit(folder: Inode) -> list[str]:
+        below = []
+        for entry in entries(folder):
+            if entry.is_folder:
+                below.append(entry.name)
+            else:
+                owner = entry.ownership.owner
+                counts[owner] = counts.get(owner, 0) + entry.size
+        return below
+
+    walk(namespace, top, visit)
 
 
 def free_bytes(fd: int) -> int:

@@ -55,8 +55,9 @@ class FileWriter:
                 self._publish_at(
                     staged, lookup, user, overwrite=overwrite, mode=FILE_MODE if mode is None else mode
                 )
+                self._release_replaced(lookup)
 
-        return self._area.begin(path, finish, key)
+        return self._area.begin(path, finish, user.name, key)
 
     def stage_append(self, path: str, user: StorageUser) -> StagedFile:
         with self._namespace.look_up(path, user) as lookup:
@@ -66,7 +67,7 @@ class FileWriter:
             with disk_errors(path), self._locked(path, user) as inode:
                 self._append(inode, staged)
 
-        return self._area.begin(path, finish)
+        return self._area.begin(path, finish, user.name)
 
     def concat(self, path: str, sources: Sequence[str], user: StorageUser) -> None:
         """Append the sources to a file in order and delete them. All or nothing."""
@@ -84,13 +85,14 @@ class FileWriter:
             with disk_errors(path), self._namespace.look_up(path, user) as lookup:
                 ownership = _check_unchanged(_check_writable(lookup, user), seen[path]).ownership
                 self._publish(staged, lookup.parent(), lookup.name, ownership, overwrite=True)
+                self._release_replaced(lookup)
 
         with ExitStack() as locks:
             # Concurrent appends to any of these files would be lost. Locked in a fixed order, to avoid
             # deadlock.
             for index in sorted({inode % len(_LOCKS) for _, inode in seen.values()}):
                 locks.enter_context(_LOCKS[index])
-            staged = self._area.begin(path, finish)
+            staged = self._area.begin(path, finish, user.name)
             try:
                 with disk_errors(path), self._namespace.look_up(path, user) as lookup:
                     _copy_to_end(_check_unchanged(_check_writable(lookup, user), seen[path]), staged)
@@ -109,6 +111,12 @@ class FileWriter:
                     if lookup.inode is not None and _identity(lookup.inode.status) == seen[source]:
                         self._check_movable(lookup, user)
                         os.unlink(lookup.name, dir_fd=lookup.parent().fd)
+                        self._release_replaced(lookup)
+
+    def _release_replaced(self, lookup: PathLookup) -> None:
+        """The file that was at a path is replaced or deleted: its bytes count no longer."""
+        if lookup.inode is not None:
+            self._area.usage.release(lookup.inode.ownership.owner, lookup.inode.status.st_size)
 
     def truncate(self, path: str, user: StorageUser, length: int) -> None:
         with disk_errors(path), self._locked(path, user) as inode:
@@ -121,6 +129,7 @@ class FileWriter:
                         f"Current size: {size}, truncate size: {length}."
                     )
                 os.ftruncate(fd, length)
+                self._area.usage.release(inode.ownership.owner, size - length)
             finally:
                 os.close(fd)
 
@@ -256,7 +265,9 @@ def _lock_of(inode: Inode) -> threading.Lock:
 def _copy_to_end(inode: Inode, staged: StagedFile) -> None:
     fd = open_file(inode, os.O_RDONLY)
     try:
-        _copy(fd, staged.fd, os.fstat(fd).st_size, staged.size)
+        size = os.fstat(fd).st_size
+        staged.grow_by_copy(size)
+        _copy(fd, staged.fd, size, staged.size)
     finally:
         os.close(fd)
 

@@ -41,6 +41,7 @@ from paicluster.server.engine_factory import build_engines, external_shares, sch
 from paicluster.services import storages
 from paicluster.services.file_service import open_file_service
 from paicluster.services.quotas import Quotas
+from paicluster.services.storage_counter import StorageCounter
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store, users
 
@@ -92,6 +93,7 @@ class Cluster:
         context: Context,
         login: EmbeddedLogin,
         is_new: bool,
+        storage_counter: StorageCounter,
     ) -> None:
         self.settings = settings
         self.urls = urls
@@ -103,11 +105,13 @@ class Cluster:
         self.is_new = is_new
         self._retention = retention
         self._started = False
+        self.storage_counter = storage_counter
 
     async def start(self) -> None:
         """Resume source checkouts, adopt running jobs, schedule new ones."""
         await self.context.source_checkouts.resume()
         await self.controller.start()
+        self.storage_counter.start()
         self.context.virtual_clusters.set_external(external_shares(self.settings, self.engines))
         self._retention.start()
         self._started = True
@@ -116,6 +120,7 @@ class Cluster:
         """Close all parts. Tasks keep running; the next server adopts them."""
         if self._started:
             await self._retention.close()
+            await self.storage_counter.close()
             await self.context.source_checkouts.close()
             await self.controller.close()
         self.context.user_quotas.close()
@@ -222,7 +227,9 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         initial_delay_s=settings.clean_after_s,
         on_remove=context.source_checkouts.remove,
     )
-    return Cluster(settings, urls, engines, controller, retention, context, login, is_new)
+    storage_counter = StorageCounter(files.storage, store, home / "sources")
+    quotas.count_storage = storage_counter.ensure_counted
+    return Cluster(settings, urls, engines, controller, retention, context, login, is_new, storage_counter)
 
 
 def _launch_settings(settings: Settings, urls: ServerUrls, sealer: Sealer, tokens: Tokens) -> LaunchSettings:

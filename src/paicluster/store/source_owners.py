@@ -26,6 +26,11 @@ def archives_of(conn: Connection, username: str) -> list[str]:
     return list(conn.execute(query).scalars())
 
 
+def all_owners(conn: Connection) -> list[tuple[str, str]]:
+    """SHA-256 and user of every archive."""
+    return [(row.sha256, row.username) for row in conn.execute(select(source_owners))]
+
+
 def forget_archive(conn: Connection, sha256: str) -> None:
     """Remove the owners of an archive that was deleted."""
     conn.execute(delete(source_owners).where(source_owners.c.sha256 == sha256))

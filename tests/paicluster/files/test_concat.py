@@ -47,9 +47,9 @@ def test_concat_fails_when_a_file_was_swapped_meanwhile(
         # After the permission check and before anything is copied.
         begin = storage.staging_area.begin
 
-        def swap_then_begin(path: str, finish: Callable[[StagedFile], None]) -> StagedFile:
+        def swap_then_begin(path: str, finish: Callable[[StagedFile], None], owner: str) -> StagedFile:
             swap()
-            return begin(path, finish)
+            return begin(path, finish, owner)
 
         monkeypatch.setattr(storage.staging_area, "begin", swap_then_begin)
     with pytest.raises(PaiError):

@@ -42,7 +42,7 @@ async def receive_part(
     def write(at: int, data: bytes | memoryview) -> None:
         hasher.update(data)
         with uploads.locked(upload_id, user) as upload:
-            upload.write(at, data)
+            upload.write(at, data, range(offset, offset + length))
 
     def record_part() -> None:
         with uploads.locked(upload_id, user) as upload:
@@ -106,7 +106,6 @@ def _prepare_part(
 ) -> UploadRequest:
     with uploads.locked(upload_id, user) as upload:
         upload.request.check_part(offset, length)
-        upload.allocate(offset, length)
         return upload.request
 
 

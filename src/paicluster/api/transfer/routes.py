@@ -22,6 +22,7 @@ from paicluster.files import Storage, StorageUser
 from paicluster.files.transfer import packs, tree_listing
 from paicluster.files.transfer.range_hashes import RangeHash
 from paicluster.files.transfer.upload import BOOT_ID, UploadRequest
+from paicluster.files.usage import free_bytes
 from paicluster.services.file_service import FileService, TransferState, storage_user
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -45,14 +46,13 @@ async def _begin(request: Request) -> tuple[FileService, TransferState, StorageU
 async def offer(request: Request) -> Response:
     """Version and capabilities of the transfer API."""
     files, _, user = await _begin(request)
-    disk = os.fstatvfs(files.storage.namespace.fd)
     return json_response(
         {
             "version": VERSION,
             "hashes": list(hashing.ALGORITHMS),
             "removes": True,
             "boot": BOOT_ID,
-            "free": disk.f_bavail * disk.f_frsize,
+            "free": free_bytes(files.storage.namespace.fd),
             "home": files.storage.home_of(user),
             "url": f"{files.external_url}/webhdfs",
         }

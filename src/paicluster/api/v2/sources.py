@@ -21,6 +21,7 @@ from paicluster.api.context import authenticate, context
 from paicluster.api.responses import json_response
 from paicluster.api.v2 import source_patches
 from paicluster.auth.tokens import Identity
+from paicluster.files.usage import Charge
 from paicluster.store import source_owners
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -72,12 +73,14 @@ async def put_sources(request: Request) -> Response:
     base = _base(request, identity)
     digest = hashlib.sha256()
     size = 0
+    charge = Charge(context(request).files.storage.usage, identity.username, "the sources")
     try:
         with staging_file.open("wb") as f:
             async for part in request.stream():
                 size += len(part)
                 if size > max_bytes:
                     raise InvalidParameters(f"Sources may have {max_bytes >> 20} MB at most.", status=413)
+                charge.grow(f.fileno(), len(part))
                 digest.update(part)
                 f.write(part)
             f.flush()
@@ -88,6 +91,9 @@ async def put_sources(request: Request) -> Response:
                 patched = await asyncio.to_thread(source_patches.apply, patch, base, staging_file, max_bytes)
             finally:
                 patch.unlink()
+            size = staging_file.stat().st_size
+            with staging_file.open("rb") as f:
+                charge.grow(f.fileno(), max(0, size - charge.size))
             if patched + ".tar" != target.name:
                 raise InvalidParameters("The result of the patch does not match the announced SHA-256.")
         elif digest.hexdigest() + ".tar" != target.name:
@@ -95,11 +101,13 @@ async def put_sources(request: Request) -> Response:
                 "The received sources do not match the announced SHA-256: send them again."
             )
         staging_file.rename(target)
+        charge.keep(size)
     except OSError as error:
         raise Unavailable(
             f"The cluster could not store the sources: {error.strerror}.", status=507
         ) from error
     finally:
+        charge.release()
         staging_file.unlink(missing_ok=True)
     await context(request).store.write(
         lambda conn: source_owners.add_owner(conn, target.stem, identity.username)

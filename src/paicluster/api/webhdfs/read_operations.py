@@ -17,6 +17,9 @@ from paicluster.api.webhdfs.open_operation import check_readable
 from paicluster.api.webhdfs.parameters import bad_value
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files import Access, Entry
+from paicluster.files.ownership import HOMES
+from paicluster.files.paths import split_path
+from paicluster.files.reads import Summary
 
 _PAGE_SIZE = 1000
 # A response in one piece takes a kilobyte of memory for each entry while it is made.
@@ -46,11 +49,25 @@ def list_status_batch(call: WebHdfsRequest) -> Any:
 
 
 def content_summary(call: WebHdfsRequest) -> Any:
-    return serializers.content_summary(call.storage.summary(call.path, call.user))
+    summary = call.storage.summary(call.path, call.user)
+    return serializers.content_summary(summary, _space_quota(call, summary))
 
 
 def quota_usage(call: WebHdfsRequest) -> Any:
-    return serializers.quota_usage(call.storage.summary(call.path, call.user))
+    summary = call.storage.summary(call.path, call.user)
+    return serializers.quota_usage(summary, _space_quota(call, summary))
+
+
+def _space_quota(call: WebHdfsRequest, summary: Summary) -> serializers.SpaceQuota:
+    """The quota of a user is that of the user's home folder, and so is what counts against it: all files of
+    the user, unfinished uploads and source archives."""
+    names = split_path(call.path)
+    if len(names) == 2 and names[0] == HOMES:
+        usage = call.storage.usage
+        for owner, limit in usage.limits_of(names[1]):
+            if owner == f"user {names[1]}":
+                return serializers.SpaceQuota(usage.used_by([names[1]]), limit)
+    return serializers.SpaceQuota(summary.size)
 
 
 def home_directory(call: WebHdfsRequest) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -63,7 +64,15 @@ def directory_listing(listing: Listing) -> dict[str, Any]:
     }
 
 
-def content_summary(summary: Summary) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class SpaceQuota:
+    """What counts against a folder's quota, and the quota; -1: none."""
+
+    consumed: int
+    limit: int = -1
+
+
+def content_summary(summary: Summary, space: SpaceQuota) -> dict[str, Any]:
     return {
         "ContentSummary": {
             "directoryCount": summary.folders,
@@ -75,20 +84,20 @@ def content_summary(summary: Summary) -> dict[str, Any]:
             "snapshotFileCount": 0,
             "snapshotLength": 0,
             "snapshotSpaceConsumed": 0,
-            "spaceConsumed": summary.size,
-            "spaceQuota": -1,
+            "spaceConsumed": space.consumed,
+            "spaceQuota": space.limit,
             "typeQuota": {},
         }
     }
 
 
-def quota_usage(summary: Summary) -> dict[str, Any]:
+def quota_usage(summary: Summary, space: SpaceQuota) -> dict[str, Any]:
     return {
         "QuotaUsage": {
             "fileAndDirectoryCount": summary.files + summary.folders,
             "quota": -1,
-            "spaceConsumed": summary.size,
-            "spaceQuota": -1,
+            "spaceConsumed": space.consumed,
+            "spaceQuota": space.limit,
             "typeQuota": {},
         }
     }

@@ -26,13 +26,23 @@ from openpaisdk.fileio.syscall_lock import SyscallLock
 from paicluster.files import Access, Storage, StorageUser
 from paicluster.files.atomic_io import append, rename_noreplace
 from paicluster.files.directories import check_may_add, check_removable, inherit_ownership
-from paicluster.files.errors import FULL, bad_path, disk_errors, exists, from_os_error, is_a_folder, no_file
+from paicluster.files.errors import (
+    FULL,
+    QUOTA_EXCEEDED,
+    bad_path,
+    disk_errors,
+    exists,
+    from_os_error,
+    is_a_folder,
+    no_file,
+)
 from paicluster.files.namespace import Inode, open_file
 from paicluster.files.ownership import write_ownership
 from paicluster.files.paths import INTERNAL_FOLDER, MAX_PATH_LENGTH, Names, check_name, split_path
 from paicluster.files.staging import STAGED, StagingArea
 from paicluster.files.transfer.open_folders import OpenFolderCache
 from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, open_unpublished
+from paicluster.files.usage import check_disk
 
 _CHUNK_BYTES = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -44,6 +54,7 @@ _write_lock = SyscallLock()
 
 def write_pack(storage: Storage, user: StorageUser, base: str, pack: bytes) -> list[dict[str, Any]]:
     """Write every file of a pack below ``base``; returns one problem for each file that failed."""
+    check_disk(storage.namespace.fd, len(pack), base)
     with _write_lock.held():
         records = list(read_pack(pack))  # a truncated pack is rejected as a whole
         with OpenFolderCache(storage, user, Access.WRITE | Access.EXECUTE) as folders:
@@ -95,7 +106,7 @@ class PackWriter:
             self._write_single(names, record)
             return
         try:
-            folder.create_file(names[-1], lambda fd: _fill(fd, self._folders, folder.inode, record))
+            folder.create_file(names[-1], lambda fd: self._fill(fd, folder.inode, record))
         except FileExistsError:  # the pack contains it twice
             self.publish()
             self._write_single(names, record)
@@ -105,7 +116,7 @@ class PackWriter:
     def _add_problem(self, name: str, error: PaiError | OSError) -> None:
         pai_error = error if isinstance(error, PaiError) else from_os_error(error, name)
         self.problems.append(problem(name, pai_error))
-        self.is_full = self.is_full or pai_error.code == FULL
+        self.is_full = self.is_full or pai_error.code in (FULL, QUOTA_EXCEEDED)
 
     def publish(self) -> None:
         """Publish the new folder, if there is one. Later files are written to it one by one."""
@@ -151,29 +162,47 @@ class PackWriter:
             self._write_named(staging_name, folder, name, record)
             return
         try:
-            _fill(fd, self._folders, folder, record)
+            self._fill(fd, folder, record)
             proc_path = f"/proc/self/fd/{fd}"
             try:
                 os.link(proc_path, name, dst_dir_fd=folder.fd)
             except FileExistsError:
-                _check_replaceable(self._folders, folder, name)
+                self._check_replaceable(folder, name)
                 with _staging_entry(self._storage.staging_area, staging_name) as staging:
                     os.link(proc_path, staging_name, dst_dir_fd=staging)
                     os.rename(staging_name, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
         finally:
             os.close(fd)
 
+    def _fill(self, fd: int, folder: Inode, record: PackRecord) -> None:
+        """Write a file's content, ownership and time."""
+        self._storage.usage.charge(self._folders.user.name, len(record.content), record.name)
+        try:
+            append(fd, record.content)
+            ownership = inherit_ownership(folder.ownership, self._folders.user, record.mode, is_folder=False)
+            write_ownership(fd, ownership, has_xattrs=self._folders.namespace.has_xattrs)
+            os.utime(fd, ns=(record.mtime_ns, record.mtime_ns))
+        except BaseException:
+            self._storage.usage.release(self._folders.user.name, len(record.content))
+            raise
+
+    def _check_replaceable(self, folder: Inode, name: str) -> None:
+        """Raise unless the file may be replaced. Its bytes then count no longer."""
+        replaced = _check_replaceable(self._folders, folder, name)
+        if replaced is not None:
+            self._storage.usage.release(replaced.ownership.owner, replaced.status.st_size)
+
     def _write_named(self, staging_name: str, folder: Inode, name: str, record: PackRecord) -> None:
         with _staging_entry(self._storage.staging_area, staging_name) as staging:
             fd = os.open(staging_name, _NEW, 0o600, dir_fd=staging)
             try:
-                _fill(fd, self._folders, folder, record)
+                self._fill(fd, folder, record)
             finally:
                 os.close(fd)
             try:
                 rename_noreplace(staging, staging_name, folder.fd, name)
             except FileExistsError:
-                _check_replaceable(self._folders, folder, name)
+                self._check_replaceable(folder, name)
                 os.rename(staging_name, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
 
 
@@ -206,13 +235,6 @@ def _check_digest(record: PackRecord) -> None:
         raise truncated_pack()
 
 
-def _fill(fd: int, folders: OpenFolderCache, folder: Inode, record: PackRecord) -> None:
-    append(fd, record.content)
-    ownership = inherit_ownership(folder.ownership, folders.user, record.mode, is_folder=False)
-    write_ownership(fd, ownership, has_xattrs=folders.namespace.has_xattrs)
-    os.utime(fd, ns=(record.mtime_ns, record.mtime_ns))
-
-
 @contextmanager
 def _staging_entry(area: StagingArea, name: str) -> Iterator[int]:
     """Staging folder for a file of this name.
@@ -233,11 +255,12 @@ def _staging_entry(area: StagingArea, name: str) -> Iterator[int]:
         area.active.discard(name)
 
 
-def _check_replaceable(folders: OpenFolderCache, folder: Inode, name: str) -> None:
+def _check_replaceable(folders: OpenFolderCache, folder: Inode, name: str) -> Inode | None:
+    """The file to be replaced, closed; None when there is none any more."""
     inode = folders.namespace.child(folder, name)
     if inode is None:
         check_may_add(folders.namespace, folder, name, folders.user)
-        return
+        return None
     try:
         if inode.is_folder:
             raise exists(inode.path, " as a directory")
@@ -245,6 +268,7 @@ def _check_replaceable(folders: OpenFolderCache, folder: Inode, name: str) -> No
         check_removable(folders.user, folder, inode)
     finally:
         os.close(inode.fd)
+    return inode
 
 
 def read_files(

@@ -26,6 +26,9 @@ from paicluster.files.errors import disk_errors
 _MAX_PARTS = 1 << 17
 # A part may be sent again, but not so often that the journal fills the disk.
 _MAX_EXTRA_LINES = 1000
+# Large enough that writing to allocated blocks pays, small enough that a client which sends a byte and waits
+# holds little.
+_ALLOCATION_BYTES = 8 << 20
 # A process that the server is just starting has all of the server's descriptors for a moment.
 _CLOSE_TIMEOUT_S = 0.5
 _CLOSE_POLL_INTERVAL_S = 0.005
@@ -95,6 +98,8 @@ class Upload:
         # The kernel allows one writer per file at a time: others would spin on a CPU.
         self._write_lock = threading.Lock()
         self._journal = journal
+        # Where the allocated steps of parts begin.
+        self._allocated: set[int] = set()
 
     def describe(self) -> dict[str, object]:
         """Response to the begin request: the id and the hashes of the parts received so far."""
@@ -104,15 +109,30 @@ class Upload:
                 "have": {str(offset): digest for offset, (_, digest) in self._parts.items()},
             }
 
-    def allocate(self, offset: int, length: int) -> None:
-        """Reserve disk space for a part before it is received."""
-        with disk_errors(self.request.path):
-            reserve(self.staged.fd, offset, length)
+    def write(self, at: int, data: bytes | memoryview, part: range) -> None:
+        """Write bytes of a part at a position of the file.
 
-    def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Write bytes at an offset."""
+        Disk space is allocated in steps as bytes arrive: an announced part alone takes nothing.
+        """
+        for step in range(at - (at - part.start) % _ALLOCATION_BYTES, at + len(data), _ALLOCATION_BYTES):
+            self._allocate(step, min(part.stop, step + _ALLOCATION_BYTES) - step)
         with disk_errors(self.request.path), self._write_lock:
-            write_at(self.staged.fd, data, offset)
+            write_at(self.staged.fd, data, at)
+
+    def _allocate(self, start: int, length: int) -> None:
+        """Allocate a step of a part and count its bytes, unless that was done."""
+        with self._lock:
+            if start in self._allocated:
+                return
+            self._allocated.add(start)
+        try:
+            self.staged.grow(length)
+            with disk_errors(self.request.path):
+                reserve(self.staged.fd, start, length)
+        except BaseException:
+            with self._lock:
+                self._allocated.discard(start)
+            raise
 
     def record_part(self, offset: int, length: int, digest: bytes) -> None:
         """Journal a complete part whose hash was verified."""

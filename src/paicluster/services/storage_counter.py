@@ -1,0 +1,88 @@
+"""Count of the bytes that users hold, source archives included: at first need, then from time to time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from openpaisdk.errors import PaiError
+from paicluster.files import Storage
+from paicluster.files.usage import count_bytes
+from paicluster.store import Store, source_owners
+
+log = logging.getLogger("paicluster.files")
+
+# Tasks write into the storage past the server, so the sums are counted again at this interval.
+_INTERVAL_S = 600.0
+# After a refusal the next count comes sooner: the sums may have been too large.
+_REFUSAL_INTERVAL_S = 10.0
+_POLL_INTERVAL_S = 1.0
+# Counting takes at most this part of the time: a storage with many files is counted less often.
+_MAX_LOAD = 0.05
+# How long a request for the sums waits for the first count.
+_FIRST_COUNT_TIMEOUT_S = 5.0
+
+
+class StorageCounter:
+    """Counts while some limit needs it, or when somebody asks for the sums."""
+
+    def __init__(self, storage: Storage, store: Store, sources: Path):
+        self._storage = storage
+        self._store = store
+        self._sources = sources
+        self._first: asyncio.Task[None] | None = None
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        tasks = [task for task in (self._first, self._loop) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def ensure_counted(self) -> None:
+        """Wait for the first count, but not forever: of a large storage the sums are then still too small."""
+        if self._storage.usage.is_counted:
+            return
+        if self._first is None:
+            self._first = asyncio.get_running_loop().create_task(self._count())
+        await asyncio.wait([self._first], timeout=_FIRST_COUNT_TIMEOUT_S)
+
+    async def _run(self) -> None:
+        usage = self._storage.usage
+        next_count = 0.0
+        while True:
+            now = time.monotonic()
+            is_due = now >= next_count or (usage.was_refused and now >= next_count - _INTERVAL_S)
+            if usage.has_limits and is_due:
+                usage.was_refused = False
+                await self._count()
+                took = time.monotonic() - now
+                next_count = now + _INTERVAL_S + max(_REFUSAL_INTERVAL_S, took / _MAX_LOAD)
+            await asyncio.sleep(_POLL_INTERVAL_S)
+
+    async def _count(self) -> None:
+        try:
+            sources = await self._count_sources()
+            counts = await asyncio.to_thread(count_bytes, self._storage.namespace, self._storage.staging_area)
+        except (PaiError, OSError) as error:
+            log.warning("Cannot count the bytes of the storage: %s", error)
+            return
+        for user, size in sources.items():
+            counts[user] = counts.get(user, 0) + size
+        self._storage.usage.set_counted(counts)
+
+    async def _count_sources(self) -> dict[str, int]:
+        owners = await self._store.read(source_owners.all_owners)
+        counts: dict[str, int] = {}
+        for sha256, username in owners:
+            try:
+                size = (self._sources / f"{sha256}.tar").stat().st_size
+            except FileNotFoundError:
+                continue
+            counts[username] = counts.get(username, 0) + size
+        return counts
