@@ -26,7 +26,7 @@ _FIRST_COUNT_TIMEOUT_S = 5.0
 
 
 class StorageCounter:
-    """Counts while some limit needs it, or when somebody asks for the sums."""
+    """Counts while some limit needs it, and when the sums are requested."""
 
     def __init__(self, storage: Storage, store: Store, sources: Path):
         self._storage = storage

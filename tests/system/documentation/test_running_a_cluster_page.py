@@ -185,5 +185,5 @@ def test_every_option_of_the_page_exists(capsys: pytest.CaptureFixture[str]) -> 
 
 def _verbs() -> set[tuple[str, str]]:
     """The commands in families that the page names, in its blocks or in a sentence."""
-    found = re.findall(r"(?:paicluster )?\b(user|group|vc|token) ([a-z]+) [\w-]+", PAGE)
+    found = re.findall(r"(?:paicluster )?\b(user|group|vc|token) ([a-z-]+) [\w-]+", PAGE)
     return {(family, verb) for family, verb in found if f"paicluster {family} {verb}" in PAGE}

@@ -198,7 +198,7 @@ class ExternalNameBody(WireModel):
 Limit = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 
 
-class Used(WireModel):
+class QuotaAmount(WireModel):
     """What is used of a resource, and its limit; null: not limited."""
 
     used: Annotated[int, Meta(ge=0)]
@@ -206,21 +206,21 @@ class Used(WireModel):
 
 
 class QuotaResources(WireModel):
-    tasks: Used
-    cpu: Used
-    memory_mb: Used = msgspec.field(name="memoryMB")
-    gpu: Used
-    storage_bytes: Used
+    tasks: QuotaAmount
+    cpu: QuotaAmount
+    memory_mb: QuotaAmount = msgspec.field(name="memoryMB")
+    gpu: QuotaAmount
+    storage_bytes: QuotaAmount
 
 
-class QuotaReport(WireModel):
+class QuotaDetails(WireModel):
     kind: Literal["user", "group"]
     name: str
     resources: QuotaResources
 
 
 class QuotaList(WireModel):
-    quotas: list[QuotaReport]
+    quotas: list[QuotaDetails]
 
 
 class QuotaBody(WireModel):
@@ -283,8 +283,8 @@ OPERATIONS: dict[str, Operation] = {
     "v2.quotas.own_quotas": Operation(
         "Use of the caller's quota and of those of the caller's groups", "quota", {200: QuotaList}
     ),
-    "v2.quotas.user_quota": Operation("Use of a user's quota", "quota", {200: QuotaReport}, (403,)),
-    "v2.quotas.group_quota": Operation("Use of a group's quota", "quota", {200: QuotaReport}, (400, 403)),
+    "v2.quotas.user_quota": Operation("Use of a user's quota", "quota", {200: QuotaDetails}, (403,)),
+    "v2.quotas.group_quota": Operation("Use of a group's quota", "quota", {200: QuotaDetails}, (400, 403)),
     "v2.quotas.set_user_quota": _change("Set limits of a user's quota", "quota", QuotaBody),
     "v2.quotas.set_group_quota": _change("Set limits of a group's quota", "quota", QuotaBody),
     # -- groups

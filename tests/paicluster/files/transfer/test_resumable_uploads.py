@@ -40,7 +40,7 @@ def begin(uploads: UploadRegistry, request: UploadRequest, user: StorageUser = A
 
 def put(uploads: UploadRegistry, upload_id: str, offset: int, data: bytes, user: StorageUser = ALICE) -> None:
     with uploads.locked(upload_id, user) as upload:
-        upload.write(offset, data)
+        upload.write(offset, data, range(offset, offset + len(data)))
     with uploads.locked(upload_id, user) as upload:
         upload.record_part(offset, len(data), hashing.hash_bytes(data, hashing.XXH3))
 
@@ -101,7 +101,7 @@ def test_upload_in_use_is_not_closed(storage: Storage) -> None:
             begin(uploads, upload_request(f"g{i}"))
         dropping = threading.Thread(target=uploads.drop, args=(upload_id, ALICE))
         dropping.start()
-        upload.write(0, b"here")
+        upload.write(0, b"here", range(4))
         assert os.pread(upload.staged.fd, 10, 0) == b"here" and dropping.is_alive()
     dropping.join(5)
     assert not dropping.is_alive()
@@ -241,7 +241,7 @@ def test_part_of_a_dropped_upload_is_not_in_the_next_one(storage: Storage) -> No
     uploads = UploadRegistry(storage)
     old = begin(uploads, upload_request())
     with uploads.locked(old, ALICE) as upload:
-        upload.write(0, b"lost")
+        upload.write(0, b"lost", range(4))
     uploads.drop(old, ALICE)
     begin(uploads, upload_request())
     with pytest.raises(NotFound), uploads.locked(old, ALICE):
