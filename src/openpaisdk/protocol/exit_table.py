@@ -140,7 +140,8 @@ TABLE: tuple[Row, ...] = (
      ()),
     (-1100, "CreateFrameworkPermanentFailed",
      "PAI_DB_CONTROLLER", "USER_SUBMISSION", "USER_FAILURE", "SUBMITTING", "PERMANENT", "NEVER_RETRY",
-     "The job can never start: a dependency failed, or its specification is invalid",
+     "The job can never start: a dependency failed, its specification is invalid, or the server died twice "
+     "over it",
      ("Submit a job that depends on another one, and let that one fail",
       "Submit a job whose configuration is larger than Kubernetes accepts"),
      ("Read its events. If it depends on a failed job, fix that one and submit this one again",),

@@ -31,6 +31,7 @@ from paicluster.services.quotas import Quotas
 from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.storages import StorageConfig
 from paicluster.services.virtual_clusters import VirtualClusters
+from paicluster.services.work_journal import WorkJournal
 from paicluster.store import Store
 
 # A name or an address with an optional port, and nothing that would change the meaning of a URL.
@@ -81,13 +82,14 @@ class Context:
     anonymous_v1_reads: bool = False
     policies: HttpPolicies = field(default_factory=HttpPolicies)
     detail_cache: ResponseCache = field(default_factory=ResponseCache)
+    work_journal: WorkJournal = field(default_factory=WorkJournal)
     source_checkouts: SourceCheckouts = field(init=False)
     admission: Admission = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.store.changes.subscribe(self.detail_cache.invalidate)
-        checkouts = SourceCheckouts(self.files.storage, self.store, self.sources)
+        checkouts = SourceCheckouts(self.files.storage, self.store, self.sources, self.work_journal)
         admission = Admission(
             self.store,
             self.sealer,

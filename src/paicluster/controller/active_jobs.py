@@ -6,6 +6,7 @@ All of them are loaded at a start and after a failed reconcile, others one by on
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import PaiError
 from openpaisdk.protocol import read_job
+from openpaisdk.protocol.images import NO_IMAGE
 from paicluster.controller.allocations import Allocations
 from paicluster.controller.attempt_tasks import AttemptTasks
 from paicluster.controller.job_record import COMPLETED, PENDING, JobRecord
@@ -23,6 +25,7 @@ from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.pending_jobs import PendingJobs
 from paicluster.scheduler.plan import PreemptibleJob
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
+from paicluster.services.work_journal import Step, WorkJournal
 from paicluster.store import Store, jobs
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 
@@ -45,6 +48,7 @@ class ActiveJobs:
         store: Store,
         engines: EngineRouter,
         on_backoff_over: Callable[[int], None],
+        work_journal: WorkJournal,
         minimum: Resources = NO_MINIMUM,
     ):
         """``minimum``: what each task holds at least."""
@@ -52,6 +56,7 @@ class ActiveJobs:
         self._minimum = minimum
         self._engines = engines
         self._on_backoff_over = on_backoff_over
+        self._work_journal = work_journal
         self.records: dict[int, JobRecord] = {}
         self.job_of: dict[str, int] = {}
         self.allocations = Allocations()
@@ -167,8 +172,14 @@ class ActiveJobs:
     def _load(
         self, row: JobRow, tasks: Iterable[TaskRow], spec: JobSpecRow, attempt: AttemptRow | None
     ) -> None:
+        condemned = self._work_journal.verdict(row.id)
         try:
-            job = read_job(spec.job, stored=True)
+            if condemned:
+                # Whatever is in it is not read again.
+                job = read_job(_stand_in(row, tasks), stored=True)
+            else:
+                with self._work_journal.short_work(row.id, Step.LOAD):
+                    job = read_job(spec.job, stored=True)
         except PaiError as error:
             # One unreadable job must not keep all others from running.
             log.error("Cannot read the stored job %s; leaving it unchanged: %s", row.framework, error)  # noqa: TRY400
@@ -176,7 +187,7 @@ class ActiveJobs:
         except Exception:
             log.exception("Cannot read the stored job %s; leaving it unchanged.", row.framework)
             return
-        record = JobRecord(row, job, spec.sealed, attempt, self._minimum)
+        record = JobRecord(row, job, spec.sealed, attempt, self._minimum, condemned=condemned)
         # The latest attempt of each task; they come oldest first.
         latest = {(task.role, task.task_index): task for task in tasks}
         record.tasks = AttemptTasks(job.task_roles, latest.values())
@@ -189,6 +200,32 @@ class ActiveJobs:
                 self.allocations.take_delegated(task.uid, row.username, record.resources_of(task.role))
             else:
                 self.allocations.take(task, record.owner())
+
+
+def _stand_in(row: JobRow, tasks: Iterable[TaskRow]) -> str:
+    """A job with the same tasks that can only be ended."""
+    instances: dict[str, int] = {}
+    for task in tasks:
+        instances[task.role] = max(instances.get(task.role, 0), task.task_index + 1)
+    roles = {
+        name: {
+            "instances": count,
+            "dockerImage": "none",
+            "resourcePerInstance": {"cpu": 1, "memoryMB": 1, "gpu": 0},
+            "commands": ["false"],
+        }
+        for name, count in (instances or {"main": 1}).items()
+    }
+    images = [{"name": "none", "type": "dockerimage", "uri": NO_IMAGE}]
+    return json.dumps(
+        {
+            "protocolVersion": 2,
+            "name": row.name,
+            "type": "job",
+            "prerequisites": images,
+            "taskRoles": roles,
+        }
+    )
 
 
 def read_active(conn: Connection) -> tuple[list[JobRow], list[Loaded]]:

@@ -66,6 +66,8 @@ class JobRecord:
     deferred: bool = False
     # Why no task of the job can ever be launched: its specification is invalid.
     launch_rejection: str = ""
+    # Why the job must not be started: servers died over it.
+    condemned: str = ""
     # Tasks that ended and are started again after a delay.
     backing_off: set[str] = field(default_factory=set)
 

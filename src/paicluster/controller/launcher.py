@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from openpaisdk.errors import PaiError, ProtocolError
 from openpaisdk.protocol.extras import find_plugin
@@ -19,8 +19,10 @@ from paicluster.controller.launch_spec import (
     wants_image,
 )
 from paicluster.controller.storage_mounts import unmountable
+from paicluster.engines.common import external_wait
 from paicluster.engines.interface import LaunchFailed, RunsImages
 from paicluster.engines.router import EngineRouter
+from paicluster.services.work_journal import Step, WorkJournal
 from paicluster.store import Store
 
 log = logging.getLogger("paicluster.controller")
@@ -37,12 +39,18 @@ class Launcher:
     """``hint(uid)`` is called for tasks that were not launched, so that they are observed."""
 
     def __init__(
-        self, store: Store, engines: EngineRouter, settings: LaunchSettings, hint: Callable[[str], None]
+        self,
+        store: Store,
+        engines: EngineRouter,
+        settings: LaunchSettings,
+        hint: Callable[[str], None],
+        work_journal: WorkJournal | None = None,
     ):
         self._store = store
         self._engines = engines
         self._settings = settings
         self._hint = hint
+        self._work_journal = work_journal or WorkJournal()
         self._closing = asyncio.Event()
 
     def cancel_pauses(self) -> None:
@@ -51,7 +59,7 @@ class Launcher:
 
     def launch(self, record: JobRecord) -> None:
         """Launch the tasks of a job that are to be launched, in the background."""
-        if record.launching is None:
+        if record.launching is None and not record.condemned:
             record.launching = asyncio.create_task(self._launch_all(record))
 
     def start_warnings(self, record: JobRecord) -> Iterator[Event]:
@@ -91,9 +99,7 @@ class Launcher:
                 record.launched.update(uids)
                 engine = self._engines.engine_of(record.job, record.row.vc)
                 for part in self._launch_groups(record, uids):
-                    await self._engines.launch(
-                        engine, build_launch(record, self._settings, part), record.intent_committed
-                    )
+                    await self._launch_part(record, engine, part)
             # From here on the engine hints at the start, at the end, and when a supervisor dies.
             abandoned = False
         except LaunchFailed as error:
@@ -118,6 +124,14 @@ class Launcher:
             record.launching = None
             for uid in uids if abandoned else ():
                 self._hint(uid)
+
+    async def _launch_part(self, record: JobRecord, engine: str, uids: Sequence[str]) -> None:
+        async with self._work_journal.work(record.row.id, Step.RENDER) as work:
+            gang = build_launch(record, self._settings, uids)
+            work.advance(Step.LAUNCH)
+            committed = record.intent_committed
+            external_wait.set_wrapper(work.outside)
+            await self._engines.launch(engine, gang, None if committed is None else work.outside(committed))
 
     def _launch_groups(self, record: JobRecord, uids: list[str]) -> Iterator[list[str]]:
         """Tasks to launch in one call: tasks without a gang are delegated one by one."""

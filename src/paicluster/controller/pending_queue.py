@@ -37,6 +37,9 @@ class PendingQueue:
     def __bool__(self) -> bool:
         return bool(len(self.pending) or self._unschedulable or self._blocked)
 
+    def __contains__(self, job_id: int) -> bool:
+        return job_id in self.pending or job_id in self._unschedulable or job_id in self._blocked
+
     def clear(self) -> None:
         self.pending.clear()
         self._unschedulable.clear()

@@ -31,6 +31,7 @@ from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.plan import Preempt, Snapshot, Start, plan
 from paicluster.scheduler.quotas import QuotaLimit, Running
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
+from paicluster.services.work_journal import WorkJournal
 from paicluster.store import Store, jobs
 from paicluster.store.change_feed import Requests
 from paicluster.store.rows import PendingJob
@@ -60,11 +61,16 @@ class Controller:
         minimum: Resources = NO_MINIMUM,
         grace_s: float = 10.0,
         stop_journal: StopJournal | None = None,
+        work_journal: WorkJournal | None = None,
     ):
         self._store = store
+        # Opened by its owner; without one nothing is journaled.
+        work_journal = work_journal or WorkJournal()
         self._engines = EngineRouter.of(engine)
         self._grace_s = grace_s
-        self._active = ActiveJobs(store, self._engines, lambda job_id: self._wakeups.request(job_id), minimum)
+        self._active = ActiveJobs(
+            store, self._engines, lambda job_id: self._wakeups.request(job_id), work_journal, minimum
+        )
         self._queue = PendingQueue()
         self._wakeups = Wakeups(self._active, self._queue)
         self._reasons = PendingReasons(self._wakeups.wake)
@@ -78,11 +84,12 @@ class Controller:
             self._reasons,
             self._starvation,
             stop_journal or StopJournal(),
+            work_journal,
             grace_s=grace_s,
         )
         self._quarantine = self._recovery.quarantine
         self._observer = Observer(self._engines, self._active)
-        self._launcher = Launcher(store, self._engines, settings, self._wakeups.hint)
+        self._launcher = Launcher(store, self._engines, settings, self._wakeups.hint, work_journal)
         self._nodes = {node.name: node for node in self._engines.scheduled_nodes()}
         self._quotas = (
             quotas if quotas is not None else {"default": total_resources(self._engines.scheduled_nodes())}
@@ -103,6 +110,7 @@ class Controller:
         self._recovery.stop_journal.open()
         await self._engines.start(self._wakeups.hint, self._wakeups.notice)
         self._unsubscribe = self._store.changes.subscribe_requests(self._on_requests)
+        await self._recovery.report_suspects()
         await self._recovery.load_all()
         self._task = asyncio.create_task(self._run())
 
@@ -176,6 +184,7 @@ class Controller:
                 backoff_s = RELOAD_BACKOFF_MIN_S
                 suspicious = False
                 self._quarantine.release(retried)
+                self._recovery.settle_suspects()
                 self._recovery.set_store_error(None)
             except asyncio.CancelledError:
                 raise

@@ -16,6 +16,7 @@ from paicluster.controller.starvation import StarvationGuard
 from paicluster.controller.stop_journal import StopJournal
 from paicluster.controller.wakeups import Wakeups
 from paicluster.engines.router import EngineRouter
+from paicluster.services.work_journal import WorkJournal
 from paicluster.store import Store, jobs
 
 log = logging.getLogger("paicluster.controller")
@@ -40,6 +41,7 @@ class Recovery:
         reasons: PendingReasons,
         starvation: StarvationGuard,
         stop_journal: StopJournal,
+        work_journal: WorkJournal,
         *,
         grace_s: float,
     ):
@@ -52,6 +54,7 @@ class Recovery:
         self._starvation = starvation
         self._grace_s = grace_s
         self.stop_journal = stop_journal
+        self._work_journal = work_journal
         self.quarantine = Quarantine(wakeups.retry, store.changes.publish)
         self._store_error: StoreError | None = None
 
@@ -74,6 +77,27 @@ class Recovery:
         if self.degraded_reason() != before:
             self._store.changes.wake_all()
 
+    # -- deaths of servers ---------------------------------------------------------------------
+
+    async def report_suspects(self) -> None:
+        """Log which jobs the previous server was working on when it died."""
+        suspects = self._work_journal.suspects()
+        names = await self._store.read(lambda conn: jobs.names_of(conn, suspects)) if suspects else {}
+        for job_id, doing in suspects.items():
+            name = names.get(job_id, f"number {job_id}, which was deleted")
+            log.warning("A server died while it was %s: %s.", doing, name)
+
+    def settle_suspects(self) -> None:
+        """Forget the deaths over jobs that have nothing left to launch: they run, or have finished."""
+        for job_id in self._work_journal.suspects():
+            record = self._active.records.get(job_id)
+            is_waiting = job_id in self._queue or job_id in self._wakeups.submitted
+            if record is not None:
+                is_waiting = is_waiting or record.launching is not None or bool(record.to_launch)
+                is_waiting = is_waiting or bool(record.condemned)
+            if not is_waiting and not self.quarantine.excludes(job_id):
+                self._work_journal.settle(job_id)
+
     # -- reload --------------------------------------------------------------------------------
 
     async def load_all(self) -> None:
@@ -87,6 +111,7 @@ class Recovery:
         self._wakeups.submitted.update(dict.fromkeys(job.id for job in pending))
         self._starvation.resume(await self._active.pending_since(pending))
         self._wakeups.requests.update(self._active.records)
+        self._wakeups.requests.update(self._work_journal.condemned())
         self._wakeups.hint_live()
         self._wakeups.wake()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from openpaisdk.errors import PaiError
+from paicluster.controller.retention_clock import RetentionClock
 from paicluster.engines.interface import Engine
 from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.resource_requests import decode
@@ -55,25 +55,32 @@ class RetentionSweeper:
         sources: Path,
         *,
         initial_delay_s: float = 60.0,
+        clock_file: Path | None = None,
         on_remove: Callable[[Sequence[int]], Awaitable[None]] | None = None,
     ):
-        """``on_remove(job_ids)`` deletes what jobs have elsewhere, while their rows still exist."""
+        """``on_remove(job_ids)`` deletes what jobs have elsewhere, while their rows still exist.
+
+        ``clock_file``: where the last time seen is kept.
+        """
         self._on_remove = on_remove
         self._initial_delay_s = initial_delay_s
         self._store = store
         self._engines = EngineRouter.of(engine)
         self._policy = policy
         self._sources = sources
-        self._started = time.time(), _boot_time_s()
+        self._clock = RetentionClock(clock_file)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        self._clock.open()
+        self._clock.save()
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            self._clock.save()
 
     async def _run(self) -> None:
         await asyncio.sleep(self._initial_delay_s)
@@ -91,12 +98,13 @@ class RetentionSweeper:
                 log.warning("retention sweep failed: %s", error)
             except Exception:
                 log.exception("retention sweep failed")
+            self._clock.save()
             await asyncio.sleep(_INTERVAL_S)
 
     async def sweep(self) -> SweepResult:
         """Remove everything that the policy does not keep."""
         removed = SweepResult()
-        now_ms = self._now_ms()
+        now_ms = self._clock.now_ms()
         policy = self._policy
         if policy.days is not None:
             before_ms = now_ms - int(policy.days * 24 * 3600 * 1000)
@@ -116,11 +124,6 @@ class RetentionSweeper:
         await self._store.write(lambda conn: forget_keys(conn, now_ms - _KEY_RETENTION_MS))
         await self._store.write(lambda conn: users.delete_expired(conn, now_ms))
         return removed
-
-    def _now_ms(self) -> int:
-        """The time now, at most start time plus elapsed time: a clock that jumps ahead expires nothing."""
-        wall_s, boot_s = self._started
-        return int(min(time.time(), wall_s + _boot_time_s() - boot_s) * 1000)
 
     async def _oldest(self, limit: int, before_ms: int | None = None) -> list[int]:
         """The oldest removable jobs. A job that another depends on stays: its final state is needed."""
@@ -186,11 +189,6 @@ class RetentionSweeper:
                 await self._store.write(partial(source_owners.forget_archive, sha256=path.stem))
                 count += 1
         return count
-
-
-def _boot_time_s() -> float:
-    """Seconds since the machine booted, suspend included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _older(path: Path, before: float) -> bool:

@@ -36,7 +36,7 @@ class Observer:
                 task = record.tasks[uid]
             if observation.phase is Phase.ABSENT:
                 # The intent was written, and a crash came before the start. Relaunching is safe.
-                if record.launching is None and not task.stop_requested:
+                if record.launching is None and not task.stop_requested and not record.condemned:
                     record.launch_again(uid)
                     changes.launch.append(record.row.id)
                 elif task.stop_requested:

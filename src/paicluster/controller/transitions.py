@@ -259,8 +259,11 @@ def stop_code_of(record: JobRecord, task: TaskRow) -> int | None:
 def advance(record: JobRecord, changes: Changes, now_ms: int) -> None:
     """Apply what follows from the current state of the tasks: end of the attempt, retry, end of the job."""
     state = record.row.sub_state
-    if state in (PENDING, ATTEMPT_COMPLETED) and record.stop_requested:
-        _finish_attempt(record, _stopped(record), changes, now_ms)
+    if record.condemned and state in (PENDING, ATTEMPT_COMPLETED, PREPARING, RUNNING):
+        changes.events.append(Event(record.row.id, "Warning", "ServerDied", _why_condemned(record)))
+    if state in (PENDING, ATTEMPT_COMPLETED) and (record.stop_requested or record.condemned):
+        ends_by = _stopped(record) if record.stop_requested else _condemned(record)
+        _finish_attempt(record, ends_by, changes, now_ms)
         _finish_job(record, changes, now_ms)
         return
     if record.unlaunched:
@@ -284,6 +287,8 @@ def advance(record: JobRecord, changes: Changes, now_ms: int) -> None:
 
 
 def _verdict(record: JobRecord) -> Verdict | None:
+    if record.condemned and not record.stop_requested:
+        return _condemned(record)
     policies = record.job.role_policies()
     verdict = None
     # For an array this runs at the end of every task; all outcomes are read only once they decide.
@@ -307,6 +312,17 @@ def _preempted(record: JobRecord) -> Verdict | None:
             diagnostics = f"Task {task.role}[{task.task_index}] failed with exit code {PREEMPTED}"
             return Verdict(PREEMPTED, "", task.role, task.task_index, True, diagnostics)
     return None
+
+
+def _condemned(record: JobRecord) -> Verdict:
+    return Verdict(NEVER_STARTED, "", None, None, False, _why_condemned(record))
+
+
+def _why_condemned(record: JobRecord) -> str:
+    return (
+        f"{record.condemned} The job is not tried again, to keep the cluster running. "
+        "Make it smaller, or submit it again if the server was killed for another reason."
+    )
 
 
 def _stopped(record: JobRecord) -> Verdict:
@@ -359,7 +375,7 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
     completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
     code = record.row.exit_code or 0
-    if record.stop_requested:
+    if record.stop_requested or record.condemned:
         _finish_job(record, changes, completed_ms)
         return
     counts = record.retry_counts()

@@ -43,6 +43,7 @@ from paicluster.services.file_service import open_file_service
 from paicluster.services.quotas import Quotas
 from paicluster.services.storage_counter import StorageCounter
 from paicluster.services.virtual_clusters import VirtualClusters
+from paicluster.services.work_journal import WorkJournal
 from paicluster.store import Store, users
 
 log = logging.getLogger("paicluster")
@@ -109,6 +110,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Resume source checkouts, adopt running jobs, schedule new ones."""
+        self.context.work_journal.open()
         await self.context.source_checkouts.resume()
         await self.controller.start()
         self.storage_counter.start()
@@ -123,6 +125,7 @@ class Cluster:
             await self.storage_counter.close()
             await self.context.source_checkouts.close()
             await self.controller.close()
+            self.context.work_journal.close()
         self.context.user_quotas.close()
         self.context.policies.close()
         self.context.files.close()
@@ -170,6 +173,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     files = open_file_service(settings, urls.external)
     quotas = Quotas(store, files.storage.usage)
     minimum = MINIMUM if settings.enforce_limits else NO_MINIMUM
+    work_journal = WorkJournal(home / "work-in-progress")
     controller = Controller(
         store,
         engines,
@@ -180,6 +184,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         minimum=minimum,
         grace_s=settings.grace_s,
         stop_journal=StopJournal(home / "pending-stops"),
+        work_journal=work_journal,
     )
     virtual_clusters.on_change(controller.requeue_unschedulable)
     quotas.running = controller.running
@@ -218,6 +223,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         authority=lambda: urlsplit(urls.external).netloc,
         external_url=settings.external_url,
         policies=HttpPolicies.open(settings),
+        work_journal=work_journal,
     )
     retention = RetentionSweeper(
         store,
@@ -225,6 +231,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         RetentionPolicy(settings.keep_days, settings.keep_jobs, settings.keep_mb),
         home / "sources",
         initial_delay_s=settings.clean_after_s,
+        clock_file=home / "last-time-seen",
         on_remove=context.source_checkouts.remove,
     )
     storage_counter = StorageCounter(files.storage, store, home / "sources")

@@ -25,6 +25,7 @@ from openpaisdk.protocol.states import framework_name
 from openpaisdk.protocol.storage_layout import source_folder
 from paicluster.files import Storage, StorageUser
 from paicluster.files.tar_extraction import ExtractedFolder, is_marked, remove_marked
+from paicluster.services.work_journal import Step, WorkJournal
 from paicluster.store import Store, groups, jobs, users
 from paicluster.store.rows import JobRow, JobSpecRow
 
@@ -38,6 +39,7 @@ _SHUTDOWN_TIMEOUT_S = 2.0
 _THREADS = 2
 # Fixed width: a new watermark overwrites the old one in a single write.
 _WATERMARK_DIGITS = 19
+_CHECKOUT_STEPS = (Step.LOAD, Step.UNPACK)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -50,11 +52,16 @@ class SourceCheckouts:
     finished checkout is not checked again: users may delete it.
     """
 
-    def __init__(self, storage: Storage, store: Store, sources: Path):
+    def __init__(
+        self, storage: Storage, store: Store, sources: Path, work_journal: WorkJournal | None = None
+    ):
         self._storage = storage
         self._store = store
         self._sources = sources
+        self._work_journal = work_journal or WorkJournal()
         self._threads = ThreadPoolExecutor(_THREADS, "sources")
+        # Work that waits for a thread has not begun.
+        self._free_threads = asyncio.Semaphore(_THREADS)
         self._tasks: set[asyncio.Task[None]] = set()
         # Jobs whose checkout is not finished, and the newest known job.
         self._missing: set[int] = set()
@@ -108,7 +115,10 @@ class SourceCheckouts:
         mark = _mark(framework, job_id)
         archive = self._sources / f"{job.additions.sources.sha256}.tar"
         try:
-            await self._in_thread(_extract, self._storage, archive, path, mark, user, lambda: self._closing)
+            async with self._free_threads, self._work_journal.work(job_id, Step.UNPACK):
+                await self._in_thread(
+                    _extract, self._storage, archive, path, mark, user, lambda: self._closing
+                )
             if await self._store.read(lambda conn: jobs.get_job_by_id(conn, job_id)) is None:
                 # The job was deleted before the checkout was finished.
                 await self._in_thread(remove_marked, self._storage, path, mark)
@@ -125,8 +135,16 @@ class SourceCheckouts:
 
     async def _check_out_missing(self, job_ids: Sequence[int]) -> None:
         """In the order of job ids: of two jobs with the same path the later one wins."""
+        condemned = {job_id: self._work_journal.verdict(job_id, _CHECKOUT_STEPS) for job_id in job_ids}
         for job_id in job_ids:
-            checkout = await self._store.read(partial(_checkout_of, job_id=job_id))
+            if condemned[job_id]:
+                message = f"{condemned[job_id]} The source files are not copied to the storage."
+                await self._add_event(job_id, message)
+                self._mark_done(job_id)
+                self._work_journal.settle(job_id, (Step.UNPACK,))
+                continue
+            async with self._work_journal.work(job_id, Step.LOAD):
+                checkout = await self._store.read(partial(_checkout_of, job_id=job_id))
             if checkout is None:
                 self._mark_done(job_id)
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -93,12 +92,17 @@ def prepare(
     script, runtime_folder = f"{home}/{SCRIPT}", str(runtime.parent)
     # Closed to other accounts: script and environment may contain secrets.
     os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
-    with contextlib.suppress(FileExistsError):
+    try:
+        os.mkdir(work)  # noqa: PTH102
+    except FileExistsError:
+        # The machine crashed, and with it the claim may be gone, but not the links that the task made.
+        folder_size.remove_leftover(folder / WORK)
         os.mkdir(work)  # noqa: PTH102
     inner = task_files.create_output_folders(work)
     if account is not None:
-        for path in (work, *inner):
-            _chown(path, account, 0o700)
+        # The working folder last: until then no other account can exchange anything in it.
+        for path in (*reversed(inner), work):
+            _give_folder(path, account)
         for outer in (folder.parent, folder):
             outer.chmod(0o711)
     program = shell()
@@ -122,12 +126,11 @@ def prepare(
     environment.update(
         task_files.runtime_variables({**task.shared_environment, **environment}, work, runtime_folder)
     )
-    _write(script, unpack + header + task.script + "\n")
+    _write(script, unpack + header + task.script + "\n", account)
     if account is not None:
         if "HOME" not in task.shared_environment:
             environment.setdefault("HOME", work)
         spec = {**spec, "account": account.as_spec()}
-        _chown(script, account, 0o600)
     spec = {
         **spec,
         "attempt": task.uid,
@@ -150,9 +153,13 @@ def _system_python() -> str:
     return shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
 
 
-def _chown(path: str, account: Account, mode: int) -> None:
-    os.chown(path, account.uid, account.gid, follow_symlinks=False)
-    os.chmod(path, mode)  # noqa: PTH101
+def _give_folder(path: str, account: Account) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchown(fd, account.uid, account.gid)
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
 
 
 def write_shared_environment(path: Path, task: TaskLaunch) -> None:
@@ -254,9 +261,13 @@ def _int(value: object) -> int:
     return int(value) if isinstance(value, (int, float)) else 0
 
 
-def _write(path: Path | str, content: str | bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def _write(path: Path | str, content: str | bytes, account: Account | None = None) -> None:
+    """``account``: the owner of the file; None: the server."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
+        if account is not None:
+            os.fchown(fd, account.uid, account.gid)
+            os.fchmod(fd, 0o600)
         data = content.encode() if isinstance(content, str) else content
         while data:  # a nearly full disk writes a part without an error
             data = data[os.write(fd, data) :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -24,6 +25,16 @@ def remove_tree(path: Path) -> None:
         # Something in it cannot be removed, or is created again: remove as much of the rest as possible.
         with contextlib.suppress(RecursionError):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_leftover(path: Path) -> None:
+    """Remove what an earlier launch left in a folder that the task could write to, with any content.
+
+    FileExistsError: something of it cannot be removed, and nothing may be created below it.
+    """
+    remove_tree(path)
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, "something there cannot be removed", str(path))
 
 
 def disk_usage(path: Path) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from paicluster.engines.common import task_files
 from paicluster.engines.common.attempt_folder import environment_marker
+from paicluster.engines.common.folder_size import remove_leftover
 from paicluster.engines.common.shell_exports import can_be_exported, exports
 from paicluster.engines.container.attempt_files import CONTAINER_FILE, write
 from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_options
@@ -123,12 +124,16 @@ def prepare(
     }
     write(folder / CONTAINER_FILE, json.dumps(content))
     config, shared, work = (folder / name for name in (CONFIG, SHARED, WORK))
+    # Left from a launch before the machine crashed. Root in the container may have made any link there.
+    for path in (shared, work):
+        remove_leftover(path)
     for path in (config, shared, work):
         path.mkdir(exist_ok=True)
     open_folders = [
         (path, 0o1777) for path in (shared, work, *map(Path, task_files.create_output_folders(work)))
     ]
-    for path, mode in ((config, 0o755), *open_folders):
+    # The inner ones first: they cannot be exchanged while the outer ones are closed.
+    for path, mode in ((config, 0o755), *reversed(open_folders)):
         path.chmod(mode)
     for pipe in ("stdout", "stderr", container_attempt.STOP_PIPE):
         if not (shared / pipe).exists():

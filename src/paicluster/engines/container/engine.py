@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.errors import NotFound
-from paicluster.engines.common import attempt_folder, unix_accounts
+from paicluster.engines.common import attempt_folder, external_wait, unix_accounts
 from paicluster.engines.common.image_rejection import REJECTED_CODE, ImageRejected
 from paicluster.engines.container import attempt_files, client_probe
 from paicluster.engines.interface import (
@@ -171,7 +171,7 @@ class ContainerEngine(ProcessEngine):
         images: dict[str, str] = {}
         if new:
             try:
-                images = await self._ensure_images(new)
+                images = await external_wait.outside(self._ensure_images(new))
             except ImageRejected as rejected:
                 self._reject(gang, rejected)
                 raise

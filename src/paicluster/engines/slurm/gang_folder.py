@@ -87,7 +87,7 @@ def prepare(
         created.append(folder)
         if account is not None:
             # What an earlier server left unfinished may belong to the account already, with any content.
-            folder_size.remove_tree(folder)
+            folder_size.remove_leftover(folder)
         create_folder(folder, 0o700)
         (folder / gang_launcher.RUN).mkdir(mode=0o700, exist_ok=True)
         for task in gang[1:]:
@@ -99,7 +99,7 @@ def prepare(
             if not os.path.lexists(path / claim.NAME):
                 created.append(path)
                 if account is not None:
-                    folder_size.remove_tree(path)
+                    folder_size.remove_leftover(path)
                 _prepare_task(home, node_folder, task, gang, options, runtime, common_spec, remote)
         alone = len(gang) == 1
         if remote is None:

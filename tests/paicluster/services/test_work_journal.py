@@ -1,0 +1,190 @@
+"""The work journal: who is blamed for the death of a server, and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paicluster.services import work_journal
+from paicluster.services.work_journal import Step, WorkJournal
+
+
+@pytest.fixture
+def restart(tmp_path: Path) -> Callable[[], WorkJournal]:
+    """The journal as the next server opens it, whatever is in progress."""
+
+    def restart() -> WorkJournal:
+        journal = WorkJournal(tmp_path / "work-in-progress")
+        journal.open()
+        return journal
+
+    return restart
+
+
+async def begin(journal: WorkJournal, job_id: int, step: Step) -> work_journal.Work:
+    work = work_journal.Work(journal, job_id, step)
+    await work.resume()
+    return work
+
+
+async def die(journal: WorkJournal, *entries: tuple[int, Step]) -> None:
+    """Begin this work; the server then dies in the middle of it."""
+    for job_id, step in entries:
+        await begin(journal, job_id, step)
+    journal.close()
+
+
+@pytest.mark.parametrize("step", list(Step))
+async def test_second_death_in_a_row_condemns(restart: Callable[[], WorkJournal], step: Step) -> None:
+    await die(restart(), (7, step))
+    first = restart()
+    assert set(first.suspects()) == {7} and not first.verdict(7, tuple(Step))
+    await die(first, (7, step))
+    second = restart()
+    assert "died 2 times in a row" in second.verdict(7, (step,))
+    # Until it is settled, whatever happens.
+    second.close()
+    third = restart()
+    assert third.verdict(7, (step,))
+    third.settle(7, (step,))
+    third.close()
+    assert not restart().suspects()
+
+
+async def test_deaths_in_different_steps_count_together(restart: Callable[[], WorkJournal]) -> None:
+    await die(restart(), (7, Step.LAUNCH))
+    await die(restart(), (7, Step.RENDER))
+    assert restart().condemned() == {7}
+
+
+async def test_finished_work_clears_a_suspect(restart: Callable[[], WorkJournal]) -> None:
+    await die(restart(), (7, Step.LAUNCH))
+    journal = restart()
+    async with journal.work(7, Step.RENDER) as work:
+        work.advance(Step.LAUNCH)
+    assert not journal.suspects()
+    await die(journal, (7, Step.LAUNCH))
+    assert not restart().condemned()
+
+
+async def test_rendering_alone_does_not_clear_a_launch(restart: Callable[[], WorkJournal]) -> None:
+    await die(restart(), (7, Step.LAUNCH))
+    journal = restart()
+    work = await begin(journal, 7, Step.RENDER)
+    work.advance(Step.LAUNCH)
+    journal.close()
+    assert restart().condemned() == {7}
+
+
+async def test_orderly_shutdown_suspects_nobody(restart: Callable[[], WorkJournal]) -> None:
+    journal = restart()
+    with pytest.raises(RuntimeError):
+        async with journal.work(7, Step.LAUNCH):
+            raise RuntimeError
+    with journal.short_work(8, Step.LOAD):
+        pass
+    journal.close()
+    assert not restart().suspects()
+
+
+async def test_waiting_is_no_work(restart: Callable[[], WorkJournal]) -> None:
+    journal = restart()
+    never: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    async with journal.work(7, Step.LAUNCH) as work:
+        waiting = asyncio.ensure_future(work.outside(never))
+        await asyncio.sleep(0)
+        assert not restart().suspects()
+        never.set_result(True)
+        assert await waiting
+        # It may be awaited again, as any future.
+        assert await work.outside(never)
+        assert set(restart().suspects()) == {7}
+
+
+async def test_work_beside_uninterrupted_work_is_not_blamed(restart: Callable[[], WorkJournal]) -> None:
+    await die(restart(), (1, Step.LAUNCH), (2, Step.LAUNCH))
+    journal = restart()
+    await begin(journal, 1, Step.LAUNCH)
+    with journal.short_work(3, Step.LOAD):
+        following = restart()
+    assert set(following.suspects()) == {1, 2, 3} and not following.condemned()
+
+
+async def test_suspects_work_alone_one_after_the_other(restart: Callable[[], WorkJournal]) -> None:
+    await die(restart(), (1, Step.LAUNCH), (2, Step.LAUNCH))
+    journal = restart()
+    at_work: set[int] = set()
+    seen: list[set[int]] = []
+
+    async def launch(job_id: int) -> None:
+        async with journal.work(job_id, Step.LAUNCH):
+            at_work.add(job_id)
+            seen.append(set(at_work))
+            await asyncio.sleep(0.01)
+            at_work.discard(job_id)
+
+    await asyncio.wait_for(asyncio.gather(*(launch(job_id) for job_id in (5, 1, 6, 2, 7))), 10)
+    assert all(len(jobs) == 1 for jobs in seen if jobs & {1, 2})
+    assert {5, 6, 7} <= set().union(*seen)
+    assert not journal.suspects()
+
+
+async def test_suspect_does_not_wait_for_ever(
+    restart: Callable[[], WorkJournal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_journal, "_ISOLATION_TIMEOUT_S", 0.05)
+    await die(restart(), (1, Step.LAUNCH))
+    journal = restart()
+    await begin(journal, 2, Step.UNPACK)  # and does not end
+    await asyncio.wait_for(begin(journal, 1, Step.LAUNCH), 10)
+    await asyncio.wait_for(begin(journal, 3, Step.LAUNCH), 10)
+
+
+async def test_crash_of_the_machine_is_held_against_no_job(
+    restart: Callable[[], WorkJournal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await die(restart(), (7, Step.LAUNCH))
+    monkeypatch.setattr(work_journal, "_boot_id", lambda: b"another-boot")
+    assert not restart().suspects()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 300_000, b"7 launch 9\n" * 30, b"\xff" * 100])
+def test_damaged_file_is_replaced(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "journal").write_bytes(content)
+    journal = WorkJournal(tmp_path / "journal")
+    journal.open()
+    assert not journal.suspects()
+
+
+def test_journal_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    journal = WorkJournal(tmp_path / "missing" / "journal")
+    journal.open()
+    with journal.short_work(1, Step.LOAD):
+        pass
+
+
+def test_more_work_than_entries_goes_on(restart: Callable[[], WorkJournal]) -> None:
+    journal = restart()
+
+    async def begin_all() -> None:
+        for job_id in range(5000):
+            await begin(journal, job_id, Step.LAUNCH)
+
+    asyncio.run(begin_all())
+
+
+async def test_one_launch_costs_less_than_a_tenth_of_a_millisecond(
+    restart: Callable[[], WorkJournal],
+) -> None:
+    journal = restart()
+    used = time.thread_time()
+    for job_id in range(1000):
+        with journal.short_work(job_id, Step.LOAD):
+            pass
+        async with journal.work(job_id, Step.RENDER) as work:
+            work.advance(Step.LAUNCH)
+    assert (time.thread_time() - used) / 1000 < 0.1e-3
