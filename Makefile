@@ -51,7 +51,7 @@ lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), import 
 	@$(BIN)/lint-imports
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
 
-test-fast: compiled ## the tests that are quick and need no outside service (about eight minutes)
+test-fast: compiled ## the tests that are quick and need no outside service (about four minutes)
 	@$(PYTEST) $(PARALLEL) -m "not slow and not service"
 
 test: lint compiled ## everything: lint, types, import contracts, the whole suite

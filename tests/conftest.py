@@ -1,8 +1,10 @@
-"""For all tests: hypothesis settings, and which tests run in one worker, in which order."""
+"""For all tests: hypothesis settings, groups and order of the tests, and a list of those that are not quick."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +19,15 @@ settings.load_profile("any machine")
 
 # As many quick tests as one slow one takes time for.
 _SLOW_WEIGHT = 20
+
+
+# Processor time of a test above which it should be marked slow. The tests above it are listed at the end of the
+# run; none fails, because on a busy machine any test takes longer.
+_QUICK_CPU_S = 2.0
+
+_CPU_PROPERTY = "cpu_s"
+
+_not_quick: list[tuple[float, str]] = []
 
 
 # Before xdist reads the marks.
@@ -49,3 +60,33 @@ def _shares_a_fixture(item: pytest.Item) -> bool:
         return False
     fixtures = item._fixtureinfo.name2fixturedefs.values()
     return any(chosen[-1].scope in ("module", "class") for chosen in fixtures)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    before = _cpu_s()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((_CPU_PROPERTY, _cpu_s() - before))
+
+
+def _cpu_s() -> float:
+    """Processor time of this process and of the children it has waited for."""
+    return sum(os.times()[:4])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when != "call" or "slow" in report.keywords or "service" in report.keywords:
+        return
+    cpu_s = dict(report.user_properties).get(_CPU_PROPERTY)
+    if isinstance(cpu_s, float) and cpu_s > _QUICK_CPU_S:
+        _not_quick.append((cpu_s, report.nodeid))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _not_quick:
+        return
+    terminalreporter.section(f"more than {_QUICK_CPU_S:.0f} s of processor time, and not marked slow")
+    for cpu_s, test in sorted(_not_quick, reverse=True):
+        terminalreporter.write_line(f"{cpu_s:.1f} s {test}")

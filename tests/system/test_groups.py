@@ -1,4 +1,4 @@
-"""The suite's own distribution over workers, by tests/conftest.py."""
+"""The suite's own groups, order, and list of tests that are not quick, by tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from support.paths import TESTS
 
@@ -34,9 +36,30 @@ def test_slow():
 """
 
 
-def notes_of_run(folder: Path, workers: int) -> list[str]:
-    """Lines that the sample's tests and its fixture wrote, in order."""
-    (folder / "test_sample.py").write_text(_SAMPLE)
+_BUSY_SAMPLE = """
+import time
+import pytest
+
+def be_busy():
+    ends = time.process_time() + 2.1
+    while time.process_time() < ends:
+        pass
+
+def test_busy():
+    be_busy()
+
+def test_quick():
+    time.sleep(2.2)
+
+@pytest.mark.slow
+def test_slow():
+    be_busy()
+"""
+
+
+def run_sample(folder: Path, workers: int, sample: str) -> str:
+    """Output of pytest."""
+    (folder / "test_sample.py").write_text(sample)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow:\n")
     words = ["-p", "conftest", "-n", str(workers), "--dist", "loadgroup"]
     for plugin in ("anyio", "cacheprovider", "schemathesis", "zarr"):
@@ -51,6 +74,12 @@ def notes_of_run(folder: Path, workers: int) -> list[str]:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def notes_of_run(folder: Path, workers: int) -> list[str]:
+    """Lines that the sample's tests and its fixture wrote, in order."""
+    run_sample(folder, workers, _SAMPLE)
     return (folder / "notes").read_text().splitlines()
 
 
@@ -62,3 +91,12 @@ def test_fixture_of_a_file_is_made_in_one_worker(tmp_path: Path) -> None:
 def test_longest_groups_start_first(tmp_path: Path) -> None:
     notes = notes_of_run(tmp_path, workers=1)
     assert notes == ["slow", "server", *["with server"] * 6, *["single"] * 6]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_busy_tests_are_listed_unless_they_are_marked_slow(tmp_path: Path, workers: int) -> None:
+    printed = run_sample(tmp_path, workers, _BUSY_SAMPLE)
+    _, listed = printed.split("more than 2 s of processor time, and not marked slow")
+    assert "test_sample.py::test_busy" in listed
+    assert "test_slow" not in listed and "test_quick" not in listed

@@ -12,6 +12,9 @@ from openpaisdk.cli.exit_code_reference import exit_code_table, replace_table
 from openpaisdk.protocol.exit_codes import exit_specs, match_exit
 from support.paths import REPOSITORY
 
+# In one worker: every text of the source is read once.
+pytestmark = pytest.mark.xdist_group("troubleshooting-page")
+
 PAGE = (REPOSITORY / "docs/troubleshooting.md").read_text()
 HOLE = "…"
 """Stands for a name or a number, on the page and in the templates of the source."""

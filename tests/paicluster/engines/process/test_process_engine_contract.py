@@ -12,7 +12,10 @@ from support.engine_contract import EngineContract
 from support.process_rig import ProcessRig
 
 
-@pytest.fixture(params=[process_tree.V2, process_tree.V1, process_tree.PROC])
+# Machines of today have V2; PROC needs no permission.
+@pytest.fixture(
+    params=[process_tree.V2, pytest.param(process_tree.V1, marks=pytest.mark.slow), process_tree.PROC]
+)
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProcessRig]:
     made = ProcessRig(tmp_path / "home", request.param)
     yield made
