@@ -1,4 +1,4 @@
-"""For all tests: hypothesis settings, groups and order of the tests, and a list of those that are not quick."""
+"""For all tests: hypothesis settings, groups and order of tests, and a list of those that are not quick."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ settings.load_profile("any machine")
 _SLOW_WEIGHT = 20
 
 
-# Processor time of a test above which it should be marked slow. The tests above it are listed at the end of the
+# Processor time of a test above which it should be marked slow. The tests above it are listed at the end of a
 # run; none fails, because on a busy machine any test takes longer.
 _QUICK_CPU_S = 2.0
 
