@@ -6,14 +6,17 @@ that write into the storage directly, and operations during the walk, make them 
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from openpaisdk.errors import PaiError
 from paicluster.files.errors import quota_exceeded, storage_full
 from paicluster.files.namespace import Inode, Namespace, entries
 from paicluster.files.ownership import SUPERUSER
+from paicluster.files.paths import join_path
 from paicluster.files.permissions import StorageUser
 from paicluster.files.walk import walk
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 # the rest: a hundredth, and at most a GiB.
 _MARGIN_PART = 100
 _MARGIN_MAX_BYTES = 1 << 30
+# A folder that is moved while it is counted is counted again.
+_COUNT_ATTEMPTS = 3
 
 
 class StorageLimit(NamedTuple):
@@ -62,12 +67,14 @@ class StorageUsage:
     def limits_of(self, user: str) -> tuple[StorageLimit, ...]:
         return self._limits.get(user, ())
 
-    def set_counted(self, by_user: Mapping[str, int]) -> None:
-        """Replace the sums by those of a new count."""
+    def set_counted(self, count: Count) -> None:
+        """Replace the sums by those of a new count; an incomplete one lowers none."""
         with self._lock:
-            self._by_user = dict(by_user)
-            for user, count in self._unpublished.items():
-                self._by_user[user] = self._by_user.get(user, 0) + count
+            before, self._by_user = self._by_user, dict(count.by_owner)
+            for user, size in self._unpublished.items():
+                self._by_user[user] = self._by_user.get(user, 0) + size
+            for user in count.incomplete:
+                self._by_user[user] = max(self._by_user.get(user, 0), before.get(user, 0))
             self._sum_owners()
             self.is_counted = True
 
@@ -176,36 +183,83 @@ class Charge:
         self._usage.release(self._user, charged, published=False)
 
 
-def count_bytes(namespace: Namespace, area: StagingArea) -> dict[str, int]:
-    """Bytes of all files by their owner, suspended uploads included. Reads every folder."""
-    counts: dict[str, int] = {}
+class Count(NamedTuple):
+    """Bytes by owner. Those of ``incomplete`` owners may be more: folders were moved during the count."""
+
+    by_owner: dict[str, int]
+    incomplete: set[str]
+
+
+def count_bytes(
+    namespace: Namespace, area: StagingArea, is_stopped: Callable[[], bool] = lambda: False
+) -> Count:
+    """Bytes of all files by their owner, suspended uploads included. Reads every folder.
+
+    ``is_stopped`` ends it with an OSError. Every home is counted on its own, so that a user who moves folders all
+    the time disturbs no other count.
+    """
+    count = Count({}, set())
     root = StorageUser(SUPERUSER, admin=True)
     with namespace.look_up("/", root) as lookup:
-        _add_tree(namespace, lookup.existing(), counts)
+        tops = _add_files(lookup.existing(), count.by_owner)
+    for top in tops:
+        with namespace.look_up(f"/{top}", root) as lookup:
+            if lookup.inode is None or not lookup.inode.is_folder:
+                continue
+            names = _add_files(lookup.inode, count.by_owner)
+        for name in names:
+            _count_folder(namespace, join_path((top, name)), count, is_stopped)
     for owner, size in area.suspended():
-        counts[owner] = counts.get(owner, 0) + size
-    return counts
+        count.by_owner[owner] = count.by_owner.get(owner, 0) + size
+    return count
+
+
+def _count_folder(namespace: Namespace, path: str, count: Count, is_stopped: Callable[[], bool]) -> None:
+    counts: dict[str, int] = {}
+    for _ in range(_COUNT_ATTEMPTS):
+        counts.clear()
+        with namespace.look_up(path, StorageUser(SUPERUSER, admin=True)) as lookup:
+            if lookup.inode is None or not lookup.inode.is_folder:
+                return
+            try:
+                _add_tree(namespace, lookup.inode, counts, is_stopped)
+                break
+            except PaiError:
+                owner = lookup.inode.ownership.owner
+    else:
+        count.incomplete.update(counts, [owner])
+    for owner, size in counts.items():
+        count.by_owner[owner] = count.by_owner.get(owner, 0) + size
 
 
 def bytes_below(namespace: Namespace, folder: Inode) -> dict[str, int]:
     """Bytes of the files below a folder by their owner."""
     counts: dict[str, int] = {}
-    _add_tree(namespace, folder, counts)
+    _add_tree(namespace, folder, counts, lambda: False)
     return counts
 
 
-def _add_tree(namespace: Namespace, top: Inode, counts: dict[str, int]) -> None:
+def _add_tree(
+    namespace: Namespace, top: Inode, counts: dict[str, int], is_stopped: Callable[[], bool]
+) -> None:
     def visit(folder: Inode) -> list[str]:
-        below = []
-        for entry in entries(folder):
-            if entry.is_folder:
-                below.append(entry.name)
-            else:
-                owner = entry.ownership.owner
-                counts[owner] = counts.get(owner, 0) + entry.size
-        return below
+        if is_stopped():
+            raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
+        return _add_files(folder, counts)
 
     walk(namespace, top, visit)
+
+
+def _add_files(folder: Inode, counts: dict[str, int]) -> list[str]:
+    """Add the files of one folder; the names of the folders in it."""
+    below = []
+    for entry in entries(folder):
+        if entry.is_folder:
+            below.append(entry.name)
+        else:
+            owner = entry.ownership.owner
+            counts[owner] = counts.get(owner, 0) + entry.size
+    return below
 
 
 def free_bytes(fd: int) -> int:

@@ -236,6 +236,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     )
     storage_counter = StorageCounter(files.storage, store, home / "sources")
     quotas.count_storage = storage_counter.ensure_counted
+    quotas.on_change(storage_counter.on_limits_changed)
     return Cluster(settings, urls, engines, controller, retention, context, login, is_new, storage_counter)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from pathlib import Path
 
 from openpaisdk.errors import PaiError
 from paicluster.files import Storage
-from paicluster.files.usage import count_bytes
+from paicluster.files.usage import Count, count_bytes
 from paicluster.store import Store, source_owners
 
 log = logging.getLogger("paicluster.files")
@@ -21,8 +22,8 @@ _REFUSAL_INTERVAL_S = 10.0
 _POLL_INTERVAL_S = 1.0
 # Counting takes at most this part of the time: a storage with many files is counted less often.
 _MAX_LOAD = 0.05
-# How long a request for the sums waits for the first count.
-_FIRST_COUNT_TIMEOUT_S = 5.0
+# How long a request for the sums waits for a count.
+_WAIT_TIMEOUT_S = 5.0
 
 
 class StorageCounter:
@@ -32,33 +33,50 @@ class StorageCounter:
         self._storage = storage
         self._store = store
         self._sources = sources
-        self._first: asyncio.Task[None] | None = None
+        self._requested: asyncio.Task[None] | None = None
         self._loop: asyncio.Task[None] | None = None
+        self._has_limits = asyncio.Event()
+        self._counted_at = 0.0
+        self._walk: asyncio.Future[Count] | None = None
+        self._closing = threading.Event()
+
+    def on_limits_changed(self) -> None:
+        """Count from time to time while there are limits; an idle cluster without limits does nothing."""
+        if self._storage.usage.has_limits:
+            self._has_limits.set()
+        else:
+            self._has_limits.clear()
 
     def start(self) -> None:
+        self.on_limits_changed()
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        tasks = [task for task in (self._first, self._loop) if task is not None]
+        """Stop. Its thread must not read folders that are closed next."""
+        self._closing.set()
+        tasks = [task for task in (self._requested, self._loop) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._walk is not None:
+            await asyncio.wait([self._walk])
 
     async def ensure_counted(self) -> None:
-        """Wait for the first count, but not forever: of a large storage the sums are then still too small."""
-        if self._storage.usage.is_counted:
+        """Count unless that was done lately. Does not wait forever: the sums are then older, or too small."""
+        if self._storage.usage.is_counted and time.monotonic() - self._counted_at < _INTERVAL_S:
             return
-        if self._first is None:
-            self._first = asyncio.get_running_loop().create_task(self._count())
-        await asyncio.wait([self._first], timeout=_FIRST_COUNT_TIMEOUT_S)
+        if self._requested is None or self._requested.done():
+            self._requested = asyncio.get_running_loop().create_task(self._count())
+        await asyncio.wait([self._requested], timeout=_WAIT_TIMEOUT_S)
 
     async def _run(self) -> None:
         usage = self._storage.usage
         next_count = 0.0
         while True:
+            await self._has_limits.wait()
             now = time.monotonic()
             is_due = now >= next_count or (usage.was_refused and now >= next_count - _INTERVAL_S)
-            if usage.has_limits and is_due:
+            if is_due:
                 usage.was_refused = False
                 await self._count()
                 took = time.monotonic() - now
@@ -68,13 +86,20 @@ class StorageCounter:
     async def _count(self) -> None:
         try:
             sources = await self._count_sources()
-            counts = await asyncio.to_thread(count_bytes, self._storage.namespace, self._storage.staging_area)
+            storage = self._storage
+            self._walk = asyncio.ensure_future(
+                asyncio.to_thread(count_bytes, storage.namespace, storage.staging_area, self._closing.is_set)
+            )
+            count = await asyncio.shield(self._walk)
         except (PaiError, OSError) as error:
+            if self._closing.is_set():
+                return
             log.warning("Cannot count the bytes of the storage: %s", error)
             return
         for user, size in sources.items():
-            counts[user] = counts.get(user, 0) + size
-        self._storage.usage.set_counted(counts)
+            count.by_owner[user] = count.by_owner.get(user, 0) + size
+        self._storage.usage.set_counted(count)
+        self._counted_at = time.monotonic()
 
     async def _count_sources(self) -> dict[str, int]:
         owners = await self._store.read(source_owners.all_owners)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from openpaisdk.errors import PaiError
 from paicluster.files import Storage, StorageUser, usage
+from paicluster.files.errors import storage_failure
+from paicluster.files.namespace import Inode, Namespace
 from paicluster.files.usage import StorageLimit, count_bytes
+from paicluster.files.walk import walk as namespace_walk
 
 MB = 1 << 20
 
@@ -33,7 +37,7 @@ def limited(storage: Storage) -> Storage:
 
 def check_sums(storage: Storage, **expected: int) -> None:
     """The sums kept by the operations, and those of a new count."""
-    counted = count_bytes(storage.namespace, storage.staging_area)
+    counted = count_bytes(storage.namespace, storage.staging_area).by_owner
     for user, size in expected.items():
         assert storage.usage.used_by([user]) == size, f"kept for {user}"
         assert counted.get(user, 0) == size, f"counted for {user}"
@@ -114,6 +118,25 @@ def test_unfinished_uploads_count_and_are_found_again(limited: Storage, alice: S
     again.write(b"x" * MB)
     again.commit()
     check_sums(limited, alice=9 * MB)
+
+
+def test_user_cannot_lower_the_sum_by_disturbing_the_count(
+    limited: Storage, alice: StorageUser, bob: StorageUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(limited, "/user/alice/d/a", alice, 5 * MB)
+    write(limited, "/user/bob/d/b", bob, MB)
+
+    def moved_meanwhile(namespace: Namespace, top: Inode, visit: Callable[[Inode], Iterable[str]]) -> None:
+        if top.names == ("user", "alice"):
+            raise storage_failure("/user/alice/d was moved during the operation. Try again.")
+        namespace_walk(namespace, top, visit)
+
+    monkeypatch.setattr(usage, "walk", moved_meanwhile)
+    count = count_bytes(limited.namespace, limited.staging_area)
+    assert count.incomplete == {"alice"}
+    limited.usage.set_counted(count)
+    assert limited.usage.used_by(["alice"]) == 5 * MB
+    assert limited.usage.used_by(["bob"]) == MB
 
 
 def test_announced_size_over_a_limit_is_refused_at_once(limited: Storage, alice: StorageUser) -> None:

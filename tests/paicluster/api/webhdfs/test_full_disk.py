@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from support.server_fixture import job
 from support.small_disk import mounted
-from support.webhdfs_client import StorageCluster, WebHdfsClient
+from support.webhdfs_client import StorageCluster, WebHdfsClient, exception, prepare_home, start_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -55,3 +57,22 @@ def test_a_full_disk_leaves_the_old_file(small: WebHdfsClient, tmp_path: Path) -
     assert list((tmp_path / "disk/.pai/journal").iterdir()) == []
     assert _send(small, "POST", "op=APPEND", 1)[0] == 200
     assert small.read("/user/alice/file") == b"old" + _MB
+
+
+def test_uploads_leave_the_database_space_to_write(tmp_path: Path) -> None:
+    """A user fills the disk of a cluster through its storage; jobs are still accepted and run."""
+    with mounted(tmp_path / "disk", "size=96m") as disk:
+        prepare_home(disk / "home")
+        cluster = start_cluster(disk / "home")
+        try:
+            alice = cluster.client("alice")
+            for kilobytes in (16384, 4096, 1024, 256, 64, 16, 4):
+                for number in count():
+                    path = f"/user/alice/{kilobytes}-{number}"
+                    reply = alice.ask("PUT", "CREATE", path, b"x" * (kilobytes << 10), data="true")
+                    if reply.status != 201:
+                        assert exception(reply) == (403, "DiskOutOfSpaceException")
+                        break
+            assert cluster.run(job("after", "true"))["state"] == "SUCCEEDED"
+        finally:
+            cluster.close()
