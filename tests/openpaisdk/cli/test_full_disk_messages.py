@@ -62,6 +62,7 @@ def first_lines(process: "subprocess.Popen[str]", until_it_has: str) -> str:
     raise AssertionError(f"it ended without {until_it_has!r}: {seen}")
 
 
+@pytest.mark.slow
 def test_full_disk_is_reported_by_every_command_until_resolved(disk_user: CliUser, disk: SmallDisk) -> None:
     hold = f"until [ -e {disk.go} ]; do sleep 0.05; done"
     assert disk_user.pai("sub", "-j", "holder", "--no-sources", "--", hold).status == 0

@@ -14,7 +14,9 @@ from openpaisdk.output import (
     show_all,
     table,
 )
-from openpaisdk.output.line_prefix import MAX_LINE_BYTES, LinePrefixer
+from openpaisdk.output.line_prefix import LinePrefixer
+from openpaisdk.output.line_stream import MAX_LINE_BYTES
+from openpaisdk.output.log_levels import LevelFilter
 from openpaisdk.output.table import printable, shorten, width
 
 
@@ -131,3 +133,29 @@ def test_prefixer_does_not_hold_an_endless_line() -> None:
     prefixer = LinePrefixer(out, "a | ")
     prefixer.write(b"x" * (MAX_LINE_BYTES + 1))
     assert out.getvalue() == b"a | " + b"x" * (MAX_LINE_BYTES + 1) + b"\n"
+
+
+@pytest.mark.parametrize(("level", "is_shown"), [("INFO", False), ("ERROR", True)])
+def test_level_filter_passes_or_drops_a_line_without_end_in_parts(level: str, is_shown: bool) -> None:
+    out = io.BytesIO()
+    filtered = LevelFilter(out, "WARNING")
+    line = f"2026-01-02T03:04:05.678Z {level} train: ".encode()
+    filtered.write(line)
+    for _ in range(5):
+        part = b"x" * (MAX_LINE_BYTES + 1)
+        filtered.write(part)
+        line += part
+        assert out.getvalue() == (line if is_shown else b""), "no more than a part is held back"
+    filtered.write(b" and its end\nno level\n")
+    assert out.getvalue() == (line + b" and its end\n" if is_shown else b"")
+    assert filtered.has_passed is is_shown
+
+
+def test_level_filter_ends_a_line_of_which_a_part_was_written() -> None:
+    out = io.BytesIO()
+    filtered = LevelFilter(out, "INFO")
+    text = b"2026-01-02T03:04:05.678Z INFO train: " + b"x" * MAX_LINE_BYTES
+    filtered.write(text)
+    filtered.end_line()
+    filtered.end_line()
+    assert out.getvalue() == text + b"\n"

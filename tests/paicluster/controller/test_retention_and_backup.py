@@ -333,6 +333,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "saved.tar"
 
 
+@pytest.mark.slow
 def test_rejected_restore_leaves_no_files(saved: Path, tmp_path: Path) -> None:
     whole = saved.read_bytes()
     broken = {"cut": whole[: len(whole) // 2], "empty": b"", "noise": os.urandom(4096)}

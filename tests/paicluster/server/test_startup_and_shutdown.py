@@ -155,6 +155,7 @@ def test_second_server_on_one_home_does_not_start(new_cluster: MakeCluster) -> N
     assert first.run(job("still-here", "true"))["state"] == "SUCCEEDED"
 
 
+@pytest.mark.slow
 def test_only_one_of_many_concurrent_servers_starts(new_cluster: MakeCluster) -> None:
     cluster = new_cluster()
     rivals = [Cluster(cluster.home) for _ in range(4)]

@@ -174,6 +174,7 @@ def _processes_of(uid: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_job_cannot_read_other_users_secrets(
     cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]
 ) -> None:
