@@ -24,6 +24,15 @@ def main(argv: "list[str]") -> "int":
 
         run = exec_in_task.run if argv[0] == "exec" else exec_in_task.run_slurm
         return run(argv[1], argv[2:])
+    if len(argv) > 2 and argv[0] == "session":
+        from pairuntime.session import host, remote_process
+
+        entrance = {
+            "task": lambda: remote_process.Entrance(folder=argv[2]),
+            "command": lambda: remote_process.Entrance(prefix=tuple(argv[2:])),
+        }.get(argv[1])
+        if entrance is not None:
+            return host.run(entrance())
     if argv == ["upload-outputs"]:
         from pairuntime.task import upload_outputs
 

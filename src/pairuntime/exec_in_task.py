@@ -14,8 +14,11 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any
 
 
-def run(folder: "str", command: "list[str]") -> "int":
-    """Become the command. Returns an exit status only on failure."""
+def run(folder: "str", command: "list[str]", variables: "dict[str, str] | None" = None) -> "int":
+    """Become the command. Returns an exit status only on failure.
+
+    ``variables``: set in addition to those of the task.
+    """
     # Nodes of a Slurm cluster do without these imports.
     from pairuntime.supervisor import attempt, claim, limits, process_tree
 
@@ -28,6 +31,7 @@ def run(folder: "str", command: "list[str]") -> "int":
         own = dict(spec["env"])
         if "TERM" in os.environ:
             own["TERM"] = os.environ["TERM"]
+        own.update(variables or {})
         environment = attempt.whole_environment(folder, own, spec.get("env_suffixes"))
         # In the task's cgroup it is found, limited, and ended with the rest.
         cgroup = process_tree.Cgroup(spec["cgroup"]["mode"], spec["cgroup"]["path"])
@@ -36,6 +40,9 @@ def run(folder: "str", command: "list[str]") -> "int":
         limits.Limits(spec.get("limits") or ()).join()
         account = spec.get("account")
         if account:
+            if os.isatty(0):
+                # Programs open their terminal by name, too.
+                os.fchown(0, account["uid"], -1)
             os.setgroups(account["groups"])
             os.setgid(account["gid"])
             os.setuid(account["uid"])

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from paicluster.logs.reader import STREAMS
 from paicluster.scheduler.node_capacity import NodeCapacity, explain_shortage, place_tasks
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 from support.engine_rig import Driven, Rig, appears, in_terminal, lines_of, mark, nothing_left, task
+from support.session_client import HostedSession, environment_lines, place, run_in_session
 
 # A process in its own session that ignores SIGTERM. It prints a line when it does.
 _DEAF_CHILD = "setsid bash -c 'trap \"\" TERM HUP INT; echo deaf; while :; do sleep 0.05; done' &\n"
@@ -520,6 +522,154 @@ class EngineContract:
             assert status == 7 and b"got hello" in said, (status, said)
             await driven.engine.stop([one.uid], 0)
             await driven.ended(one.uid)
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    async def test_session_runs_a_command_beside_the_task(self, rig: Rig) -> None:
+        """Same folder, account, cgroups and environment as the task; streams apart; its exit status."""
+        looks = "pwd; id -u; id -g; cat /proc/self/cgroup"
+        one = task(
+            rig,
+            f"({looks}) >look; env -0 >env; echo up; sleep 60",
+            environment={"NUMBER": "it's 1"},
+            shared_environment={"SHARED": "by\nall"},
+        )
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Exec):
+                pytest.skip("this engine has no exec")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            words = driven.engine.session_command(one.uid)
+            script = f"cat look; echo ==; {looks}; echo oops >&2; exit 7"
+            status, out, err = await asyncio.to_thread(run_in_session, words, ["sh", "-c", script])
+            task_sees, _, session_sees = out.partition(b"==\n")
+            assert status == 7 and place(task_sees) == place(session_sees), (out, err)
+            assert b"oops\n" in err and b"oops" not in out
+            status, out, _ = await asyncio.to_thread(
+                run_in_session, words, ["sh", "-c", "cat env; printf '==\\0'; env -0"]
+            )
+            of_task, _, of_session = out.partition(b"==\0")
+            assert environment_lines(of_task) == environment_lines(of_session)
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+            with pytest.raises(PaiError):
+                driven.engine.session_command(one.uid)
+
+    async def test_session_passes_every_byte_both_ways(self, rig: Rig) -> None:
+        one = task(rig, "echo up; sleep 60")
+        data = bytes(range(256)) * 20_000
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Exec):
+                pytest.skip("this engine has no exec")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            words = driven.engine.session_command(one.uid)
+            status, out, _ = await asyncio.to_thread(run_in_session, words, ["cat"], data)
+            assert status == 0 and out == data
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+
+    async def test_session_with_a_terminal(self, rig: Rig) -> None:
+        one = task(rig, "echo up; sleep 60")
+        script = "echo $TERM; stty size; read a; echo got $a; "
+        script += "until [ \"$(stty size)\" = '31 101' ]; do sleep 0.02; done; echo resized; sleep 60"
+
+        def use(words: Sequence[str]) -> tuple[int, bytes]:
+            hosted = HostedSession(words)
+            hosted.session.start(
+                ["sh", "-c", script],
+                ("vt100", 30, 100),
+            )
+            hosted.read_until(b"30 100")
+            hosted.session.send_stdin(b"hello\n")
+            hosted.read_until(b"got hello")
+            hosted.session.resize(31, 101)
+            hosted.read_until(b"resized")
+            hosted.session.send_stdin(b"\x03")  # Ctrl-C
+            return hosted.wait(), hosted.written[1]
+
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Exec):
+                pytest.skip("this engine has no exec")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            words = driven.engine.session_command(one.uid, terminal=True)
+            status, shown = await asyncio.to_thread(use, words)
+            assert status == 128 + signal.SIGINT, shown
+            assert b"vt100" in shown
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+
+    async def test_dropped_session_leaves_no_process(self, rig: Rig) -> None:
+        """The task itself goes on."""
+        word = mark()
+        one = task(rig, "echo up; sleep 60; exit 3")
+
+        def drop(words: Sequence[str], terminal: bool) -> None:
+            hosted = HostedSession(words)
+            script = f"export MARK={word}; trap '' HUP TERM\n{_DEAF_CHILD}{_DAEMON}"
+            script += "echo main; while :; do sleep 0.05; done"
+            hosted.session.start(["bash", "-c", script], ("xterm", 24, 80) if terminal else None)
+            for sign in (b"main", b"deaf", b"daemon up"):
+                hosted.read_until(sign)
+            assert rig.leftovers(word)
+            hosted.close()
+
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Exec):
+                pytest.skip("this engine has no exec")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            for terminal in (False, True):
+                words = driven.engine.session_command(one.uid, terminal=terminal)
+                await asyncio.to_thread(drop, words, terminal)
+                await nothing_left(rig, word)
+            assert (await driven.look(one.uid)).phase is Phase.RUNNING
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+
+    async def test_session_passes_signals_on(self, rig: Rig) -> None:
+        one = task(rig, "echo up; sleep 60")
+
+        def interrupt(words: Sequence[str]) -> int:
+            hosted = HostedSession(words)
+            script = "trap 'echo got; exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+            hosted.session.start(["sh", "-c", script])
+            hosted.read_until(b"ready")
+            hosted.session.send_signal("TERM")
+            hosted.read_until(b"got")
+            return hosted.wait()
+
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Exec):
+                pytest.skip("this engine has no exec")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            assert await asyncio.to_thread(interrupt, driven.engine.session_command(one.uid)) == 9
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+
+    async def test_memory_of_a_session_counts_against_the_task(self, rig: Rig) -> None:
+        if why := rig.without_limits():
+            pytest.skip(why)
+        one = task(rig, "echo up; sleep 60", memory_mb=64)
+        async with Driven(rig, enforce_limits=True) as driven:
+            if not isinstance(driven.engine, Exec):
+                pytest.skip("this engine has no exec")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            words = driven.engine.session_command(one.uid)
+            takes = "x=$(head -c {0}000000 /dev/zero | tr '\\0' x); echo ${{#x}}"
+            greedy = ["sh", "-c", takes.format(200)]
+            status, out, _ = await asyncio.to_thread(run_in_session, words, greedy)
+            assert status and out != b"200000000\n", (status, out)
+            # The task may be killed in its place: they share one limit.
+            if (await driven.look(one.uid)).phase is Phase.RUNNING:
+                modest = ["sh", "-c", takes.format(2)]
+                status, out, _ = await asyncio.to_thread(run_in_session, words, modest)
+                assert (status, out) == (0, b"2000000\n")
+            await driven.engine.stop([one.uid], 0)
+            await driven.until(one.uid, Phase.ENDED, Phase.LOST)
 
     # -- images --------------------------------------------------------------------------------
 

@@ -376,3 +376,10 @@ class Exec(Protocol):
 
         ``terminal``: with a terminal of its own.
         """
+
+    def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str]:
+        """Command line for the server's machine of the host of a session in the attempt.
+
+        It gets the connection as its standard input and serves one session
+        (docs/contributing/exec-and-forward.md). ``terminal``: the session's command has a terminal.
+        """

@@ -234,9 +234,7 @@ class EngineRouter:
         engine = self._engine_for(uid)
         return engine.reports if isinstance(engine, ReportsOverHttp) else None
 
-    def exec_command(
-        self, uid: str, command: Sequence[str], *, terminal: bool = False
-    ) -> Sequence[str] | None:
+    def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str] | None:
         """See `Exec`; None if the attempt's engine does not support it."""
         engine = self._engine_for(uid)
-        return engine.exec_command(uid, command, terminal=terminal) if isinstance(engine, Exec) else None
+        return engine.session_command(uid, terminal=terminal) if isinstance(engine, Exec) else None

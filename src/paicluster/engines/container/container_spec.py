@@ -72,13 +72,20 @@ exit $code
 """
 _COUNTERS = "/sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control"
 
-_MAIN = f"""
-: >{HOME}/{SHARED}/{container_attempt.STARTED}
+# The whole environment of a task, for its script and for commands that are run beside it.
+_ENVIRONMENT = f"""
 . {HOME}/{CONFIG}/env.sh
-@unpack@
 PAI_WORK_DIR=$(pwd)
 PATH=$PATH:{RUNTIME}/bin
 export PAI_WORK_DIR PATH
+"""
+_EXEC = f"""{_ENVIRONMENT}
+exec @env@ "$@"
+"""
+_MAIN = f"""
+: >{HOME}/{SHARED}/{container_attempt.STARTED}
+@unpack@
+{_ENVIRONMENT}
 if command -v bash >/dev/null 2>&1; then
   exec @env@ bash -o errexit -o nounset -o pipefail {HOME}/{CONFIG}/task.sh
 fi
@@ -160,6 +167,7 @@ def prepare(
     texts = {
         "init.sh": _INIT_SCRIPT.replace("@counters@", _COUNTERS if limited else ""),
         "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "").replace("@env@", env_command),
+        "exec.sh": _EXEC.replace("@env@", env_command),
         "env.sh": variables,
         "task.sh": task.script + "\n",
     }
@@ -250,7 +258,6 @@ def _run_arguments(
 
 def _exec_prefix(client: Client, uid: str, terminal: bool) -> list[str]:
     options = ["--interactive", *(["--tty"] if terminal else [])]
-    # With the task's environment.
-    shell = ["sh", "-c", f'. {HOME}/{CONFIG}/env.sh; exec "$@"', "sh"]
+    shell = ["sh", f"{HOME}/{CONFIG}/exec.sh"]
     variables = [f"{name}={value}" for name, value in client.environment.items()]
     return ["/usr/bin/env", "-i", *variables, *client.command("exec", *options, container_name(uid), *shell)]

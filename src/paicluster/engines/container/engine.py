@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.errors import NotFound
-from paicluster.engines.common import attempt_folder, external_wait, unix_accounts
+from paicluster.engines.common import attempt_folder, external_wait, session_host, unix_accounts
 from paicluster.engines.common.image_rejection import REJECTED_CODE, ImageRejected
 from paicluster.engines.container import attempt_files, client_probe
 from paicluster.engines.interface import (
@@ -336,9 +335,12 @@ class ContainerEngine(ProcessEngine):
         path = attempt_folder.path_of(self._tasks, uid)
         if not attempt_files.is_container(path):
             return super().exec_command(uid, command, terminal=terminal)
-        if attempt_folder.observe(path).phase is not Phase.RUNNING:
-            raise NotFound("The task is not running, so no command can be run in it.")
-        return attempt_files.exec_command(path, command, terminal=terminal)
+        return attempt_files.exec_command(self._folder_of_running(uid), command, terminal=terminal)
+
+    def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str]:
+        if not attempt_files.is_container(attempt_folder.path_of(self._tasks, uid)):
+            return super().session_command(uid, terminal=terminal)
+        return session_host.host_with_command(self.exec_command(uid, (), terminal=terminal))
 
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:

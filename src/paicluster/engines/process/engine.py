@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from openpaisdk.errors import NotFound
-from paicluster.engines.common import attempt_folder, folder_size, runtime_install
+from paicluster.engines.common import attempt_folder, folder_size, runtime_install, session_host
 from paicluster.engines.common import unix_accounts as accounts
 from paicluster.engines.interface import (
     Hint,
@@ -217,10 +217,18 @@ class ProcessEngine:
         return True
 
     def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+        folder = self._folder_of_running(uid)
+        return [sys.executable, "-I", "-S", str(self._runtime), "exec", str(folder), *command]
+
+    def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str]:
+        return session_host.host_in_task(self._folder_of_running(uid))
+
+    def _folder_of_running(self, uid: str) -> Path:
+        """Folder of an attempt in which commands can be run."""
         path = attempt_folder.path_of(self._tasks, uid)
         if attempt_folder.observe(path).phase is not Phase.RUNNING:
             raise NotFound("The task is not running, so no command can be run in it.")
-        return [sys.executable, "-I", "-S", str(self._runtime), "exec", str(path), *command]
+        return path
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
         seen = await self._in_files(lambda: self._observe_all(uids), len(uids))

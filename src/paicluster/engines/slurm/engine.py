@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from openpaisdk.errors import NotFound
 from paicluster.engines.common import attempt_folder as attempts
+from paicluster.engines.common import session_host
 from paicluster.engines.common.unix_accounts import (
     Account,
     Accounts,
@@ -235,6 +236,9 @@ class SlurmEngine:
             account = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}")
             return ["setpriv", *account, "--init-groups", *srun]
         return srun
+
+    def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str]:
+        return session_host.host_with_command(self.exec_command(uid, (), terminal=terminal))
 
     # -- writing -------------------------------------------------------------------------------
 
