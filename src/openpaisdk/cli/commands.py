@@ -17,6 +17,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("list-jobs", "list_jobs:list_jobs", "list your jobs"),
             ("job-status", "job_status:job_status", "show a job's state, tasks or configuration"),
             ("logs", "logs:logs", "print a job's log; -f follows it"),
+            ("exec", "exec:exec_command", "run a command in a running job, or open a shell in it"),
             ("connect-job", "logs:connect_job", "print a job's state changes until it finishes"),
             ("wait", "logs:wait", "wait until jobs have finished"),
             ("stop-job", "stop_jobs:stop_job", "stop jobs"),
@@ -115,9 +116,9 @@ NOT_BUILT = {
     "notebook-job": "Until then, run the notebook as a command and fetch the page it makes:\n"
     "     pai sub --fetch -- "
     "'jupyter nbconvert --execute --to html --output-dir \"$PAI_OUTPUT_DIR\" NOTEBOOK'",
-    "start-container": "Until then, keep a container running with: pai sub -i IMAGE -- sleep 1d",
-    "ssh-container": "Until then, pai logs -f JOB follows what a task prints, and pai job-outputs JOB lists "
-    "its files.",
+    "start-container": "Until then, keep a container running and open a shell in it:\n"
+    "     pai sub -j NAME -i IMAGE -- sleep 1d && pai exec -t NAME",
+    "ssh-container": "Until then, open a shell in a running job with: pai exec -t JOB",
 }
 """Commands of OpenPAI's SDK that are still to come, and what to use until then."""
 ENTRY_POINTS = {name: entry_point for _, group in GROUPS for name, entry_point, _ in group}

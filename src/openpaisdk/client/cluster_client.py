@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.client.http1 import Body, Response
     from openpaisdk.client.models import JobFilter
+    from openpaisdk.client.session import Session
     from openpaisdk.client.transport import Renew
 
 PAGE_SIZE = 1000
@@ -207,6 +208,21 @@ class ClusterClient:
                 raise
             found = self._get(self.v1_job_path(name, user) + "/ssh", job_name=name)
         return mapping_of(found, self)
+
+    def open_session(
+        self, name: str, user: str = "", *, role: str = "", index: int | None = None, terminal: bool = False
+    ) -> Session:
+        """Open a session in a running task of a job, by default its first one. `Session.start` starts it."""
+        from openpaisdk.client.session import PROTOCOL, Session
+
+        values = {"role": role, "index": index, "terminal": "true" if terminal else ""}
+        try:
+            sock = self.transport.upgrade(self.job_path(name, user) + "/exec", values, PROTOCOL)
+        except NotFound as e:
+            if e.code == NO_API:
+                raise PaiError(f"The cluster {self.alias} cannot run commands in running jobs.") from None
+            raise (self.no_job(name) if is_missing_job(e) else e) from None
+        return Session(sock)
 
     def virtual_clusters(self) -> list[VirtualCluster]:
         found = mapping_of(self._get("/api/v2/virtual-clusters"), self)

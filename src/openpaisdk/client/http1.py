@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         def request(
             self, method: str, target: str, headers: dict[str, str], body: bytes | Body | None, timeout: float
         ) -> Response: ...
+        def detach(self) -> socket.socket: ...
         def close(self) -> None: ...
 
 
@@ -47,6 +48,7 @@ another way, much shorter than a response may take. A slow peer acknowledges, so
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S = 4, 2
 _MACOS_RETRANSMISSION_LIMIT = 0x80
 """TCP_RXT_CONNDROPTIME of netinet/tcp.h, which Python does not name: TCP_USER_TIMEOUT in seconds."""
+SWITCHING_PROTOCOLS = 101
 
 
 class HttpProtocolError(OSError):
@@ -141,6 +143,13 @@ class SocketConnection:
         self.pending = response
         return response
 
+    def detach(self) -> socket.socket:
+        """The socket, after the server has switched to another protocol. It waits for the client's bytes."""
+        sock, self.sock = self.sock, None
+        if sock is None or self.buffer:
+            raise HttpProtocolError("the server did not wait for the client after it switched protocols")
+        return sock
+
     def close(self) -> None:
         if self.sock is not None:
             self.sock.close()
@@ -159,7 +168,7 @@ class SocketConnection:
             while line := self.read_line():
                 name, _, value = line.partition(b":")
                 headers[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")
-            if status >= 200:
+            if status >= 200 or status == SWITCHING_PROTOCOLS:
                 return SocketResponse(self, method, version, status, headers)
 
     def read_line(self) -> bytes:
@@ -316,7 +325,7 @@ class SocketResponse:
         self.keep_alive = "close" not in connection_header and (
             version == b"HTTP/1.1" or "keep-alive" in connection_header
         )
-        self.done = method == "HEAD" or status in (204, 304)
+        self.done = method == "HEAD" or status in (SWITCHING_PROTOCOLS, 204, 304)
         if self.done:
             self._end()
         elif not self.chunked:

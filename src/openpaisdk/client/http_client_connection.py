@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -121,6 +122,12 @@ class HttpClientConnection:
             raise ConnectTimeout from None
         detect_dead_peer(self.http.sock)
 
+    def detach(self) -> socket.socket:
+        """The socket, after the server has switched to another protocol."""
+        sock: socket.socket = self.http.sock
+        self.http.sock = None
+        return sock
+
     def close(self) -> None:
         self.http.close()
         self.last = None
@@ -128,8 +135,6 @@ class HttpClientConnection:
 
 def speaks_tls(address: Address) -> bool:
     """Whether a TLS handshake succeeds at this address; certificates do not matter."""
-    import socket
-
     try:
         with (
             socket.create_connection((address.host, address.port), TLS_PROBE_TIMEOUT_S) as plain,

@@ -19,6 +19,7 @@ from openpaisdk.errors import ConnectionFailed, Unauthorized, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping
 
     from openpaisdk.client.http1 import Connection, Response
@@ -142,6 +143,32 @@ class Transport:
             if isinstance(error, Unauthorized):
                 raise token_rejected(error, self.alias, self.endpoint.token)
             raise error
+
+    def upgrade(self, path: str, values: Mapping[str, object], protocol: str) -> socket.socket:
+        """Open a WebSocket with this subprotocol; returns its socket."""
+        from pairuntime.session import websocket
+
+        key = websocket.new_key()
+        headers = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": websocket.VERSION,
+            "Sec-WebSocket-Key": key,
+            "Sec-WebSocket-Protocol": protocol,
+        }
+        response = self.request("GET", path, values=values, headers=headers)
+        connection, self.connection = self.connection, None
+        accepted = response.headers.get("sec-websocket-accept", "")
+        if response.status != 101 or accepted != websocket.accept_key(key) or connection is None:
+            if connection is not None:
+                connection.close()
+            raise ConnectionFailed(
+                f"{self.where} did not open a WebSocket.",
+                hint="A proxy between you and the cluster must pass the header Upgrade on.",
+            )
+        sock = connection.detach()
+        sock.settimeout(None)
+        return sock
 
     def rediscover(self) -> None:
         """Find the new address of a cluster that may have restarted; never starts it."""

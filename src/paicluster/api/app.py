@@ -27,6 +27,7 @@ from paicluster.api.route_authorities import AUTHORITIES
 from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
+from paicluster.api.v2 import exec as exec_route
 from paicluster.api.v2 import follow, jobs, login, sources, task_logs, virtual_clusters
 from paicluster.api.v2 import routes as v2
 from paicluster.api.webhdfs import routes as webhdfs
@@ -97,8 +98,10 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/prometheus/api/v1/query_range", ["GET", "POST"], prometheus_query.query_range),
 ]
 # `ROUTES` is described in `/openapi.json`. The rest is not: WebHDFS is Hadoop's protocol, with its operations
-# in the query; transfers are between our client and server, reports between our tasks and server.
-ALL_ROUTES = (*ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)
+# in the query; transfers are between our client and server, reports between our tasks and server; and OpenAPI
+# has no words for a WebSocket.
+_SESSION_ROUTES = [(_JOB + "/exec", ["GET"], exec_route.exec_session)]
+ALL_ROUTES = (*ROUTES, *_SESSION_ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)
 
 
 class _Count(IntegerConvertor):
@@ -121,7 +124,7 @@ _NOT_OF_OPENPAI = {
     "/healthz",
     "/metrics",
     "/openapi.json",
-    *(path for path, _, _ in (*webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)),
+    *(path for path, _, _ in (*_SESSION_ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)),
 }
 
 
@@ -241,6 +244,7 @@ def build(ctx: Context) -> Gateway:
             rates.get(handler),
             authority=authority_of(handler),
             audited=handler not in report_handlers,
+            changes=handler is exec_route.exec_session,
         )
 
     rows = [(path, methods, wrapped(path, methods, handler)) for path, methods, handler in ALL_ROUTES]

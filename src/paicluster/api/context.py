@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from starlette.requests import Request
 
@@ -17,6 +18,7 @@ from paicluster.api.authority import Authority
 from paicluster.api.middleware.audit import IDENTITY_KEY
 from paicluster.api.middleware.policies import AUTHORITY_KEY, RATE_LIMIT_KEY, HttpPolicies
 from paicluster.api.responses import KEY
+from paicluster.api.sessions import Sessions
 from paicluster.api.v2.detail_cache import ResponseCache
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
@@ -36,6 +38,10 @@ from paicluster.store import Store
 
 # A name or an address with an optional port, and nothing that would change the meaning of a URL.
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+
+
+class SessionCommand(Protocol):
+    def __call__(self, uid: str, *, terminal: bool = False) -> Sequence[str] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class Context:
     minimum: Resources = NO_MINIMUM
     # Sink for the reports of an attempt on a node without a shared file system.
     reports_of: Callable[[str], ReportSink | None] = lambda uid: None
+    # Command line of the host of a session in an attempt; None if its engine has no sessions.
+    session_command: SessionCommand = lambda uid, *, terminal=False: None
     # Early OpenPAI clients read without a token.
     anonymous_v1_reads: bool = False
     policies: HttpPolicies = field(default_factory=HttpPolicies)
@@ -85,6 +93,7 @@ class Context:
     work_journal: WorkJournal = field(default_factory=WorkJournal)
     source_checkouts: SourceCheckouts = field(init=False)
     admission: Admission = field(init=False)
+    sessions: Sessions = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -104,6 +113,7 @@ class Context:
         )
         object.__setattr__(self, "source_checkouts", checkouts)
         object.__setattr__(self, "admission", admission)
+        object.__setattr__(self, "sessions", Sessions(self.tokens))
 
     @property
     def quotas(self) -> Mapping[str, Resources]:

@@ -50,6 +50,7 @@ from paicluster.api.v2 import (
     users,
     virtual_clusters,
 )
+from paicluster.api.v2 import exec as exec_route
 from paicluster.api.webhdfs import routes as webhdfs
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -82,6 +83,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         jobs.add_tag,
         jobs.delete_tag,
         follow.follow,
+        exec_route.exec_session,
         task_logs.locations,
         task_metrics.metrics,
         job_attempts.list_attempts,

@@ -206,6 +206,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         nodes=nodes,
         runs_images=engines.runs_images,
         reports_of=engines.report_sink,
+        session_command=engines.session_command,
         virtual_clusters=virtual_clusters,
         user_quotas=quotas,
         minimum=minimum,

@@ -8,7 +8,14 @@ import pytest
 from support.paths import REPOSITORY
 
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
-PAGES = ("hello-world", "how-to", "results-and-runtime", "from-program-to-job", "short-job-files")
+PAGES = (
+    "hello-world",
+    "how-to",
+    "results-and-runtime",
+    "from-program-to-job",
+    "short-job-files",
+    "interactive-work",
+)
 # Run by the tests of their subject, or without anything to run.
 ELSEWHERE = {
     "README",
@@ -32,6 +39,9 @@ PRINTED = {
     "pai copy pai://local/jobs/sweep/output/two -": "2\n",
     "pai listdir pai://local/jobs/beside/source": "beside.py\n",
     "pai logs child": "~parent\n",
+    "pai exec worker -- cat progress": "41\nI am task 0\n",
+    "exit 7": "status 7\nprogress\n",
+    "tee note": "from here\nfrom here\n",
     "pai copy pai://local/jobs/filed_there/output/r -": "result\n",
 }
 

@@ -28,11 +28,12 @@ def wrap_route(
     *,
     authority: Authority = UNDECLARED,
     audited: bool = True,
+    changes: bool = False,
 ) -> Handler:
     """Wrap a route. ``rate`` counts a request for its user once `authenticate` knows the user, and
     ``authority`` says whether that user's token is accepted.
 
-    ``audited``: requests that change something go into the audit log.
+    ``audited``: requests that change something go into the audit log; with ``changes`` even a GET does.
     """
     series = {method: policies.metrics.series(method, path) for method in (*methods, "HEAD")}
     other = policies.metrics.series("OTHER", path)
@@ -54,7 +55,7 @@ def wrap_route(
             if RESERVED_KEY in scope:
                 policies.body_budget.release(scope)
         apply_headers(response)
-        if audit is not None and method not in _READS:
+        if audit is not None and (changes or method not in _READS):
             audit.record(request, path, response.status_code)
         series.get(method, other).count(response.status_code, perf_counter() - started)
         return response

@@ -68,6 +68,9 @@ class LimitedHttpProtocol(RawTargetHttpProtocol):
             self.transport.write(_TOO_LARGE)
             self.transport.close()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Not a warning: the route of sessions upgrades; for all others the header has no effect."""
+
     @property
     def in_head(self) -> bool:
         return self.cycle is None or self.cycle.scope is not self.scope

@@ -49,13 +49,13 @@ async def follow(request: Request) -> Response:
     identity = await authenticate(request)
     ctx = context(request)
     framework = request.path_params["framework"]
-    row, roles = ctx.store.read_inline(lambda conn: _job_and_roles(conn, framework))
+    row, roles = ctx.store.read_inline(lambda conn: job_and_roles(conn, framework))
     check_may_see(identity, row)
     get = request.query_params.get
     stream = get("stream") or "all"
     if stream not in (*STREAMS, NO_LOG):
         raise InvalidParameters(f'"stream" must be one of {", ".join((*STREAMS, NO_LOG))}, not {stream!r}.')
-    role, index = _task_of(row, roles, get("role"), get("index"))
+    role, index = selected_task(row, roles, get("role"), get("index"))
     start = None
     if text := get("from"):
         match = _FROM.fullmatch(text)
@@ -74,7 +74,7 @@ async def follow(request: Request) -> Response:
     return StreamingResponse(follower.frames(), media_type=MEDIA_TYPE)
 
 
-def _job_and_roles(conn: Connection, framework: str) -> tuple[JobRow, dict[str, int]]:
+def job_and_roles(conn: Connection, framework: str) -> tuple[JobRow, dict[str, int]]:
     """The job, and the number of tasks of each role."""
     row = jobs.get_job(conn, framework)
     if row is None:
@@ -85,8 +85,8 @@ def _job_and_roles(conn: Connection, framework: str) -> tuple[JobRow, dict[str, 
     return row, {role.name: role.instances for role in read_job(spec.job, stored=True).task_roles}
 
 
-def _task_of(row: JobRow, roles: dict[str, int], role: str | None, index: str | None) -> tuple[str, int]:
-    """Role and index of the followed task; by default the first task of the first role."""
+def selected_task(row: JobRow, roles: dict[str, int], role: str | None, index: str | None) -> tuple[str, int]:
+    """Role and index of the task that a request names; by default the first task of the first role."""
     name = role or next(iter(roles))
     if name not in roles:
         raise InvalidParameters(f"Job {row.name} has no task role {name!r}; it has {', '.join(roles)}.")
