@@ -195,8 +195,8 @@ def count_bytes(
 ) -> Count:
     """Bytes of all files by their owner, suspended uploads included. Reads every folder.
 
-    ``is_stopped`` ends it with an OSError. Every home is counted on its own, so that a user who moves folders all
-    the time disturbs no other count.
+    ``is_stopped`` ends it with an OSError. Every home is counted on its own, so that a user who moves folders
+    all the time disturbs no other count.
     """
     count = Count({}, set())
     root = StorageUser(SUPERUSER, admin=True)
