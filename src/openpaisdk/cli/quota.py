@@ -45,6 +45,6 @@ def _amount(resource: str, amount: object) -> str:
         return "-"
     if resource != "storageBytes":
         return str(amount)
-    from openpaisdk.storage.file_info import format_size
+    from openpaisdk.fileio.sizes import format_size
 
     return format_size(amount)

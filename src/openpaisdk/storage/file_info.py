@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from openpaisdk.fileio.sizes import format_size as format_size
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,17 +101,6 @@ def is_unchanged(source: FileStat, target: FileStat) -> bool:
     """Same size and time. HDFS stores times from 1970 on, in milliseconds; earlier ones become 0."""
     before, after = source[1] // 1_000_000, target[1] // 1_000_000
     return source[0] == target[0] and (before == after or (before < 0 and after == 0))
-
-
-def format_size(size: float) -> str:
-    """Human-readable size: 18 MB, 1.2 GB."""
-    if size < 1024:
-        return f"{size:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
-        size /= 1024
-        if size < 1000:
-            return f"{size:.1f} {unit}" if size < 9.95 else f"{size:.0f} {unit}"
-    return f"{size / 1024:.1f} PB"
 
 
 def list_largest(files: list[tuple[int, str]], count: int = 10) -> str:

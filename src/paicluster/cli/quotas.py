@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from openpaisdk.errors import UsageError
-from openpaisdk.storage.file_info import format_size
+from openpaisdk.fileio.sizes import format_size
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
 from paicluster.cli.terminal import output_option, print_rows
