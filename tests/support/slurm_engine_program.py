@@ -14,16 +14,16 @@ from support.slurm_rig import engine_of
 
 
 async def main() -> None:
-    told = json.loads(sys.stdin.readline())
-    engine = engine_of(Path(told["home"]), told["port"])
+    request = json.loads(sys.stdin.readline())
+    engine = engine_of(Path(request["home"]), request["port"])
     await engine.start(lambda uid: None)
     await engine.launch(
         [
             TaskLaunch(**{**one, "gpus": tuple(one["gpus"]), "secrets": tuple(one["secrets"]), "mounts": ()})
-            for one in told["gang"]
+            for one in request["gang"]
         ]
     )
-    uids = [one["uid"] for one in told["gang"]]
+    uids = [one["uid"] for one in request["gang"]]
     while any(seen.phase is Phase.QUEUED for seen in (await engine.observe(uids)).values()):
         await asyncio.sleep(0.02)
     print("launched", flush=True)

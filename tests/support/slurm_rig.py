@@ -64,10 +64,10 @@ class SlurmRig:
         return self.home / "gangs" / uid[:2] / uid
 
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
-        told = {"home": str(self.home), "port": self.port}
-        told["gang"] = [dataclasses.asdict(task) for task in gang]
+        request = {"home": str(self.home), "port": self.port}
+        request["gang"] = [dataclasses.asdict(task) for task in gang]
         return self._elsewhere.launch(
-            Path(__file__).with_name("slurm_engine_program.py"), told, self.slurm.environment
+            Path(__file__).with_name("slurm_engine_program.py"), request, self.slurm.environment
         )
 
     def make_unlaunchable(self, uid: str) -> None:

@@ -49,7 +49,7 @@ def _script(scratch: Path, groups: Sequence[Path], command: list[str]) -> str:
 
 
 def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[Path] = ()) -> str:
-    """Run these modules of the engines' tests; what pytest said. Everything must be there: a skip is told.
+    """Run these modules of the engines' tests; pytest's output. Everything must be there: skips are reported.
 
     The account is known and may have others below it, as one that a machine's administrator made.
     """

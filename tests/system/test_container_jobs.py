@@ -250,8 +250,8 @@ def test_storage_of_several_users_mounts_each_users_home(tmp_path: Path) -> None
     (mount,) = mounts_of(wanted, "alice", [own])
     assert (mount.source, mount.target) == (tmp_path / "user/alice", "/mnt/home/user/alice")
     assert mounts_of(wanted, "alice", [own], delegated=True) == ()
-    told = unmountable(wanted, "alice", [own], on_host=False, delegated=True)
-    assert "hdfs dfs -get" in told["/mnt/home/user/alice"]
+    reasons = unmountable(wanted, "alice", [own], on_host=False, delegated=True)
+    assert "hdfs dfs -get" in reasons["/mnt/home/user/alice"]
     assert unmountable(wanted, "alice", [own], on_host=False, delegated=False) == {}
 
 

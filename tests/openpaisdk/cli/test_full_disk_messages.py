@@ -77,8 +77,8 @@ def test_full_disk_is_reported_by_every_command_until_resolved(disk_user: CliUse
     disk.fill()
     disk.go.touch()
 
-    told = first_lines(follower, "is full")
-    assert f"next: {FULL}" in told and told.rstrip().endswith(WHAT_TO_DO)
+    printed = first_lines(follower, "is full")
+    assert f"next: {FULL}" in printed and printed.rstrip().endswith(WHAT_TO_DO)
     assert FULL in first_lines(waiter, "is full"), "also for a client that waits for a running job"
     status, said = health(disk_user)
     assert status == 503 and said.startswith(FULL)

@@ -218,8 +218,8 @@ def test_reserved_names_that_exist_keep_their_meaning(alice: CliUser, team: Team
     assert alice.pai("copy", "pai://disks/jobs/file", "-").out == "kept"
     assert alice.pai("listdir", "pai://here/0/user").status == 0
     assert alice.pai("list-jobs", "-a", "here").status == 0
-    told = alice.pai("doctor").out
-    assert "The cluster here has a name that is reserved" in told
-    assert "The storage jobs of disks has a name that is reserved" in told
+    findings = alice.pai("doctor").out
+    assert "The cluster here has a name that is reserved" in findings
+    assert "The storage jobs of disks has a name that is reserved" in findings
     # Another entry may still be edited.
     assert alice.pai("edit-clusters", "--editor", "sed -i s/alice/alicia/").status == 0

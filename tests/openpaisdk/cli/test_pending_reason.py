@@ -25,23 +25,23 @@ def test_job_status_and_cluster_resources_show_pending_reason(user) -> None:
         until(lambda: events_of(user, first))
         shown = user.pai("job-status", first).out.splitlines()[0]
         assert "WAITING" in shown and "Insufficient cpu" in shown
-        told = json.loads(user.pai("job-status", first, "-o", "json").out)
+        detail = json.loads(user.pai("job-status", first, "-o", "json").out)
         assert re.fullmatch(
             r"0/1 nodes are available: 1 Insufficient cpu\. "
             r"The job asks for 100000 cores; the virtual cluster default has at most \d+ cores?\.",
-            told["reason"],
+            detail["reason"],
         )
         rows = json.loads(user.pai("cluster-resources", "-o", "json").out)
-        assert rows[0]["waitingJobs"] == 2 and rows[0]["reason"] == told["reason"]
+        assert rows[0]["waitingJobs"] == 2 and rows[0]["reason"] == detail["reason"]
         table = user.pai("list-jobs").out.splitlines()
         assert table[0].endswith("PENDING REASON")
         line = next(x for x in table if x.startswith(first))
         assert "1 Insufficient cpu. The job asks" in line
         listed = json.loads(user.pai("list-jobs", "--all", "--state", "WAITING", "-o", "json").out)
-        assert told["reason"] in [one["reason"] for one in listed]
+        assert detail["reason"] in [one["reason"] for one in listed]
         last = user.pai("cluster-resources").out.splitlines()[-1]
         assert "default: 2 pending jobs; the first is " in last
-        assert first in last and last.endswith(told["reason"])
+        assert first in last and last.endswith(detail["reason"])
     finally:
         user.pai("stop-job", first, second)
 
@@ -52,8 +52,8 @@ def test_job_queued_behind_others_has_pending_reason(new_user) -> None:
     names = [new_user.pai("sub", "true").out.strip() for _ in range(2)]
     until(lambda: events_of(new_user, names[0]))
     for name in names:
-        told = json.loads(new_user.pai("job-status", name, "-o", "json").out)
-        assert told["jobStatus"]["state"] == "WAITING" and told["reason"].endswith(".")
+        detail = json.loads(new_user.pai("job-status", name, "-o", "json").out)
+        assert detail["jobStatus"]["state"] == "WAITING" and detail["reason"].endswith(".")
     assert "reason" not in json.loads(new_user.pai("job-status", holder, "-o", "json").out)
 
 

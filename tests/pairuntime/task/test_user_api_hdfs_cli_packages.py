@@ -179,8 +179,8 @@ hdfs dfs -cat pai://here/other/f || echo status $?
     said = cluster.log_of("addresses", "stdout").decode().splitlines()
     assert said[:3] == ["own", "left", "items"], said
     assert said[3:] == [f"/{cluster.user}/deep/jobs/left_a_file/output", "status 1", "status 1"], said
-    told = cluster.log_of("addresses", "stderr").decode()
-    assert "none" in told and "other is no storage that the cluster serves itself" in told, told
+    errors = cluster.log_of("addresses", "stderr").decode()
+    assert "none" in errors and "other is no storage that the cluster serves itself" in errors, errors
 
 
 def test_hdfs_command_of_the_image_takes_precedence(cluster: Cluster) -> None:

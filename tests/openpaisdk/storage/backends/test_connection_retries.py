@@ -107,13 +107,13 @@ def test_all_threads_of_a_lost_session_fail_at_the_same_time(
     talk = FdChannel(invited)
     server.join()
     listener.close()
-    told: list[float] = []
+    durations_s: list[float] = []
 
     def ask() -> None:
         began = time.monotonic()
         with pytest.raises(ConnectionFailed):
             talk.finish("an upload", {})
-        told.append(time.monotonic() - began)
+        durations_s.append(time.monotonic() - began)
 
     asking = [threading.Thread(target=ask) for _ in range(_ASKING)]
     for each in asking:
@@ -121,4 +121,4 @@ def test_all_threads_of_a_lost_session_fail_at_the_same_time(
     for each in asking:
         each.join()
     # One after the other, the last thread would fail after sixteen times as long.
-    assert len(told) == _ASKING and max(told) < _ASKING / 2 * 0.8
+    assert len(durations_s) == _ASKING and max(durations_s) < _ASKING / 2 * 0.8

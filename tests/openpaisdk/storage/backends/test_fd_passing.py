@@ -61,8 +61,8 @@ def test_sessions_are_limited_per_user(team: TeamCluster) -> None:
     held: list[FdChannel] = []
 
     def talk(who: str) -> None:
-        told = team.ask("POST", f"{BASE}/local", token=team.tokens[who]).json()
-        held.append(FdChannel(lambda: told))
+        offer = team.ask("POST", f"{BASE}/local", token=team.tokens[who]).json()
+        held.append(FdChannel(lambda: offer))
 
     with pytest.raises((PaiError, OSError)):
         for _ in range(64):

@@ -107,8 +107,10 @@ def test_hdfs_checksum_equals_ours(workspace: StorageWorkspace, real_hdfs: RealH
         ],
         check=True,
     )
-    told = subprocess.run(["curl", "-sfL", f"{path}GETFILECHECKSUM{user}"], check=True, capture_output=True)
-    found = json.loads(told.stdout)["FileChecksum"]
+    fetched = subprocess.run(
+        ["curl", "-sfL", f"{path}GETFILECHECKSUM{user}"], check=True, capture_output=True
+    )
+    found = json.loads(fetched.stdout)["FileChecksum"]
     with local.open("rb") as f:
         assert file_md5(f.fileno(), size, found["algorithm"]) == found["bytes"][24:56]
 

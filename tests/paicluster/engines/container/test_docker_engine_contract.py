@@ -61,6 +61,6 @@ def docker(*arguments: str) -> str:
 async def test_client_failure_is_not_taken_for_a_missing_image(docker_host: str, tmp_path: Path) -> None:
     nowhere = {**own_environment(), "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     images = Images(Client("docker", "docker", environment=nowhere), tmp_path)
-    with pytest.raises(LaunchFailed, match=r"docker could not check whether .*: .*nobody\.sock") as told:
+    with pytest.raises(LaunchFailed, match=r"docker could not check whether .*: .*nobody\.sock") as raised:
         await images.ensure_image("localhost/pai-test/any:1", None, ["any"], lambda notice: None)
-    assert not isinstance(told.value, ImageRejected)
+    assert not isinstance(raised.value, ImageRejected)

@@ -169,8 +169,8 @@ async def test_pending_reason_is_reported_soon_while_others_run(slurm: RealSlurm
         asked = driven.engine.calls["squeue"]
         await appears(lambda: driven.engine.calls["squeue"] > asked, "a question that finds it running")
         await driven.launch(held)
-        told = lambda: any("is held in Slurm" in remark.message for _, remark in driven.notices)  # noqa: E731
-        await appears(told, "why the other waits")
+        is_explained = lambda: any("is held in Slurm" in remark.message for _, remark in driven.notices)  # noqa: E731
+        await appears(is_explained, "why the other waits")
         await driven.engine.stop([running.uid, held.uid], 0)
         for one in (running, held):
             await driven.ended(one.uid)
@@ -253,10 +253,10 @@ async def test_task_runs_in_its_image_with_podman(slurm: RealSlurm, tmp_path: Pa
     try:
         async with Driven(rig, **said) as driven:
             (seen,) = await driven.run(one)
-            told = driven.log(one.uid).decode()
-            assert seen.exit_code == 5, told
+            output = driven.log(one.uid).decode()
+            assert seen.exit_code == 5, output
             work = driven.engine.log_folder(one.uid) / "work"
-            assert told == f"busybox\nls\nsh\nsleep\ntouch\ntask 7 in {work}\n"
+            assert output == f"busybox\nls\nsh\nsleep\ntouch\ntask 7 in {work}\n"
             assert (work / "made").exists()
             await driven.launch(long)
             await driven.wait_for_output(long.uid, b"up")
@@ -314,15 +314,15 @@ def test_detected_configuration_runs_jobs(slurm: RealSlurm, tmp_path: Path) -> N
 def test_check_config_reports_options_that_sbatch_rejects(slurm: RealSlurm, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     text = "engine: {type: slurm, options: [%s], clusters: {gpu: {options: [--nice=5]}}}"
-    told = []
+    errors = []
     for option in ("--exclude=n1", "--constrain=a100", "--constrainnt=a100"):
         file.write_text(text % option)
         words = [sys.executable, "-m", "paicluster", "check-config", str(file)]
         done = subprocess.run(
             words, env=slurm.environment, capture_output=True, text=True, timeout=60, check=True
         )
-        told.append(done.stderr)
-    assert told[:2] == ["", ""]
-    assert told[2] == (
+        errors.append(done.stderr)
+    assert errors[:2] == ["", ""]
+    assert errors[2] == (
         "Note: sbatch on this machine rejects --constrainnt=a100: unrecognized option '--constrainnt=a100'.\n"
     )

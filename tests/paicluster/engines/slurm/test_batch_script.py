@@ -121,8 +121,10 @@ def test_brief_task_sends_only_its_end_event(tmp_path: Path) -> None:
 
 
 def test_longer_task_sends_a_start_event(tmp_path: Path) -> None:
-    told = tmp_path / "events" / "ab12.started"
-    status, _, said = _run(tmp_path, sys.executable, script=f"until [ -e {told} ]; do /bin/sleep 0.01; done")
+    started = tmp_path / "events" / "ab12.started"
+    status, _, said = _run(
+        tmp_path, sys.executable, script=f"until [ -e {started} ]; do /bin/sleep 0.01; done"
+    )
     assert (status, said) == (0, "")
     assert _notes(tmp_path) == ["ab12.ended", "ab12.started"]
 
@@ -135,7 +137,7 @@ def test_placement_imports_no_large_modules(tmp_path: Path) -> None:
     task = TaskLaunch(
         uid="ab12",
         node="",
-        script=f"echo $PORT $WHERE > {tmp_path}/told",
+        script=f"echo $PORT $WHERE > {tmp_path}/values",
         environment={"PATH": "/usr/bin:/bin", "PORT": "%pai.0.0.0%", "WHERE": "%pai.0.ip%"},
         placeholders=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
     )
@@ -148,7 +150,7 @@ def test_placement_imports_no_large_modules(tmp_path: Path) -> None:
         timeout=60,
         check=True,
     )
-    port, where = (tmp_path / "told").read_text().split()
+    port, where = (tmp_path / "values").read_text().split()
     assert 0 < int(port) < 65536 and where.startswith("127.")
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "os" in loaded

@@ -101,8 +101,8 @@ def on_two_nodes(name: str, *commands: str, **more: Any) -> dict[str, Any]:
 def succeeded(cluster: Cluster, what: dict[str, Any]) -> str:
     status = cluster.run(what)
     said = cluster.log_of(what["name"]).decode()
-    told = (status, said, cluster.events(what["name"]))
-    assert (status["state"], status["retries"]) == ("SUCCEEDED", 0), told
+    context = (status, said, cluster.events(what["name"]))
+    assert (status["state"], status["retries"]) == ("SUCCEEDED", 0), context
     return said
 
 

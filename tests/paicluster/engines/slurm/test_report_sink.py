@@ -316,8 +316,8 @@ def test_remote_launch_requires_an_external_url(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="external-url is not set") as refused:
         build_engines(settings, here).all()
     assert "external-url" in refused.value.hint
-    told = replace(settings, external_url="https://pai.example.com")
-    assert build_engines(told, here).report_sink("anything") is not None
+    reachable = replace(settings, external_url="https://pai.example.com")
+    assert build_engines(reachable, here).report_sink("anything") is not None
 
 
 def test_remote_spec_reaches_the_supervisor_through_the_uploader(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -460,19 +460,19 @@ def test_loss_reasons_are_distinguished(
 
 
 def test_attempt_ended_by_slurm_has_exit_code_and_reason(tmp_path: Path) -> None:
-    told = {"exit_code": 3, "ended_by_slurm": True}
-    seen = attempt(tmp_path / "a", "PREEMPTED", claimed=True, ended=told)
+    record = {"exit_code": 3, "ended_by_slurm": True}
+    seen = attempt(tmp_path / "a", "PREEMPTED", claimed=True, ended=record)
     assert (seen.phase, seen.exit_code, seen.loss) == (Phase.ENDED, 3, Loss.PREEMPTED)
-    assert attempt(tmp_path / "b", "TIMEOUT", claimed=True, ended=told).timed_out
+    assert attempt(tmp_path / "b", "TIMEOUT", claimed=True, ended=record).timed_out
     # Slurm's reason is late, and the task ended long ago.
-    assert attempt(tmp_path / "c", "RUNNING", claimed=True, ended=told).loss is Loss.CANCELLED
+    assert attempt(tmp_path / "c", "RUNNING", claimed=True, ended=record).loss is Loss.CANCELLED
 
 
 def test_stale_job_cancelled_by_the_server_is_cancelled_not_withdrawn(tmp_path: Path) -> None:
     """It was requeued manually and cancelled by the server: another attempt is allowed."""
-    told = {"exit_code": 143, "ended_by_slurm": True}
-    assert attempt(tmp_path / "a", "CANCELLED", claimed=True, ended=told).loss is Loss.WITHDRAWN
-    assert attempt(tmp_path / "b", "CANCELLED", claimed=True, ended=told, left=True).loss is Loss.CANCELLED
+    record = {"exit_code": 143, "ended_by_slurm": True}
+    assert attempt(tmp_path / "a", "CANCELLED", claimed=True, ended=record).loss is Loss.WITHDRAWN
+    assert attempt(tmp_path / "b", "CANCELLED", claimed=True, ended=record, left=True).loss is Loss.CANCELLED
     assert attempt(tmp_path / "c", "CANCELLED", claimed=True, left=True).loss is Loss.CANCELLED
 
 
