@@ -166,14 +166,10 @@ def test_dozens_of_server_kills_under_load(new_cluster: MakeCluster, tmp_path: P
 KILLED_WHILE_PROBING = """
 import os, signal, sys
 from paicluster.engines.process import cgroups
-server, read = os.getpid(), os.read
+from pairuntime.supervisor import process_tree
 
-def killed_at_the_first_read(fd, size):
-    if os.getpid() == server:
-        os.kill(server, signal.SIGKILL)
-    return read(fd, size)
-
-os.read = killed_at_the_first_read
+# Called when the probe's process is in its cgroup.
+process_tree.Cgroup.kill = lambda group: os.kill(os.getpid(), signal.SIGKILL)
 cgroups.choose(sys.argv[1])
 """
 
@@ -182,9 +178,10 @@ def test_kill_during_the_cgroup_probe_leaves_no_process(tmp_path: Path) -> None:
     """A remaining process would hold the lock of the home, and no server could start there again."""
     environment = {**os.environ, "MARKER_OF_THIS_TEST": str(tmp_path)}
     name = f"pai-test-{os.getpid()}"
-    subprocess.run(
+    killed = subprocess.run(
         [sys.executable, "-c", KILLED_WHILE_PROBING, name], env=environment, check=False, timeout=30
     )
+    assert killed.returncode == -signal.SIGKILL
 
     def left() -> list[str]:
         pids = []

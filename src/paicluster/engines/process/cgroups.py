@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from pairuntime.supervisor import process_tree
 _CONTROL = "cgroup.subtree_control"
 _CONTROLLERS = {"cpu", "memory"}
 _SERVER = "paicluster"
+_JOIN_AND_WAIT = 'echo 0 > "$1" && echo joined && read -r line'
 _V1_HIERARCHIES = ("pids", "freezer", "systemd", "memory", "cpu")
 
 
@@ -137,27 +138,17 @@ def is_usable(control: ProcessTreeControl) -> bool:
         group.create()
         if control.mode == process_tree.V2 and not os.access(f"{group.path}/cgroup.kill", os.W_OK):
             return False
-        ready_r, ready_w = os.pipe()
-        held_r, held_w = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.close(held_w)
-                group.join()
-                os.write(ready_w, b"1")
-                # Exits with the server at the latest: this fork inherits the server's lock on the home.
-                os.read(held_r, 1)
-            finally:
-                os._exit(1)
-        os.close(ready_w)
-        joined = os.read(ready_r, 1) == b"1"
-        if joined:
-            group.kill()
-        else:
-            os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        for fd in (ready_r, held_r, held_w):
-            os.close(fd)
+        # Not a fork of the server, which has threads. Its input ends with the server at the latest.
+        command = ["/bin/sh", "-c", _JOIN_AND_WAIT, "sh", f"{group.path}/cgroup.procs"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdout is not None
+            joined = process.stdout.readline() == b"joined\n"
+            if joined:
+                group.kill()
+            else:
+                process.kill()
     except OSError:
         return False
     else:

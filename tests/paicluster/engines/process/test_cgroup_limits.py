@@ -193,3 +193,13 @@ async def test_cgroup_of_the_tree_can_carry_the_limits(tmp_path: Path) -> None:
         assert shared.out_of_memory and shared.exit_code in (6, 137), shared
     rig.close()
     file.unlink()
+
+
+def test_probe_does_not_fork_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has threads: a fork of it could hang, and newer versions of Python warn about it."""
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("the server was forked"))
+    control = cgroups.choose(f"pai-test-{os.getpid()}-probe", (process_tree.V2, process_tree.V1))
+    if control.root is None:
+        pytest.skip("this account may not make cgroups")
+    assert not list(control.root.glob("probe-*"))
+    control.root.rmdir()
