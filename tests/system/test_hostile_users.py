@@ -79,6 +79,7 @@ def prepare_victim(cluster: CrewCluster) -> None:
     path = f"/webhdfs/v1/user/{VICTIM}/private"
     assert cluster.ask("PUT", f"{path}?op=CREATE&data=true", PRIVATE).status == 201
     assert cluster.ask("PUT", f"{path}?op=SETPERMISSION&permission=600").status == 200
+    assert state_of_victim(cluster)["file"] == PRIVATE.encode()  # what the attacker must not get
 
 
 @contextlib.contextmanager
@@ -199,7 +200,6 @@ TRAVERSALS = [
     "..%2f..%2f..%2f..%2f..%2fcluster.yaml",
     "../../../keys/sealing.key",
     "link/private",
-    "hardlink",
     ".pai/../../.pai/partial",
 ]
 
