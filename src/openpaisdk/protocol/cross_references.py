@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from openpaisdk.protocol.extras import RUNTIME_PLUGIN
-from openpaisdk.protocol.problems import MAX_PROBLEMS, Path, Problem, did_you_mean, shorten
+from openpaisdk.protocol.problems import MAX_HINTS, MAX_PROBLEMS, Path, Problem, did_you_mean, shorten
 from openpaisdk.protocol.template import SCOPES, references, resolves
 
 _SELECTED = (("dockerImage", "dockerimage"), ("data", "data"), ("output", "output"), ("script", "script"))
@@ -18,11 +18,12 @@ def check(data: Any) -> list[Problem]:
 
 
 class _ReferenceChecker:
-    __slots__ = ("by_type", "data", "names", "problems", "roles")
+    __slots__ = ("by_type", "counts", "data", "names", "problems", "roles")
 
     def __init__(self, data: dict[str, Any]):
         self.data = data
         self.problems: list[Problem] = []
+        self.counts = {"error": 0, "remark": 0}
         self.roles = _mapping(data.get("taskRoles"))
         self.by_type: dict[str, dict[str, Any]] = {}
         self.names: set[str] = set()
@@ -48,7 +49,7 @@ class _ReferenceChecker:
             known = self.by_type.setdefault(kind, {})
             if name in known:
                 message = f'there is already a prerequisite "{shorten(name)}" of type {shorten(kind)}'
-                self.problems.append(Problem(("prerequisites", index, "name"), message))
+                self.add(Problem(("prerequisites", index, "name"), message))
             known[name] = item
             self.names.add(name)
         for index, item in enumerate(items):
@@ -71,7 +72,7 @@ class _ReferenceChecker:
                 continue
             if name in by_name:
                 message = f'there is already a deployment "{shorten(name)}"'
-                self.problems.append(Problem(("deployments", index, "name"), message))
+                self.add(Problem(("deployments", index, "name"), message))
             by_name[name] = _mapping(item.get("taskRoles"))
             for role in by_name[name]:
                 if role not in self.roles:
@@ -104,13 +105,11 @@ class _ReferenceChecker:
                     message = (
                         f"{count} is more than the {instances} instances of the role, which is never reached"
                     )
-                    self.problems.append(
-                        Problem(("taskRoles", name, "completion", key), message, level="note")
-                    )
+                    self.add(Problem(("taskRoles", name, "completion", key), message, level="note"))
         retries = role.get("taskRetryCount")
         if retries and _mapping(self.data.get("extras")).get("gangAllocation", True) is not False:
             message = "has no effect unless extras.gangAllocation is false"
-            self.problems.append(Problem(("taskRoles", name, "taskRetryCount"), message, level="note"))
+            self.add(Problem(("taskRoles", name, "taskRetryCount"), message, level="note"))
 
     def templates(self, name: str, role: dict[str, Any], deployment: dict[str, Any]) -> None:
         deployment_role = _mapping(deployment.get(name)) if deployment else {}
@@ -158,7 +157,7 @@ class _ReferenceChecker:
             if name not in self.roles:
                 self.report_undefined(path, "task role", name, self.roles, at_key=True)
             if isinstance(role, dict) and role.get("skuType") and role.get("pinnedCellId"):
-                self.problems.append(Problem(path, "skuType and pinnedCellId exclude each other"))
+                self.add(Problem(path, "skuType and pinnedCellId exclude each other"))
         for index, plugin in enumerate(_sequence(extras.get(RUNTIME_PLUGIN))):
             if isinstance(plugin, dict) and "taskroles" in plugin:
                 for position, name in enumerate(_sequence(plugin["taskroles"])):
@@ -184,14 +183,21 @@ class _ReferenceChecker:
         message = f'there is no {what} "{shorten(str(name))}"'
         hint = self.hint(str(name), choices) if choices else f"the job has no {what}"
         level = "soft" if soft else "error"
-        self.problems.append(Problem(path, message, suggestion=hint, level=level, at_key=at_key))  # type: ignore[arg-type]
+        self.add(Problem(path, message, suggestion=hint, level=level, at_key=at_key))  # type: ignore[arg-type]
 
     def hint(self, word: str, choices: Iterable[str]) -> str:
         # Problems beyond the limit are not shown, and each hint costs a comparison with every name.
-        return did_you_mean(word, choices) if len(self.problems) < MAX_PROBLEMS else ""
+        return did_you_mean(word, choices) if len(self.problems) < MAX_HINTS else ""
+
+    def add(self, problem: Problem) -> None:
+        # Errors and remarks are counted apart: remarks must not hide an error.
+        counted = "error" if problem.level == "error" else "remark"
+        self.counts[counted] += 1
+        if self.counts[counted] <= MAX_PROBLEMS + 1:
+            self.problems.append(problem)
 
     def warn(self, path: Path, message: str, hint: str = "") -> None:
-        self.problems.append(Problem(path, message, suggestion=hint, level="soft"))
+        self.add(Problem(path, message, suggestion=hint, level="soft"))
 
 
 def _mapping(value: Any) -> dict[str, Any]:

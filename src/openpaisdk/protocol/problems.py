@@ -12,9 +12,11 @@ from openpaisdk.errors import ProtocolError
 Path = tuple[str | int, ...]
 
 MAX_PROBLEMS = 100
-"""Further problems are counted, not listed."""
+"""Further problems are not looked for: in a hostile text there may be hundreds of thousands."""
+MAX_HINTS = 10
+"""Suggestions for misspelt words in one text: each compares a word with every known one."""
 _MAX_SHOWN_CHARS = 40
-_MAX_CHOICES = 200
+_MAX_CHOICES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +84,20 @@ def key_path(path: Path) -> str:
 
 def protocol_error(problems: Iterable[Problem], *, what: str = "job", total: int = 0) -> ProtocolError:
     """One error for all problems; ``total``: their number, if larger than the list."""
-    every = tuple(problems)
+    every = tuple(islice(problems, MAX_PROBLEMS + 1))
     shown = every[:MAX_PROBLEMS]
     count = max(total, len(every))
     if count == 1:
         return ProtocolError(str(every[0]), problems=shown)
-    lines = [f"The {what} has {count} problems:", *(f"  {problem}" for problem in shown)]
-    if count > len(shown):
-        lines.append(f"  and {count - len(shown)} more")
-    return ProtocolError("\n".join(lines), problems=shown)
+    head = f"The {what} has {count} problems:"
+    if count > MAX_PROBLEMS:
+        head = f"The {what} has more than {MAX_PROBLEMS} problems; the first {MAX_PROBLEMS} are:"
+    return ProtocolError("\n".join([head, *(f"  {problem}" for problem in shown)]), problems=shown)
+
+
+def is_full(problems: Sequence[object]) -> bool:
+    """Whether there are more problems than are listed, so that no more of them need to be found."""
+    return len(problems) > MAX_PROBLEMS
 
 
 def raise_on_errors(

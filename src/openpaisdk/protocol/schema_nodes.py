@@ -10,7 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openpaisdk.protocol.problems import MAX_PROBLEMS, Path, Problem, describe_value, did_you_mean, shorten
+from openpaisdk.protocol.problems import (
+    MAX_HINTS,
+    Path,
+    Problem,
+    describe_value,
+    did_you_mean,
+    is_full,
+    shorten,
+)
 
 MAX_INT = 2**31 - 1
 
@@ -225,6 +233,8 @@ class ListOf(Node):
         if type(value) is not list or len(value) < self.min_items:
             return super().explain(value, path, problems)
         for index, item in enumerate(value):
+            if is_full(problems):
+                break
             self.item.explain(item, (*path, index), problems)
         return None
 
@@ -262,6 +272,8 @@ class MappingOf(Node):
         if type(value) is not dict or len(value) < self.min_items:
             return super().explain(value, path, problems)
         for key, item in value.items():
+            if is_full(problems):
+                break
             here = (*path, key)
             if self.key is not None and not self.key.accepts(key):
                 name = f'the name "{shorten(key)}"'
@@ -324,12 +336,14 @@ class Fields(Node):
         missing = [name for name in self.required if name not in value]
         meant: set[str] = set()
         for key, item in value.items():
+            if is_full(problems):
+                break
             node = self.fields.get(key)
             if node is not None:
                 node.explain(item, (*path, key), problems)
             elif not (self.open or self._is_other(key, item)):
                 unused = (name for name in self.fields if name not in value)
-                hint = did_you_mean(key, unused) if len(problems) < MAX_PROBLEMS else ""
+                hint = did_you_mean(key, unused) if len(problems) < MAX_HINTS else ""
                 meant.update(name for name in missing if hint == f'did you mean "{name}"?')
                 problems.append(Problem((*path, key), "unknown key", suggestion=hint, at_key=True))
         for name in missing:

@@ -159,7 +159,10 @@ def job_v1(document: Document, notes: list[Problem], *, strict: bool = False) ->
         problems.append(Problem(("codedir",), "should be codeDir", level="note", at_key=True))
         data = {"codeDir" if key == "codedir" else key: value for key, value in data.items()}
     if not JOB_V1.accepts(data):
-        JOB_V1.explain(data, (), problems)
+        # A list of its own, which is full only of errors.
+        errors: list[Problem] = []
+        JOB_V1.explain(data, (), errors)
+        problems += errors
     problems += _rules(data)
     return _build(data, raise_on_errors(problems, strict, lambda p: p if p.line else document.locate(p)))
 

@@ -48,7 +48,10 @@ def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = Fal
         if hint is not None:
             problems = [hint]
         else:
-            JOB_V2.explain(checked, (), problems)
+            # A list of its own, which is full only of errors.
+            errors: list[Problem] = []
+            JOB_V2.explain(checked, (), errors)
+            problems = [*problems, *errors]
     job = to_model(data, raise_on_errors(problems, strict, document.locate) if problems else ())
     if not stored:
         # Only to raise an error for scripts that are too long.

@@ -14,7 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from openpaisdk.protocol.limits import MAX_DEPTH, MAX_VALUES
-from openpaisdk.protocol.problems import Path, Problem, protocol_error, shorten
+from openpaisdk.protocol.problems import Path, Problem, is_full, protocol_error, shorten
 
 if TYPE_CHECKING:
     _Parser = Any
@@ -201,7 +201,8 @@ class _Builder:
         return None
 
     def problem(self, node: Node, message: str) -> None:
-        self.problems.append((node, message))
+        if not is_full(self.problems):
+            self.problems.append((node, message))
 
     def with_paths(self, root: Node) -> Iterator[Problem]:
         paths = dict(_paths(root, (), set()))

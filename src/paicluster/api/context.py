@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from openpaisdk.errors import Unauthorized
 from paicluster.api.authority import Authority
+from paicluster.api.job_parser import JobParser
 from paicluster.api.middleware.audit import IDENTITY_KEY
 from paicluster.api.middleware.policies import AUTHORITY_KEY, RATE_LIMIT_KEY, HttpPolicies
 from paicluster.api.responses import KEY
@@ -94,6 +95,7 @@ class Context:
     source_checkouts: SourceCheckouts = field(init=False)
     admission: Admission = field(init=False)
     sessions: Sessions = field(init=False)
+    job_parser: JobParser = field(default_factory=JobParser)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:

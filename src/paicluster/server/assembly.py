@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from openpaisdk._version import __version__
 from openpaisdk.errors import ConfigError, StoreError
 from paicluster.api.context import Context
+from paicluster.api.job_parser import JobParser
 from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.auth import users as accounts
 from paicluster.auth.sealing import Sealer
@@ -127,6 +128,7 @@ class Cluster:
             await self.controller.close()
             self.context.work_journal.close()
         self.context.user_quotas.close()
+        await self.context.job_parser.close()
         self.context.policies.close()
         self.context.files.close()
         self.context.log_watcher.close()
@@ -225,6 +227,8 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         external_url=settings.external_url,
         policies=HttpPolicies.open(settings),
         work_journal=work_journal,
+        # The embedded cluster has one user.
+        job_parser=JobParser(None if settings.embedded else settings.limits.parse_s_per_minute),
     )
     retention = RetentionSweeper(
         store,

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from openpaisdk.errors import NO_JOB, NO_SOURCES, Forbidden, InvalidParameters, NotFound
-from openpaisdk.protocol import JobSpec, mask_secrets
+from openpaisdk.protocol import JobSpec
 from openpaisdk.protocol.extras import requested_storages
 from openpaisdk.protocol.images import unused_images
 from openpaisdk.protocol.limits import MAX_TASKS
@@ -68,15 +68,16 @@ class Admission:
         job: JobSpec,
         text: str,
         body: bytes,
+        config: str,
         *,
         idempotency_key: str | None = None,
-        v1: str | None = None,
+        generation: Literal["v1", "v2"] = "v2",
         strict: bool = False,
     ) -> list[str]:
         """Write a job of this user durably into the database, or raise the reason why not.
 
-        ``text`` is the job as the cluster will parse it again, ``body`` the body of the request. ``v1`` is
-        the submitted text of a version 1 job. Returns warnings about what the cluster cannot do as it is
+        ``text`` is the job as the cluster will parse it again, ``body`` the body of the request, ``config``
+        the submitted text with masked secrets. Returns warnings about what the cluster cannot do as it is
         now; ``strict`` refuses a job that can never start.
         """
         self.check_engine_options(job.additions.engine_options)
@@ -91,9 +92,8 @@ class Admission:
         self.quotas.check_job(identity.username, identity.access.groups, scheduling_request.resources)
         warnings = self._warnings(job, scheduling_request, strict=strict)
         await self._check_dependencies(scheduling_request)
-        config, sealed = text, None
+        sealed = None
         if job.secrets:
-            config = mask_secrets(text)
             text = json.dumps({**job.raw, "secrets": "******"}, ensure_ascii=False)
             framework = framework_name(identity.username, job.name)
             sealed = self.sealer.seal(json.dumps(dict(job.secrets)).encode(), framework)
@@ -103,14 +103,14 @@ class Admission:
             username=identity.username,
             name=job.name,
             vc=job.virtual_cluster,
-            config=config if v1 is None else v1,
+            config=config,
             job=text,
             submission_ms=int(time.time() * 1000),
             total_gpus=job.total_gpus,
             total_tasks=job.total_tasks,
             total_roles=len(job.task_roles),
             priority=job.priority,
-            generation="v2" if v1 is None else "v1",
+            generation=generation,
             resource_request=encode(scheduling_request),
             sealed=sealed,
             idempotency_key=idempotency_key,

@@ -282,8 +282,19 @@ def test_long_problem_list_is_truncated():
     data = {**GOOD, **{f"key{n}": n for n in range(500)}}
     with pytest.raises(ProtocolError) as caught:
         read_job(data)
-    assert "500 problems" in str(caught.value)
-    assert "and 400 more" in str(caught.value)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "The job has more than 100 problems; the first 100 are:"
+    assert len(lines) == 101 and len(caught.value.problems) == 100
+
+
+def test_remarks_do_not_hide_errors():
+    commands = [f"<% $parameters.x{n} %>" for n in range(300)]
+    data = json.loads(json.dumps(GOOD))
+    next(iter(data["taskRoles"].values()))["commands"] = commands
+    assert len(read_job(data).warnings) == 100
+    with pytest.raises(ProtocolError) as caught:
+        read_job({**data, "name": 7})
+    assert [problem.key for problem in caught.value.problems] == ["name"]
 
 
 def test_messages_are_always_short_and_printable():

@@ -37,14 +37,24 @@ class RateWindow:
 
     def take(self, key: str) -> None:
         """Count one use of this key; TooManyRequests above the limit."""
-        now = time.monotonic()
-        if now >= self._ends or len(self._counts) > _MAX_KEYS:
-            self._counts.clear()
-            self._ends = now + self.period_s
+        now = self._renew()
         count = self._counts.get(key, 0) + 1
         if count > self.limit:
             raise TooManyRequests(MESSAGE, retry_after_s=self._ends - now, limit=self.limit)
         self._counts[key] = count
+
+    def add(self, key: str, amount: int) -> None:
+        """Count what this key has used already, even above the limit."""
+        self._renew()
+        self._counts[key] = self._counts.get(key, 0) + amount
+
+    def _renew(self) -> float:
+        """Begin a new window if the last one has ended; returns the time."""
+        now = time.monotonic()
+        if now >= self._ends or len(self._counts) > _MAX_KEYS:
+            self._counts.clear()
+            self._ends = now + self.period_s
+        return now
 
     def retry_after_s(self, key: str) -> float:
         """Seconds until this key may be used again; 0 when it may be used now."""

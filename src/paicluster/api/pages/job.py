@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import PaiError
-from openpaisdk.protocol import dump_yaml
 from openpaisdk.protocol.states import framework_name, job_state
-from paicluster.api.context import context
+from paicluster.api.context import Context, context
 from paicluster.api.degraded import degraded_reason
 from paicluster.api.pages.html import Html, element, join, page
 from paicluster.api.pages.session import handle_login_form, session_user, sign_in_page, sign_out_form
@@ -137,7 +136,7 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
         _attempts(view),
         _tasks(view, log_url(request)),
         _events(view.events),
-        _config(view),
+        await _config(ctx, identity, view),
         _shell_commands(framework),
         refresh_s=None if finished else _REFRESH_INTERVAL_S,
     )
@@ -244,10 +243,11 @@ def _events(events: Sequence[EventRow]) -> Html | None:
     return element("details", element("summary", "Events"), element("table", *rows))
 
 
-def _config(view: _JobView) -> Html | None:
+async def _config(ctx: Context, identity: Identity, view: _JobView) -> Html | None:
     if view.spec is None:
         return None
-    text = dump_yaml(json.loads(config_as_json(view.row, view.spec)))
+    text = await config_as_json(ctx, identity, view.row, view.spec)
+    text = await ctx.job_parser.convert(identity.username, "json_as_yaml", text)
     return element("details", element("summary", "Job configuration"), element("pre", text))
 
 

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import RUNNING_JOB, Conflict, Forbidden, InvalidParameters, ProtocolError
-from openpaisdk.protocol import convert_v1, dump_yaml, read_job_v1
 from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
 from paicluster.api.context import Context, authenticate, context, own_url
@@ -32,7 +31,7 @@ from paicluster.api.v2 import jobs as v2
 from paicluster.auth.tokens import Identity
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
-from paicluster.store.rows import JobRow, JobSpecRow
+from paicluster.store.rows import JobRow
 
 _STOP_TIMEOUT_S = 45.0
 
@@ -45,17 +44,16 @@ async def submit(request: Request) -> Response:
     text = job_text(body)
     if is_form(request, body):
         text = json.dumps(read_form(text), ensure_ascii=False)
-    with _protocol_errors_as_parameters():
-        job = read_job_v1(text)
-    path_name = request.path_params.get("job")
-    if path_name is not None and path_name != job.job_name:
-        raise InvalidParameters(f'The path names the job "{path_name}", but "jobName" is "{job.job_name}".')
     # The value of PAI_DEFAULT_FS_URI in tasks.
     own = f"hdfs://{urlsplit(own_url(request)).netloc}"
     with _protocol_errors_as_parameters():
-        conversion = convert_v1(job, user=identity.username, default_fs_uri=own)
+        job = await context(request).job_parser.parse_v1(identity.username, text, own)
+    path_name = request.path_params.get("job")
+    if path_name is not None and path_name != job.name:
+        raise InvalidParameters(f'The path names the job "{path_name}", but "jobName" is "{job.name}".')
+    conversion = job.conversion
     converted = json.dumps(conversion.data, ensure_ascii=False)
-    warnings = await v2.admit(request, identity, conversion.job, converted, body, v1=text)
+    warnings = await v2.admit(request, identity, conversion.job, converted, body, text, generation="v1")
     name = conversion.job.name
     headers = {
         "Location": f"/api/v1/user/{quote(identity.username)}/jobs/{name}",
@@ -113,24 +111,28 @@ async def detail(request: Request) -> Response:
 
 async def config(request: Request) -> Response:
     """The job as submitted: JSON, or YAML if the client accepts only that."""
-    row = await row_of(request, await authenticate_reader(request))
-    spec = await v2.spec_of(context(request), row)
-    text = _as_json(row, spec)
+    identity = await authenticate_reader(request)
+    row = await row_of(request, identity)
+    ctx = context(request)
+    text = await _as_json(ctx, identity, row)
     accepted = request.headers.get("accept", "")
     if "yaml" in accepted and "json" not in accepted:
-        return Response(dump_yaml(json.loads(text)), media_type="text/yaml")
+        text = await ctx.job_parser.convert(identity.username, "json_as_yaml", text)
+        return Response(text, media_type="text/yaml")
     return Response(text, media_type="application/json")
 
 
-def _as_json(row: JobRow, spec: JobSpecRow) -> str:
+async def _as_json(ctx: Context, identity: Identity, row: JobRow) -> str:
+    spec = await v2.spec_of(ctx, row)
     if row.generation != "v1":
-        return v2.config_as_json(row, spec)
+        return await v2.config_as_json(ctx, identity, row, spec)
+    config = spec.config
     try:
-        json.loads(spec.config)
+        json.loads(config)
     except ValueError:
         # Has comments and the like, which JSON parsers reject.
-        return json.dumps(read_job_v1(spec.config).raw, ensure_ascii=False)
-    return spec.config
+        return await ctx.job_parser.convert(identity.username, "v1_as_json", config)
+    return config
 
 
 async def execution_type(request: Request) -> Response:

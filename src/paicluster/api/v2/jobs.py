@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
+from typing import Literal
 
 from sqlalchemy import Connection
 from starlette.datastructures import QueryParams
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters, NotFound, PaiError, StopNotPersisted
-from openpaisdk.protocol import JobSpec, read_job
+from openpaisdk.protocol import JobSpec
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.degraded import degraded_event, degraded_reason
 from paicluster.api.middleware.audit import set_subject
@@ -36,21 +36,30 @@ async def submit(request: Request) -> Response:
     identity = await authenticate(request)
     body = await read_body(request)
     text = job_text(body)
-    job = read_job(text)
-    warnings = await admit(request, identity, job, text, body)
+    parsed = await context(request).job_parser.parse_v2(identity.username, text)
+    job = parsed.job
+    config = text if parsed.masked is None else parsed.masked
+    warnings = await admit(request, identity, job, parsed.text, body, config)
     message = f"Update job {job.name} for user {identity.username} successfully."
     return json_response({"status": 202, "message": message}, 202, warning_headers(warnings))
 
 
 async def admit(
-    request: Request, identity: Identity, job: JobSpec, text: str, body: bytes, *, v1: str | None = None
+    request: Request,
+    identity: Identity,
+    job: JobSpec,
+    text: str,
+    body: bytes,
+    config: str,
+    *,
+    generation: Literal["v1", "v2"] = "v2",
 ) -> list[str]:
     """Admit a submitted job, and name it in the audit log; arguments and result are `Admission.admit`'s."""
     set_subject(request, f"{identity.username}~{job.name}")
     key = request.headers.get("idempotency-key")
     strict = request.query_params.get("strict", "").lower() == "true"
     return await context(request).admission.admit(
-        identity, job, text, body, idempotency_key=key, v1=v1, strict=strict
+        identity, job, text, body, config, idempotency_key=key, generation=generation, strict=strict
     )
 
 
@@ -173,9 +182,12 @@ def job_and_attempt(
 
 
 async def config(request: Request) -> Response:
-    row = await job_row(request, await authenticate(request))
+    identity = await authenticate(request)
+    row = await job_row(request, identity)
     # As OpenPAI: JSON text with a YAML media type, which parsers of both accept.
-    return Response(config_as_json(row, await spec_of(context(request), row)), media_type="text/yaml")
+    ctx = context(request)
+    text = await config_as_json(ctx, identity, row, await spec_of(ctx, row))
+    return Response(text, media_type="text/yaml")
 
 
 async def spec_of(ctx: Context, row: JobRow) -> JobSpecRow:
@@ -185,12 +197,13 @@ async def spec_of(ctx: Context, row: JobRow) -> JobSpecRow:
     return spec
 
 
-def config_as_json(row: JobRow, spec: JobSpecRow) -> str:
+async def config_as_json(ctx: Context, identity: Identity, row: JobRow, spec: JobSpecRow) -> str:
     """The job in protocol version 2: as submitted, or as converted from version 1."""
-    text = spec.config if row.generation == "v2" else spec.job
-    if text.lstrip().startswith("{"):
-        return text
-    return json.dumps(read_job(text, stored=True).raw, ensure_ascii=False)
+    for text in (spec.config, spec.job) if row.generation == "v2" else (spec.job,):
+        if text.lstrip().startswith("{"):
+            return text
+    # An older server stored YAML.
+    return await ctx.job_parser.convert(identity.username, "v2_as_json", spec.config)
 
 
 async def execution_type(request: Request) -> Response:
