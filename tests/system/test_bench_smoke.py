@@ -15,9 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
-PARTS = ("cli", "jobs", "protocol", "restapi", "scheduler", "storage", "store", "webhdfs")
+PARTS = ("cli", "hostile", "jobs", "protocol", "restapi", "scheduler", "storage", "store", "webhdfs")
 SERVICE_PARTS = ("containers", "slurm")
-NOT_PARTS = {"__main__", "load", "server", "table"}
+NOT_PARTS = {"__main__", "load", "probe", "server", "table"}
 
 pytestmark = pytest.mark.slow
 

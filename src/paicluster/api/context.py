@@ -21,6 +21,7 @@ from paicluster.api.middleware.policies import AUTHORITY_KEY, RATE_LIMIT_KEY, Ht
 from paicluster.api.responses import KEY
 from paicluster.api.sessions import Sessions
 from paicluster.api.v2.detail_cache import ResponseCache
+from paicluster.api.v2.follow_turns import FollowTurns
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, TokenKind, Tokens
@@ -96,6 +97,7 @@ class Context:
     admission: Admission = field(init=False)
     sessions: Sessions = field(init=False)
     job_parser: JobParser = field(default_factory=JobParser)
+    follow_turns: FollowTurns = field(default_factory=FollowTurns)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:

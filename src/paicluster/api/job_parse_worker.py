@@ -101,12 +101,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def respond(name: str, arguments: tuple[str, ...]) -> Response:
-    began = time.process_time()
+    began = time.thread_time()
     try:
         result, error = FUNCTIONS[name](*arguments), None
     except PaiError as raised:
         result, error = None, raised.with_traceback(None)
-    return Response(result, error, time.process_time() - began)
+    return Response(result, error, time.thread_time() - began)
 
 
 def main(requests: BinaryIO, responses: BinaryIO) -> None:

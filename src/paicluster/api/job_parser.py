@@ -1,6 +1,6 @@
 """Job parser: small texts are parsed at once, others in worker processes; time is counted for each user.
 
-Parsing a large or invalid job can take seconds, in which the event loop would answer nobody.
+Parsing a large or invalid job can take seconds, in which the event loop would answer no other request.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import logging
 import pickle
 import sys
-import time
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
@@ -70,11 +69,9 @@ class JobParser:
     async def _run(self, user: str, function: str, text: str, *more: str) -> Any:
         self._check_budget(user)
         if len(text) <= INLINE_CHARS and not self._inline.retry_after_s(user):
-            began = time.perf_counter()
             response = job_parse_worker.respond(function, (text, *more))
-            took_s = time.perf_counter() - began
-            if response.error is not None or took_s > _SLOW_S:
-                self._inline.add(user, 1 + int(took_s * 1000))
+            if response.error is not None or response.cpu_s > _SLOW_S:
+                self._inline.add(user, 1 + int(response.cpu_s * 1000))
         else:
             async with self._turn(user), self._slots:
                 self._check_budget(user)

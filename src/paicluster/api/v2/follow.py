@@ -138,7 +138,7 @@ class _Follower:
         with feed.watch(self._job_id) as watch, tokens.watch(self._token_id, watch.notify):
             changed = asyncio.ensure_future(watch.wait())
             try:
-                view = self._read()
+                view = await self._read_in_turn()
                 while view is not None and await tokens.is_live(self._token_id):
                     # The intent to run a task is stored before its log folder exists: retry the watch.
                     task = view.task if self._stream != NO_LOG else None
@@ -167,7 +167,7 @@ class _Follower:
                         # Writes to a disconnected client succeed at once: yield to the loop to notice it.
                         await asyncio.sleep(0)
                         if self._drained or changed.done():
-                            view = self._read()
+                            view = await self._read_in_turn()
                         continue
                     if ends or self._ctx.closing.is_set():
                         return
@@ -177,7 +177,7 @@ class _Follower:
                         self._last_sent = time.monotonic()
                     if changed.done():
                         changed = asyncio.ensure_future(watch.wait())
-                        view = self._read()
+                        view = await self._read_in_turn()
             finally:
                 changed.cancel()
                 if log_watch is not None:
@@ -189,6 +189,10 @@ class _Follower:
         if log_watch is not None and not log_watch.has_inotify:
             timeout_s = min(timeout_s, POLL_INTERVAL_S)
         await wait_for_first(changed, log_watch, timeout_s)
+
+    async def _read_in_turn(self) -> _View | None:
+        await self._ctx.follow_turns.take()
+        return self._read()
 
     def _read(self) -> _View | None:
         """Current view; None when the job was deleted."""

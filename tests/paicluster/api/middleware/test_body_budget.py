@@ -107,7 +107,7 @@ def test_one_user_cannot_fill_the_memory_with_unfinished_bodies(cluster: TeamClu
         for response in refused:
             assert response.startswith("HTTP/1.1 503") and "retry-after: 1" in response.lower()
             assert "too many large requests of this user" in response
-        # Another user has a part of the budget that nobody else can take.
+        # Another user has a part of the budget that no other user can take.
         accepted = cluster.submit(job("budget-of-bob", "true", description="x" * (MB // 2)), token=bob)
         assert accepted.status == 202, accepted.text
     # What the closed connections held is free again.
