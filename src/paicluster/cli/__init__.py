@@ -24,6 +24,13 @@ _COMMANDS = {
     "token": ("tokens", "group", "", "list and revoke tokens"),
     "backup": ("backup", "backup_options", "backup", "save a cluster to a file, even while it runs"),
     "restore": ("backup", "restore_options", "restore", "restore a saved cluster into a new home"),
+    "check-store": ("check_store", "options", "check_store", "look for damage in a cluster's database"),
+    "restore-store": (
+        "restore_store",
+        "options",
+        "restore_store",
+        "return to a backup of a damaged database",
+    ),
 }
 
 

@@ -12,7 +12,13 @@ from openpaisdk.protocol.document import Document, read
 from openpaisdk.protocol.problems import MAX_PROBLEMS, Problem, did_you_mean
 from openpaisdk.protocol.problems import Path as KeyPath
 from paicluster.config.schema import CLUSTER, seconds
-from paicluster.config.sections import Authentication, EngineSettings, RequestLimits, StorageSettings
+from paicluster.config.sections import (
+    Authentication,
+    BackupSettings,
+    EngineSettings,
+    RequestLimits,
+    StorageSettings,
+)
 from paicluster.config.settings import DEFAULT, Settings
 from paicluster.engines.registry import LOCAL_KINDS
 from paicluster.scheduler.resource_requests import Resources
@@ -253,6 +259,11 @@ def _fields(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         fields["authentication"] = Authentication(**_section(content["authentication"], _AUTHENTICATION))
     if "limits" in content:
         fields["limits"] = RequestLimits(**_section(content["limits"], _LIMITS))
+    if "backups" in content:
+        section = dict(content["backups"])
+        if "folder" in section:
+            section["folder"] = _under(folder, section["folder"])
+        fields["backups"] = BackupSettings(**_section(section, _BACKUPS))
     kept = {"days": "keep_days", "jobs": "keep_jobs", "files-mb": "keep_mb"}
     fields.update({kept[key]: value for key, value in (content.get("retention") or {}).items()})
     if "accounts" in content:
@@ -325,6 +336,13 @@ _LIMITS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "lists-per-minute": ("lists_per_minute", lambda value: value),
     "submissions-per-hour": ("submissions_per_hour", lambda value: value),
     "parse-seconds-per-minute": ("parse_s_per_minute", lambda value: value),
+}
+
+
+_BACKUPS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "folder": ("folder", Path),
+    "every": ("every_s", lambda value: None if value is None else float(seconds(value))),
+    "keep": ("keep_s", lambda value: float(seconds(value))),
 }
 
 

@@ -201,6 +201,9 @@ _SECTIONS: dict[str, Node] = {
             "files-mb": Nullable(Int(minimum=0)),
         }
     ),
+    "backups": Fields(
+        {"folder": Text(), "every": Nullable(Duration()), "keep": Duration()},
+    ),
     "accounts": MappingOf(UnixAccountField(), key=Text(pattern=r"[\w.-]+", form="the name of a user")),
     "allow-shared-account": Bool(),
 }

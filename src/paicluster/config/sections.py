@@ -46,6 +46,17 @@ class RequestLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupSettings:
+    """Section ``backups``: automatic backups of the database."""
+
+    # None: in the home.
+    folder: Path | None = None
+    # None: no automatic backups.
+    every_s: float | None = 3600.0
+    keep_s: float = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
 class StorageSettings:
     """A storage. ``kind``: `own` (a folder the cluster serves), `mount` (a path on every machine) or `hdfs`
     (an external HDFS at ``url``)."""

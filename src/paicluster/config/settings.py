@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openpaisdk.errors import ConfigError, UsageError
-from paicluster.config.sections import Authentication, EngineSettings, RequestLimits, StorageSettings
+from paicluster.config.sections import (
+    Authentication,
+    BackupSettings,
+    EngineSettings,
+    RequestLimits,
+    StorageSettings,
+)
 from paicluster.scheduler.resource_requests import Resources
 
 DEFAULT = "default"
@@ -47,6 +53,7 @@ class Settings:
     storages: tuple[StorageSettings, ...] = ()
     authentication: Authentication = field(default_factory=Authentication)
     limits: RequestLimits = field(default_factory=RequestLimits)
+    backups: BackupSettings = field(default_factory=BackupSettings)
     # Unix accounts of users, where the names differ.
     accounts: Mapping[str, str] = field(default_factory=dict)
     # Run all users' tasks under the server's account: they can read each other's files.
@@ -66,6 +73,10 @@ class Settings:
     @property
     def database_file(self) -> Path:
         return self.database or self.home / "cluster.db"
+
+    @property
+    def backup_folder(self) -> Path:
+        return self.backups.folder or self.home / "database-backups"
 
     def authority(self) -> str:
         """Certificates by which tasks verify the server, besides those their system trusts."""

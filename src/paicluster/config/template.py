@@ -64,6 +64,12 @@ retention:
   jobs: 100000
   files-mb: null
 
+# Automatic backups of the database; the older, the fewer. `paicluster restore-store` returns to one.
+backups:
+  every: 1h                             # null: none
+  keep: 30d
+  # folder: /mnt/other-disk/paicluster    # default: database-backups in the home
+
 # With more than one user, run the server as root: each job then runs under its user's Unix account.
 # accounts:                               # where account and user names differ
 #   alice: asmith

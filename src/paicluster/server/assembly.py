@@ -38,6 +38,7 @@ from paicluster.engines.router import EngineRouter
 from paicluster.files.ownership import HOMES
 from paicluster.logs.log_watcher import LogWatcher
 from paicluster.scheduler.resource_requests import MINIMUM, NO_MINIMUM
+from paicluster.server.backup_schedule import BackupSchedule
 from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
 from paicluster.services import storages
 from paicluster.services.file_service import open_file_service
@@ -92,6 +93,7 @@ class Cluster:
         engines: EngineRouter,
         controller: Controller,
         retention: RetentionSweeper,
+        backups: BackupSchedule,
         context: Context,
         login: EmbeddedLogin,
         is_new: bool,
@@ -106,6 +108,7 @@ class Cluster:
         self.login = login
         self.is_new = is_new
         self._retention = retention
+        self._backups = backups
         self._started = False
         self.storage_counter = storage_counter
 
@@ -117,6 +120,7 @@ class Cluster:
         self.storage_counter.start()
         self.context.virtual_clusters.set_external(external_shares(self.settings, self.engines))
         self._retention.start()
+        self._backups.start()
         self._started = True
 
     async def close(self) -> None:
@@ -124,6 +128,7 @@ class Cluster:
         if self._started:
             await self._retention.close()
             await self.storage_counter.close()
+            await self._backups.close()
             await self.context.source_checkouts.close()
             await self.controller.close()
             self.context.work_journal.close()
@@ -242,7 +247,15 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     storage_counter = StorageCounter(files.storage, store, home / "sources")
     quotas.count_storage = storage_counter.ensure_counted
     quotas.on_change(storage_counter.on_limits_changed)
-    return Cluster(settings, urls, engines, controller, retention, context, login, is_new, storage_counter)
+    backups = BackupSchedule(
+        settings.database_file,
+        settings.backup_folder,
+        settings.backups,
+        initial_delay_s=settings.clean_after_s,
+    )
+    return Cluster(
+        settings, urls, engines, controller, retention, backups, context, login, is_new, storage_counter
+    )
 
 
 def _launch_settings(settings: Settings, urls: ServerUrls, sealer: Sealer, tokens: Tokens) -> LaunchSettings:

@@ -19,7 +19,6 @@ import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from sqlalchemy import Connection, MetaData
 
@@ -169,9 +168,9 @@ def _readable_frames(database: Path) -> int | None:
         return None
 
 
-def _open_read_only(database: Path) -> closing[sqlite3.Connection]:
+def _open_read_only(database: Path, *, immutable: bool = False) -> closing[sqlite3.Connection]:
     """A connection that changes nothing: closing any other one would move the log into the database."""
-    return closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True))
+    return closing(sqlite3.connect(sqlite.read_only_uri(database, immutable=immutable), uri=True))
 
 
 def _read_index(database: Path) -> tuple[int, int] | None:
@@ -211,11 +210,15 @@ def check_schema(conn: Connection, path: Path, metadata: MetaData) -> None:
             raise sqlite.damaged(path, f"the table {table.name} has no column {min(missing)}")
 
 
-def problems_of(path: Path) -> list[str]:
-    """Everything SQLite finds wrong with a database, in a snapshot of it; for `paicluster check-store`."""
+def problems_of(path: Path, *, quick: bool = False) -> list[str]:
+    """Everything SQLite finds wrong with a snapshot of a database.
+
+    ``quick``: of a backup, which no process uses: its pages only.
+    """
     try:
-        with _open_read_only(path) as conn:
-            found = [str(row[0]) for row in conn.execute(f"PRAGMA integrity_check({_MAX_PROBLEMS})")]
+        with _open_read_only(path, immutable=quick) as conn:
+            check = "quick_check" if quick else "integrity_check"
+            found = [str(row[0]) for row in conn.execute(f"PRAGMA {check}({_MAX_PROBLEMS})")]
             problems = [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
             for table, row, parent, _ in conn.execute("PRAGMA foreign_key_check"):
                 problems.append(f"row {row} of {table} refers to a row of {parent} that does not exist")

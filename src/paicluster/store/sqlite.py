@@ -181,10 +181,15 @@ def back_up(conn: Connection, target: Path) -> None:
     partial = target.with_name(target.name + ".partial")
     partial.unlink(missing_ok=True)
     raw_connection(conn).execute("VACUUM INTO ?", (str(partial),))
-    with partial.open("rb") as copy:
-        os.fsync(copy.fileno())
-    partial.chmod(0o600)
-    partial.replace(target)
+    replace_durably(partial, target)
+
+
+def replace_durably(copy: Path, target: Path) -> None:
+    """Rename a complete copy of a database to its name."""
+    with copy.open("rb") as file:
+        os.fsync(file.fileno())
+    copy.chmod(0o600)
+    copy.replace(target)
     sync_folder(target.parent)
 
 
@@ -283,12 +288,19 @@ def _disk_full(path: Path) -> bool:
     return disk.f_bavail * disk.f_frsize < 64 * 1024
 
 
-def copy_database(source: Path, target: Path) -> None:
-    """Copy a consistent snapshot of the database, also while a server writes to it."""
+def copy_database(source: Path, target: Path, *, immutable: bool = False) -> None:
+    """Copy a consistent snapshot of the database, also while a server writes to it.
+
+    ``immutable``: the source is a backup, beside which no file is created.
+    """
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as reading:
+        with closing(sqlite3.connect(read_only_uri(source, immutable=immutable), uri=True)) as reading:
             with closing(sqlite3.connect(target)) as writing:
                 reading.backup(writing)
     except sqlite3.Error as error:
         failure = as_store_error(error, source)
         raise failure or StoreError(f"The database {source} could not be copied: {error}.") from error
+
+
+def read_only_uri(path: Path, *, immutable: bool = False) -> str:
+    return f"file:{quote(str(path))}?mode=ro{'&immutable=1' if immutable else ''}"

@@ -176,7 +176,7 @@ def test_every_option_of_the_page_exists(capsys: pytest.CaptureFixture[str]) -> 
     # `serve` sets its handlers for signals before it reads its options.
     command = [sys.executable, "-m", "paicluster", "serve", "--help"]
     help_texts = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for words in (("backup",), ("check-config",), *_verbs()):
+    for words in (("backup",), ("check-config",), ("check-store",), ("restore-store",), *_verbs()):
         with pytest.raises(SystemExit):
             main([*words, "--help"])
     help_texts += capsys.readouterr().out

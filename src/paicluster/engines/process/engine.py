@@ -244,10 +244,15 @@ class ProcessEngine:
         return await self._in_files(lambda: written.last(size))
 
     def _observe_all(self, uids: Sequence[str]) -> dict[str, Observation]:
-        return {
-            uid: self._verify(uid, attempt_folder.observe(attempt_folder.path_of(self._tasks, uid)))
-            for uid in uids
-        }
+        return {uid: self._observe_one(uid) for uid in uids}
+
+    def _observe_one(self, uid: str) -> Observation:
+        path = attempt_folder.path_of(self._tasks, uid)
+        seen = self._verify(uid, attempt_folder.observe(path))
+        if seen.phase in (Phase.ENDED, Phase.LOST):
+            # Before the end is written to the database: after a crash in between it is observed again.
+            attempt_folder.remove_secrets(path)
+        return seen
 
     def _verify(self, uid: str, seen: Observation) -> Observation:
         """Report an attempt as LOST only when no process of it is left; clean up its cgroups."""
@@ -459,7 +464,7 @@ class ProcessEngine:
             return
         owner = attempt_folder.owner_of(path)
         if owner is not None and not owner.get("tombstone"):
-            _signal_owner(owner, signal.SIGTERM)
+            signal_owner(owner, signal.SIGTERM)
 
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:
@@ -572,7 +577,8 @@ def _living_owner(owner: dict[str, object]) -> int | None:
     return pid if claim.start_time(pid) == owner.get("start_time") else None
 
 
-def _signal_owner(owner: dict[str, object], signum: signal.Signals) -> None:
+def signal_owner(owner: dict[str, object], signum: signal.Signals) -> None:
+    """Signal the supervisor that claimed an attempt, if it still runs."""
     pid = owner.get("pid")
     if not isinstance(pid, int):
         return
