@@ -28,11 +28,11 @@ SERVER_PASSWORD = "canary-of-a-server-Wq8e"
 SECRET = "canary-secret-of-a-job-Yq5R"
 REGISTRY_PASSWORD = "canary-of-a-registry-Jd0s"
 GITHUB_TOKEN = "canary-of-github-Hn6c"
+PIN = 90317264518
+LINES = ("canary-first-line-Zk3b", "canary-second-line-Qm7t")
+SECRETS = {"pin": PIN, "lines": "\n".join(LINES)}
 
 PAI = "from openpaisdk.cli import pai; raise SystemExit(pai())"
-
-# Written for the task alone, with its secrets rendered in.
-OF_THE_TASK = {"task.sh", "spec.json", "env"}
 
 
 @dataclass
@@ -67,6 +67,7 @@ def log_in(cluster: Watched, user: str, password: str) -> str:
 def with_secrets(name: str) -> dict[str, Any]:
     described = job(
         name,
+        "echo pin: <% $secrets.pin %>; printf 'line: %s\\n' '<% $secrets.lines %>' | sed 's/^/> /'",
         'echo "out: <% $secrets.key %>"; echo "err: <% $secrets.key %>" >&2',
         'echo "token: $PAI_USER_TOKEN" | tee token.txt',
         # A command line that has the secret in it is the user's own doing; a script that has it is ours.
@@ -75,13 +76,13 @@ def with_secrets(name: str) -> dict[str, Any]:
     )
     image = described["prerequisites"][0]
     image["auth"] = {"username": "u", "password": "<% $secrets.registry %>", "registryuri": "r.example.com"}
-    return {**described, "secrets": {"key": SECRET, "registry": REGISTRY_PASSWORD}}
+    return {**described, "secrets": {**SECRETS, "key": SECRET, "registry": REGISTRY_PASSWORD}}
 
 
 @pytest.mark.slow
 def test_planted_secrets_leak_nowhere(cluster: Watched, tmp_path: Path) -> None:
     canaries = [ADMIN_PASSWORD, PASSWORD, NEW_PASSWORD, WRONG_PASSWORD]
-    canaries += [SECRET, REGISTRY_PASSWORD, GITHUB_TOKEN]
+    canaries += [SECRET, REGISTRY_PASSWORD, GITHUB_TOKEN, str(PIN), *LINES]
     # -- people
     carol = {"username": "carol", "password": PASSWORD, "extension": {"githubPAT": GITHUB_TOKEN}}
     assert cluster.listen("POST", "/api/v2/users", carol).status == 201
@@ -114,6 +115,8 @@ def test_planted_secrets_leak_nowhere(cluster: Watched, tmp_path: Path) -> None:
     log = _until(lambda: cluster.log_of("bird"), b"token:")
     assert b"out: ******" in log
     assert b"err: ******" in log
+    assert b"pin: ******" in log
+    assert b"> line: ******\n> ******\n" in log
     work = next((cluster.home / "tasks").glob("*/*/work/token.txt"))
     job_token = work.read_text().removeprefix("token: ").strip()
     work.unlink()
@@ -159,7 +162,7 @@ def test_planted_secrets_leak_nowhere(cluster: Watched, tmp_path: Path) -> None:
     assert b"carol~bird" in rows
     assert _found(rows, canaries) == []
     for file in (*cluster.home.rglob("*"), cluster.log):
-        if file.is_file() and not (file.name in OF_THE_TASK and file.stat().st_mode & 0o077 == 0):
+        if file.is_file():
             assert _found(file.read_bytes(), canaries) == [], file
 
 

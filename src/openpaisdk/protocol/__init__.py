@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from openpaisdk.protocol.v2_reader import mask_secrets as mask_secrets
     from openpaisdk.protocol.v2_reader import read_job as read_job
     from openpaisdk.protocol.v2_reader import render_secrets as render_secrets
+    from openpaisdk.protocol.v2_reader import secret_texts as secret_texts
     from openpaisdk.protocol.v2_reader import task_script as task_script
     from openpaisdk.protocol.v2_reader import task_scripts as task_scripts
     from openpaisdk.protocol.versions import check_job as check_job
@@ -66,7 +67,7 @@ _EXPORTS = {
     "task_environment": "GangEnvironment TaskPlacement build_task_environment",
     "exit_codes": "ExitMatch ExitSpec exit_spec exit_specs match_exit",
     "extras": "Additions Sources",
-    "v2_reader": "mask_secrets read_job render_secrets task_script task_scripts",
+    "v2_reader": "mask_secrets read_job render_secrets secret_texts task_script task_scripts",
     "json_schema": "job_schema",
     "model": "JobSpec Resources Secrets TaskRole",
     "ports": "draw_port draw_ports",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from openpaisdk.errors import ProtocolError
@@ -13,10 +13,12 @@ from openpaisdk.protocol.extras import RUNTIME_PLUGIN, additions
 from openpaisdk.protocol.limits import ExpansionBudget
 from openpaisdk.protocol.model import MASK, Deployment, JobSpec, Prerequisite, Resources, Secrets, TaskRole
 from openpaisdk.protocol.problems import Path, Problem, raise_on_errors, shorten
-from openpaisdk.protocol.template import render
+from openpaisdk.protocol.template import as_text, render
 from openpaisdk.protocol.v2_schema import JOB_V2
 
 DEFAULT_VIRTUAL_CLUSTER = "default"
+# Shorter values are not masked in logs.
+MIN_SECRET_CHARS = 4
 DEFAULT_PORTS = {"ssh": 1, "http": 1}
 
 
@@ -246,7 +248,46 @@ def mask_secrets(config: str | bytes | Mapping[str, Any]) -> str:
         data = to_plain_data(config)
         if not isinstance(data, dict) or "secrets" not in data:
             return json.dumps(data, ensure_ascii=False)
+    if isinstance(config, str | bytes) and "&" in text and "*" in text:
+        # An alias may have put a secret anywhere.
+        data = _mask_values(data, set(secret_texts(data["secrets"])))
     return json.dumps({**data, "secrets": MASK}, ensure_ascii=False)
+
+
+def secret_texts(value: Any) -> list[str]:
+    """Every text by which a task or its output may show these secrets: inserted values and their lines.
+
+    Short ones are left out: they would mask ordinary text, and cannot be kept secret anyway.
+    """
+    found: dict[str, None] = {}
+    for text in _scalar_texts(value):
+        # A tool that prints a key or a configuration may indent each line of it.
+        for part in (text, *(line.strip() for line in text.splitlines())):
+            if len(part) >= MIN_SECRET_CHARS:
+                found[part] = None
+    return list(found)
+
+
+def _scalar_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _scalar_texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _scalar_texts(item)
+    elif value is not None and not isinstance(value, bool):
+        yield as_text(value)
+        if isinstance(value, float):
+            # Inside of an object that is inserted as a whole.
+            yield json.dumps(value)
+
+
+def _mask_values(value: Any, secrets: Set[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _mask_values(item, secrets) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mask_values(item, secrets) for item in value]
+    return MASK if not isinstance(value, bool) and as_text(value) in secrets else value
 
 
 def _mask_span(text: str) -> str | None:

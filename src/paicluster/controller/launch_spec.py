@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpaisdk.protocol import JobSpec, TaskRole, render_secrets, task_scripts
+from openpaisdk.protocol import JobSpec, TaskRole, render_secrets, secret_texts, task_scripts
 from openpaisdk.protocol.images import NO_IMAGE, unused_images
 from openpaisdk.protocol.storage_layout import output_folder
 from openpaisdk.protocol.task_environment import GangEnvironment, TaskPlacement
@@ -140,7 +140,7 @@ def _gang_launch(
         ),
         placeholders=placeholders,
         token=token,
-        secrets=(*_secret_texts(secrets), token),
+        secrets=(*secret_texts(secrets), token),
         sources=None if sources is None else settings.sources / f"{sources.sha256}.tar",
         mounts=mounts_of(job, record.row.username, settings.folders, delegated=bool(placeholders)),
     )
@@ -207,13 +207,3 @@ def _placeholder_placement(task: TaskRow, values: Placeholders) -> TaskPlacement
     return TaskPlacement(
         task.role, task.task_index, values.ip, values.ports, task.uid, (values.gpus,), task.task_attempt
     )
-
-
-def _secret_texts(value: object) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        return [text for item in value.values() for text in _secret_texts(item)]
-    if isinstance(value, list):
-        return [text for item in value for text in _secret_texts(item)]
-    return []

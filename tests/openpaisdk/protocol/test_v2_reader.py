@@ -8,7 +8,7 @@ import json
 import pytest
 
 from openpaisdk.errors import ProtocolError
-from openpaisdk.protocol import mask_secrets, read_job, render_secrets, task_script
+from openpaisdk.protocol import mask_secrets, read_job, render_secrets, secret_texts, task_script
 
 EVERYTHING = """\
 protocolVersion: 2
@@ -444,6 +444,9 @@ def test_masked_text_is_the_same_job_without_secrets(text):
         "secrets: {a: hunter2}",
         "secrets:\n  a: |\n    hunter2\n    hunter2\n",
         "secrets:\n  a: &x hunter2\nparameters:\n  b: *x",
+        "parameters: &x {b: hunter2}\nsecrets: *x",
+        "secrets: &x\n  a: [hunter2, {b: hunter2}]\nextras:\n  copied: *x",
+        "extras:\n  pin: &x 'hunter2'\nsecrets: {a: *x}",
         '"secrets": {"a": "hunter2"}',
         "? secrets\n: a: hunter2",
         "secrets: hunter2",
@@ -455,14 +458,32 @@ def test_secrets_are_masked_in_every_notation(secrets):
     text = read_text(masked)
     assert text["secrets"] == "******"
     assert text["type"] == "job"
-    if "*x" not in secrets:
-        assert "hunter2" not in masked
+    assert "hunter2" not in masked
 
 
 def read_text(text):
     from openpaisdk.protocol.document import read
 
     return read(text).data
+
+
+def test_number_behind_an_alias_is_masked():
+    masked = mask_secrets("name: x\nextras: {pin: &x 271828, on: true}\nsecrets: {a: *x, b: true}\n")
+    assert json.loads(masked)["extras"] == {"pin": "******", "on": True}
+
+
+def test_texts_of_secrets_are_values_and_their_lines():
+    key = "-----BEGIN KEY-----\n  abcdefgh  \nxy\n"
+    values = {
+        "key": key,
+        "pin": 271828,
+        "list": [3.25, {"deep": "inner"}],
+        "on": True,
+        "short": "abc",
+        "none": None,
+    }
+    found = secret_texts(values)
+    assert set(found) == {key, "-----BEGIN KEY-----", "abcdefgh", "271828", "3.25", "inner"}
 
 
 def test_masked_yaml_keeps_its_comments():

@@ -208,6 +208,18 @@ def _link_instead(error: OSError, folder: Path, name: str) -> bool:
     return True
 
 
+def remove_secrets(folder: Path) -> None:
+    """Remove what only a task that is still to run, or runs, needs and what must not outlive it."""
+    for name in FILES_WITH_SECRETS:
+        path = f"{folder}/{name}"
+        try:
+            os.unlink(path)  # noqa: PTH108 - at the end of every task
+        except FileNotFoundError:
+            pass
+        except OSError:
+            folder_size.remove_tree(Path(path))  # a folder
+
+
 def supervisor_failure(folder: Path) -> str:
     """Traceback of a supervisor that failed; empty without one."""
     try:

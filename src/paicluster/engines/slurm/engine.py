@@ -202,7 +202,10 @@ class SlurmEngine:
         found = None if known is not None else self._gangs.find(uid)
         gang = known if found is None else found[0]
         new = found[0] if found is not None and found[1] else None
-        return observe_attempt(self._home, uid, gang, self._options.file_lag_s), new
+        seen = observe_attempt(self._home, uid, gang, self._options.file_lag_s)
+        if seen.phase in (Phase.ENDED, Phase.LOST):
+            attempts.remove_secrets(self._home.task(uid))
+        return seen, new
 
     def _adopt(self, gang: SubmittedGang) -> None:
         """Take over a gang of an earlier server."""
