@@ -107,6 +107,11 @@ class ClusterRegistry:
         settings = task_cluster_settings(frozenset(entry.alias for entry in self.entries))
         return ClusterEntry(settings) if settings else None
 
+    def selected_storage(self, alias: str) -> str:
+        """The storage of `select-storage`, else the default `storage-alias`; empty if neither is set."""
+        entry = self.find(alias)
+        return (entry.text("storage_name") if entry else "") or self.defaults.text("storage-alias")
+
     def find(self, alias: str) -> ClusterEntry | None:
         return next((e for e in self.entries if e.alias == alias), None)
 

@@ -304,8 +304,7 @@ class StorageOpener:
         return list_storages(self.cluster(alias))
 
     def selected(self, alias: str) -> str:
-        entry = self.registry.find(alias)
-        return (entry.text("storage_name") if entry else "") or self.registry.defaults.text("storage-alias")
+        return self.registry.selected_storage(alias)
 
     def _open_backend(self, alias: str, name: str) -> Backend:
         entry = self.registry.find(alias)

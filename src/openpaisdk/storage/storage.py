@@ -42,7 +42,7 @@ class Storage:
 
     @classmethod
     def of(cls, cluster: ClusterClient, name: str = "", *, over_http: bool = False) -> Storage:
-        """A cluster's storage by its name; without one, the default."""
+        """A cluster's storage by its name; without one, the selected storage, else the cluster's default."""
         selected = "" if name else _selected(cluster.alias)
         backend = open_backend(cluster, name or SELECTED, selected, over_http=over_http)
         return cls(backend, cluster.user)
@@ -173,5 +173,4 @@ class _SingleStorageOpener(StorageOpener):
 def _selected(alias: str) -> str:
     from openpaisdk.config.clusters import ClusterRegistry
 
-    entry = ClusterRegistry.load().find(alias)
-    return entry.text("storage_name") if entry else ""
+    return ClusterRegistry.load().selected_storage(alias)

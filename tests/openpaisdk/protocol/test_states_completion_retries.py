@@ -226,6 +226,7 @@ def test_stopped_attempt_is_never_retried(policy, before, code, by_platform):
     assert not decide_retry(policy, before, code, by_platform=by_platform).retry
 
 
+@pytest.mark.slow
 @given(st.integers(0, 6), st.lists(st.tuples(exit_codes, st.booleans()), min_size=200, max_size=200))
 def test_retries_end(max_retries, ends):
     policy, now, streaks = RetryPolicy.of_job(max_retries), RetryCounts(), 0
