@@ -57,6 +57,11 @@ _SMALLER_ON_GPU = (
     "Use a smaller batch or model, or a GPU with more memory; if other processes use the GPU, see nvidia-smi "
     "in the task"
 )
+TOO_MANY_PROCESSES = "The task could not start another process or thread: it has as many as it may have"
+FEWER_PROCESSES = (
+    "Start fewer at a time (workers, threads, background commands), and wait for them to end; an "
+    "administrator can raise `processes` of the engine"
+)
 _LOOK_AT_PEERS = (
     "Read the logs of all tasks (pai logs --role R --index N): the first error is the cause. If there is "
     "none, check the network between them (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME; NCCL_DEBUG=INFO shows "
@@ -304,6 +309,10 @@ _MESSAGES: tuple[tuple[re.Pattern[str], Callable[[RaisedException], Cause]], ...
     ),
     (re.compile(r"No space left on device|Disk quota exceeded"), lambda raised: _no_space(raised.text)),
     (
+        re.compile(r"can't start new thread|^BlockingIOError: \[Errno 11\] Resource temporarily unavail"),
+        lambda raised: Cause(None, TOO_MANY_PROCESSES, FEWER_PROCESSES, raised.text),
+    ),
+    (
         re.compile(r"DataLoader worker .*killed by signal: Bus error|unable to \w+ shared memory"),
         _no_shared_memory,
     ),
@@ -415,8 +424,13 @@ _BAD_ALLOC = _TextRule(
         None, "The program could not allocate memory (std::bad_alloc)", _MORE_MEMORY, found.string
     ),
 )
-_SIGNAL_RULES = (_COLLECTIVE_TIMEOUT, _BAD_ALLOC, _NO_SPACE, _KILLED)
+_CANNOT_FORK = _TextRule(
+    re.compile(r"(?i)\b(?:cannot fork|fork(?:: retry)?: Resource temporarily unavailable)"),
+    lambda found: Cause(None, TOO_MANY_PROCESSES, FEWER_PROCESSES, found.string),
+)
+_SIGNAL_RULES = (_COLLECTIVE_TIMEOUT, _BAD_ALLOC, _NO_SPACE, _CANNOT_FORK, _KILLED)
 _TEXT_RULES = (
+    _CANNOT_FORK,
     _TextRule(
         re.compile(r"^\S*python[\d.]*: (?:.*ModuleNotFoundError: )?No module named '?(?P<name>[\w.]+)"),
         lambda found: _not_installed(found["name"], found.string),

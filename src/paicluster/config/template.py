@@ -82,6 +82,7 @@ _LOCAL_OPTIONS = """\
   # gpus: null
   grace: 10                             # seconds between SIGTERM and SIGKILL when a task is stopped
   limits: enforce                       # limit tasks to what they requested; or off
+  # processes: 8192                       # processes and threads of one task, at most
 """
 
 PROCESS = f"""\

@@ -13,6 +13,7 @@ from openpaisdk.protocol.completion import (
     STOPPED_TO_COMPLETE,
 )
 from openpaisdk.protocol.exit_codes import exit_spec, match_exit
+from openpaisdk.protocol.failure_causes import FEWER_PROCESSES, TOO_MANY_PROCESSES
 from paicluster.engines.interface import Loss, Observation, Phase
 
 LOST = -101
@@ -127,6 +128,9 @@ def task_exit(
         info["caughtException"] = f"{match.reason}."
     if match.solution:
         info["solution"] = f"{match.solution}."
+    if observation.forks_refused:
+        info["caughtException"] = f"{TOO_MANY_PROCESSES}."
+        info["solution"] = f"{FEWER_PROCESSES}."
     if origin == _UPLOAD_FAILED_STATUS and _UPLOAD_FAILED_LINE.search(log_tail):
         info["caughtException"] = _UPLOAD_FAILED
     last_lines = log_tail[-4096:].decode("utf-8", "replace").splitlines()[-15:]

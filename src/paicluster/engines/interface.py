@@ -174,6 +174,8 @@ class Observation:
     timed_out: bool = False
     # It failed, and the kernel had killed one of its processes for lack of memory.
     out_of_memory: bool = False
+    # It failed, and it had as many processes as allowed.
+    forks_refused: bool = False
     # A code of the exit table, where the engine knows more than the program's exit status tells.
     platform_code: int | None = None
     # What ended it, if neither the program nor the cluster did. Always set for LOST.

@@ -43,7 +43,7 @@ def _factory(
 ) -> Callable[[], ReadableEngine]:
     if settings.embedded and engine.kind == "process":
         # An image is used where podman or docker works; otherwise the job gets a notice and runs on the host.
-        engine = replace(engine, kind="container", options={"images": "ignore"})
+        engine = replace(engine, kind="container", options={**engine.options, "images": "ignore"})
 
     def build() -> ReadableEngine:
         return ENGINE_KINDS[engine.kind].factory(

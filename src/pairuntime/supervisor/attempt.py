@@ -62,6 +62,14 @@ def _ignored_signals() -> "list[int]":
 _RESTORED_SIGNALS = tuple(set(HANDLED).union(_ignored_signals()))
 
 
+def _limit_account_processes(count: "int") -> "None":
+    import resource  # in the child only: it costs the supervisor memory
+
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    count = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (count, count))
+
+
 def _ignore(signum: "int", frame: "object") -> "None":
     """Signals only wake the loop, which then checks what happened."""
 
@@ -144,6 +152,8 @@ class Attempt:
         self._time_limit_s = int(spec.get("time_limit_s") or 0)  # type: ignore[call-overload]
         self._timed_out = False
         self._limits = Limits(spec.get("limits") or ())  # type: ignore[arg-type]
+        # Processes of the task's account, at most, where no cgroup limits those of the task; 0: no limit.
+        self._account_processes = int(spec.get("account_processes") or 0)  # type: ignore[call-overload]
         self._stop = None  # type: dict[str, object] | None
         self._signals_sent = []  # type: list[int]
         self._signaled = set()  # type: set[int]
@@ -200,6 +210,7 @@ class Attempt:
                 "stopped": self._stop is not None,
                 "timed_out": self._timed_out,
                 "oom": oom,
+                "forks_refused": bool(code or signum) and self._limits.forks_refused(),
                 "signals_sent": self._signals_sent,
                 "started_ms": started_ms,
                 "elapsed_ms": elapsed_ms,
@@ -270,7 +281,8 @@ class Attempt:
         program, argv = self._argv[0], self._argv
         spawn = getattr(os, "posix_spawn", None)
         # Joining limits or changing the account happens in the child before exec, which needs a fork.
-        if spawn is not None and not self._limits and self._account is None:
+        in_parent = not self._limits and self._account is None and not self._account_processes
+        if spawn is not None and in_parent:
             actions = [
                 (_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (_SPAWN_DUP2, out, 1),
@@ -318,6 +330,8 @@ class Attempt:
                 os.dup2(err, 2)
                 if self._account is not None:
                     self._change_account(self._account)
+                if self._account_processes:
+                    _limit_account_processes(self._account_processes)
                 os.execve(program, argv, environment)
             except OSError as e:
                 code = e.errno or 1

@@ -1,4 +1,4 @@
-"""Cgroups that limit a task to the cores and the memory it requested.
+"""Cgroups that limit a task to the cores and the memory it requested, and to a number of processes.
 
 If the cgroup of the task's tree can be limited, it is. Otherwise the task joins cgroups of its own in other
 hierarchies. The supervisor is in none of them: memory that the task fills, even with files that stay after
@@ -50,6 +50,18 @@ class Limits:
                     continue
                 if any(line.startswith(b"oom_kill ") and int(line.split()[1]) > 0 for line in lines):
                     return True
+        return False
+
+    def forks_refused(self) -> "bool":
+        """Whether the kernel refused a process or thread because there were as many as allowed."""
+        for group in self._groups:
+            try:
+                with open(os.path.join(str(group["path"]), "pids.events"), "rb") as f:
+                    lines = f.read().splitlines()
+            except OSError:
+                continue
+            if any(line.startswith(b"max ") and int(line.split()[1]) > 0 for line in lines):
+                return True
         return False
 
     def remove(self) -> "None":

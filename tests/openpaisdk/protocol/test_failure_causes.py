@@ -134,6 +134,27 @@ def test_memory_limit_of_the_kernel_is_recognised_in_a_program() -> None:
     assert bash(script).code == 221
 
 
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (254, "task.sh: fork: Resource temporarily unavailable"),
+        (1, "task.sh: line 3: fork: retry: Resource temporarily unavailable"),
+        (2, "task.sh: 3: Cannot fork"),
+    ],
+)
+def test_shell_that_cannot_fork_is_explained(status: int, line: str) -> None:
+    found = match_exit(status, line)
+    assert found.reason.startswith("The task could not start another process or thread")
+    assert "`processes`" in found.solution
+
+
+def test_program_that_cannot_fork_is_explained() -> None:
+    found = python("raise BlockingIOError(11, 'Resource temporarily unavailable')")
+    assert found.reason.startswith("The task could not start another process or thread")
+    found = python("""raise RuntimeError("can't start new thread")""")
+    assert found.reason.startswith("The task could not start another process or thread")
+
+
 def test_full_disk_is_explained_and_keeps_the_retries_of_the_job() -> None:
     found = python("f = open('/dev/full', 'w', buffering=1); f.write('x\\n')")
     assert (found.code, found.matched) == (255, "OSError: [Errno 28] No space left on device")

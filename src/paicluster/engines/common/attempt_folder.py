@@ -266,6 +266,7 @@ def observation_from_record(record: dict[str, object]) -> Observation:
         killed_by_us=isinstance(sent, list) and signum in sent,
         timed_out=bool(record.get("timed_out")),
         out_of_memory=bool(record.get("oom")),
+        forks_refused=bool(record.get("forks_refused")),
     )
 
 

@@ -30,6 +30,8 @@ class RuntimeOptions:
     runtime: Path
     host_network: bool
     enforce_limits: bool
+    # Of each container; 0: no limit.
+    max_processes: int
     # Retention of pulled images: total size, and days since the last use.
     keep_mb: int | None
     keep_days: float | None
@@ -54,6 +56,7 @@ class ContainerRuntime:
             options.runtime,
             host_network=options.host_network,
             enforce_limits=options.enforce_limits,
+            max_processes=options.max_processes,
         )
 
     def close(self) -> None:

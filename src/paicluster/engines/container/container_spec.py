@@ -107,6 +107,7 @@ class ContainerOptions:
     # False: a network of its own, with the task's ports published.
     host_network: bool = True
     enforce_limits: bool = True
+    max_processes: int = 0
 
 
 def container_name(uid: str) -> str:
@@ -234,6 +235,9 @@ def _run_arguments(
             arguments += ["--cpus", str(task.cpu)]
         if client.limits_memory and task.memory_mb > 0:
             arguments += ["--memory", f"{task.memory_mb}m", "--memory-swap", f"{task.memory_mb}m"]
+        # A client that can limit memory can limit this, too.
+        if client.limits_memory and options.max_processes:
+            arguments += ["--pids-limit", str(options.max_processes)]
     if options.host_network:
         # On the host's network it must not capture the traffic of others.
         arguments += ["--network=host", "--cap-drop=NET_RAW"]

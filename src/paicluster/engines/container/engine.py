@@ -153,6 +153,7 @@ class ContainerEngine(ProcessEngine):
                 self._runtime,
                 host_network=self._host_network,
                 enforce_limits=self._enforce,
+                max_processes=self._max_processes,
                 keep_mb=self._kept_images[0],
                 keep_days=self._kept_images[1],
             )

@@ -20,6 +20,7 @@ _OPTIONS: dict[str, Node] = {
 
 def _build(context: EngineContext) -> ReadableEngine:
     from paicluster.engines.container.engine import ContainerEngine
+    from paicluster.engines.process.engine import DEFAULT_MAX_PROCESSES
 
     options = context.options
     program = options.get("program", "auto")
@@ -33,6 +34,7 @@ def _build(context: EngineContext) -> ReadableEngine:
         keep_images_days=options.get("keep-images-days", 30.0),
         grace_s=context.grace_s,
         enforce_limits=context.enforce_limits,
+        max_processes=options.get("processes", DEFAULT_MAX_PROCESSES),
         accounts=context.accounts,
         authority=context.authority,
     )

@@ -1,4 +1,4 @@
-"""Detection, by trial, of the cgroups that can limit the cores and the memory of tasks on this machine."""
+"""Detection, by trial, of the cgroups that can limit cores, memory and processes of tasks on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from pairuntime.supervisor import process_tree
 from pairuntime.supervisor.limits import Limits
 
 _PERIOD_US = 100_000
-_LIMIT_FILES = {"cpu": "cpu.cfs_quota_us", "memory": "memory.limit_in_bytes"}
+# For each controller, the file that limits it, and a value to test it with.
+_LIMIT_FILES = {
+    "cpu": ("cpu.cfs_quota_us", 1 << 30),
+    "memory": ("memory.limit_in_bytes", 1 << 30),
+    "pids": ("pids.max", 1 << 10),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class CgroupLimits:
     mode: str
     cpu: Path | None = None
     memory: Path | None = None
+    pids: Path | None = None
     shared: Path | None = None
 
     @property
@@ -35,9 +41,10 @@ class CgroupLimits:
     @property
     def roots(self) -> tuple[Path, ...]:
         """Folders used for limits alone."""
-        return tuple(root for root in (self.cpu, self.memory) if root not in (None, self.shared))
+        roots = (self.cpu, self.memory, self.pids)
+        return tuple(root for root in roots if root is not None and root != self.shared)
 
-    def groups(self, uid: str, cpu: int, memory_mb: int) -> list[dict[str, object]]:
+    def groups(self, uid: str, cpu: int, memory_mb: int, processes: int = 0) -> list[dict[str, object]]:
         """The part of the supervisor's spec."""
         v2 = self.mode == process_tree.V2
         found: list[dict[str, object]] = []
@@ -58,6 +65,9 @@ class CgroupLimits:
                 else [("memory.limit_in_bytes", size), ("memory.memsw.limit_in_bytes", size)]
             )
             found.append({"path": str(self.memory / uid), "set": limit, "join": self.memory != self.shared})
+        if self.pids is not None and processes > 0:
+            limit = [("pids.max", str(processes))]
+            found.append({"path": str(self.pids / uid), "set": limit, "join": self.pids != self.shared})
         return found
 
     def remove(self, uid: str) -> None:
@@ -75,9 +85,11 @@ def choose(name: str, tree_control: cgroups.ProcessTreeControl) -> CgroupLimits:
     working: dict[str, Path] = {}
     for controller, parent in _v1_parents().items():
         root = shared if shared is not None and shared.parent == parent else parent / name
-        if _can_limit(root, _LIMIT_FILES[controller]):
+        if _can_limit(root, *_LIMIT_FILES[controller]):
             working[controller] = root
-    return CgroupLimits(process_tree.V1, working.get("cpu"), working.get("memory"), shared)
+    return CgroupLimits(
+        process_tree.V1, working.get("cpu"), working.get("memory"), working.get("pids"), shared
+    )
 
 
 def _of_v2(root: Path) -> CgroupLimits | None:
@@ -93,7 +105,8 @@ def _of_v2(root: Path) -> CgroupLimits | None:
     except OSError:
         return None
     else:
-        return CgroupLimits(process_tree.V2, root, root, root)
+        pids = root if cgroups.can_limit_processes(root) else None
+        return CgroupLimits(process_tree.V2, root, root, pids, root)
     finally:
         if probe.exists():
             probe.rmdir()
@@ -118,13 +131,13 @@ def _v1_parents() -> dict[str, Path]:
     return found
 
 
-def _can_limit(root: Path, file: str) -> bool:
+def _can_limit(root: Path, file: str, value: int) -> bool:
     """Whether a cgroup can be created there, joined, and limited."""
     probe = root / f"probe-limits-{os.getpid()}"
     try:
         root.mkdir(exist_ok=True)
         probe.mkdir()
-        (probe / file).write_text(str(1 << 30))
+        (probe / file).write_text(str(value))
     except OSError:
         return False
     finally:

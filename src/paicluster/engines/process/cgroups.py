@@ -93,6 +93,18 @@ def can_limit(group: Path) -> bool:
         return True
 
 
+def can_limit_processes(group: Path) -> bool:
+    """Whether the number of processes can be limited for the children of a v2 cgroup that `can_limit`."""
+    for each in (group.parent, group):
+        file = each / _CONTROL
+        try:
+            if "pids" not in file.read_text().split():
+                file.write_text("+pids")
+        except OSError:
+            return False
+    return True
+
+
 def _move_to_leaf(own: Path) -> bool:
     """Move the server into a child cgroup: v2 enables controllers only below cgroups without processes.
 

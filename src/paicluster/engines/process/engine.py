@@ -58,6 +58,11 @@ _MAX_INLINE = 4
 _LAUNCH_BATCH = 50
 
 
+# Processes and threads of one task. A quarter of the smallest table of processes that Linux has, 32768, and
+# more than a program needs that does not start them without end.
+DEFAULT_MAX_PROCESSES = 8192
+
+
 class _ForkFailed(LaunchFailed):
     """The kernel refused a fork; no task of the gang has started."""
 
@@ -70,6 +75,7 @@ class ProcessEngine:
         *,
         tree_control: cgroups.ProcessTreeControl | None = None,
         enforce_limits: bool = False,
+        max_processes: int = DEFAULT_MAX_PROCESSES,
         accounts: accounts.Accounts | None = None,
         log_limit: int = 512 << 20,
         log_segment: int = 64 << 20,
@@ -92,6 +98,8 @@ class ProcessEngine:
         )
         # None: limits are not enforced.
         self._limits = cgroup_limits.choose(name, self._tree_control) if enforce_limits else None
+        # Of each task; 0: no limit.
+        self._max_processes = max_processes if enforce_limits else 0
         self._spec_defaults = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}
         self._files = ThreadPoolExecutor(1, thread_name_prefix="engine-files")
         self._hint: Hint = lambda uid: None
@@ -407,7 +415,9 @@ class ProcessEngine:
         )
 
     def _limits_of(self, task: TaskLaunch) -> list[dict[str, object]]:
-        return [] if self._limits is None else self._limits.groups(task.uid, task.cpu, task.memory_mb)
+        if self._limits is None:
+            return []
+        return self._limits.groups(task.uid, task.cpu, task.memory_mb, self._max_processes)
 
     def _account_of(self, gang: Sequence[TaskLaunch]) -> accounts.Account | None:
         """Account of the gang, which belongs to one user; None: the server's."""
@@ -436,6 +446,9 @@ class ProcessEngine:
         }
         if limits := self._limits_of(task):
             spec["limits"] = limits
+        if self._limits is not None and self._limits.pids is None and self._max_processes:
+            # Counts all processes of the account, not only those of the task: better than none.
+            spec["account_processes"] = self._max_processes
         self._prepare(path, task, spec, shared.get(id(task.shared_environment)), account)
         return path
 

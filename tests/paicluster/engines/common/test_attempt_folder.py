@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -107,3 +108,11 @@ def test_links_of_a_container_are_not_followed(tmp_path: Path, victim: Path, lin
     assert states(victim) == before
     assert sorted(os.listdir(victim)) == ["file", "output"]
     assert not (folder / link).is_symlink()
+
+
+def test_processes_of_a_container_are_limited(tmp_path: Path) -> None:
+    client = Client("podman", "/usr/bin/podman", environment={})
+    options = container_spec.ContainerOptions(client, "cluster", Path("/r/p.pyz"), max_processes=77)
+    container_spec.prepare(tmp_path / "aa-1", TASK, "image", {}, options)
+    argv = json.loads((tmp_path / "aa-1" / "spec.json").read_text())["argv"]
+    assert argv[argv.index("--pids-limit") + 1] == "77"

@@ -203,3 +203,36 @@ def test_probe_does_not_fork_the_server(monkeypatch: pytest.MonkeyPatch) -> None
         pytest.skip("this account may not make cgroups")
     assert not list(control.root.glob("probe-*"))
     control.root.rmdir()
+
+
+FORKS = f"""{PYTHON} -c '
+import os, time
+for _ in range(100):
+    if not os.fork():
+        time.sleep(60)
+' """
+
+
+async def test_refused_forks_of_a_failed_task_are_reported(rig: ProcessRig) -> None:
+    async with Driven(rig, enforce_limits=True, max_processes=32) as driven:
+        greedy, coped, modest = await driven.run(
+            small(rig, FORKS, 512), small(rig, f"{FORKS} || true", 512), small(rig, "exit 3")
+        )
+        assert greedy.exit_code == 1 and greedy.forks_refused, greedy
+        assert coped.exit_code == 0 and not coped.forks_refused, coped
+        assert modest.exit_code == 3 and not modest.forks_refused, modest
+
+
+async def test_without_a_cgroup_the_processes_of_the_account_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup_limits, "choose", lambda *_: cgroup_limits.CgroupLimits(process_tree.V1))
+    rig = ProcessRig(tmp_path / "home", process_tree.PROC)
+    try:
+        async with Driven(rig, enforce_limits=True, max_processes=77) as driven:
+            one = small(rig, "ulimit -u")
+            (seen,) = await driven.run(one)
+            assert seen.exit_code == 0
+            assert driven.log(one.uid, "stdout").strip() == b"77"
+    finally:
+        rig.close()
