@@ -75,6 +75,8 @@ def job_status(argv: list[str]) -> int:
         show([e.raw for e in events], args.output, lambda: _event_table(events, None))
         return 0
     job = cluster.job(args.job, args.user)
+    if args.output != "table" and len(job.tasks) > 1:
+        _add_array_values(job, _array(_config(cluster, job), job))
     if args.query == "tasks":
         show(
             [{"taskRole": task.role, **task.raw} for task in job.tasks],
@@ -180,6 +182,13 @@ def _array(config: dict[str, object], job: JobStatus) -> TaskArray | None:
     from openpaisdk.jobs.task_array import array_of_job
 
     return array_of_job(config)
+
+
+def _add_array_values(job: JobStatus, array: TaskArray | None) -> None:
+    """Let the raw status of each task, which is part of the job's, have its values in the array."""
+    if array is not None:
+        for task in job.tasks:
+            task.raw["arrayValues"] = array.values_of(task.index)
 
 
 def _latest_events(cluster: ClusterClient, job: JobStatus) -> list[Event]:

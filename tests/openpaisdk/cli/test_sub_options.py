@@ -124,6 +124,11 @@ def test_array_over_values(user) -> None:
     status = user.pai("job-status", done.out.strip()).out
     assert re.search(r"TASK .* VALUES\n", status), status
     assert re.search(r"main\[2\] .* lr=0\.01 who=a b\n", status), status
+    detail = json.loads(user.pai("job-status", done.out.strip(), "-o", "json").out)
+    tasks = json.loads(user.pai("job-status", done.out.strip(), "tasks", "-o", "json").out)
+    for statuses in (detail["taskRoles"]["main"]["taskStatuses"], tasks):
+        values = {status["taskIndex"]: status["arrayValues"] for status in statuses}
+        assert values[2] == {"lr": "0.01", "who": "a b"} and len(values) == 4
 
 
 def test_array_over_values_in_preview(user) -> None:
