@@ -103,10 +103,13 @@ def check_image(options: JobOptions, entry: ClusterEntry, defaults: Defaults, co
     """Reject a job without an image on a cluster that runs every job in a container."""
     if resolve_image(options, defaults) or entry.shares_machine:
         return
-    if connect().info().get("containers") is not False:
+    containers = connect().info().get("containers")
+    if containers is not False:
+        # OpenPAI's own server does not say, and has no jobs without a container.
+        on_host = "-i host runs the job on the node itself. " if containers else ""
         raise UsageError(
             f"The cluster {entry.alias} runs jobs in containers: name an image with -i.",
-            hint="Set a default with: pai set -g image=<image>",
+            hint=f"{on_host}Set a default with: pai set -g image=<image>",
         )
 
 
