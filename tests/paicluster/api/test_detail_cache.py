@@ -48,7 +48,7 @@ def test_small_responses_are_not_cached_and_least_recently_used_go_first() -> No
 
 
 def test_detail_of_large_job_is_never_stale(cluster: TeamCluster, name: str) -> None:
-    cluster.accept(job(name, "true", instances=80, cpu=0, memory_mb=1))
+    cluster.accept(job(name, "true", instances=80, extras={"gangAllocation": False}))
     cluster.wait_over(name)
     before = cluster.get(cluster.path(name))
     assert len(before.body) > 64 << 10
