@@ -27,7 +27,7 @@ MAX_PACK_FILES = 1000
 MAX_PACK_BYTES = PACK_FULL_BYTES + MAX_PACKED_FILE_BYTES + MAX_PACK_FILES * (HEADER.size + 1024) + (1 << 16)
 """Upper bound of a pack's size: the reader may hold a whole pack in memory."""
 NO_DIGEST = bytes(16)
-_FIRST_NS, _LAST_NS = -(1 << 63), (1 << 63) - 1
+FIRST_NS, LAST_NS = -(1 << 63), (1 << 63) - 1
 """Timestamps that fit into a header, up to the year 2262; a file system may have later ones."""
 
 
@@ -68,7 +68,7 @@ def record_header(record: PackRecord) -> bytes:
             len(name),
             record.mode,
             len(record.content),
-            max(_FIRST_NS, min(record.mtime_ns, _LAST_NS)),
+            max(FIRST_NS, min(record.mtime_ns, LAST_NS)),
             record.digest,
         )
         + name

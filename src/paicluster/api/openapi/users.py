@@ -255,7 +255,7 @@ OPERATIONS: dict[str, Operation] = {
         query=(Query("details", description="If present, with kind, name and times of each token."), *PAGE),
     ),
     "v2.login.application_token": Operation(
-        "Issue an application token", "token", {200: ApplicationToken}, (403,)
+        "Issue an application token", "token", {200: ApplicationToken}, (400, 403, 413)
     ),
     "v2.login.check_token": Operation("Check a token", "token", {200: TokenPayload}),
     "v2.login.revoke_token": Operation("Revoke a token", "token", {200: Message}, (403,)),

@@ -145,7 +145,7 @@ class FdServer:
                 _send(connection, {})
             else:
                 raise InvalidParameters("Unknown operation.")
-        except (KeyError, TypeError, ValueError, msgspec.DecodeError):
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError, msgspec.DecodeError):
             _send_error(connection, InvalidParameters("The request is not valid."))
         except PaiError as error:
             _send_error(connection, error)

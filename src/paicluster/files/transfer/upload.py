@@ -18,6 +18,7 @@ import msgspec
 
 from openpaisdk.errors import JOB_CONFLICT, Conflict, InvalidParameters, PaiError
 from openpaisdk.fileio import hashing
+from openpaisdk.fileio.pack_format import FIRST_NS, LAST_NS
 from openpaisdk.fileio.ranges import hash_range, reserve, write_at
 from paicluster.files import StagedFile, StorageUser
 from paicluster.files.errors import disk_errors
@@ -200,6 +201,10 @@ class Upload:
 
     def finish(self, size: int, mtime: int | None, digest: str) -> None:
         """Publish the file if it is complete and matches ``digest``. No other request uses the upload."""
+        if mtime is not None and not FIRST_NS <= mtime <= LAST_NS:
+            raise InvalidParameters(
+                f"The modification time of {self.request.path} is beyond the years 1677 to 2262."
+            )
         with disk_errors(self.request.path):
             received = 0
             digests = []
