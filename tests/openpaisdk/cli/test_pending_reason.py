@@ -4,6 +4,8 @@ import json
 import re
 import time
 
+import pytest
+
 from openpaisdk.cli import list_jobs
 from openpaisdk.client.models import Event, JobSummary
 from support.cli_user import LIMIT, CliUser, until
@@ -46,6 +48,7 @@ def test_job_status_and_cluster_resources_show_pending_reason(user) -> None:
         user.pai("stop-job", first, second)
 
 
+@pytest.mark.slow
 def test_job_queued_behind_others_has_pending_reason(new_user) -> None:
     holder = new_user.pai("sub", "--cpu", str(_cores(new_user)), "sleep", "600").out.strip()
     until(lambda: new_user.state(holder) == "RUNNING")

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import yaml
 
 
@@ -41,6 +42,7 @@ def test_select_storage_creates_workspace(user) -> None:
         (user.home / ".openpai/clusters.yaml").write_text(before)
 
 
+@pytest.mark.slow
 def test_workspace_comes_from_option_then_set_then_select_storage(user) -> None:
     before = (user.home / ".openpai/clusters.yaml").read_text()
     owner = json.loads(user.pai("cluster-status", "-o", "json").out)["user"]

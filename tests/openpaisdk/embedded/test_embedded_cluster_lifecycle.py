@@ -255,6 +255,7 @@ def test_unsupported_platform_suggests_add_cluster(new_user, platform: str, name
     assert done.status == 1 and f"not on {name}" in done.err and "pai add-cluster" in done.err, done
 
 
+@pytest.mark.slow
 def test_start_failure_is_one_line_error(new_user) -> None:
     new_user.pai("start-cluster")
     new_user.pai("stop-cluster")

@@ -30,7 +30,12 @@ from support.fault_injection import (
 from support.server_fixture import job as job_of
 
 
-@pytest.mark.parametrize("seed", range(8))
+def seeds(count: int) -> list[Any]:
+    """Of several random runs, the first is quick enough for every test run."""
+    return [pytest.param(n, marks=[pytest.mark.slow] if n else []) for n in range(count)]
+
+
+@pytest.mark.parametrize("seed", seeds(8))
 def test_allocations_add_up_under_random_faults(
     tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +46,7 @@ def test_allocations_add_up_under_random_faults(
     assert "Reconcile failed" not in caplog.text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_allocations_add_up_when_jobs_cannot_be_written(
     tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

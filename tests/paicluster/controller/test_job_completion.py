@@ -254,6 +254,7 @@ def test_jobs_start_after_the_zygote_died(cluster: Cluster, name: str) -> None:
         assert cluster.run(job(f"{name}-{number}", "echo on"))["state"] == "SUCCEEDED"
 
 
+@pytest.mark.slow
 def test_hundred_concurrent_jobs_finish_without_a_sweep(cluster: Cluster, name: str) -> None:
     names = [f"{name}-{number}" for number in range(100)]
     with ThreadPoolExecutor(16) as pool:

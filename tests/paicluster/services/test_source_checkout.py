@@ -111,6 +111,7 @@ def test_users_folder_is_kept_and_an_event_reports_it(cluster: Cluster) -> None:
     assert list_names(cluster, f"{mine}/source") == ["mine"]
 
 
+@pytest.mark.slow
 def test_checkout_is_finished_after_a_crash(cluster: Cluster) -> None:
     many = {f"file-{n}": "1" for n in range(5000)}
     cluster.accept(with_sources(cluster, "done", "true", a="1"))

@@ -363,6 +363,7 @@ def test_link_to_itself_is_skipped_and_reported(workspace: StorageWorkspace) -> 
     assert workspace.names("d") == ["d/f"]
 
 
+@pytest.mark.slow
 @BOTH_WAYS
 def test_concurrent_copies_to_one_target_succeed(workspace: StorageWorkspace, way: list[str]) -> None:
     """Like tasks of a job that download the same data to one machine."""
