@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, literal, select
 from sqlalchemy.dialects.sqlite import insert
 
-from paicluster.store.tables import source_owners
+from paicluster.store.tables import source_owners, users
 
 
 def add_owner(conn: Connection, sha256: str, username: str) -> None:
-    row = insert(source_owners).values(sha256=sha256, username=username)
-    conn.execute(row.on_conflict_do_nothing())
+    """Add an owner; without effect when the user was removed while the archive was uploaded."""
+    row = select(literal(sha256), users.c.username).where(users.c.username == username)
+    conn.execute(insert(source_owners).from_select(["sha256", "username"], row).on_conflict_do_nothing())
 
 
 def is_owner(conn: Connection, sha256: str, username: str) -> bool:
