@@ -166,7 +166,7 @@ def test_https_to_a_plain_port_says_so(new_user, team) -> None:
     done = add(new_user, team.replace("http://", "https://"))
     assert done.status == 1 and done.out == "", done
     where = team.replace("http://", "https://")
-    assert done.err == (
+    assert done.err == WARNING + (
         f"pai: The cluster team at {where} does not respond: it speaks plain HTTP there, not TLS.\n"
         "     Write http:// instead of https:// in its address, in pai add-cluster. Nothing was changed.\n"
     )
@@ -183,7 +183,7 @@ def test_http_to_a_tls_port_says_so(new_user, tmp_path) -> None:
         done = add(new_user, uri)
         server.shutdown()
     assert done.status == 1 and done.out == "", done
-    assert done.err == (
+    assert done.err == WARNING + (
         f"pai: The cluster team at {uri} does not respond: it speaks TLS there, not plain HTTP.\n"
         "     Write https:// instead of http:// in its address, in pai add-cluster. Nothing was changed.\n"
     )
