@@ -142,11 +142,12 @@ class Quotas:
 
     def _start_reload(self) -> None:
         self._reload_timer = None
-        task = asyncio.get_running_loop().create_task(self._reload())
+        task = asyncio.get_running_loop().create_task(self.reload())
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
 
-    async def _reload(self) -> None:
+    async def reload(self) -> None:
+        """Read everything again: a user or group was deleted, and the quota with it."""
         try:
             loaded = await self._store.read(_read)
         except StoreError:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.server_fixture import eventually, job
-from support.team_cluster import TeamCluster
+from support.team_cluster import PASSWORD, TeamCluster
 
 MINE = "/api/v2/quota"
 LIMITS = ("tasks", "cpu", "memoryMB", "gpu", "storageBytes")
@@ -152,3 +152,18 @@ def test_zero_is_not_free(team: TeamCluster) -> None:
     reply = submit(team, job("wide", "true", instances=4, cpu=0, memory_mb=0))
     assert reply.status == 403
     assert "it asks for 4 cores; the quota is 3 cores" in reply.json()["message"]
+
+
+def test_quota_goes_with_its_user_and_group(team: TeamCluster) -> None:
+    admin = team.tokens["admin"]
+    new_user = {"username": "dora", "password": PASSWORD, "virtualCluster": ["default"]}
+    for where, new, name in (
+        ("users", new_user, "dora"),
+        ("groups", {"groupname": "crew", "description": ""}, "crew"),
+    ):
+        assert team.ask("POST", f"/api/v2/{where}", new, token=admin).status == 201
+        set_quota(team, f"{where}/{name}", tasks=1)
+        assert team.ask("DELETE", f"/api/v2/{where}/{name}", token=admin).status == 200
+        assert team.ask("POST", f"/api/v2/{where}", new, token=admin).status == 201
+        report = team.get(f"/api/v2/{where}/{name}/quota", token=admin).json()
+        assert report["resources"]["tasks"]["limit"] is None, name

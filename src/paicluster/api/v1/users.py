@@ -56,6 +56,7 @@ async def delete_user(request: Request) -> Response:
     fields.end()
     set_subject(request, username)
     await context(request).store.write(lambda conn: users.remove(conn, username))
+    await context(request).user_quotas.reload()
     return json_response({"message": "remove successfully"})
 
 

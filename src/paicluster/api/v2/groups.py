@@ -99,6 +99,7 @@ async def delete_group(request: Request) -> Response:
     groupname = request.path_params["group"]
     if not await context(request).store.write(lambda conn: groups.delete_group(conn, groupname)):
         raise no_group(groupname)
+    await context(request).user_quotas.reload()
     return json_response({"message": "group is removed successfully"})
 
 

@@ -234,6 +234,7 @@ async def delete_user(request: Request) -> Response:
     await authenticate(request)
     username = request.path_params["user"]
     await context(request).store.write(lambda conn: accounts.remove(conn, username))
+    await context(request).user_quotas.reload()
     return json_response({"message": "user is removed successfully"})
 
 
