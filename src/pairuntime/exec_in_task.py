@@ -5,6 +5,7 @@ srun has already entered the allocation. Started once for each command, so it ne
 supervisor.
 """
 
+import errno
 import json
 import os
 import sys
@@ -17,7 +18,8 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
 def run(folder: "str", command: "list[str]", variables: "dict[str, str] | None" = None) -> "int":
     """Become the command. Returns an exit status only on failure.
 
-    ``variables``: set in addition to those of the task.
+    ``variables``: set in addition to those of the task. With them, stdin, stdout and stderr are pipes or a
+    terminal that were made for the command.
     """
     # Nodes of a Slurm cluster do without these imports.
     from pairuntime.supervisor import attempt, claim, limits, process_tree
@@ -38,19 +40,61 @@ def run(folder: "str", command: "list[str]", variables: "dict[str, str] | None" 
         if cgroup.path and os.path.isdir(cgroup.path):
             cgroup.join()
         limits.Limits(spec.get("limits") or ()).join()
+        _take_limits(folder)
+        # Before the account changes: it may not be able to read what Python would still have to import.
+        programs = _programs(command[0], environment)
         account = spec.get("account")
         if account:
-            if os.isatty(0):
-                # Programs open their terminal by name, too.
-                os.fchown(0, account["uid"], -1)
+            if variables is not None:
+                # Without this the command could not open /dev/stdout, or its terminal by name.
+                for fd in range(3):
+                    os.fchown(fd, account["uid"], account["gid"])
             os.setgroups(account["groups"])
             os.setgid(account["gid"])
             os.setuid(account["uid"])
         os.chdir(spec["cwd"])
-        os.execvpe(command[0], command, environment)
+        os.umask(0o022)
+        _become_first(programs, command, environment)
     except OSError as e:
         sys.stderr.write("%s: %s\n" % (command[0], e.strerror))
     return 127
+
+
+def _programs(name: "str", environment: "Any") -> "list[str]":
+    """Paths at which the program may be."""
+    if "/" in name:
+        return [name]
+    return [os.path.join(os.fsdecode(folder), name) for folder in os.get_exec_path(environment)]
+
+
+def _become_first(programs: "list[str]", command: "list[str]", environment: "Any") -> "None":
+    """Become the first of these programs that exists."""
+    failure = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))  # type: OSError
+    for program in programs:
+        try:
+            os.execve(program, command, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as e:
+            failure = e
+    raise failure
+
+
+def _take_limits(folder: "str") -> "None":
+    """Take over the resource limits that the task has from its supervisor: those of the server are higher."""
+    import resource
+
+    from pairuntime.supervisor import claim
+
+    supervisor = int((claim.read(folder) or {}).get("pid") or 0)  # type: ignore[call-overload]
+
+    for name in dir(resource):
+        if name.startswith("RLIMIT_"):
+            limit = getattr(resource, name)
+            try:
+                resource.setrlimit(limit, resource.prlimit(supervisor, limit))
+            except (OSError, ValueError):
+                pass  # not one of this kernel
 
 
 def run_slurm(folder: "str", command: "list[str]") -> "int":

@@ -104,8 +104,8 @@ class RemoteProcess:
             else:
                 words = [*self._entrance.prefix, "/bin/sh", "-c", _SET_VARIABLES, "sh", session, self._term]
                 os.execvp(words[0], words + command)
-        except OSError as e:
-            sys.stderr.write("%s\n" % (e.strerror or e))
+        except Exception as e:  # noqa: BLE001 - whatever it is, this process must not go on as a host
+            sys.stderr.write("The command could not be started: %s\n" % e)
         finally:
             sys.stderr.flush()
             os._exit(status)

@@ -13,11 +13,14 @@ from support.engine_rig import mark, running_with
 from support.import_budget import HEAVY, imported
 from support.terminal import Terminal, start_on_terminal
 
+# What a program sees of its place and its limits.
+LOOK = "cat /proc/self/cgroup; id; pwd; umask; ulimit -Sa; ulimit -Ha; grep SigBlk /proc/self/status"
+
 
 @pytest.fixture(name="job")
 def running_job(user):
     """A job that runs until the test ends."""
-    script = "(cat /proc/self/cgroup; id; pwd) >look; env -0 >env; sleep 600"
+    script = f"({LOOK}) >look; env -0 >env; sleep 600"
     words = ("--no-sources", "--mem", "512m", "-j", "exec_$", "--", "sh", "-c", script)
     name = user.pai("sub", *words).out.strip()
     until(lambda: user.pai("exec", name, "--", "test", "-s", "env").status == 0)
@@ -112,8 +115,8 @@ def test_ended_client_leaves_nothing_behind(user, job: str, signals: tuple[signa
     assert user.state(job) == "RUNNING"
 
 
-def test_cgroup_and_account_are_those_of_the_task(user, job: str) -> None:
-    done = user.pai("exec", job, "--", "sh", "-c", "cat look; echo ==; cat /proc/self/cgroup; id; pwd")
+def test_cgroup_account_and_limits_are_those_of_the_task(user, job: str) -> None:
+    done = user.pai("exec", job, "--", "sh", "-c", f"cat look; echo ==; {LOOK}")
     of_task, _, of_exec = done.out.partition("==\n")
     assert of_task and of_task == of_exec
 

@@ -231,8 +231,9 @@ def test_sessions_are_in_the_audit_log(team: TeamCluster, running: str) -> None:
     assert "main[1]" in [one.get("about") for one in lines()]
 
 
-def test_plain_session_survives_a_killed_server(new_team) -> None:
-    """The host has the client's own socket: not even the server's end interrupts it."""
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_plain_session_survives_the_end_of_the_server(new_team, end: str) -> None:
+    """The host has the client's own socket."""
     team = new_team()
     name = team.accept(job("kept", "echo up; sleep 600"))
     team.wait_state(name, "RUNNING")
@@ -240,7 +241,7 @@ def test_plain_session_survives_a_killed_server(new_team) -> None:
     session = open_session(team, name)
     session.send("start", command=["sh", "-c", "echo in; read word; echo got $word"])
     session.read_until(b"in")
-    team.kill()
+    getattr(team, end)()
     session.send_stdin(b"hello\n")
     session.read_until(b"got hello")
     assert session.finish()["status"] == 0

@@ -20,6 +20,7 @@ import pytest
 from support.external_services import missing
 from support.server_fixture import eventually, job
 from support.unix_users import CrewCluster, add_people, open_folder, unix_accounts
+from support.web_socket import WebSocket
 
 ALICE, BOB, CAROL = (f"pai-{name}-{os.getpid()}" for name in ("alice", "bob", "carol"))
 OPTIONS = ("--cpus", "8", "--memory-mb", "8192")
@@ -85,6 +86,29 @@ def test_task_runs_under_its_users_account(
     assert opened[0] == "/dev/null" and [one[:5] for one in opened[1:3]] == ["pipe:", "pipe:"]
     # Opened by bash itself: the script.
     assert opened[3:] == [str(cluster.folder_of("account") / "task.sh")]
+
+
+def test_session_runs_under_the_users_account(cluster: CrewCluster) -> None:
+    cluster.as_user(ALICE)
+    name = cluster.accept(job("session", "echo up; sleep 600"))
+    cluster.wait_state(name, "RUNNING")
+    eventually(lambda: b"up" in cluster.log_of(name), "the task")
+    for terminal in (False, True):
+        session = WebSocket(cluster, cluster.path(name, f"/exec?terminal={str(terminal).lower()}"))
+        script = "id -un; id -gn; id -Gn; umask; echo to stdout >/dev/stdout; echo to stderr >/dev/stderr"
+        if terminal:
+            script += "; echo to the terminal >$(tty)"
+        size = {"term": "xterm", "rows": 24, "columns": 80} if terminal else None
+        session.send(
+            "start", command=["sh", "-c", f"{script}; touch by-exec; stat -c %U by-exec"], terminal=size
+        )
+        assert session.finish() == {"type": "exit", "status": 0}, session.written
+        lines = session.written[1].decode().replace("\r", "").splitlines()
+        assert lines[:5] == [ALICE, ALICE, ALICE, "0022", "to stdout"]
+        assert lines[-1] == ALICE
+        said = session.written[1] if terminal else session.written[2]
+        assert b"to stderr" in said
+    cluster.stop(name)
 
 
 def test_all_tasks_of_a_gang_run_under_the_users_account(

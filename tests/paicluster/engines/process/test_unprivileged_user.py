@@ -16,6 +16,7 @@ from support.engine_rig import missing
 _NOT_FOR_PROCESSES = (
     "without_python_and_bash",
     "out_of_memory",
+    "memory_of_a_session",
     "missing_limits",
 )
 
