@@ -197,7 +197,10 @@ def command_job(options: JobOptions, entry: ClusterEntry, defaults: Defaults) ->
 
 def resolve_image(options: JobOptions, defaults: Defaults) -> str:
     """The image given or set as default; empty for none."""
-    return options.image or defaults.text("image")
+    image = options.image or defaults.text("image")
+    if image.startswith("-"):
+        raise UsageError(f"{image!r} is not an image: it begins with -, like an option.")
+    return image
 
 
 def resolve_workspace(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> str:

@@ -95,6 +95,8 @@ def test_every_help_has_an_example(new_user, name: str) -> None:
         (["sub", "--", ""], 2, "no command to run"),
         (["sub", "--cpu", "0", "true"], 2, "--cpu"),
         (["sub", "-j", "not a name", "true"], 2, "is not a valid job name"),
+        (["sub", "-j=-h", "true"], 2, "do not begin with -"),
+        (["sub", "--image=-h", "true"], 2, "'-h' is not an image"),
         (["sub", "--ports", "http=8080", "true"], 2, "how many ports"),
         (["sub", "-a", "nowhere", "true"], 2, "no cluster called 'nowhere'"),
         (["submit", "none.yaml"], 2, "none.yaml cannot be read: No such file"),
