@@ -33,6 +33,7 @@ VICTIM, ATTACKER = (f"pai-{name}-{os.getpid()}" for name in ("victim", "attacker
 CANARY = "CANARY"
 SECRET, PRIVATE, SOURCE, SETTINGS = (f"{CANARY}-{name}" for name in ("secret", "file", "source", "settings"))
 ATTACK_S = 8.0
+PROCESSES = 64
 # `make bench` measures the delay; here a loaded machine must not fail the test.
 RESPONSE_LIMIT_S = 10.0
 
@@ -42,7 +43,9 @@ def crew() -> Iterator[CrewCluster]:
     """A cluster with a victim, whose job runs, and an attacker, whose requests are the default."""
     with unix_accounts(VICTIM, ATTACKER), open_folder() as folder:
         add_people(folder / "home", VICTIM, ATTACKER)
-        (folder / "home" / "cluster.yaml").write_text(f"# {SETTINGS}\n")
+        (folder / "home" / "cluster.yaml").write_text(
+            f"# {SETTINGS}\nengine:\n  type: process\n  processes: {PROCESSES}\n"
+        )
         cluster = CrewCluster(folder / "home", ("--cpus", "16", "--memory-mb", "16384"), description=None)
         try:
             cluster.start()
@@ -252,6 +255,25 @@ def test_hostile_jobs_reach_nothing_of_others(crew: CrewCluster) -> None:
             log = crew.log_of(name)
             assert not any(canary.encode() in log for canary in (SECRET, PRIVATE, SOURCE, SETTINGS)), what
     assert victim_folder.joinpath("claim").exists()
+
+
+# Bounded, in case nothing else bounds it: a few hundred processes that end by themselves.
+FORK_BOMB = """python3 -c '
+import os, time
+for _ in range(300):
+    if not os.fork():
+        time.sleep(30)
+        os._exit(0)
+print("all started")
+'"""
+
+
+def test_fork_bomb_is_the_failure_of_its_own_job(crew: CrewCluster) -> None:
+    with unharmed(crew):
+        status = crew.run(job("bomb", FORK_BOMB, memory_mb=512))
+        assert status["state"] == "FAILED"
+        assert b"all started" not in crew.log_of("bomb")
+        assert "as many as it may have" in json.dumps(status)
 
 
 def hostile_archives() -> dict[str, bytes]:
