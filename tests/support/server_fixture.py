@@ -190,6 +190,11 @@ class Cluster:
             self.spawn(*more)
         return self.wait_ready()
 
+    def start_command(self, *more: str) -> Cluster:
+        """As `start`, with the command itself: `/proc` has its arguments and variables."""
+        self.spawn(*more)
+        return self.wait_ready()
+
     def wait_ready(self) -> Cluster:
         assert self.process is not None
         process = self.process

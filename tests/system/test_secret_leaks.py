@@ -50,7 +50,7 @@ class Watched(Cluster):
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Watched]:
     made = Watched(tmp_path / "home", MACHINE, {"PAICLUSTER_ADMIN_PASSWORD": ADMIN_PASSWORD})
-    made.start()
+    made.start_command()
     made.user, made.token = "admin", log_in(made, "admin", ADMIN_PASSWORD)
     yield made
     made.close()

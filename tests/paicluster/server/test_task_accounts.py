@@ -45,7 +45,7 @@ def cluster(accounts: dict[str, pwd.struct_passwd]) -> Iterator[CrewCluster]:
             folder / "home", OPTIONS, {"PAICLUSTER_ADMIN_PASSWORD": "CANARY-of-the-admin", "UMASK": "000"}
         )
         try:
-            yield made.start()
+            yield made.start_command()
         finally:
             made.close()
 

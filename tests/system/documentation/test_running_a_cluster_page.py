@@ -49,8 +49,7 @@ class PageCluster(Cluster):
     """Runs what the page has after `paicluster serve`, but on a free port."""
 
     def start(self, *more: str) -> Cluster:
-        self.spawn(*more)
-        return self.wait_ready()
+        return self.start_command(*more)
 
     def spawn(self, *more: str) -> subprocess.Popen[bytes]:
         command = [*self.program, "serve", *self.options, "--port", "0", *more]
