@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from openpaisdk.binding.cluster_list import ClusterList as ClusterList
     from openpaisdk.binding.job import Job as Job
     from openpaisdk.errors import PaiError as PaiError
+    from openpaisdk.functions.executor import Executor as Executor
+    from openpaisdk.functions.remote_function import map_items as map
+    from openpaisdk.functions.remote_function import remote as remote
+    from openpaisdk.functions.remote_function import submit as submit
 
     __cluster_config_file__: str
 
@@ -25,9 +29,24 @@ _MODULES = {
     "Job": "binding.job",
     "OpenPAIClient": "binding.client",
     "PaiError": "errors",
+    "Executor": "functions.executor",
+    "map": "functions.remote_function",
+    "remote": "functions.remote_function",
+    "submit": "functions.remote_function",
 }
 
-__all__ = ["Cluster", "ClusterList", "Job", "OpenPAIClient", "PaiError", "__version__"]
+__all__ = [
+    "Cluster",
+    "ClusterList",
+    "Executor",
+    "Job",
+    "OpenPAIClient",
+    "PaiError",
+    "__version__",
+    "map",
+    "remote",
+    "submit",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,7 +55,8 @@ def __getattr__(name: str) -> Any:
 
         return ClusterRegistry.file_path()
     if name in _MODULES:
-        value = getattr(__import__(f"openpaisdk.{_MODULES[name]}", fromlist=[name]), name)
+        attribute = "map_items" if name == "map" else name
+        value = getattr(__import__(f"openpaisdk.{_MODULES[name]}", fromlist=[attribute]), attribute)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'openpaisdk' has no attribute {name!r}")

@@ -53,6 +53,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import python_packages
 
         return python_packages.main(argv[1:])
+    if len(argv) == 2 and argv[0] == "call":
+        from pairuntime.task import function_call
+
+        return function_call.main(argv[1:])
     sys.stderr.write(_USAGE)
     return 2
 

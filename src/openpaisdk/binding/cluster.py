@@ -23,6 +23,7 @@ from openpaisdk.jobs.option_values import items_of, seconds
 
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
+    from openpaisdk.functions import JobFuture, JobFutures
     from openpaisdk.jobs.option_values import Items
     from openpaisdk.storage import Storage
 
@@ -500,6 +501,16 @@ class SubmittedJob:
     def follow(self, *, role: str = "", index: int = 0, stream: str = "all") -> Iterator[str]:
         """The lines of a task's log as they are written, until the job finishes."""
         return self._on_cluster().follow(self.name, role=role, index=index, stream=stream)
+
+    def future(self) -> JobFuture:
+        """The future of the function that this job calls, as ``openpaisdk.submit`` returned it."""
+        return self.futures()[0]
+
+    def futures(self) -> JobFutures:
+        """The futures of all calls of this job."""
+        from openpaisdk.functions import futures_of
+
+        return futures_of(self._on_cluster(), self.name)
 
     def stop(self) -> Self:
         """Stop the job."""

@@ -16,6 +16,10 @@ ALWAYS = -2
 """Retry also after a success."""
 ALWAYS_ON_FAILURE = -1
 
+CONTINUES_IN_RETRY = 247
+"""Exit code of a task that has saved its state to continue in the next attempt, like a function that has
+written its checkpoint because its time is over."""
+
 _NEVER = {
     -210: "the job was stopped",
     -220: "the attempt was stopped because it was complete",
@@ -88,6 +92,9 @@ def decide_retry(
     """
     if exit_code in _NEVER:
         return _no_retry(counts, _NEVER[exit_code])
+    if exit_code == CONTINUES_IN_RETRY:
+        counts = counts.after_progress() if made_progress else counts
+        return _uncounted(counts, exit_code, conflict=False, jitter=jitter)
     if policy.fancy and exit_code != 0:
         behavior = _behavior(exit_code, by_platform)
         if behavior == "PERMANENT":
@@ -140,7 +147,8 @@ def _uncounted(counts: RetryCounts, exit_code: int, *, conflict: bool, jitter: f
         reason = "it competed with other jobs for the same resources"
     else:
         delay = _backoff_s(counts.platform_streak)
-        reason = "the platform stopped it; not counted"
+        continues = exit_code == CONTINUES_IN_RETRY
+        reason = "it saved its state to continue" if continues else "the platform stopped it; not counted"
     after = RetryCounts(counts.total + 1, counts.accountable, counts.platform_streak + 1)
     return RetryDecision(True, False, delay, reason, after)
 

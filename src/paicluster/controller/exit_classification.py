@@ -14,6 +14,7 @@ from openpaisdk.protocol.completion import (
 )
 from openpaisdk.protocol.exit_codes import exit_spec, match_exit
 from openpaisdk.protocol.failure_causes import FEWER_PROCESSES, TOO_MANY_PROCESSES
+from openpaisdk.protocol.retries import CONTINUES_IN_RETRY
 from paicluster.engines.interface import Loss, Observation, Phase
 
 LOST = -101
@@ -101,6 +102,8 @@ def task_exit(
         code = observation.platform_code if observation.platform_code is not None else NOT_STARTABLE
         return TaskExit(code, {"exitCode": code, "caughtException": observation.start_error})
     origin = origin_code(observation)
+    if origin == CONTINUES_IN_RETRY and stop_code is None:
+        return TaskExit(origin, {"exitCode": origin, "originUserExitCode": origin})
     if observation.timed_out and (origin != 0 or observation.killed_by_us):
         return _with_reason(OUT_OF_TIME, origin, out_of_time(time_limit_s))
     # A preempted task is unfinished, even with exit status 0: it may have saved its state to resume later.

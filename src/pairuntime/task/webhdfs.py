@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
-    from typing import Any, BinaryIO
+    from typing import IO, Any, BinaryIO
 
 # Certificates by which the cluster's server is verified, next to the runtime's archive.
 CA_FILE = "authority.pem"
@@ -76,16 +76,21 @@ class Storage:
 
     def put(self, source: "str", path: "str", overwrite: "bool" = True) -> "int":
         """Upload a whole file; returns its size. A file that changes meanwhile is an error."""
-        size = os.stat(source).st_size
+        with open(source, "rb") as f:
+            return self.put_file(f, path, overwrite)
+
+    def put_file(self, source: "IO[bytes]", path: "str", overwrite: "bool" = True) -> "int":
+        """Upload a whole open file; returns its size."""
+        size = os.fstat(source.fileno()).st_size
 
         def send() -> "int":
             location = self._data_location(
                 "PUT", path, op="CREATE", overwrite="true" if overwrite else "false"
             )
-            with open(source, "rb") as f:
-                sent = self._send(location, f, size)
+            source.seek(0)
+            sent = self._send(location, source, size)
             if sent != size:
-                raise WebHdfsError("%s changed while it was read." % source)
+                raise WebHdfsError("%s changed while it was read." % source.name)
             return sent
 
         return int(self._with_retries(send))
@@ -105,6 +110,23 @@ class Storage:
         if expected is not None and int(expected) != size:
             raise WebHdfsError("%s is incomplete: received %d bytes of %s." % (path, size, expected))
         return size
+
+    def read_range(self, path: "str", offset: "int" = 0, length: "int" = 0) -> "bytes":
+        """Bytes of a file from an offset; without a length, to its end."""
+        query = {"length": str(length)} if length else {}
+
+        def read() -> "bytes":
+            return self._open(self._url(path, op="OPEN", data="true", offset=str(offset), **query)).read()
+
+        return bytes(self._with_retries(read))
+
+    def read_if_exists(self, path: "str") -> "bytes | None":
+        try:
+            return self.read_range(path)
+        except WebHdfsError as error:
+            if error.status == 404:
+                return None
+            raise
 
     def get_json(self, path: "str") -> "Any":
         """JSON response to a GET of a path below the address, with the token."""
@@ -150,7 +172,7 @@ class Storage:
         self._check(response, text)
         return str(json.loads(text.decode())["Location"])
 
-    def _send(self, url: "str", source: "BinaryIO", size: "int") -> "int":
+    def _send(self, url: "str", source: "IO[bytes]", size: "int") -> "int":
         connection, target = self._connection(url)
         connection.putrequest("PUT", target)
         headers = dict(self._headers(url))

@@ -24,7 +24,7 @@ from openpaisdk.protocol import (
 )
 from openpaisdk.protocol.completion import is_decided, role_policy
 from openpaisdk.protocol.exit_codes import exit_specs
-from openpaisdk.protocol.retries import MAX_PLATFORM_STREAK
+from openpaisdk.protocol.retries import CONTINUES_IN_RETRY, MAX_PLATFORM_STREAK
 
 codes = st.one_of(st.none(), st.sampled_from([0, 1, 255, 137, -210, -220, -230, -1100]))
 
@@ -284,6 +284,15 @@ def test_signal_not_sent_by_the_platform_is_counted(code):
     assert (counted.retry, counted.counted) == (True, True)
     ours = decide_retry(RetryPolicy.of_job(0), RetryCounts(), code, by_platform=True)
     assert (ours.retry, ours.counted) == (True, False)
+
+
+@pytest.mark.parametrize("policy", [RetryPolicy(0, True), RetryPolicy(0, False), RetryPolicy(3, True)])
+def test_task_that_saved_its_state_is_retried(policy) -> None:
+    decision = decide_retry(policy, RetryCounts(), CONTINUES_IN_RETRY, by_platform=False)
+    assert decision.retry and not decision.counted and "saved its state" in decision.reason
+    often = RetryCounts(MAX_PLATFORM_STREAK, 0, MAX_PLATFORM_STREAK)
+    assert not decide_retry(policy, often, CONTINUES_IN_RETRY).retry
+    assert decide_retry(policy, often, CONTINUES_IN_RETRY, made_progress=True).retry
 
 
 def test_conflict_delay_is_one_to_fifteen_minutes():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 
@@ -30,14 +29,6 @@ def test_examples_print_what_the_page_promises(new_user, page) -> None:
         printed += done.out
     for text in PRINTED[page.stem]:
         assert text in printed, printed
-
-
-def test_python_example_of_submitit_prints_the_result(new_user) -> None:
-    [block] = re.findall(
-        r"```python\n(.*?)```", (REPOSITORY / "docs/coming-from-submitit.md").read_text(), re.DOTALL
-    )
-    done = new_user.run([sys.executable, "-c", block])
-    assert (done.status, done.out) == (0, "SUCCEEDED\n12\n"), done
 
 
 NOT_YET = {"notebook-job"}

@@ -1,0 +1,60 @@
+"""Python functions as jobs: ``submit``, ``map_items``, ``remote`` and ``Executor``, with submitit's names.
+
+``import openpaisdk.functions as submitit`` is all that a script for submitit has to change. Nothing is
+imported here: each name below is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.functions import helpers as helpers
+    from openpaisdk.functions.executor import AutoExecutor as AutoExecutor
+    from openpaisdk.functions.executor import Executor as Executor
+    from openpaisdk.functions.function_job import futures_of as futures_of
+    from openpaisdk.functions.job_environment import JobEnvironment as JobEnvironment
+    from openpaisdk.functions.job_future import JobFuture as JobFuture
+    from openpaisdk.functions.job_future import JobFutures as JobFutures
+    from openpaisdk.functions.remote_function import map_items as map_items
+    from openpaisdk.functions.remote_function import remote as remote
+    from openpaisdk.functions.remote_function import submit as submit
+    from openpaisdk.functions.task_errors import TaskError as TaskError
+
+_MODULES = {
+    "AutoExecutor": "executor",
+    "Executor": "executor",
+    "JobEnvironment": "job_environment",
+    "JobFuture": "job_future",
+    "JobFutures": "job_future",
+    "TaskError": "task_errors",
+    "futures_of": "function_job",
+    "map_items": "remote_function",
+    "remote": "remote_function",
+    "submit": "remote_function",
+}
+
+__all__ = [
+    "AutoExecutor",
+    "Executor",
+    "JobEnvironment",
+    "JobFuture",
+    "JobFutures",
+    "TaskError",
+    "futures_of",
+    "helpers",
+    "map_items",
+    "remote",
+    "submit",
+]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name == "helpers":
+        return import_module("openpaisdk.functions.helpers")
+    if name in _MODULES:
+        value = getattr(import_module(f"openpaisdk.functions.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'openpaisdk.functions' has no attribute {name!r}")

@@ -1,0 +1,123 @@
+"""Executor of functions as jobs: Python's ``concurrent.futures.Executor``, with submitit's names added."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from openpaisdk.errors import UsageError
+from openpaisdk.functions.function_cluster import function_cluster
+from openpaisdk.functions.function_job import FunctionOptions, submit_calls
+from openpaisdk.functions.job_future import JobFuture, JobFutures
+from openpaisdk.functions.submitit_options import job_options
+from pairuntime.task.delayed_call import call
+
+if TYPE_CHECKING:
+    import os
+
+    from openpaisdk.binding.cluster import Cluster
+    from openpaisdk.functions.function_job import Call
+
+    BatchedCall = tuple[JobFuture, tuple[Any, ...], dict[str, Any]]
+
+
+class Executor(concurrent.futures.Executor):
+    """Runs functions as jobs of one cluster.
+
+    ``with Executor(gpu=1) as executor: executor.submit(train, 0.1)`` waits for all of them at the end.
+    The options are those of ``openpaisdk.submit``.
+    """
+
+    def __init__(self, cluster: Cluster | str | None = None, **options: Any):
+        self._cluster = function_cluster(cluster)
+        self._options = FunctionOptions(**options)
+        self._futures: list[JobFuture] = []
+        self._batch: list[BatchedCall] | None = None
+        self._is_shut_down = False
+
+    # --- concurrent.futures ---
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function as a job; returns its future."""
+        self._check_open()
+        if self._batch is not None:
+            future = JobFuture(self._cluster)
+            self._batch.append((future, (fn, *args), kwargs))
+            return future
+        return self._keep(submit_calls(self._cluster, fn, [(args, kwargs)], self._options))[0]
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Any]:
+        """The results of calls with the items of the iterables, in their order: one array job."""
+        futures = self.map_array(fn, *iterables)
+        return iter(futures.results(timeout))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._is_shut_down = True
+        if cancel_futures:
+            for future in self._futures:
+                future.cancel()
+        if wait:
+            concurrent.futures.wait(self._futures)
+
+    # --- submitit ---
+
+    def map_array(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> JobFutures:
+        """One call for each group of items, as one array job; returns the futures."""
+        self._check_open()
+        calls: list[Call] = [(group, {}) for group in zip(*iterables, strict=False)]
+        if not calls:
+            return JobFutures()
+        return self._keep(submit_calls(self._cluster, fn, calls, self._options, array=True))
+
+    def update_parameters(self, **parameters: Any) -> None:
+        """Change options of the jobs to come, by our names or by submitit's (``timeout_min`` ...)."""
+        self._options = self._options.updated(**job_options(parameters))
+
+    @contextlib.contextmanager
+    def batch(self, allow_implicit_submissions: bool = False) -> Iterator[None]:
+        """All ``submit`` inside the block become one array job when the block ends."""
+        self._check_open()
+        if self._batch is not None:
+            raise UsageError("Batches cannot be nested.")
+        delayed: list[BatchedCall] = []
+        self._batch = delayed
+        try:
+            yield
+        finally:
+            self._batch = None
+        if delayed:
+            calls: list[Call] = [(args, kwargs) for _, args, kwargs in delayed]
+            futures = JobFutures(future for future, _, _ in delayed)
+            self._keep(submit_calls(self._cluster, call, calls, self._options, array=True, futures=futures))
+
+    def _keep(self, futures: JobFutures) -> JobFutures:
+        self._futures = [future for future in self._futures if not future.done()] + futures
+        return futures
+
+    def _check_open(self) -> None:
+        if self._is_shut_down:
+            raise RuntimeError("The executor was shut down: no calls can be submitted any more.")
+
+
+class AutoExecutor(Executor):
+    """``submitit.AutoExecutor``. The folder has no effect: files are on the cluster's storage."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] = "",
+        max_num_timeout: int = 3,
+        cluster: Cluster | str | None = None,
+        **parameters: Any,
+    ):
+        # submitit's names of kinds of clusters, which are no aliases of ours.
+        super().__init__(None if cluster in ("local", "debug", "slurm", "auto") else cluster)
+        if parameters:
+            self.update_parameters(**parameters)

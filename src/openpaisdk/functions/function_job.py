@@ -1,0 +1,195 @@
+"""Job whose tasks call a Python function: built like the job of ``Job.one_liner``, with a file of calls."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from openpaisdk.binding.job import Job
+from openpaisdk.errors import Forbidden, UsageError
+from openpaisdk.functions.call_pickle import CallPickler
+from openpaisdk.functions.completion import JobWatcher
+from openpaisdk.functions.function_cluster import FunctionCluster, function_cluster
+from openpaisdk.functions.job_future import JobFuture, JobFutures
+from openpaisdk.functions.task_python import import_paths, library, python_version
+from openpaisdk.jobs.job_names import generate_name
+from pairuntime.task.call_format import pack_calls
+
+if TYPE_CHECKING:
+    from openpaisdk.binding.cluster import Cluster
+
+    Call = tuple[Sequence[object], Mapping[str, object]]
+
+ROLE = "main"
+TAG = "function"
+_RUNTIME = '"${pai_runtime:-${PAI_RUNTIME_DIR:-/usr/local/pai}/pairuntime.pyz}"'
+_COMMAND = f"exec python -u {_RUNTIME} call"
+OPTIONS = frozenset(inspect.signature(Job.one_liner).parameters) - {
+    "self",
+    "commands",
+    "cluster_alias",
+    "pip_path",
+    "array",
+}
+"""Options of ``Job.one_liner`` that functions have, too."""
+
+
+class FunctionOptions:
+    """Options of the job of a function."""
+
+    def __init__(self, name: str = "", pip: Any = (), limit: int = 0, **options: Any):
+        self.name = name
+        self.limit = limit
+        self.values = dict(options)
+        if pip:
+            self.values["pip_installs"] = pip
+        if unknown := [key for key in self.values if key not in OPTIONS]:
+            raise UsageError(
+                f"A job has no option {unknown[0]!r}.",
+                hint=f"The options are name, pip, limit, {', '.join(sorted(OPTIONS))}.",
+            )
+
+    def updated(self, **changes: Any) -> FunctionOptions:
+        return FunctionOptions(**{"name": self.name, "limit": self.limit, **self.values, **changes})
+
+
+def submit_calls(
+    cluster: FunctionCluster,
+    function: Callable[..., Any],
+    calls: Sequence[Call],
+    options: FunctionOptions,
+    *,
+    array: bool = False,
+    futures: JobFutures | None = None,
+) -> JobFutures:
+    """Submit one job that calls a function once in each task; ``array``: with many calls, one in each.
+
+    ``futures``: those to attach to the calls, if they exist already.
+    """
+    if not callable(function):
+        raise UsageError(f"{function!r} cannot be called: give a function.")
+    job = Job(options.name or generate_name(_name_of(function)))
+    values = dict(options.values)
+    folder = _calls_folder(cluster, values)
+    pickler = CallPickler(lambda content: cluster.store(f"{folder}/values", content))
+    content = pack_calls(pickler.function(function), [pickler.arguments(*call) for call in calls])
+    instances = len(calls) if array else int(values.get("instances", 1))
+    after = [*_items(values.pop("after", ())), *_dependencies(pickler, cluster)]
+    entry = cluster.cluster.entry
+    on_this_machine = entry.shares_machine and not values.get("image")
+    request = {
+        "python": list(python_version()),
+        "call": f"{folder}/{job.name}/calls",
+        "results": f"{folder}/{job.name}",
+        "role": ROLE,
+        "tasks": instances,
+        "array": array,
+        "paths": import_paths(on_this_machine),
+    }
+    if not on_this_machine:
+        request["library"] = cluster.store(f"{folder}/values", library())
+    if on_this_machine and not values.get("python"):
+        values["python"] = sys.executable
+    if array and instances > 1:
+        values["array"] = f"{instances}%{options.limit}" if options.limit else str(instances)
+    job.one_liner(_command(request), after=after, **values)
+    job.add_tag(TAG)
+    cluster.write(str(request["call"]), content)
+    job.submit(cluster.cluster)
+    futures = futures or JobFutures(JobFuture(cluster) for _ in range(instances))
+    for index, future in enumerate(futures):
+        future.attach(job.name, str(request["results"]), index, instances)
+        future.gang = None if array else futures
+    JobWatcher(cluster, futures).start()
+    return futures
+
+
+def futures_of(cluster: Cluster, name: str) -> JobFutures:
+    """The futures of the calls of a job that was submitted earlier, maybe by another process."""
+    import yaml
+
+    functions = function_cluster(cluster)
+    config = yaml.safe_load(cluster.client.job_config(name))
+    request = _request_of(config)
+    if request is None:
+        raise UsageError(f"The job {name} runs commands, not a Python function: it has no future.")
+    if (owner := cluster.status(name).user) != functions.user:
+        raise Forbidden(
+            f"{name} is a job of {owner}: its result is not loaded, because loading a pickle runs code."
+        )
+    tasks = int(request["tasks"])
+    futures = JobFutures(
+        JobFuture(functions).attach(name.rpartition("~")[2], str(request["results"]), index, tasks)
+        for index in range(tasks)
+    )
+    for future in futures:
+        future.gang = None if request.get("array") else futures
+    JobWatcher(functions, futures).start()
+    return futures
+
+
+def _request_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The request in the command of a job, as ``_command`` wrote it."""
+    from shlex import split
+
+    try:
+        line = config["taskRoles"][ROLE]["commands"][0]
+        if not line.startswith(_COMMAND):
+            return None
+        return dict(json.loads(split(line)[-1]))
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def _command(request: Mapping[str, object]) -> str:
+    from shlex import quote
+
+    text = json.dumps(request, separators=(",", ":"))
+    return f"{_COMMAND} {quote(text)}"
+
+
+def _calls_folder(cluster: FunctionCluster, options: Mapping[str, Any]) -> str:
+    """Folder of calls and results on the storage: in the workspace, else in the user's home."""
+    from openpaisdk.config.defaults import Defaults
+    from openpaisdk.jobs.command_job import absolute_workspace
+
+    workspace = str(options.get("workspace") or "") or Defaults.load().text("workspace")
+    workspace = workspace or cluster.cluster.entry.text("workspace")
+    base = absolute_workspace(workspace, cluster.user) if workspace else f"/user/{cluster.user}"
+    return f"{base.rstrip('/')}/functions"
+
+
+def _dependencies(pickler: CallPickler, cluster: FunctionCluster) -> list[str]:
+    """The jobs whose results the calls need."""
+    names = []
+    for future in pickler.dependencies:
+        if not isinstance(future, JobFuture):
+            continue
+        if future.cluster.alias != cluster.alias:
+            raise UsageError(
+                f"The result of {future.job_id} is on the cluster {future.cluster.alias}: a call on "
+                f"{cluster.alias} cannot wait for it.",
+                hint="Pass future.result() instead, or submit both to the same cluster.",
+            )
+        # One failed call of an array does not make the results of the others useless.
+        names.append(f"{future.job}:end" if future.tasks > 1 else future.job)
+    return list(dict.fromkeys(names))
+
+
+def _name_of(function: object) -> str:
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return "".join(c if c.isalnum() else "-" for c in str(name)).strip("-") or "function"
+
+
+def _items(value: Any) -> list[Any]:
+    from openpaisdk.binding.cluster import SubmittedJob
+    from openpaisdk.jobs.option_values import items_of
+
+    if isinstance(value, SubmittedJob):
+        return [value.name]
+    if isinstance(value, (list, tuple, set)):
+        return [item.name if isinstance(item, SubmittedJob) else item for item in value]
+    return items_of(value, "after")

@@ -1,0 +1,200 @@
+"""Future of a call that runs as a task of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from openpaisdk.errors import UsageError
+from openpaisdk.functions.call_pickle import ResultReference
+from openpaisdk.functions.task_errors import JobStopped
+
+if TYPE_CHECKING:
+    from openpaisdk.functions.function_cluster import FunctionCluster
+
+T = TypeVar("T")
+
+
+class JobPaths:
+    """Where the files of a call are on the cluster's storage."""
+
+    __slots__ = ("folder", "result_pickle")
+
+    def __init__(self, folder: PurePosixPath):
+        self.folder = folder
+        self.result_pickle = folder / "result.pickle"
+
+
+class JobFuture(concurrent.futures.Future[Any], ResultReference):
+    """A ``concurrent.futures.Future`` of one call; ``await`` works, too.
+
+    Passed as an argument to another call, it makes that call wait for
+    this one on the cluster, and the result goes from task to task.
+    """
+
+    def __init__(self, cluster: FunctionCluster):
+        super().__init__()
+        self.cluster = cluster
+        self._job = ""
+        self._results = ""
+        self.index = 0
+        self.tasks = 1
+        self.gang: JobFutures | None = None
+        """The futures of all tasks, where each of them makes the same call."""
+
+    def attach(self, job: str, results: str, index: int = 0, tasks: int = 1) -> JobFuture:
+        """Set the job of the call: the folder of its results, the index of its task, the number of tasks."""
+        self._job = job
+        self._results = results
+        self.index = index
+        self.tasks = tasks
+        return self
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        if not self._job:
+            raise UsageError("This call is in a batch: it is submitted when the batch ends.")
+        return self._job
+
+    # --- what submitit's jobs have ---
+
+    @property
+    def job_id(self) -> str:
+        """The name of the job; in an array with the index of the task: ``sweep_ab12_3``."""
+        return self.job if self.tasks == 1 else f"{self.job}_{self.index}"
+
+    @property
+    def state(self) -> str:
+        """The state of the task: WAITING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
+        status = self.cluster.client.job(self.job)
+        return next((task.state for task in status.tasks if task.index == self.index), status.state)
+
+    @property
+    def paths(self) -> JobPaths:
+        return JobPaths(PurePosixPath(self.result_folder()))
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the call has ended, however it ended."""
+        concurrent.futures.wait([self], timeout)
+
+    def results(self, timeout: float | None = None) -> list[Any]:
+        """The results of all tasks of the call; with ``instances`` it has more than one."""
+        return self.gang.results(timeout) if self.gang else [self.result(timeout)]
+
+    def task(self, index: int) -> JobFuture:
+        """The future of one of the tasks of the call."""
+        return (self.gang or [self])[index]
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.gang) if self.gang else 1
+
+    def awaitable(self) -> AwaitableJob:
+        """The same methods, for ``await``."""
+        return AwaitableJob(self)
+
+    def stdout(self) -> str:
+        return self._log("stdout")
+
+    def stderr(self) -> str:
+        return self._log("stderr")
+
+    # --- logs ---
+
+    def logs(self, follow: bool = False) -> Iterator[str]:
+        """The lines that the function printed; with ``follow`` also those to come, until it ends."""
+        if follow:
+            return self.cluster.follow(self.job, self.index)
+        return iter(self._log("all").splitlines(keepends=True))
+
+    def _log(self, stream: str) -> str:
+        return self.cluster.log(self.job, self.index, stream)
+
+    # --- the result ---
+
+    def result_folder(self) -> str:
+        folder = self._results if self.job else ""
+        return folder if self.tasks == 1 else f"{folder}/main-{self.index}"
+
+    def result_path(self) -> str:
+        return f"{self.result_folder()}/result.pickle"
+
+    # --- control ---
+
+    def cancel(self) -> bool:
+        """Stop the job. False if the call has ended, or if its job has other calls: ``JobFutures.cancel``."""
+        if self.done() or (self.tasks > 1 and not self.gang):
+            return self.cancelled()
+        if self.gang:
+            return self.gang.cancel()
+        self.cluster.client.stop(self.job)
+        return self.set_stopped()
+
+    def set_stopped(self) -> bool:
+        """Mark as cancelled; a call that runs already ends with ``JobStopped``."""
+        if not super().cancel():
+            try:
+                self.set_exception(JobStopped(f"The job {self.job} was stopped on request.", job=self.job))
+            except concurrent.futures.InvalidStateError:
+                return False
+            return True
+        self.set_running_or_notify_cancel()
+        return True
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.wrap_future(self).__await__()
+
+    def __repr__(self) -> str:
+        return f"<JobFuture {self.job_id if self._job else 'in a batch'}: {self._state.lower()}>"
+
+    def _repr_html_(self) -> str:
+        from openpaisdk.output.html import html_fields
+
+        return html_fields({"call": self.job_id, "cluster": self.cluster.alias, "state": self._state.lower()})
+
+
+class AwaitableJob:
+    """``JobFuture`` with awaitable methods."""
+
+    def __init__(self, future: JobFuture):
+        self._future = future
+
+    async def result(self) -> Any:
+        return await asyncio.wrap_future(self._future)
+
+    async def results(self) -> list[Any]:
+        return [await asyncio.wrap_future(future) for future in self._future.gang or [self._future]]
+
+    async def wait(self) -> None:
+        await asyncio.wait([asyncio.wrap_future(self._future)])
+
+
+class JobFutures(list[JobFuture]):
+    """The futures of all calls of one job, in the order of the items."""
+
+    @property
+    def job(self) -> str:
+        return self[0].job if self else ""
+
+    def results(self, timeout: float | None = None) -> list[Any]:
+        """The results of all calls; the exception of the first call that failed is raised."""
+        concurrent.futures.wait(self, timeout, return_when=concurrent.futures.FIRST_EXCEPTION)
+        return [future.result(0 if timeout is not None else None) for future in self]
+
+    def cancel(self) -> bool:
+        """Stop the job with all its calls."""
+        pending = [future for future in self if not future.done()]
+        if not pending:
+            return False
+        pending[0].cluster.client.stop(self.job)
+        stopped = [future.set_stopped() for future in pending]
+        return all(stopped)
+
+
+def as_completed(futures: Iterable[JobFuture], timeout: float | None = None) -> Iterator[JobFuture]:
+    """The futures in the order in which they end."""
+    return iter(concurrent.futures.as_completed(futures, timeout))  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""``submit``, ``map`` and the decorator ``remote``: a Python function as a job."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from openpaisdk.errors import UsageError
+from openpaisdk.functions.function_cluster import function_cluster
+from openpaisdk.functions.function_job import OPTIONS, FunctionOptions, submit_calls
+
+if TYPE_CHECKING:
+    from openpaisdk.binding.cluster import Cluster
+    from openpaisdk.functions.function_job import Call
+    from openpaisdk.functions.job_future import JobFuture, JobFutures
+
+_SUBMIT_OPTIONS = OPTIONS | {"name", "pip"}
+
+
+def submit(
+    function: Callable[..., Any], /, *args: Any, cluster: Cluster | str | None = None, **kwargs: Any
+) -> JobFuture:
+    """Call a function as a job: ``submit(train, 0.1, gpu=1).result()``.
+
+    Options of the job are keywords (``cluster``, ``name``, ``gpu``, ``image``, ``env``, ``pip`` and the
+    others of ``Job.one_liner``); all other keywords are the function's.
+    """
+    options = {key: kwargs.pop(key) for key in list(kwargs) if key in _SUBMIT_OPTIONS}
+    _check_clash(function, {**options, **({"cluster": cluster} if cluster is not None else {})})
+    return submit_calls(function_cluster(cluster), function, [(args, kwargs)], FunctionOptions(**options))[0]
+
+
+def map_items(
+    function: Callable[..., Any],
+    items: Iterable[Any],
+    *,
+    limit: int = 8,
+    cluster: Cluster | str | None = None,
+    **options: Any,
+) -> JobFutures:
+    """Call a function for each item, as one array job: ``limit`` calls run at a time, 0 for all."""
+    from openpaisdk.functions.job_future import JobFutures
+
+    calls: list[Call] = [((item,), {}) for item in items]
+    if not calls:
+        return JobFutures()
+    return submit_calls(
+        function_cluster(cluster), function, calls, FunctionOptions(limit=limit, **options), array=True
+    )
+
+
+def remote(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Decorator: a call of the function submits a job and returns its future.
+
+    ``@remote(gpu=1)`` takes the options of ``submit``; ``f.local(...)`` calls the function here.
+    """
+    if function is None:
+        return lambda function: RemoteFunction(function, options)
+    return RemoteFunction(function, options)
+
+
+class RemoteFunction:
+    """A function whose calls are jobs."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
+        functools.update_wrapper(self, function)
+        self._cluster = options.pop("cluster", None) if "cluster" in options else None
+        self._options = FunctionOptions(**options)
+        self.local = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> JobFuture:
+        return submit_calls(function_cluster(self._cluster), self.local, [(args, kwargs)], self._options)[0]
+
+    def map(self, items: Iterable[Any], *, limit: int = 8) -> JobFutures:
+        """One call for each item, as one array job."""
+        return map_items(
+            self.local,
+            items,
+            limit=limit,
+            cluster=self._cluster,
+            name=self._options.name,
+            **self._options.values,
+        )
+
+    def options(self, **changes: Any) -> RemoteFunction:
+        """The same function with other options."""
+        merged = {"name": self._options.name, **self._options.values, **changes}
+        merged.setdefault("cluster", self._cluster)
+        return RemoteFunction(self.local, merged)
+
+    def __repr__(self) -> str:
+        return f"<remote function {getattr(self.local, '__qualname__', self.local)}>"
+
+
+def _check_clash(function: Callable[..., Any], options: dict[str, Any]) -> None:
+    """An option of the job must not be a parameter of the function as well."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    if clash := next((key for key in options if key in parameters), None):
+        raise UsageError(
+            f"{clash} is an option of the job and a parameter of the function.",
+            hint=f"Separate them: openpaisdk.remote({clash}=...)(function)({clash}=...)",
+        )

@@ -1,0 +1,110 @@
+"""Errors of a call whose task ended without a result, by what ended it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openpaisdk.errors import PaiError
+
+if TYPE_CHECKING:
+    from openpaisdk.client.models import JobStatus, Task
+
+
+class TaskError(PaiError):
+    """The task of a call ended without a result. ``job``, ``exit_code`` and ``log_end`` say more."""
+
+    code = "TaskError"
+
+    def __init__(
+        self, message: str, *, job: str = "", exit_code: int | None = None, log_end: str = "", hint: str = ""
+    ):
+        super().__init__(message, hint=hint)
+        self.job = job
+        self.exit_code = exit_code
+        self.log_end = log_end
+        if log_end:
+            self.add_note("The end of its log:\n" + log_end.rstrip("\n"))
+
+
+class TaskKilled(TaskError):
+    """A signal ended the task."""
+
+
+class TaskOutOfMemory(TaskError):
+    """The task needed more memory than it had requested."""
+
+
+class TaskTimeout(TaskError):
+    """The task reached the time limit of its job."""
+
+
+class TaskLost(TaskError):
+    """The cluster lost the task, or never could start it."""
+
+
+class JobStopped(TaskError):
+    """The job was stopped on request."""
+
+
+class DependencyFailed(TaskError):
+    """Another call, whose result this one needed, failed."""
+
+
+class OtherPython(TaskError):
+    """The task has another version of Python than the program that submitted the function."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception in the task, as the cause of the exception."""
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'
+
+
+class RemoteError(TaskError):
+    """An exception of the function that cannot be rebuilt here: its type and message as text."""
+
+    def __init__(self, message: str, *, type_name: str, job: str = ""):
+        super().__init__(message, job=job)
+        self.type_name = type_name
+
+
+# Exit codes that the cluster gives a task, whatever its program returned.
+_KINDS: dict[int, type[TaskError]] = {
+    -1200: TaskOutOfMemory,
+    -1004: TaskTimeout,
+    -210: JobStopped,
+    -1100: DependencyFailed,
+}
+
+
+def task_error(job: JobStatus, task: Task | None, log_end: str) -> TaskError:
+    """The error for a finished task that left no result."""
+    from openpaisdk.jobs.outcome import known_solution, outcome_reason
+
+    code = job.exit_code if task is None else task.exit_code
+    reason = outcome_reason(job) or job.diagnostics.strip().partition("\n")[0]
+    kind = _kind(job, code)
+    where = job.name if task is None or len(job.tasks) == 1 else f"{job.name}, task {task.index}"
+    message = f"The function did not return ({where}): {reason or job.state.lower()}"
+    return kind(
+        message.rstrip(".") + ".", job=job.name, exit_code=code, log_end=log_end, hint=known_solution(job)
+    )
+
+
+def _kind(job: JobStatus, code: int | None) -> type[TaskError]:
+    if job.state == "STOPPED":
+        return JobStopped
+    if code is None:
+        return TaskError
+    if code < 0:
+        return _KINDS.get(code, TaskLost)
+    return TaskKilled if code > _LAST_PROGRAM_CODE else TaskError
+
+
+_LAST_PROGRAM_CODE = 128
+"""A shell reports the end by a signal as a larger exit status."""

@@ -1,0 +1,275 @@
+"""Runs one call of a Python function in a task: ``pairuntime call REQUEST``.
+
+The request names files on the storage: the call, written by the SDK, and the result, which is written here.
+Nothing but the standard library is needed: the library that the function was pickled with comes along.
+"""
+
+import io
+import json
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import traceback
+
+from pairuntime.task import call_format, saved_state
+from pairuntime.task.call_format import FormatError
+from pairuntime.task.delayed_call import DelayedSubmission
+from pairuntime.task.webhdfs import Storage, WebHdfsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # Python 3.6 runs this too
+    from types import FrameType
+    from typing import Any, Callable, NoReturn
+
+FAILED = 1
+# The cluster then retries the task (`openpaisdk.protocol.retries`).
+CONTINUES_IN_RETRY = 247
+_VALUES_FOLDER = ".pai/values"
+
+
+class Request:
+    """What to call. Paths are on the storage."""
+
+    def __init__(self, raw: "dict[str, Any]") -> "None":
+        index = int(os.environ.get("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX") or 0)
+        self.call_index = index if raw.get("array") else 0
+        self.python = tuple(raw["python"])  # type: tuple[int, ...]
+        self.call = str(raw["call"])
+        folder = str(raw["results"])
+        self.result = "%s/%s-%d" % (folder, raw["role"], index) if raw.get("tasks", 1) > 1 else folder
+        self.library = str(raw.get("library") or "")
+        self.import_paths = [str(path) for path in raw.get("paths") or []]
+        self.address = str(raw.get("address") or "")
+        self.user = str(raw.get("user") or "")
+
+
+class _StopRequest(BaseException):
+    """Raised in the main thread when the task is asked to stop and the function can continue later."""
+
+
+def main(argv: "list[str]") -> "int":
+    request = Request(json.loads(argv[0]))
+    call = _Call(request)
+    try:
+        return call.run()
+    except (WebHdfsError, FormatError, OSError) as e:
+        sys.stderr.write("The function could not be called: %s\n" % e)
+        return FAILED
+
+
+class _Call:
+    def __init__(self, request: "Request") -> "None":
+        self._request = request
+        self._files = _storage(request)
+        self._continues = False
+
+    def run(self) -> "int":
+        request = self._request
+        here = sys.version_info[:2]
+        if here != request.python[:2]:
+            message = (
+                "The function was pickled by Python %d.%d, and the task has Python %d.%d: "
+                % (request.python[:2] + here)
+                + "both must be the same."
+            )
+            sys.stderr.write(message + "\n")
+            self._write(call_format.OTHER_PYTHON, b"", message=message)
+            return FAILED
+        sys.path[:0] = [os.path.join(os.getcwd(), path) for path in request.import_paths]
+        self._load_library()
+        try:
+            function, arguments, keywords = self._load()
+        except (WebHdfsError, FormatError, OSError):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the import of the user's modules raises
+            return self._report(error, "The function or its arguments could not be loaded in the task.")
+        return self._call(function, arguments, keywords)
+
+    # -- the call ------------------------------------------------------------------------------------
+
+    def _load(self) -> "tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]":
+        saved = self._checkpoint()
+        if saved is not None:
+            loaded = self._unpickle(saved)
+            if isinstance(loaded, DelayedSubmission):
+                return loaded.function, loaded.args, loaded.kwargs
+            saved_state.restore(loaded[0])
+        function, arguments = call_format.read_call(
+            lambda offset, length: self._files.read_range(self._request.call, offset, length),
+            self._request.call_index,
+        )
+        args, kwargs = self._unpickle(arguments)
+        return self._unpickle(function), args, kwargs
+
+    def _call(self, function: "Any", args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> "int":
+        interruption = Interruption()
+        saved_state.on_registration = interruption.arm
+        if hasattr(function, "checkpoint"):
+            interruption.arm()
+        try:
+            value = function(*args, **kwargs)
+        except _StopRequest:
+            return self._continue_later(function, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 - everything is reported, and SystemExit too
+            return self._report(error)
+        finally:
+            interruption.disarm()
+        try:
+            payload = _dumps(value)
+        except Exception as error:  # noqa: BLE001 - pickling calls the user's code
+            return self._report(error, "The result of the function cannot be pickled.")
+        sys.stdout.flush()
+        self._write(call_format.DONE, payload)
+        return 0
+
+    def _continue_later(self, function: "Any", args: "Any", kwargs: "Any") -> "int":
+        checkpoint = None  # type: Any
+        try:
+            if hasattr(function, "checkpoint"):
+                checkpoint = function.checkpoint(*args, **kwargs)
+            elif saved_state.can_save():
+                checkpoint = (saved_state.save(),)
+        except Exception as error:  # noqa: BLE001 - the user's code
+            return self._report(error, "The checkpoint could not be made.")
+        if checkpoint is None:
+            return 128 + signal.SIGTERM
+        self._put(self._checkpoint_path, [_dumps(checkpoint)])
+        sys.stderr.write("A checkpoint was written; the function continues in the next attempt.\n")
+        return CONTINUES_IN_RETRY
+
+    # -- files ---------------------------------------------------------------------------------------
+
+    @property
+    def _checkpoint_path(self) -> "str":
+        return self._request.result + "/checkpoint.pickle"
+
+    def _checkpoint(self) -> "bytes | None":
+        # The first attempt has none: one request less before the function starts.
+        attempts = (os.environ.get(name, "0") for name in ("FC_TASK_ATTEMPT_ID", "FC_FRAMEWORK_ATTEMPT_ID"))
+        if not any(attempt not in ("", "0") for attempt in attempts):
+            return None
+        return self._files.read_if_exists(self._checkpoint_path)
+
+    def _load_library(self) -> "None":
+        """Make the library importable that the function was pickled with."""
+        if not self._request.library:
+            return
+        try:
+            import cloudpickle  # noqa: F401
+        except ImportError:
+            sys.path.append(self._fetch(self._request.library, "library.zip"))
+
+    def _fetch(self, path: "str", name: "str") -> "str":
+        """Local copy of a file on the storage."""
+        os.makedirs(_VALUES_FOLDER, exist_ok=True)
+        target = os.path.abspath(os.path.join(_VALUES_FOLDER, name))
+        if not os.path.exists(target):
+            with open(target + ".part", "wb") as into:
+                self._files.get(path, into)
+            os.rename(target + ".part", target)
+        return target
+
+    def _unpickle(self, data: "bytes") -> "Any":
+        return _Unpickler(io.BytesIO(data), self._resolve).load()
+
+    def _resolve(self, kind: "str", path: "str") -> "Any":
+        """What a pickled call refers to."""
+        if kind == call_format.STORED_VALUE:
+            return self._unpickle(self._files.read_range(path, 0, 0))
+        if kind == call_format.RESULT_OF_CALL:
+            data = self._files.read_if_exists(path)
+            if data is None:
+                raise FormatError("The result that the function is called with does not exist: %s" % path)
+            fields, payload = call_format.read_result(data)
+            if fields["status"] != call_format.DONE:
+                raise FormatError("The call that gives an argument of this one failed: %s" % path)
+            return self._unpickle(bytes(payload))
+        raise FormatError("The call refers to an unknown kind of value: %s" % kind)
+
+    # -- the result ----------------------------------------------------------------------------------
+
+    def _report(self, error: "BaseException", what: "str" = "") -> "int":
+        """Write an exception as the result, and to the log as Python does."""
+        frames = traceback.extract_tb(error.__traceback__)
+        # The frames of this file say nothing to the user.
+        own = [frame for frame in frames if frame[0] != __file__]
+        lines = ["Traceback (most recent call last):\n"] + traceback.format_list(own)
+        lines += traceback.format_exception_only(type(error), error)
+        text = "".join(lines)
+        sys.stdout.flush()
+        sys.stderr.write(text + (what + "\n" if what else ""))
+        try:
+            payload = _dumps(error)
+        except Exception:  # noqa: BLE001 - pickling calls the user's code; the text arrives in any case
+            payload = b""
+        self._write(
+            call_format.RAISED,
+            payload,
+            type="%s.%s" % (type(error).__module__, type(error).__qualname__),
+            message=str(error),
+            traceback=text,
+            note=what,
+        )
+        code = getattr(error, "code", FAILED) if isinstance(error, SystemExit) else FAILED
+        return code if isinstance(code, int) and 0 < code < 200 else FAILED
+
+    def _write(self, status: "str", payload: "bytes", **fields: "Any") -> "None":
+        self._put(self._request.result + "/result.pickle", call_format.pack_result(status, payload, **fields))
+
+    def _put(self, path: "str", parts: "list[bytes]") -> "None":
+        with tempfile.TemporaryFile() as f:
+            for part in parts:
+                f.write(part)
+            f.flush()
+            self._files.put_file(f, path)
+
+
+class Interruption:
+    """SIGTERM as an interruption of the function, which then saves its state.
+
+    The cluster sends it when the time is over, and when another job needs the resources.
+    """
+
+    def __init__(self) -> "None":
+        self._previous = None  # type: Any
+
+    def arm(self) -> "None":
+        if self._previous is None:
+            self._previous = signal.signal(signal.SIGTERM, self._interrupt)
+
+    @staticmethod
+    def _interrupt(number: "int", frame: "FrameType | None") -> "NoReturn":
+        # Once: a second signal must not interrupt the checkpoint.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _StopRequest()
+
+    def disarm(self) -> "None":
+        if self._previous is not None and signal.getsignal(signal.SIGTERM) == self._interrupt:
+            signal.signal(signal.SIGTERM, self._previous)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: "io.BytesIO", resolve: "Callable[[str, str], Any]") -> "None":
+        super().__init__(file)
+        self._resolve = resolve
+
+    def persistent_load(self, pid: "Any") -> "Any":
+        kind, path = pid
+        return self._resolve(kind, path)
+
+
+def _dumps(value: "object") -> "bytes":
+    try:
+        import cloudpickle
+    except ImportError:  # the SDK did not send it: it is needed for functions and classes only
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    return bytes(cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def _storage(request: "Request") -> "Storage":
+    if request.address:
+        return Storage(request.address, user=request.user)
+    address = os.environ.get("PAI_REST_SERVER_URI", "").rstrip("/") + "/webhdfs/v1"
+    return Storage(address, os.environ.get("PAI_USER_TOKEN", ""), os.environ.get("PAI_USER_NAME", ""))

@@ -1,0 +1,235 @@
+"""A Python function as a job: results, exceptions, logs, dependencies, futures of other processes."""
+
+import asyncio
+import concurrent.futures
+import os
+import subprocess
+import sys
+
+import pytest
+
+import openpaisdk
+from openpaisdk import Job
+from openpaisdk.errors import UsageError
+from openpaisdk.functions import task_errors
+
+TIMEOUT_S = 60
+
+
+def test_result_of_a_call(here) -> None:
+    def add(a: int, *, b: int) -> int:
+        return a + b
+
+    future = openpaisdk.submit(add, 5, b=7)
+    assert isinstance(future, concurrent.futures.Future)
+    assert future.result(TIMEOUT_S) == 12
+    assert future.done() and not future.running() and future.exception() is None
+    assert Job(future.job).select_cluster().state == "SUCCEEDED"
+
+
+def test_call_runs_in_another_process(here) -> None:
+    assert openpaisdk.submit(os.getpid).result(TIMEOUT_S) != os.getpid()
+
+
+def test_exception_arrives_as_itself_with_the_remote_traceback(here) -> None:
+    class NoConvergence(Exception):
+        pass
+
+    def train() -> None:
+        raise NoConvergence("loss is nan", 3)
+
+    future = openpaisdk.submit(train)
+    with pytest.raises(Exception, match="loss is nan") as caught:
+        future.result(TIMEOUT_S)
+    assert type(caught.value).__name__ == "NoConvergence" and caught.value.args == ("loss is nan", 3)
+    assert "in train" in str(caught.value.__cause__) and "NoConvergence" in str(caught.value.__cause__)
+    assert "function_call.py" not in str(caught.value.__cause__)
+    assert Job(future.job).select_cluster().state == "FAILED"
+
+
+def test_exception_that_cannot_be_pickled_arrives_as_text(here) -> None:
+    def fail() -> None:
+        error = ValueError("the lock is stuck")
+        error.lock = __import__("threading").Lock()  # type: ignore[attr-defined]
+        raise error
+
+    with pytest.raises(task_errors.RemoteError, match=r"builtins.ValueError: the lock is stuck") as caught:
+        openpaisdk.submit(fail).result(TIMEOUT_S)
+    assert "in fail" in str(caught.value.__cause__)
+
+
+def test_result_that_cannot_be_pickled_is_an_error(here) -> None:
+    def generate() -> object:
+        return (i for i in range(3))
+
+    with pytest.raises(TypeError, match="generator") as caught:
+        openpaisdk.submit(generate).result(TIMEOUT_S)
+    assert "The result of the function cannot be pickled." in caught.value.__notes__
+
+
+@pytest.mark.parametrize("how", ["sys.exit(3)", "raise KeyboardInterrupt"])
+def test_function_that_would_end_this_program(here, how) -> None:
+    with pytest.raises(task_errors.RemoteError, match=r"SystemExit: 3|KeyboardInterrupt"):
+        openpaisdk.submit(exec, f"import sys\n{how}").result(TIMEOUT_S)
+
+
+def test_killed_task_is_a_typed_error_with_the_end_of_its_log(here) -> None:
+    def die() -> None:
+        print("before the end", flush=True)
+        os.kill(os.getpid(), 9)
+
+    future = openpaisdk.submit(die)
+    with pytest.raises(task_errors.TaskKilled) as caught:
+        future.result(TIMEOUT_S)
+    assert caught.value.exit_code == 137 and "before the end" in caught.value.log_end
+    assert caught.value.job == future.job
+
+
+def test_time_limit_is_a_typed_error(here) -> None:
+    import time
+
+    with pytest.raises(task_errors.TaskTimeout, match="time limit of 1 s"):
+        openpaisdk.submit(time.sleep, 60, timeout=1).result(TIMEOUT_S)
+
+
+def test_other_version_of_python_is_named_before_anything_runs(here, monkeypatch) -> None:
+    monkeypatch.setattr("openpaisdk.functions.function_job.python_version", lambda: (3, 6))
+    future = openpaisdk.submit(print, "never printed")
+    here_version = "{}.{}".format(*sys.version_info)
+    with pytest.raises(task_errors.OtherPython, match=f"pickled by Python 3.6, .* has Python {here_version}"):
+        future.result(TIMEOUT_S)
+    assert "never printed" not in future.stdout()
+
+
+def test_argument_that_cannot_be_pickled_is_rejected_before_anything_is_sent(here) -> None:
+    import threading
+
+    with pytest.raises(UsageError, match="An argument of the function cannot be sent to a job"):
+        openpaisdk.submit(print, threading.Lock())
+
+
+def test_option_that_is_also_a_parameter_is_rejected(here) -> None:
+    def greet(name: str) -> str:
+        return name
+
+    with pytest.raises(UsageError, match="name is an option of the job and a parameter of the function"):
+        openpaisdk.submit(greet, name="x")
+    assert openpaisdk.remote(name="greet_$")(greet)(name="x").result(TIMEOUT_S) == "x"
+
+
+def test_modules_beside_the_program_are_found(here) -> None:
+    (here / "project").mkdir()
+    (here / "project" / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    (here / "project" / "main.py").write_text(
+        "import openpaisdk\nfrom helper import double\n\nprint(openpaisdk.submit(double, 21).result(60))\n"
+    )
+    for folder, program in (("project", "main.py"), (".", "project/main.py")):
+        ran = subprocess.run([sys.executable, program], cwd=here / folder, capture_output=True, text=True)
+        assert ran.stdout == "42\n", ran.stderr
+
+
+def test_output_is_followed_while_the_function_runs(here) -> None:
+    def count() -> None:
+        import logging
+
+        logging.basicConfig(level="INFO")
+        for i in range(3):
+            print("step", i)
+        logging.info("done")
+
+    future = openpaisdk.submit(count)
+    lines = list(future.logs(follow=True))
+    assert [line for line in lines if line.startswith("step")] == ["step 0\n", "step 1\n", "step 2\n"]
+    assert any("done" in line for line in lines)
+    assert future.stdout() == "step 0\nstep 1\nstep 2\n" and "done" in future.stderr()
+
+
+def test_future_as_argument_is_a_dependency(here) -> None:
+    def slow_add(a: int, b: int) -> int:
+        __import__("time").sleep(0.3)
+        return a + b
+
+    first = openpaisdk.submit(slow_add, 1, 2)
+    second = openpaisdk.submit(lambda values: sum(values["numbers"]), {"numbers": [first, 10]})
+    assert second.result(TIMEOUT_S) == 13
+    assert Job(second.job).select_cluster().get_status().submitted_ms < (
+        Job(first.job).select_cluster().get_status().completed_ms
+    )
+
+
+def test_call_after_a_failed_one_is_a_typed_error(here) -> None:
+    def fail() -> None:
+        raise RuntimeError
+
+    second = openpaisdk.submit(str, openpaisdk.submit(fail))
+    with pytest.raises(task_errors.DependencyFailed, match="depends on ended as FAILED"):
+        second.result(TIMEOUT_S)
+
+
+def test_map_is_one_array_job(here) -> None:
+    futures = openpaisdk.map(lambda x: x * x, range(6), limit=3)
+    assert futures.results(TIMEOUT_S) == [0, 1, 4, 9, 16, 25]
+    assert len({future.job for future in futures}) == 1 and futures[2].job_id == f"{futures.job}_2"
+    assert openpaisdk.map(print, []) == []
+
+
+def test_failed_item_does_not_spoil_the_others(here) -> None:
+    futures = openpaisdk.map(lambda x: 1 / x, [1, 0, 2])
+    assert isinstance(futures[1].exception(TIMEOUT_S), ZeroDivisionError)
+    assert (futures[0].result(TIMEOUT_S), futures[2].result(TIMEOUT_S)) == (1.0, 0.5)
+
+
+def test_result_of_one_item_as_an_argument(here) -> None:
+    futures = openpaisdk.map(lambda x: x + 1, [1, 2])
+    assert openpaisdk.submit(max, futures).result(TIMEOUT_S) == 3
+
+
+def test_large_argument_is_uploaded_once(here) -> None:
+    data = os.urandom(3 << 20)
+    futures = openpaisdk.map(lambda pair: pair[1][pair[0]], [(i, data) for i in range(2)])
+    assert futures.results(TIMEOUT_S) == [data[0], data[1]]
+    first = openpaisdk.submit(len, data)
+    assert first.result(TIMEOUT_S) == len(data)
+    folder = first.paths.folder.parent / "values"
+    sizes = [entry["size"] for entry in first.cluster.storage.list(str(folder))]
+    assert sum(size > 2 << 20 for size in sizes) == 1
+
+
+def test_cancelled_call_stops_its_job(here) -> None:
+    import time
+
+    future = openpaisdk.submit(time.sleep, 100)
+    assert future.cancel()
+    assert Job(future.job).select_cluster().wait(timeout=30, progress=False) == "STOPPED"
+    with pytest.raises((concurrent.futures.CancelledError, task_errors.JobStopped)):
+        future.result(TIMEOUT_S)
+
+
+def test_await(here) -> None:
+    async def main() -> int:
+        return await openpaisdk.submit(lambda: 5)
+
+    assert asyncio.run(main()) == 5
+
+
+def test_future_survives_its_process(here) -> None:
+    program = "import openpaisdk\nprint(openpaisdk.submit(lambda: {'loss': 0.5}).job)\n"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert Job(ran.stdout.strip()).select_cluster().future().result(TIMEOUT_S) == {"loss": 0.5}
+
+
+def test_job_without_a_function_has_no_future(here) -> None:
+    job = Job("plain_$").one_liner("true", sources=[]).submit()
+    with pytest.raises(UsageError, match="runs commands, not a Python function"):
+        job.future()
+
+
+def test_decorated_function(here) -> None:
+    @openpaisdk.remote(cpu=1, env={"LEVEL": "3"})
+    def level(add: int = 0) -> int:
+        return int(os.environ["LEVEL"]) + add
+
+    assert level(add=4).result(TIMEOUT_S) == 7
+    assert level.options(env={"LEVEL": "5"})().result(TIMEOUT_S) == 5
+    assert level.map([1, 2]).results(TIMEOUT_S) == [4, 5]
+    assert level.__name__ == "level"
