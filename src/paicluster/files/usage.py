@@ -20,10 +20,6 @@ from paicluster.files.paths import join_path
 from paicluster.files.permissions import StorageUser
 from paicluster.files.walk import walk
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from paicluster.files.staging import StagingArea
-
 # Part of the disk that no upload may take, so that the database can still be written when users have filled
 # the rest: a hundredth, and at most a GiB.
 _MARGIN_PART = 100
@@ -191,9 +187,11 @@ class Count(NamedTuple):
 
 
 def count_bytes(
-    namespace: Namespace, area: StagingArea, is_stopped: Callable[[], bool] = lambda: False
+    namespace: Namespace,
+    suspended_uploads: Callable[[], Iterable[tuple[str, int]]],
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Count:
-    """Bytes of all files by their owner, suspended uploads included. Reads every folder.
+    """Bytes of all files and of ``suspended_uploads`` by their owner. Reads every folder.
 
     ``is_stopped`` ends it with an OSError. Every home is counted on its own, so that a user who moves folders
     all the time disturbs no other count.
@@ -209,7 +207,7 @@ def count_bytes(
             names = _add_files(lookup.inode, count.by_owner)
         for name in names:
             _count_folder(namespace, join_path((top, name)), count, is_stopped)
-    for owner, size in area.suspended():
+    for owner, size in suspended_uploads():
         count.by_owner[owner] = count.by_owner.get(owner, 0) + size
     return count
 

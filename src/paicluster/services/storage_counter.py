@@ -88,7 +88,9 @@ class StorageCounter:
             sources = await self._count_sources()
             storage = self._storage
             self._walk = asyncio.ensure_future(
-                asyncio.to_thread(count_bytes, storage.namespace, storage.staging_area, self._closing.is_set)
+                asyncio.to_thread(
+                    count_bytes, storage.namespace, storage.staging_area.suspended, self._closing.is_set
+                )
             )
             count = await asyncio.shield(self._walk)
         except (PaiError, OSError) as error:
