@@ -30,14 +30,14 @@ def write(storage: Storage, path: str, user: StorageUser, size: int) -> None:
 def limited(storage: Storage) -> Storage:
     """Alice may store 10 MB, Alice and Bob together 15."""
     vision = StorageLimit("group vision", 15 * MB)
-    storage.usage.set_counted(count_bytes(storage.namespace, storage.staging_area))
+    storage.usage.set_counted(count_bytes(storage.namespace, storage.staging_area.suspended))
     storage.usage.set_limits({"alice": (StorageLimit("user alice", 10 * MB), vision), "bob": (vision,)})
     return storage
 
 
 def check_sums(storage: Storage, **expected: int) -> None:
     """The sums kept by the operations, and those of a new count."""
-    counted = count_bytes(storage.namespace, storage.staging_area).by_owner
+    counted = count_bytes(storage.namespace, storage.staging_area.suspended).by_owner
     for user, size in expected.items():
         assert storage.usage.used_by([user]) == size, f"kept for {user}"
         assert counted.get(user, 0) == size, f"counted for {user}"
@@ -112,7 +112,7 @@ def test_unfinished_uploads_count_and_are_found_again(limited: Storage, alice: S
     with pytest.raises(PaiError, match="storage quota of user alice"):
         write(limited, "/user/alice/b", alice, 3 * MB)
     again = limited.stage("/user/alice/a", alice, overwrite=True, key="k" * 40)
-    limited.usage.set_counted(count_bytes(limited.namespace, limited.staging_area))
+    limited.usage.set_counted(count_bytes(limited.namespace, limited.staging_area.suspended))
     assert limited.usage.used_by(["alice"]) == 8 * MB, "an upload in progress is not lost by a count"
     os.lseek(again.fd, 0, os.SEEK_END)
     again.write(b"x" * MB)
@@ -132,7 +132,7 @@ def test_user_cannot_lower_the_sum_by_disturbing_the_count(
         namespace_walk(namespace, top, visit)
 
     monkeypatch.setattr(usage, "walk", moved_meanwhile)
-    count = count_bytes(limited.namespace, limited.staging_area)
+    count = count_bytes(limited.namespace, limited.staging_area.suspended)
     assert count.incomplete == {"alice"}
     limited.usage.set_counted(count)
     assert limited.usage.used_by(["alice"]) == 5 * MB
