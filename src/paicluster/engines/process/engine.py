@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from openpaisdk.errors import NotFound
-from paicluster.engines.common import attempt_folder, folder_size, runtime_install, session_host
+from paicluster.engines.common import (
+    attempt_folder,
+    external_wait,
+    folder_size,
+    runtime_install,
+    session_host,
+)
 from paicluster.engines.common import unix_accounts as accounts
 from paicluster.engines.interface import (
     Hint,
@@ -355,11 +361,11 @@ class ProcessEngine:
                         fork = self._fork(group, part, folders, last=False)
                         forking.append(asyncio.create_task(fork))
                         continue
-                    await asyncio.gather(*forking)
-                    await self._fork(group, part, folders, last=True)
+                    await external_wait.outside(asyncio.gather(*forking))
+                    await external_wait.outside(self._fork(group, part, folders, last=True))
                 if committed is None:
                     return True
-                await asyncio.gather(*forking)
+                await external_wait.outside(asyncio.gather(*forking))
                 is_committed = await committed
             except BaseException:
                 await asyncio.gather(*forking, return_exceptions=True)
@@ -367,7 +373,7 @@ class ProcessEngine:
                 raise
             if not is_committed:
                 await self._zygote.drop(group)
-            elif not await self._zygote.go(group):
+            elif not await external_wait.outside(self._zygote.go(group)):
                 # The controller observes that nothing has started, and launches again.
                 for task in gang:
                     self._hint(task.uid)
