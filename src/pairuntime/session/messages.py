@@ -21,7 +21,6 @@ RESIZE = "resize"
 SIGNAL = "signal"
 STDIN_END = "stdin-end"
 ACK = "ack"
-STDOUT_END = "stdout-end"
 EXIT = "exit"
 ERROR = "error"
 
