@@ -50,7 +50,7 @@ def test_exploding_job_of_an_older_server_fails_and_others_run(new_cluster: Call
     old.accept(job("blocker", "sleep 600", cpu=2))
     old.wait_state("blocker", "RUNNING")
     old.accept(job("stored", "true", cpu=1))
-    old.kill()
+    assert old.terminate() == 0
     with closing(sqlite3.connect(old.home / "cluster.db")) as database:
         text = json.dumps(exploding("stored"))
         database.execute(
