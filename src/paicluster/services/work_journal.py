@@ -332,6 +332,9 @@ def _suspects(entries: Iterator[_JournalEntry], *, same_boot: bool) -> dict[int,
     died: dict[int, set[Step]] = {}
     for entry in alone or in_progress:
         died.setdefault(entry.job_id, set()).add(entry.step)
+    if known.keys().isdisjoint(died):
+        # The server died, or was stopped, over no suspect: their deaths are not in a row.
+        known = {job_id: suspect for job_id, suspect in known.items() if suspect.deaths >= _MAX_DEATHS}
     for job_id, steps in died.items():
         before = known.get(job_id)
         known[job_id] = _Suspect(min(9, (before.deaths if before is not None else 0) + 1), steps)

@@ -111,7 +111,22 @@ async def test_work_beside_uninterrupted_work_is_not_blamed(restart: Callable[[]
     await begin(journal, 1, Step.LAUNCH)
     with journal.short_work(3, Step.LOAD):
         following = restart()
-    assert set(following.suspects()) == {1, 2, 3} and not following.condemned()
+    assert set(following.suspects()) == {3}
+
+
+async def test_death_over_no_suspect_clears_all(restart: Callable[[], WorkJournal]) -> None:
+    await die(restart(), (1, Step.LAUNCH))
+    await die(restart(), (2, Step.LAUNCH))
+    assert set(restart().suspects()) == {2}
+
+
+async def test_death_over_one_suspect_keeps_the_others(restart: Callable[[], WorkJournal]) -> None:
+    await die(restart(), (1, Step.LAUNCH), (2, Step.LAUNCH))
+    await die(restart(), (1, Step.LAUNCH))
+    journal = restart()
+    assert set(journal.suspects()) == {1, 2} and journal.condemned() == {1}
+    await die(journal, (2, Step.LAUNCH))
+    assert restart().condemned() == {1, 2}
 
 
 async def test_suspects_work_alone_one_after_the_other(restart: Callable[[], WorkJournal]) -> None:
