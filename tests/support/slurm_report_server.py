@@ -24,13 +24,13 @@ from paicluster.engines.slurm.options import SlurmOptions
 
 def app_of(kept: ReportSink) -> ASGIApp:
     """Only the routes of the report API."""
-    edge = HttpPolicies()
+    policies = HttpPolicies()
     rows = [
-        (path, wrap_route(route, path, methods, edge), methods)
+        (path, wrap_route(route, path, methods, policies), methods)
         for path, methods, route in task_reports.ROUTES
     ]
     app = Starlette(routes=[Route(path, route, methods=methods) for path, route, methods in rows])
-    context = SimpleNamespace(reports_of=lambda uid: kept, edge=edge)
+    context = SimpleNamespace(reports_of=lambda uid: kept, policies=policies)
 
     async def with_context(scope: Scope, receive: Receive, send: Send) -> None:
         scope[KEY] = context
