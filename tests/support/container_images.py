@@ -107,7 +107,9 @@ def make(program: str, image: str, changes: Sequence[str] = (), name: str = "") 
     if is_here(program, name):
         return
     arguments = [word for change in (_PATH, *changes) for word in ("--change", change)]
-    subprocess.run([program, "import", *arguments, str(tar_of(image)), name], capture_output=True, check=True)
+    command = [program, "import", *arguments, str(tar_of(image)), name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (command, done.stderr)
 
 
 def is_here(program: str, name: str) -> bool:

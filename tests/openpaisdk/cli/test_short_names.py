@@ -83,7 +83,7 @@ def test_rm_of_a_missing_file_does_not_mention_jobs(user) -> None:
     [
         ("notebook-job", "jupyter nbconvert --execute"),
         ("start-container", "pai sub"),
-        ("ssh-container", "pai logs -f"),
+        ("ssh-container", "pai exec -t"),
     ],
 )
 @pytest.mark.parametrize("form", ["{}", "{} -a team --job-name x", "{} --help", "help {}"])
