@@ -48,6 +48,8 @@ class Step(Enum):
 JOB_STEPS = frozenset((Step.LOAD, Step.RENDER, Step.LAUNCH))
 # Steps that never yield to the event loop: other work on the loop only waits meanwhile.
 _UNINTERRUPTED = frozenset((Step.LOAD, Step.RENDER))
+# Work of a thread goes on beside them.
+_UNINTERRUPTED_OR_IN_THREAD = _UNINTERRUPTED | {Step.UNPACK}
 
 _DOING = {
     Step.LOAD: "reading this job from its database",
@@ -328,9 +330,10 @@ def _suspects(entries: Iterator[_JournalEntry], *, same_boot: bool) -> dict[int,
             suspect.steps.add(entry.step)
         if entry.in_progress and same_boot:
             in_progress.append(entry)
-    alone = [entry for entry in in_progress if entry.step in _UNINTERRUPTED]
+    if any(entry.step in _UNINTERRUPTED for entry in in_progress):
+        in_progress = [entry for entry in in_progress if entry.step in _UNINTERRUPTED_OR_IN_THREAD]
     died: dict[int, set[Step]] = {}
-    for entry in alone or in_progress:
+    for entry in in_progress:
         died.setdefault(entry.job_id, set()).add(entry.step)
     if known.keys().isdisjoint(died):
         # The server died, or was stopped, over no suspect: their deaths are not in a row.
