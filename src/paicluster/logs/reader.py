@@ -69,7 +69,11 @@ class LogReader:
             for start, path in segments[max(0, first) :]:
                 try:
                     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
-                        f.seek(max(0, offset - start))
+                        position = max(0, offset - start)
+                        # A client may ask for an offset that the file system cannot seek to.
+                        if position >= os.fstat(f.fileno()).st_size:
+                            continue
+                        f.seek(position)
                         data = f.read(limit)
                 except FileNotFoundError:
                     break  # dropped meanwhile: list the segments again

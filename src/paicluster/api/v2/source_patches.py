@@ -39,9 +39,7 @@ def apply(patch: Path, base: Path, result: Path, max_bytes: int) -> str:
             while length:
                 chunk = source.read(min(length, _CHUNK_BYTES))
                 if not chunk:
-                    raise InvalidParameters(
-                        "The patch reads beyond the end of the base archive or of itself."
-                    )
+                    raise _beyond_the_end()
                 length -= len(chunk)
                 digest.update(chunk)
                 new.write(chunk)
@@ -55,8 +53,16 @@ def _parse_instruction(line: bytes, instructions: BinaryIO, old: BinaryIO) -> tu
     fields = line.split()
     if line.endswith(b"\n") and all(field.isdigit() and len(field) < 16 for field in fields[1:]):
         if len(fields) == 3 and fields[0] == b"copy":
-            old.seek(int(fields[1]))
-            return old, int(fields[2])
+            offset, length = int(fields[1]), int(fields[2])
+            # Before the seek: the file system may refuse one so far beyond the end.
+            if offset + length > os.fstat(old.fileno()).st_size:
+                raise _beyond_the_end()
+            old.seek(offset)
+            return old, length
         if len(fields) == 2 and fields[0] == b"data":
             return instructions, int(fields[1])
     raise InvalidParameters(f"Invalid instruction in the patch: {line[:40]!r}.")
+
+
+def _beyond_the_end() -> InvalidParameters:
+    return InvalidParameters("The patch reads beyond the end of the base archive or of itself.")
