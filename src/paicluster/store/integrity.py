@@ -130,9 +130,11 @@ def check_log(database: Path, marker: SessionMarker) -> None:
     if not log.exists():
         if frames == copied:
             return
+        # Any program of SQLite moves the log into the database and removes both files. That leaves the same
+        # files as deleting them by hand, so it is the administrator who decides.
         raise _lost_changes(
             f"The database's write-ahead log {log} is missing, though the last server did not shut down: "
-            "its last changes are lost.",
+            "its last changes are lost, unless another program has opened the database since.",
             "Put the file back; or",
         )
     if index is None:
