@@ -140,16 +140,20 @@ def test_job_token_expires_with_the_job(cluster: Cluster, name: str, tmp_path: P
     cluster.accept(job(name, *script))
     eventually(token_file.exists, "the token")
     token = token_file.read_text()
-    check = cluster.get("/api/v2/tokens/check", token=token).json()
-    assert (check["username"], check["jobSpecific"], check["admin"]) == (cluster.user, True, False)
     assert cluster.get(cluster.path(name), token=token).status == 200
     assert cluster.submit(job(name + "-child", "true"), token=token).status == 202
-    for method, path in (("GET", "/api/v2/tokens"), ("POST", "/api/v2/tokens/application")):
+    # It acts for the job's user, whose job this is.
+    assert cluster.get(cluster.path(name + "-child"), token=token).status == 200
+    for method, path in (
+        ("GET", "/api/v2/tokens"),
+        ("GET", "/api/v2/tokens/check"),
+        ("POST", "/api/v2/tokens/application"),
+    ):
         assert cluster.ask(method, path, token=token).status == 403
     assert token not in cluster.get("/api/v2/tokens").text
     go.touch()
     assert cluster.wait_over(name)["state"] == "SUCCEEDED"
-    assert cluster.get("/api/v2/tokens/check", token=token).status == 401
+    assert cluster.get(cluster.path(name), token=token).status == 401
     assert cluster.log_of(name) == b"******\n"
 
 
