@@ -56,12 +56,18 @@ class ForkedServer:
         self.send_signal(signal.SIGKILL)
 
     def _ended(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+        if self.returncode is None and self._is_reported(timeout):
             reported = self._status.recv(16)
             assert reported, "the template of the servers has died"
             self.returncode = int(reported)
             self._status.close()
         return self.returncode
+
+    def _is_reported(self, timeout: float | None) -> bool:
+        # `select.select` refuses descriptors above 1023, which the process of many tests may have.
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        return bool(poll.poll(None if timeout is None else timeout * 1000))
 
 
 def can_fork(variables: Mapping[str, str]) -> bool:
