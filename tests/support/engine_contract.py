@@ -574,7 +574,8 @@ class EngineContract:
         # A client program may pass the size on only after the command has started.
         sized = "until [ \"$(stty size 2>/dev/null)\" = '{}' ]; do sleep 0.02; done; echo {}; "
         script = sized.format("30 100", "sized") + "echo $TERM; read a; echo got $a; "
-        script += sized.format("31 101", "resized") + "sleep 60"
+        # Not a program: a Ctrl-C while the shell starts one is lost.
+        script += sized.format("31 101", "resized") + "read b"
 
         def use(words: Sequence[str]) -> tuple[int, bytes]:
             hosted = HostedSession(words)
