@@ -8,6 +8,7 @@ supervisor.
 import errno
 import json
 import os
+import signal
 import sys
 
 TYPE_CHECKING = False
@@ -54,10 +55,17 @@ def run(folder: "str", command: "list[str]", variables: "dict[str, str] | None" 
             os.setuid(account["uid"])
         os.chdir(spec["cwd"])
         os.umask(0o022)
+        restore_signals()
         _become_first(programs, command, environment)
     except OSError as e:
         sys.stderr.write("%s: %s\n" % (command[0], e.strerror))
     return 127
+
+
+def restore_signals() -> "None":
+    """Python ignores these; a command must not inherit that: `yes | head` would print an error."""
+    for signum in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def _programs(name: "str", environment: "Any") -> "list[str]":
@@ -109,6 +117,7 @@ def run_slurm(folder: "str", command: "list[str]") -> "int":
         command = spec["exec_prefix"][:-1] + terminal + spec["exec_prefix"][-1:] + command
     try:
         os.chdir(spec["cwd"])
+        restore_signals()
         os.execvpe(command[0], command, spec["env"])
     except OSError as e:
         sys.stderr.write("%s: %s\n" % (command[0], os.strerror(e.errno or 0)))

@@ -526,8 +526,12 @@ class EngineContract:
     # -- sessions ------------------------------------------------------------------------------
 
     async def test_session_runs_a_command_beside_the_task(self, rig: Rig) -> None:
-        """Same folder, account, cgroups and environment as the task; streams apart; its exit status."""
-        looks = "pwd; id -u; id -g; cat /proc/self/cgroup"
+        """Same folder, account, cgroups, ignored signals and environment as the task; streams apart; its
+        exit status.
+        """
+        looks = "pwd; id -u; id -g; cat /proc/self/cgroup; "
+        # Signals 1 to 28; some higher ones belong to the C library.
+        looks += "grep SigIgn /proc/self/status | tail -c 8"
         one = task(
             rig,
             f"({looks}) >look; env -0 >env; echo up; sleep 60",

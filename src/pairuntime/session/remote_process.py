@@ -92,9 +92,6 @@ class RemoteProcess:
                 os.dup2(fd, target)
             if self._terminal_fd >= 0:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            # Python ignores these; the command must not inherit that.
-            for signum in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(signum, signal.SIG_DFL)
             name, _, session = self._marker.partition("=")
             if self._entrance.folder:
                 variables = {name: session}
@@ -103,6 +100,7 @@ class RemoteProcess:
                 status = exec_in_task.run(self._entrance.folder, command, variables)
             else:
                 words = [*self._entrance.prefix, "/bin/sh", "-c", _SET_VARIABLES, "sh", session, self._term]
+                exec_in_task.restore_signals()
                 os.execvp(words[0], words + command)
         except Exception as e:  # noqa: BLE001 - whatever it is, this process must not go on as a host
             sys.stderr.write("The command could not be started: %s\n" % e)
