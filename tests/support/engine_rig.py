@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import pytest
 from paicluster.engines.interface import Engine, LogSource, Notice, Observation, Phase, TaskLaunch
 from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim
+from support.terminal import is_readable
 
 DEADLINE_S = 60.0
 # Hints may get lost: like the controller, the rig observes periodically.
@@ -254,7 +254,7 @@ def in_terminal(command: list[str], typed: bytes) -> tuple[int, bytes]:
     shown = b""
     ends = time.monotonic() + DEADLINE_S
     while time.monotonic() < ends:
-        if not select.select([fd], [], [], 0.5)[0]:
+        if not is_readable(fd, 0.5):
             continue
         try:
             part = os.read(fd, 4096)

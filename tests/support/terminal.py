@@ -4,7 +4,7 @@ import fcntl
 import os
 import pty
 import re
-import select
+import selectors
 import signal
 import struct
 import subprocess
@@ -13,6 +13,14 @@ import time
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _HOME, _CLEAR_BELOW, _LEAVE = "\x1b[H", "\x1b[J", "\x1b[?7h\x1b[?25h\x1b[?1049l"
+
+
+def is_readable(fd: int, timeout_s: float) -> bool:
+    """Whether there is something to read within the time."""
+    # `select.select` refuses descriptors above 1023, which the process of many tests may have.
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        return bool(selector.select(timeout_s))
 
 
 class Terminal:
@@ -46,7 +54,7 @@ class Terminal:
 
     def read(self, timeout_s: float = 0.05) -> bool:
         """Read what there is; False when the program has closed the terminal."""
-        if select.select([self._master], [], [], timeout_s)[0]:
+        if is_readable(self._master, timeout_s):
             try:
                 data = os.read(self._master, 1 << 16)
             except OSError:

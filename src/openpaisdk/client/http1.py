@@ -280,10 +280,12 @@ def send_all(sock: socket.socket, data: bytes | memoryview) -> None:
 
 def _await_connection(sock: socket.socket, timeout: float) -> None:
     """Wait for a connection attempt that is in progress."""
-    from select import select
+    import selectors  # not `select`: it refuses descriptors above 1023
 
-    if not select([], [sock], [sock], timeout)[1]:
-        raise TimeoutError
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_WRITE)
+        if not selector.select(timeout):
+            raise TimeoutError
     if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         raise OSError(error, os.strerror(error))
 

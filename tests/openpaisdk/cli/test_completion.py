@@ -3,7 +3,6 @@
 import os
 import pty
 import re
-import select
 import subprocess
 import time
 
@@ -15,6 +14,7 @@ from openpaisdk.cli.completion import SCRIPTS
 from openpaisdk.cli.parser import get_parser
 from support.external_services import debian
 from support.import_budget import HEAVY, OTHER_PACKAGES, imported
+from support.terminal import is_readable
 
 
 def tab(user, *words: str) -> list[str]:
@@ -119,7 +119,7 @@ def at_a_shell(user, command: list[str], setup: str, typed: str, want: str) -> s
         nonlocal seen
         deadline = time.monotonic() + within
         while until not in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen) and time.monotonic() < deadline:
-            if select.select([ours], [], [], 0.1)[0]:
+            if is_readable(ours, 0.1):
                 try:
                     seen += os.read(ours, 4096).decode(errors="replace")
                 except OSError:

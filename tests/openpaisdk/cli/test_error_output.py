@@ -2,7 +2,6 @@
 
 import os
 import pty
-import select
 import socket
 import subprocess
 
@@ -10,6 +9,7 @@ import pytest
 
 from openpaisdk.cli.commands import ALIASES, ENTRY_POINTS
 from support.small_disk import mounted
+from support.terminal import is_readable
 
 
 def test_pai_without_arguments_prints_first_steps(new_user) -> None:
@@ -192,7 +192,7 @@ def run_on_terminal(command: list[str], **options) -> str:
     os.close(slave)
     out = b""
     while True:
-        ready, _, _ = select.select([master], [], [], 30)
+        ready = is_readable(master, 30)
         try:
             data = os.read(master, 65536) if ready else b""
         except OSError:

@@ -129,6 +129,7 @@ def test_child_of_the_owner_does_not_hold_the_claim(tmp_path: Path) -> None:
         os.close(told_w)
 
 
+@pytest.mark.slow
 def test_is_held_does_not_take_the_lock(tmp_path: Path) -> None:
     """Looked at without pause, the claim must still be had by its owner at once."""
     folder = tmp_path / "attempt"
