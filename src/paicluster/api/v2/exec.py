@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError
-from paicluster.api.context import authenticate, context
+from paicluster.api.context import Context, authenticate, context
 from paicluster.api.middleware.audit import set_subject
 from paicluster.api.permissions import check_owner_or_admin
 from paicluster.api.sessions import TOKEN_PREFIX, SessionResponse, accept_upgrade
@@ -31,15 +33,21 @@ async def exec_session(request: Request) -> Response:
     get = request.query_params.get
     role, index = selected_task(row, roles, get("role"), get("index"))
     set_subject(request, f"{role}[{index}]")
-    task = await ctx.store.read(lambda conn: _running_task(conn, row, role, index))
     ctx.sessions.check_limits(identity.username)
+    words = await host_command(ctx, row, role, index, terminal=get("terminal") == "true")
+    return SessionResponse(ctx.sessions, identity, words, accept)
+
+
+async def host_command(ctx: Context, row: JobRow, role: str, index: int, *, terminal: bool) -> Sequence[str]:
+    """Command line of a session host in a task; raises Conflict if the task is not running."""
+    task = await ctx.store.read(lambda conn: _running_task(conn, row, role, index))
     try:
-        words = ctx.session_command(task.uid, terminal=get("terminal") == "true")
+        words = ctx.session_command(task.uid, terminal=terminal)
     except NotFound:  # it is about to start, or has just ended
         raise _not_running(row, role, index, "is not running") from None
     if words is None:
         raise PaiError("The engine of this job cannot run commands in a running task.", status=501)
-    return SessionResponse(ctx.sessions, identity, words, accept)
+    return words
 
 
 def accept_token_protocol(request: Request) -> None:
