@@ -112,7 +112,8 @@ def submit_and_follow(
         from openpaisdk.client.follow_stream import FollowRequest
 
         print_notice(f"Job {name} on {cluster.alias}")
-        request = FollowRequest(name)
+        # A task may have failed and been retried before following begins.
+        request = FollowRequest(name, all_attempts=True)
         if args.follow:
             log = sys.stderr if is_structured else None
             status = _follow(cluster, request, job, log=log, already_shown=warned)

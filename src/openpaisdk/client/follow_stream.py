@@ -28,6 +28,8 @@ RECONNECT_TIMEOUT_S = 600.0
 NOTICE_AFTER_S = 1.0
 """A shorter interruption is not reported."""
 NO_LOG = "none"
+FIRST_ATTEMPT = "0.0"
+"""First attempt of the job, and of the task in it."""
 RECONNECT_DELAYS_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -43,9 +45,12 @@ class Frame:
 
 
 class FollowRequest:
-    """What to follow: job, task, stream (``NO_LOG``: states only) and how much of the existing log."""
+    """What to follow: job, task, stream (``NO_LOG``: states only) and how much of the existing log.
 
-    __slots__ = ("follow", "index", "name", "role", "stream", "tail", "user")
+    Following begins with the latest attempt; with ``all_attempts`` with the first one.
+    """
+
+    __slots__ = ("all_attempts", "follow", "index", "name", "role", "stream", "tail", "user")
 
     def __init__(
         self,
@@ -57,6 +62,7 @@ class FollowRequest:
         stream: str = "all",
         tail: int | None = None,
         follow: bool = True,
+        all_attempts: bool = False,
     ):
         self.name = name
         self.user = user
@@ -65,6 +71,7 @@ class FollowRequest:
         self.stream = stream
         self.tail = tail
         self.follow = follow
+        self.all_attempts = all_attempts
 
     def for_task(self, role: str, index: int) -> FollowRequest:
         """The same request for one task."""
@@ -76,6 +83,7 @@ class FollowRequest:
             stream=self.stream,
             tail=self.tail,
             follow=self.follow,
+            all_attempts=self.all_attempts,
         )
 
 
@@ -83,7 +91,9 @@ def follow_stream(
     cluster: ClusterClient, request: FollowRequest, *, reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
 ) -> Iterator[Frame]:
     """Yield the frames of a job until it finishes; without ``follow`` only those that exist now."""
-    position = LogPosition(start=0 if request.tail is None else None)
+    position = LogPosition(
+        start=0 if request.tail is None else None, attempt=FIRST_ATTEMPT if request.all_attempts else ""
+    )
     first = True
     lost_at = 0.0
     lost_reported = False
@@ -174,9 +184,12 @@ def _frames(response: Response) -> Iterator[Frame]:
 class LogPosition:
     """Position in a log up to which frames were yielded; a new connection resumes there."""
 
-    def __init__(self, start: int | None):
-        """``start``: expected offset of the first frame; None if only the cluster knows it."""
-        self._attempt = ""
+    def __init__(self, start: int | None, attempt: str = ""):
+        """``start``: expected offset of the first frame; None if only the cluster knows it.
+
+        ``attempt``: the job's and the task's; empty for the latest.
+        """
+        self._attempt = attempt
         self._offset = start
 
     def advance(self, frame: Frame) -> int:

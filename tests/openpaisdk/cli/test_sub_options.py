@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,20 @@ def test_timeout_stops_task_and_retry_runs_it_again(user) -> None:
     done = run(user, "--retry", "1", "--wait", "-o", "json", "exit 5")
     job = json.loads(user.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
     assert job["jobStatus"]["retries"] == 1
+
+
+def test_follow_shows_attempts_that_ended_before_it_began(user) -> None:
+    """A connection that comes late must still show the whole log of the new job."""
+    job = json.loads(run(user, "--retry", "1", "--wait", "-o", "json", "echo attempt; exit 5").out)["jobName"]
+    late = (
+        "import sys; from openpaisdk import Cluster; "
+        "from openpaisdk.client.follow_stream import FollowRequest, follow_stream; "
+        "[sys.stdout.write(f.data.decode()) for f in follow_stream(Cluster().client, "
+        f"FollowRequest({job!r}, all_attempts=%s))]"
+    )
+    assert user.run([sys.executable, "-c", late % "True"]).out == "attempt\nattempt\n"
+    assert user.run([sys.executable, "-c", late % "False"]).out == "attempt\n"
+    assert run(user, "--retry", "1", "-f", "echo attempt; exit 5").out == "attempt\nattempt\n"
 
 
 def test_debug_hold_keeps_failed_task(user) -> None:
