@@ -62,7 +62,9 @@ def where() -> "Where":
     if "PAI_CONTAINER_ID" not in env and "PAI_JOB_NAME" not in env:
         return Where(LOCAL)
     user, _, job = env.get("PAI_JOB_NAME", "").rpartition("~")
-    kind = INTERACTIVE if env.get("PAI_INTERACTIVE") or "ipykernel" in sys.modules else BATCH
+    # A notebook runs in a batch job, too: there the variable is 0.
+    mode = env.get("PAI_INTERACTIVE") or ("1" if "ipykernel" in sys.modules else "0")
+    kind = BATCH if mode == "0" else INTERACTIVE
     index = env.get("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX") or env.get("PAI_TASK_INDEX") or "0"
     return Where(
         kind,

@@ -517,6 +517,21 @@ class SubmittedJob:
         self._on_cluster().stop(self.name)
         return self
 
+    def resubmit(self, name: str = "", *, strict: bool = False, **options: Any) -> SubmittedJob:
+        """Submit a copy of this job, as it is on the cluster, with changes: ``job.resubmit(gpu=8)``.
+
+        Without ``name`` the name gets a new suffix. Options are those of ``Job.one_liner``; ``role``,
+        ``updates`` and ``deployment`` as in ``pai resubmit``. What is not given is as in this job.
+        ``strict``: raise an error if the copy asks for more than its virtual cluster has.
+        """
+        from openpaisdk.binding.job_copy import copy_of_job
+
+        cluster = self._on_cluster()
+        data, upload = copy_of_job(cluster, self.name, name, **options)
+        copy = SubmittedJob(data, cluster)
+        copy.name = cluster.submit_config(data, upload, strict=strict)
+        return copy
+
     def select_cluster(self, cluster_alias: str = "") -> Self:
         """Select the cluster that the other methods use; by default the one that commands use."""
         self.cluster = Cluster(cluster_alias)

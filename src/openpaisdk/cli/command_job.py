@@ -83,19 +83,19 @@ def submit_command_job(command_job: CommandJob, args: argparse.Namespace, regist
         return preview(job, args.output)
     cluster = connect()
     warned = print_preflight(entry, cluster, job, args)
-    submission.upload(name, lambda archive: _send(cluster, archive))
+    submission.upload(name, lambda archive: send_sources(cluster, archive))
 
     def rename() -> str:
         new_name = generate_name(options.commands[0])
         if submission.is_stored_by_name:
-            submission.upload(new_name, lambda archive: _send(cluster, archive))
+            submission.upload(new_name, lambda archive: send_sources(cluster, archive))
         job.update(submission.build(new_name))
         return new_name
 
     return submit_and_follow(cluster, job, args, None if command_job.has_name else rename, warned)
 
 
-def _send(cluster: ClusterClient, sources: SourceArchive) -> None:
+def send_sources(cluster: ClusterClient, sources: SourceArchive) -> None:
     """Upload the sources, unless the cluster still has them from an earlier job."""
     from openpaisdk.jobs.sources import megabytes, send
     from openpaisdk.output.progress import Progress

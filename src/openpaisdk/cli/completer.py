@@ -120,7 +120,7 @@ class CommandLineCompleter:
             "job": self._jobs,
             "jobs": self._jobs,
             "after": self._jobs,
-            "job_name": lambda word: [] if self.command in ("sub", "clone-job") else self._jobs(word),
+            "job_name": lambda word: [] if self.command in ("sub", "resubmit") else self._jobs(word),
             "alias": lambda _: self._aliases(),
             "aliases": lambda _: self._aliases(),
             "cluster_alias": lambda _: self._aliases(),

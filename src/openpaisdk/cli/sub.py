@@ -50,7 +50,7 @@ def sub(argv: list[str]) -> int:
         "Defaults of options can be changed with pai set. pai submit takes the same options from a file.",
     )
     parser.usage = "pai sub [options] [--] command ..."
-    _add_options(parser)
+    add_job_options(parser)
     option_args, command = parser.split_command(argv)
     args = parser.parse(option_args)
     if argv[-len(command) - 1 : -len(command)] != ["--"]:  # nothing marks the start of the command
@@ -98,14 +98,15 @@ def _warn_file_as_command(command: Sequence[str]) -> None:
             print_notice(f"{file} is a file of this folder and not a command: write {interpreter} {file}")
 
 
-def _add_options(parser: Parser) -> None:
+def add_job_options(parser: Parser, default_name: str = "made from the command") -> None:
+    """Add the options of a command job."""
     here, there = EMBEDDED_RESOURCES, CLUSTER_RESOURCES
     parser.add_argument(
         "-j",
         "--job-name",
         default="",
         metavar="NAME",
-        help="the job's name; $ becomes a unique suffix (default: made from the command)",
+        help=f"the job's name; $ becomes a unique suffix (default: {default_name})",
     )
     parser.add_argument(
         "--tag",

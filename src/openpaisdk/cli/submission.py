@@ -1,4 +1,4 @@
-"""Submission of a job: options, preview and following, shared by ``sub``, ``submit`` and ``clone-job``."""
+"""Submission of a job: options, preview and following, shared by ``sub``, ``submit`` and ``resubmit``."""
 
 from __future__ import annotations
 

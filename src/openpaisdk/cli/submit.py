@@ -1,4 +1,4 @@
-"""``pai submit`` and ``pai clone-job``: submit a job file, or a copy of an existing job."""
+"""``pai submit``: submit a job file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from openpaisdk.cli.parser import Parser, command_parser
 from openpaisdk.cli.submission import add_submit_options, preview, print_preflight, submit_and_follow
 from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.connect import open_cluster
-from openpaisdk.errors import NO_SOURCES, NotFound
 from openpaisdk.output import print_notice
 
 TYPE_CHECKING = False
@@ -33,7 +32,7 @@ def submit(argv: list[str]) -> int:
         "  sources: [train.py]",
     )
     add_submit_options(parser)
-    _add_update_option(parser)
+    add_update_option(parser)
     parser.add_argument("config", metavar="FILE", help="the job file")
     args = parser.parse(argv)
     from openpaisdk.jobs.job_file import parse_job_file, read_contents
@@ -68,68 +67,7 @@ def _submit_short_job(args: argparse.Namespace, name: str, source: bytes) -> int
     return submit_command_job(job, args, ClusterRegistry.load())
 
 
-def clone_job(argv: list[str]) -> int:
-    """``pai clone-job [options] job``"""
-    parser = command_parser(
-        "clone-job",
-        "pai clone-job train_k3v9xq -u taskRoles:main:resourcePerInstance:gpu=4 --follow\n"
-        "pai resubmit train_k3v9xq -j second_try --deployment prod",
-        "Clusters do not return secrets: give the secrets of the job again with --secret.",
-    )
-    add_submit_options(parser)
-    _add_update_option(parser)
-    parser.add_argument(
-        "-j",
-        "--job-name",
-        default="",
-        metavar="NEW",
-        help="the new job's name; $ becomes a unique suffix (default: JOB_$)",
-    )
-    parser.add_argument(
-        "--deployment", default="", metavar="NAME", help="the deployment to use (default: the job's own)"
-    )
-    parser.add_argument(
-        "--secret",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="a secret of the job; without a value, taken from your environment; may be repeated",
-    )
-    parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
-    parser.add_argument("job", help="the name of the job to copy")
-    args = parser.parse(argv)
-    from openpaisdk.jobs.clone import clone_job
-    from openpaisdk.jobs.pre_commands import parse_variables
-
-    _, secrets = parse_variables((), args.secret)
-    registry = ClusterRegistry.load()
-    cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
-    job = clone_job(
-        cluster.job_config(args.job, args.user),
-        name=args.job_name,
-        updates=args.update,
-        deployment=args.deployment,
-        virtual_cluster=args.virtual_cluster,
-        secrets=secrets,
-        notify=print_notice,
-    )
-    if args.preview:
-        return preview(job, args.output)
-    warned = print_preflight(registry.resolve(args.cluster_alias), cluster, job, args)
-    try:
-        return submit_and_follow(cluster, job, args, None, warned)
-    except NotFound as e:
-        owner = cluster.whole_name(args.job, args.user).partition("~")[0]
-        if e.code != NO_SOURCES or owner == cluster.user:
-            raise
-        raise NotFound(
-            f"The sources of job {args.job} belong to {owner}: a copy cannot use them.",
-            code=e.code,
-            hint=f"Ask {owner} for the files, and submit them with pai sub.",
-        ) from None
-
-
-def _add_update_option(parser: Parser) -> None:
+def add_update_option(parser: Parser) -> None:
     parser.add_argument(
         "-u",
         "--update",

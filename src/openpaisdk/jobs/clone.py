@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from openpaisdk.jobs.copy_changes import CopyChanges
+
 _SECRET = re.compile(r"<%\s*\$secrets\.(\w+)")
 _SUFFIX = re.compile(r"_[a-z2-9]{6,8}$")
 
@@ -26,11 +28,14 @@ def clone_job(
     deployment: str = "",
     virtual_cluster: str = "",
     secrets: Mapping[str, str] | None = None,
+    changes: CopyChanges | None = None,
+    user: str = "",
     notify: Callable[[str], None] | None = None,
 ) -> dict[str, object]:
     """The job of a config as a cluster returns it, ready to be submitted under another name.
 
-    Without ``name`` the old name gets a new suffix. ``secrets`` must have those that the cluster masked.
+    Without ``name`` the old name gets a new suffix. ``secrets`` must have those that the cluster masked; with
+    ``changes``, others become variables of the copy. ``user`` submits the copy.
     """
     import yaml
 
@@ -39,6 +44,10 @@ def clone_job(
         raise UsageError(
             "The config that the cluster returned for this job is not a job, so it cannot be cloned."
         )
+    if changes is not None:
+        changes.options.secrets = _new_secrets(secrets or {}, config)
+        if not changes.is_empty and "protocolVersion" not in data:
+            data = _convert(data, user, notify)
     key = "name" if "protocolVersion" in data else "jobName"
     old = str(data.get(key) or "job")
     data[key] = expand_name(name) if name else _next_name(old)
@@ -46,7 +55,20 @@ def clone_job(
     _restore_secrets(data, dict(secrets or {}), config)
     if deployment:
         _select_deployment(data, deployment)
+    if changes is not None:
+        data = changes.apply(data, user)
     return update_job(data, updates or [], virtual_cluster=virtual_cluster, notify=notify)
+
+
+def _convert(data: dict[str, object], user: str, notify: Callable[[str], None] | None) -> dict[str, object]:
+    """A version 1 job as one of version 2, which has all that options can change."""
+    from openpaisdk.protocol import convert_v1
+
+    conversion = convert_v1(data, user=user)
+    for warning in conversion.warnings:
+        if notify:
+            notify(str(warning))
+    return conversion.data
 
 
 def _retarget_work_directory(data: dict[str, object], old: str, new: str) -> None:
@@ -76,7 +98,7 @@ def _restore_secrets(data: dict[str, object], secrets: dict[str, str], config: s
     stored = data.get("secrets")
     known = {k: v for k, v in stored.items() if v != MASK} if isinstance(stored, dict) else {}
     known.update(secrets)
-    used = list(dict.fromkeys(_SECRET.findall(config)))
+    used = _used_secrets(config)
     missing = [name for name in used if name not in known]
     if missing:
         options = " ".join(f"--secret {name}=..." for name in missing)
@@ -88,6 +110,15 @@ def _restore_secrets(data: dict[str, object], secrets: dict[str, str], config: s
         data["secrets"] = known
     else:
         data.pop("secrets", None)
+
+
+def _used_secrets(config: str) -> list[str]:
+    return list(dict.fromkeys(_SECRET.findall(config)))
+
+
+def _new_secrets(secrets: Mapping[str, str], config: str) -> dict[str, str]:
+    used = _used_secrets(config)
+    return {name: value for name, value in secrets.items() if name not in used}
 
 
 def _select_deployment(data: dict[str, object], deployment: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -64,6 +65,31 @@ def test_a_notebook_in_a_job_is_interactive(monkeypatch: pytest.MonkeyPatch) -> 
     here = where()
     assert (here.kind, here.job, here.user, here.index) == ("interactive", "lab", "alice", 2)
     assert isinstance(here, Where)
+
+
+_KERNEL = """
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel()
+def show(message):
+    if message['msg_type'] == 'stream':
+        print(message['content']['text'], end='')
+client.execute_interactive('import openpaisdk.runtime as r; print(r.where())', output_hook=show)
+client.stop_channels()
+manager.shutdown_kernel(now=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("setting", "kind"), [("", "interactive"), ("0", "batch"), ("1", "interactive")])
+def test_a_kernel_in_a_task_is_interactive_unless_its_job_is_a_batch_job(
+    cluster: Cluster, setting: str, kind: str
+) -> None:
+    name = f"kernel{setting or 'unset'}"
+    line = (
+        f"export PAI_INTERACTIVE={setting}; HOME=$PWD {sys.executable} -c {shlex.quote(_KERNEL)} 2>/dev/null"
+    )
+    cluster.run(host(name, line))
+    assert cluster.log_of(name).decode().split()[-1:] == [kind]
 
 
 def test_stages_run_in_order() -> None:

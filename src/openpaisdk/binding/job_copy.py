@@ -1,0 +1,89 @@
+"""Copy of a job on its cluster, with changes: ``job.resubmit(gpu=8)``, like ``pai resubmit``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from openpaisdk.errors import UsageError
+from openpaisdk.jobs.clone import clone_job
+from openpaisdk.jobs.copy_changes import CopyChanges
+from openpaisdk.jobs.option_values import items_of
+from openpaisdk.jobs.pre_commands import parse_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from openpaisdk.binding.cluster import Cluster
+    from openpaisdk.client import ClusterClient
+
+    Upload = Callable[[ClusterClient], None]
+
+OPTIONS = frozenset(
+    (
+        *("image", "cpu", "gpu", "memoryMB", "mem", "ports", "instances", "retries", "priority", "timeout"),
+        *("after", "outputs", "workspace", "tags", "env", "python", "pip_installs", "pip_path"),
+        *("debug_hold", "capture_logging"),
+    )
+)
+"""Options of ``Job.one_liner`` that change a copy; each leaves the value of the job if it is not given."""
+
+
+def copy_of_job(
+    cluster: Cluster,
+    job: str,
+    name: str,
+    *,
+    commands: Any = (),
+    role: Any = (),
+    secrets: Any = (),
+    sources: Any = None,
+    updates: Any = (),
+    deployment: str = "",
+    virtual_cluster: str = "",
+    **options: Any,
+) -> tuple[dict[str, Any], Upload | None]:
+    """The copy, ready to be submitted, and the function that uploads the files that only it has."""
+    if unknown := [key for key in options if key not in OPTIONS]:
+        raise UsageError(
+            f"A copy of a job has no option {unknown[0]!r}.",
+            hint="The options are commands, role, secrets, sources, updates, deployment, virtual_cluster, "
+            f"{', '.join(sorted(OPTIONS))}.",
+        )
+    if "memoryMB" in options:
+        options["memory_mb"] = options.pop("memoryMB")
+    _, secret_values = parse_variables((), secrets)
+    changes = CopyChanges(commands=items_of(commands, "commands"), roles=items_of(role, "role"), **options)
+    client = cluster.client
+    upload = None
+    if sources is not None:
+        changes.sources, upload = _collect(client, items_of(sources, "sources"))
+    changes.check(cluster.entry)
+    data = clone_job(
+        client.job_config(job),
+        name=name,
+        updates=items_of(updates, "updates"),
+        deployment=deployment,
+        virtual_cluster=virtual_cluster,
+        secrets=secret_values,
+        changes=changes,
+        user=client.user,
+        notify=lambda message: warnings.warn(message, stacklevel=4),
+    )
+    return data, upload
+
+
+def _collect(client: ClusterClient, paths: list[str]) -> tuple[dict[str, object], Upload | None]:
+    if not paths:
+        return {}, None
+    from openpaisdk.jobs.command_submission import current_folder
+    from openpaisdk.jobs.sources import collect, send
+
+    archive = collect(current_folder(), paths, connect=lambda: client)
+    if archive is None:
+        return {}, None
+
+    def upload(client: ClusterClient) -> None:
+        send(client, archive)
+
+    return {"sha256": archive.sha256, "size": archive.size}, upload

@@ -1,0 +1,180 @@
+"""``pai resubmit``: submit a copy of a job, with changes."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS
+
+from openpaisdk.cli.parser import Parser, command_parser
+from openpaisdk.cli.sub import add_job_options
+from openpaisdk.cli.submission import preview, print_preflight, submit_and_follow
+from openpaisdk.cli.submit import add_update_option
+from openpaisdk.config.clusters import ClusterRegistry
+from openpaisdk.connect import open_cluster
+from openpaisdk.errors import NO_SOURCES, NotFound, UsageError
+from openpaisdk.output import print_notice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from openpaisdk.client import ClusterClient
+    from openpaisdk.jobs.copy_changes import CopyChanges
+    from openpaisdk.jobs.sources import SourceArchive
+
+_KEPT_GROUPS = ("Follow",)
+_OWN_DEFAULTS = frozenset(("job_name", "cluster_alias", "output", "strict"))
+"""Options whose default is not what the job has; all others of ``sub`` leave the job as it is."""
+
+
+def resubmit(argv: list[str]) -> int:
+    """``pai resubmit [options] job [-- command ...]``"""
+    parser = command_parser(
+        "resubmit",
+        "pai resubmit train_k3v9xq --gpu 8 -i pytorch/pytorch --follow\n"
+        "pai resubmit train_k3v9xq --timeout 2h -- python train.py --epochs 90\n"
+        "pai resubmit train_k3v9xq --role worker --instances 4\n"
+        "pai resubmit train_k3v9xq -u taskRoles:main:resourcePerInstance:gpu=4\n"
+        "pai resubmit train_k3v9xq -j second_try --deployment prod",
+        "The copy has the job's files, its commands and everything else that no option changes; -- and a\n"
+        "command after it replace the commands. In a job with several task roles, --role says which of\n"
+        "them the options change. In a task of a job, pai resubmit uses the job's own token.\n\n"
+        "Clusters do not return secrets: give the secrets of the job again with --secret.",
+    )
+    parser.usage = "pai resubmit [options] JOB [-- command ...]"
+    _add_options(parser)
+    words, command = _split_command(argv)
+    args = parser.parse(words)
+    if args.no_sources and args.sources:
+        raise UsageError("--sources and --no-sources contradict each other.")
+    if args.array:
+        raise UsageError(
+            "A copy cannot be made an array, or have other values than the array of its job.",
+            hint="Submit the command again with pai sub --array.",
+        )
+    from openpaisdk.jobs.clone import clone_job
+    from openpaisdk.jobs.pre_commands import parse_variables
+
+    env, secrets = parse_variables(args.env, args.secret)
+    changes = _changes(args, command, env)
+    registry = ClusterRegistry.load()
+    entry = registry.resolve(args.cluster_alias)
+    cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
+    sources = _sources(args, changes, cluster)
+    changes.check(entry)
+    job = clone_job(
+        cluster.job_config(args.job, args.user),
+        name=args.job_name,
+        updates=args.update,
+        deployment=args.deployment,
+        virtual_cluster=args.virtual_cluster or "",
+        secrets=secrets,
+        changes=changes,
+        user=cluster.user,
+        notify=print_notice,
+    )
+    if args.preview:
+        return preview(job, args.output)
+    warned = print_preflight(entry, cluster, job, args)
+    if sources is not None:
+        from openpaisdk.cli.command_job import send_sources
+
+        send_sources(cluster, sources)
+    return _submit(cluster, job, args, warned)
+
+
+def _add_options(parser: Parser) -> None:
+    add_job_options(parser, default_name="JOB_$")
+    from re import sub
+
+    for title, actions in parser.groups().items():
+        for action in actions if title not in _KEPT_GROUPS else ():
+            if action.dest not in _OWN_DEFAULTS:
+                action.help = sub(r"\(default[^)]*\)", "(default: as in the job)", str(action.help))
+                action.default = [] if action.default == [] else None
+    parser.options["--array"].help = SUPPRESS  # the values of an array are part of its job's commands
+    parser.options["--no-sources"].help = "leave out the files of the job"
+    add_update_option(parser)
+    parser.add_argument(
+        "--role",
+        action="append",
+        default=[],
+        metavar="ROLE",
+        help="a task role that the options change (default: the only one of the job); may be repeated",
+    )
+    parser.add_argument(
+        "--deployment", default="", metavar="NAME", help="the deployment to use (default: the job's own)"
+    )
+    parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
+    parser.add_argument("job", help="the name of the job to copy")
+
+
+def _split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before ``--``, and the command after it."""
+    words = list(argv)
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    if not words[at + 1 :]:
+        raise UsageError("There is no command after --.", hint="Without --, the copy has the job's commands.")
+    return words[:at], words[at + 1 :]
+
+
+def _changes(args: argparse.Namespace, command: Sequence[str], env: dict[str, str]) -> CopyChanges:
+    from openpaisdk.jobs.command import shell_line
+    from openpaisdk.jobs.copy_changes import CopyChanges
+
+    return CopyChanges(
+        commands=[shell_line(command)] if command else (),
+        roles=args.role,
+        image=args.image or "",
+        cpu=args.cpu,
+        gpu=args.gpu,
+        memory_mb=args.memoryMB,
+        mem=args.mem or "",
+        ports=args.ports,
+        instances=args.instances,
+        retries=args.retry,
+        priority=args.priority or "",
+        timeout=args.timeout or 0,
+        after=args.after,
+        outputs=args.outputs,
+        workspace=args.workspace or "",
+        tags=args.tag,
+        env=env,
+        python=args.python or "",
+        pip_installs=args.pip_installs,
+        pip_path=args.pip_path or "",
+        debug_hold=args.debug_hold or 0,
+        capture_logging=bool(args.capture_logging),
+    )
+
+
+def _sources(args: argparse.Namespace, changes: CopyChanges, cluster: ClusterClient) -> SourceArchive | None:
+    """The files of ``--sources``, which the copy has instead of the job's."""
+    if args.no_sources:
+        changes.sources = {}
+    if not args.sources:
+        return None
+    from openpaisdk.jobs.command_submission import current_folder
+    from openpaisdk.jobs.sources import collect
+
+    archive = collect(current_folder(), args.sources, connect=lambda: cluster)
+    changes.sources = {"sha256": archive.sha256, "size": archive.size} if archive else {}
+    return archive
+
+
+def _submit(
+    cluster: ClusterClient, job: dict[str, object], args: argparse.Namespace, warned: list[str]
+) -> int:
+    try:
+        return submit_and_follow(cluster, job, args, None, warned)
+    except NotFound as e:
+        owner = cluster.whole_name(args.job, args.user).partition("~")[0]
+        if e.code != NO_SOURCES or owner == cluster.user:
+            raise
+        raise NotFound(
+            f"The sources of job {args.job} belong to {owner}: a copy cannot use them.",
+            code=e.code,
+            hint=f"Ask {owner} for the files, and submit them with pai sub.",
+        ) from None
