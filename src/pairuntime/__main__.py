@@ -57,6 +57,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import function_call
 
         return function_call.main(argv[1:])
+    if argv and argv[0] == "paddle":
+        from pairuntime.task import paddle_launcher
+
+        return paddle_launcher.main(argv[1:])
     sys.stderr.write(_USAGE)
     return 2
 

@@ -14,13 +14,15 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from paicluster.api import marketplace, paddlecloud, prometheus_query, server_status, task_reports
+from paicluster.api import marketplace, prometheus_query, server_status, task_reports
 from paicluster.api.authority import PUBLIC, UNDECLARED, Authority
 from paicluster.api.context import Context, context, identify
 from paicluster.api.dialect import LOOKED_AT_BYTES, SHARED_JOBS_PATH, Dialect, dialect_of
 from paicluster.api.middleware.rate_limits import RateWindow
 from paicluster.api.middleware.request_filter import RequestFilter
 from paicluster.api.middleware.route_wrapper import wrap_route
+from paicluster.api.paddlecloud import jobs as paddle_jobs
+from paicluster.api.paddlecloud import routes as paddlecloud
 from paicluster.api.pages import job as job_page
 from paicluster.api.responses import KEY, json_response, peek_body
 from paicluster.api.route_authorities import AUTHORITIES
@@ -51,7 +53,7 @@ def _openapi_json(version: str) -> bytes:
     """Built at the first request: the types of the description take time and memory to import."""
     from paicluster.api.openapi import openapi_json
 
-    return openapi_json(ROUTES, version)
+    return openapi_json(DESCRIBED_ROUTES, version)
 
 
 def authority_of(handler: Handler) -> Authority:
@@ -88,6 +90,7 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v1/token", ["POST"], login.login),
     *v2.ROUTES,
     *v1.ROUTES,
+    *paddlecloud.ROUTES,
     ("/job-detail.html", ["GET"], job_page.job_detail),
     ("/job-detail.html", ["POST"], job_page.sign_in_or_out),
     ("/healthz", ["GET"], server_status.health),
@@ -97,7 +100,8 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/prometheus/api/v1/query", ["GET", "POST"], prometheus_query.query),
     ("/prometheus/api/v1/query_range", ["GET", "POST"], prometheus_query.query_range),
 ]
-# `ROUTES` is described in `/openapi.json`. The rest is not: WebHDFS is Hadoop's protocol, with its operations
+DESCRIBED_ROUTES = (*ROUTES, *paddlecloud.SHARED)
+# They are described in `/openapi.json`. The rest is not: WebHDFS is Hadoop's protocol, with its operations
 # in the query; transfers are between our client and server, reports between our tasks and server; and OpenAPI
 # has no words for a WebSocket.
 _SESSION_ROUTES = [(_JOB + "/exec", ["GET"], exec_route.exec_session)]
@@ -179,6 +183,9 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.last_request = time.monotonic()
         path = scope.get("path", "")
+        if path.startswith("//"):
+            # PaddleCloud's Go client appends paths to an endpoint that may end with a slash.
+            path = scope["path"] = "/" + path.lstrip("/")
         if path.startswith(_PREFIX) and (len(path) == len(_PREFIX) or path[len(_PREFIX)] == "/"):
             scope["path"] = path[len(_PREFIX) :] or "/"
             path = scope["path"]
@@ -225,15 +232,21 @@ def build(ctx: Context) -> Gateway:
         jobs.submit: policies.rate_limits.submissions,
     }
     rates |= {v1_jobs.list_jobs: policies.rate_limits.lists, v1_jobs.submit: policies.rate_limits.submissions}
+    rates |= dict.fromkeys((paddle_jobs.list_jobs, paddle_jobs.list_pservers), policies.rate_limits.lists)
+    rates |= dict.fromkeys(
+        (paddle_jobs.submit, paddle_jobs.submit_v1, paddle_jobs.submit_v2), policies.rate_limits.submissions
+    )
 
-    v1_submit = _by_dialect(v1_jobs.submit, paddlecloud.not_implemented)
+    v1_submit = _by_dialect(v1_jobs.submit, paddle_jobs.submit)
     report_handlers = {handler for _, _, handler in task_reports.ROUTES}
 
-    def wrapped(path: str, methods: list[str], handler: Handler) -> Handler:
+    def wrapped(
+        path: str, methods: list[str], handler: Handler, dialect: Dialect = Dialect.OPENPAI
+    ) -> Handler:
         route = (
             policies.login_throttle.wrap(handler) if handler in (login.login, login.log_token) else handler
         )
-        if handler is v1_jobs.submit and path == SHARED_JOBS_PATH:
+        if handler is v1_jobs.submit and path == SHARED_JOBS_PATH and dialect is Dialect.OPENPAI:
             route = v1_submit
         # Reports come from tasks, not from users: they are not recorded in the audit log.
         return wrap_route(
@@ -254,7 +267,11 @@ def build(ctx: Context) -> Gateway:
     }
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
-    paddlecloud_handler = wrap_route(
-        paddlecloud.not_implemented, "paddlecloud", [*_ANY, "PATCH", "OPTIONS"], policies
-    )
-    return Gateway(app, direct, RequestFilter(policies, paddlecloud_handler), ctx)
+    paddle_handlers = {
+        (method, path): wrapped(path, methods, handler, dialect=Dialect.PADDLECLOUD)
+        for path, methods, handler in (*paddlecloud.ROUTES, *paddlecloud.SHARED)
+        for method in methods
+    }
+    unknown = wrap_route(paddlecloud.not_found, "paddlecloud", [*_ANY, "PATCH", "OPTIONS"], policies)
+    router = paddlecloud.PaddleCloudRouter(paddle_handlers, unknown)
+    return Gateway(app, direct, RequestFilter(policies, router), ctx)

@@ -155,7 +155,8 @@ def token_of(request: Request) -> tuple[str, str | None]:
         raise Unauthorized(GUEST, hint="Send the header 'Authorization: Bearer <token>'.")
     scheme, _, credentials = header.partition(" ")
     credentials = credentials.strip()
-    if scheme.lower() == "bearer":
+    # "Token" is how PaddleCloud's clients send theirs.
+    if scheme.lower() in ("bearer", "token"):
         return credentials, None
     if scheme.lower() == "basic":
         try:

@@ -26,6 +26,9 @@ from paicluster.api.authority import (
     TICKET,
     Authority,
 )
+from paicluster.api.paddlecloud import jobs as paddle_jobs
+from paicluster.api.paddlecloud import login as paddle_login
+from paicluster.api.paddlecloud import workers as paddle_workers
 from paicluster.api.pages import job as job_page
 from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
@@ -63,6 +66,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         login.login,
         login.log_token,
         server_status.health,
+        paddle_login.api_token_auth,
     ),
     TICKET: (
         *(handler for _, _, handler in task_reports.ROUTES),
@@ -103,6 +107,14 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         legacy_storage_configs.one_server,
         v1_jobs.submit,
         v1_jobs.execution_type,
+        paddle_jobs.submit,
+        paddle_jobs.submit_v1,
+        paddle_jobs.submit_v2,
+        paddle_jobs.list_jobs,
+        paddle_jobs.list_pservers,
+        paddle_workers.list_workers,
+        paddle_workers.logs,
+        paddle_workers.quota,
     ),
     JOBS_V1: (
         v1_jobs.list_jobs,
@@ -115,6 +127,8 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
     LOGS: (task_logs.list_logs, task_logs.read_log),
     CLUSTER: (
         v1_jobs.remove,
+        paddle_jobs.kill,
+        paddle_login.token2user,
         users.list_users,
         users.one_user,
         groups.list_groups,

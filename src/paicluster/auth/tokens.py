@@ -8,6 +8,8 @@ attempt of the job lasts.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import math
 import re
 import secrets
@@ -39,6 +41,12 @@ _MAX_CACHE_ENTRIES = 20_000
 
 # Name of the rows of delegation tokens; they end with the user's sessions.
 DELEGATION = "delegation"
+# Name of the rows of PaddleCloud's tokens: id and signature, 40 hexadecimal digits as its clients know them.
+# The length of the id tells them from other rows, whose names their users choose.
+PADDLECLOUD = "paddlecloud"
+_HEX_LENGTH = 40
+_HEX_ID_LENGTH = 20
+_HEX_TOKEN = re.compile(rf"[0-9a-f]{{{_HEX_LENGTH}}}")
 
 
 class TokenKind(StrEnum):
@@ -93,6 +101,20 @@ class Tokens:
         row = new_token_row(username, kind, name=name, session_s=self._session_s)
         await self._store.write(lambda conn: users.add_token(conn, row))
         return self.render(row)
+
+    async def paddlecloud_token(self, username: str) -> str:
+        """The token of a user's PaddleCloud clients: hexadecimal, and the same until it is revoked."""
+
+        def find_or_add(conn: Connection) -> TokenRow:
+            for row in users.list_tokens(conn, username, int(time.time() * 1000)):
+                if row.kind == "application" and len(row.id) == _HEX_ID_LENGTH:
+                    return row
+            row = new_token_row(username, "application", name=PADDLECLOUD)
+            row = replace(row, id=row.id[:_HEX_ID_LENGTH])
+            users.add_token(conn, row)
+            return row
+
+        return self.render(await self._store.write(find_or_add))
 
     async def verify(self, token: str) -> Identity:
         """The caller this token identifies; Unauthorized when it is not (or no longer) valid."""
@@ -150,6 +172,8 @@ class Tokens:
 
     def render(self, row: TokenRow) -> str:
         """The token of a row: the same every time."""
+        if len(row.id) == _HEX_ID_LENGTH:
+            return row.id + self._hex_signature(row.id)
         payload: dict[str, object] = {
             "username": row.username,
             "application": row.kind == "application",
@@ -177,8 +201,15 @@ class Tokens:
         return jwt.decode(token, self._key)
 
     def token_id(self, token: str) -> str | None:
+        if _HEX_TOKEN.fullmatch(token):
+            token_id, signature = token[:_HEX_ID_LENGTH], token[_HEX_ID_LENGTH:]
+            return token_id if hmac.compare_digest(signature, self._hex_signature(token_id)) else None
         payload = self.payload(token)
         return None if payload is None else str(payload.get("jti"))
+
+    def _hex_signature(self, token_id: str) -> str:
+        signed = f"{PADDLECLOUD}:{token_id}".encode()
+        return hmac.new(self._key, signed, hashlib.sha256).hexdigest()[: _HEX_LENGTH - _HEX_ID_LENGTH]
 
     async def _look_up(self, token: str) -> tuple[Identity, float]:
         token_id = self.token_id(token)

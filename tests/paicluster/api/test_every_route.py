@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.paddlecloud_cluster import put_package
 from support.server_fixture import SSH_SERVER, Reply, eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 
@@ -50,6 +51,7 @@ def test_every_described_route_succeeds(new_team: NewTeam) -> None:
     call_user_and_group_routes(call)
     call_virtual_cluster_routes(call)
     call_storage_and_node_routes(call)
+    call_paddlecloud_routes(call)
     assert cluster.description is not None
     paths = cluster.description.document["paths"]
     rows = {(method.upper(), path) for path, methods in paths.items() for method in methods}
@@ -233,3 +235,20 @@ def call_storage_and_node_routes(call: SuccessfulCalls) -> None:
         call("DELETE", where, {key: body[key]})
         call("POST", where, body)
         call("DELETE", f"{where}/{body[key]}")
+
+
+def call_paddlecloud_routes(call: SuccessfulCalls) -> None:
+    def succeed(method: str, path: str, body: Any = None) -> Any:
+        reply = call(method, path, body, user="alice").json()
+        assert reply.get("code", 200) == 200, f"{method} {path}: {reply}"
+        return reply
+
+    call("POST", "/api-token-auth/", {"username": "alice", "password": PASSWORD}, token=None)
+    package = put_package(call.cluster, "paddle")
+    fields = {"name": "paddle", "job_package": package, "pservers": 1, "memory": "64Mi", "psmemory": "64Mi"}
+    named = succeed("POST", "/v2/submit", {**fields, "entry": "true"})["name"]
+    succeed("POST", "/v1/submit", {**fields, "topology": "train.py"})
+    for path in ("token2user", "pservers", "workers", f"workers?jobname={named}", "quota"):
+        succeed("GET", f"/api/v1/{path}")
+    succeed("GET", f"/api/v1/logs?jobname={named}&n=5")
+    succeed("DELETE", "/api/v1/jobs", {"jobname": named, "rm": True})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from paicluster.api.openapi import clusters, jobs, server, users, v1
+from paicluster.api.openapi import clusters, jobs, paddlecloud, server, users, v1
 from paicluster.api.openapi.document import Routes, document
 from paicluster.api.openapi.operation import Operation, name_of
 
@@ -17,6 +17,7 @@ OPERATIONS: dict[str, Operation] = {
     **users.OPERATIONS,
     **clusters.OPERATIONS,
     **v1.OPERATIONS,
+    **paddlecloud.OPERATIONS,
     **server.OPERATIONS,
 }
 

@@ -26,7 +26,9 @@ def document(routes: Routes, operations: Mapping[str, Operation], version: str) 
             continue
         entry = paths.setdefault(_PARAMETER.sub(r"{\1}", path), {})
         for method in methods:
-            entry[method.lower()] = _operation(operation, method, path, types)
+            described = _operation(operation, method, path, types)
+            known = entry.get(method.lower())
+            entry[method.lower()] = described if known is None else _either(known, described)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -70,6 +72,34 @@ def _operation(operation: Operation, method: str, path: str, types: _SchemaRegis
     if operation.token:
         entry["security"] = [{"bearer": []}, {"application": []}]
     return entry
+
+
+def _either(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """One operation for two dialects on one path: what it accepts and returns is that of either."""
+    merged = {**second, **first, "tags": [*first["tags"], *second["tags"]]}
+    merged["summary"] = f"{first['summary']} ({second['tags'][0]}: {second['summary']})"
+    merged["responses"] = dict(first["responses"])
+    for status, response in second["responses"].items():
+        known = merged["responses"].get(status)
+        contents = [one.get("content", {}) for one in (known, response) if one is not None]
+        merged["responses"][status] = {**response, "content": _either_content(contents)}
+    if "requestBody" in second:
+        bodies = [one["requestBody"] for one in (first, second) if "requestBody" in one]
+        merged["requestBody"] = {
+            "required": all(body["required"] for body in bodies) and len(bodies) == 2,
+            "content": _either_content([body["content"] for body in bodies]),
+        }
+    return merged
+
+
+def _either_content(contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for content in contents:
+        for media, kind in content.items():
+            known = merged.get(media)
+            schemas = [one["schema"] for one in (known, kind) if one and "schema" in one]
+            merged[media] = kind if known in (None, kind) else {"schema": {"anyOf": schemas}}
+    return merged
 
 
 def _error_statuses(operation: Operation, path: str) -> Iterable[int]:

@@ -153,7 +153,7 @@ async def remove(request: Request) -> Response:
     check_owner_or_admin(identity, row, "delete")
     ctx = context(request)
     if request.query_params.get("finished") != "only":
-        await _stop_and_wait(ctx, identity, row)
+        await stop_and_wait(ctx, identity, row)
     if not await ctx.remove_job(row.id):
         raise Conflict(
             f"Job {row.framework} has not finished, so it cannot be deleted.",
@@ -163,7 +163,7 @@ async def remove(request: Request) -> Response:
     return json_response({"message": f"deleted job {row.name} successfully"}, 202)
 
 
-async def _stop_and_wait(ctx: Context, identity: Identity, row: JobRow) -> None:
+async def stop_and_wait(ctx: Context, identity: Identity, row: JobRow) -> None:
     """Stop a job and wait until it has finished, as long as a client would wait."""
     with ctx.store.changes.watch(row.id) as changes, contextlib.suppress(TimeoutError):
         await v2.execute(ctx, identity, row, "STOP")

@@ -1,0 +1,58 @@
+"""Route table of PaddleCloud's dialect. Paths have no trailing slash: the gateway strips it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paicluster.api.dialect import SHARED_JOBS_PATH
+from paicluster.api.paddlecloud import jobs, login, workers
+from paicluster.api.responses import json_response
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+# Paths that OpenPAI does not have.
+ROUTES: list[tuple[str, list[str], Handler]] = [
+    ("/api-token-auth", ["POST"], login.api_token_auth),
+    ("/api/v1/token2user", ["GET"], login.token2user),
+    (SHARED_JOBS_PATH, ["DELETE"], jobs.kill),
+    ("/v1/submit", ["POST"], jobs.submit_v1),
+    ("/v2/submit", ["POST"], jobs.submit_v2),
+    ("/api/v1/pservers", ["GET"], jobs.list_pservers),
+    ("/api/v1/workers", ["GET"], workers.list_workers),
+    ("/api/v1/logs", ["GET"], workers.logs),
+    ("/api/v1/quota", ["GET"], workers.quota),
+]
+
+# Paths of both dialects: with OpenPAI's token they are OpenPAI's.
+SHARED: list[tuple[str, list[str], Handler]] = [
+    (SHARED_JOBS_PATH, ["GET"], jobs.list_jobs),
+    (SHARED_JOBS_PATH, ["POST"], jobs.submit),
+    (SHARED_JOBS_PATH + "/{job}", ["DELETE"], jobs.kill),
+]
+
+
+async def not_found(request: Request) -> Response:
+    path = request.url.path
+    return json_response({"code": 404, "msg": f"PaddleCloud has no {request.method} {path}."}, 404)
+
+
+class PaddleCloudRouter:
+    """Finds the handler of a request of this dialect."""
+
+    def __init__(self, handlers: Mapping[tuple[str, str], Handler], unknown: Handler):
+        """``handlers``: wrapped handlers by method and path; ``unknown``: that of all other paths."""
+        self._handlers = handlers
+        self._unknown = unknown
+
+    async def __call__(self, request: Request) -> Response:
+        scope = request.scope
+        path: str = scope["path"].rstrip("/")
+        handler = self._handlers.get((scope["method"], path))
+        if handler is None:
+            parent, _, name = path.rpartition("/")
+            handler = self._handlers.get((scope["method"], parent + "/{job}")) if name else None
+            scope["path_params"] = {"job": name}
+        return await (handler or self._unknown)(request)
