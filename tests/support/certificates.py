@@ -48,3 +48,47 @@ def _general(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+class Authority:
+    """A certificate authority: ``file`` is its certificate. It issues certificates of users."""
+
+    def __init__(self, folder: Path, name: str = "A cluster"):
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.file = folder / "ca.pem"
+        own = self._build(self._name, self._key.public_key(), days=1)
+        own = own.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self.file.write_bytes(_pem(own.sign(self._key, hashes.SHA256())))
+
+    def issue(self, folder: Path, user: str, *, days: float = 1) -> tuple[Path, Path]:
+        """Certificate and key of a user. With negative ``days`` the certificate has expired."""
+        folder.mkdir(parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
+        made = self._build(subject, key.public_key(), days).sign(self._key, hashes.SHA256())
+        files = folder / f"{user}.pem", folder / f"{user}-key.pem"
+        files[0].write_bytes(_pem(made))
+        plain = serialization.NoEncryption()
+        files[1].write_bytes(
+            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+        )
+        return files
+
+    def _build(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: float
+    ) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=10))
+            .not_valid_after(now + datetime.timedelta(days=days))
+        )
+
+
+def _pem(made: x509.Certificate) -> bytes:
+    return made.public_bytes(serialization.Encoding.PEM)

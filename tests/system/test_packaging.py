@@ -99,6 +99,7 @@ def test_wheel_contains_exactly_the_packages(wheel: Path) -> None:
     for line in (
         "pai = openpaisdk.cli:pai",
         "opai = openpaisdk.cli:opai",
+        "paddlecloud = openpaisdk.paddlecloud:paddlecloud",
         "paicluster = paicluster.cli:main",
     ):
         assert line in scripts
@@ -111,7 +112,7 @@ def test_the_source_distribution_builds_the_same_wheel(checkout: Path, wheel: Pa
         assert sorted(one.namelist()) == sorted(other.namelist())
 
 
-@pytest.mark.parametrize("command", ["pai", "opai", "paicluster"])
+@pytest.mark.parametrize("command", ["pai", "opai", "paddlecloud", "paicluster"])
 def test_installed_commands_print_their_version(installed: Path, command: str, tmp_path: Path) -> None:
     said = run(installed / command, "--version", cwd=tmp_path, HOME=str(tmp_path))
     assert version() in said

@@ -1,4 +1,4 @@
-"""Entry point of ``pai``: runs the command and maps errors to exit statuses.
+"""Entry point of ``pai`` and of the other programs: runs the command and maps errors to exit statuses.
 
 0: success. 1: the command failed; stderr says why. 2: the command line was wrong. 3: a followed job failed.
 4: a followed job was stopped. 5: a job did not finish within the timeout. 130: Ctrl-C. 141: the reader of the
@@ -21,7 +21,12 @@ INTERRUPTED = 130
 
 
 def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = None) -> int:
-    """Run one command line and return the exit status. Tracebacks are printed in debug mode only."""
+    """Run one command line of ``pai`` and return the exit status."""
+    return run_program("pai", argv, lambda words: _call(translate(words) if translate else words))
+
+
+def run_program(program: str, argv: list[str], call: Callable[[list[str]], int]) -> int:
+    """Run one command line with ``call``. Tracebacks are printed in debug mode only."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
         from openpaisdk.stdio import reopen_closed_stdio
 
@@ -32,11 +37,11 @@ def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = No
         argv = argv[1:]
         enable_debug()
     try:
-        status = _call(translate(argv) if translate else argv)
+        status = call(argv)
         sys.stdout.flush()
     except PaiError as e:
         _print_traceback()
-        return _print_error(e.message, e.hint, e.exit_status)
+        return _print_error(program, e.message, e.hint, e.exit_status)
     except KeyboardInterrupt:
         _print_traceback()
         return INTERRUPTED
@@ -46,17 +51,21 @@ def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = No
         return silence_broken_pipe()
     except EOFError:
         _print_traceback()
-        return _print_error("The input ended before the question was answered, so nothing was done.", "", 1)
+        return _print_error(
+            program, "The input ended before the question was answered, so nothing was done.", "", 1
+        )
     except OSError as e:
         _print_traceback()
         if isinstance(e, FileNotFoundError) and not e.filename and _is_cwd_deleted():
-            return _print_error("The folder you are in no longer exists.", "Go to another one: cd", 1)
+            return _print_error(
+                program, "The folder you are in no longer exists.", "Go to another one: cd", 1
+            )
         where = f"{e.filename}: " if e.filename else ""
-        return _print_error(f"{where}{e.strerror or e}.", "", 1)
+        return _print_error(program, f"{where}{e.strerror or e}.", "", 1)
     except Exception as e:
         _print_traceback()
-        hint = "This is a bug in pai. Run pai --debug <command> to see the traceback."
-        return _print_error(f"Unexpected error: {type(e).__name__}: {e}", hint, 1)
+        hint = f"This is a bug in {program}. Run {program} --debug <command> to see the traceback."
+        return _print_error(program, f"Unexpected error: {type(e).__name__}: {e}", hint, 1)
     return status
 
 
@@ -86,12 +95,13 @@ def _call(argv: list[str]) -> int:
     return command_named(argv[0])(argv[1:])
 
 
-def _print_error(message: str, hint: str, status: int) -> int:
+def _print_error(program: str, message: str, hint: str, status: int) -> int:
     try:
         from openpaisdk.output.untrusted_text import visible
 
         sys.stdout.flush()
-        sys.stderr.write(visible(f"pai: {message}\n" + (f"     {hint}\n" if hint else "")))
+        indent = " " * len(f"{program}: ")
+        sys.stderr.write(visible(f"{program}: {message}\n" + (f"{indent}{hint}\n" if hint else "")))
         sys.stderr.flush()
     except BrokenPipeError:
         from openpaisdk.stdio import silence_broken_pipe

@@ -18,6 +18,10 @@ from openpaisdk.client.http1 import (
 )
 from openpaisdk.errors import PaiError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+
 TLS_PROBE_TIMEOUT_S = 3.0
 
 
@@ -59,7 +63,13 @@ class HttpClientConnection:
     """HTTPS, and HTTP or HTTPS through a proxy."""
 
     def __init__(
-        self, address: Address, proxy: str, connect_timeout: float, verify: bool, authority_file: str
+        self,
+        address: Address,
+        proxy: str,
+        connect_timeout: float,
+        verify: bool,
+        authority_file: str,
+        certificate: tuple[str, str] | None = None,
     ):
         self.prefix = ""
         self.connect_timeout = connect_timeout
@@ -70,7 +80,7 @@ class HttpClientConnection:
         )
         if address.is_secure:
             self.http: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=connect_timeout, context=_tls_context(verify, authority_file)
+                host, port, timeout=connect_timeout, context=_tls_context(verify, authority_file, certificate)
             )
             if proxy_address:
                 self.http.set_tunnel(address.host, address.port, headers=_proxy_credentials(proxy))
@@ -182,7 +192,9 @@ def _proxy_credentials(proxy: str) -> dict[str, str]:
     return {"Proxy-Authorization": "Basic " + b64encode(unquote(login).encode()).decode()}
 
 
-def _tls_context(verify: bool, authority_file: str):  # type: ignore[no-untyped-def]
+def _tls_context(  # type: ignore[no-untyped-def]
+    verify: bool, authority_file: str, certificate: tuple[str, str] | None = None
+):
     import ssl
 
     try:
@@ -195,4 +207,22 @@ def _tls_context(verify: bool, authority_file: str):  # type: ignore[no-untyped-
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    if certificate:
+        _load_certificate(context, *certificate)
     return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    for file in (certificate, key):
+        try:
+            with open(file, "rb"):
+                pass
+        except OSError as e:
+            raise PaiError(f"Your certificate's file {file} cannot be read: {e.strerror}.") from None
+    try:
+        # An encrypted key would ask for its passphrase at the terminal, in the middle of a command.
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except OSError:
+        raise PaiError(
+            f"{certificate} and {key} are not a certificate and its unencrypted key, both as PEM files."
+        ) from None

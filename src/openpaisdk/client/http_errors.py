@@ -46,7 +46,7 @@ def error_from_response(status: int, body: bytes, where: str) -> PaiError:
     code = message = hint = ""
     try:
         value = json.loads(body)
-        code, message = str(value.get("code") or ""), str(value.get("message") or "")
+        code, message = str(value.get("code") or ""), str(value.get("message") or _paddlecloud_message(value))
         hint = str(value.get("hint") or "")  # sent by our own server
     except (ValueError, AttributeError):
         if status == 404:
@@ -59,6 +59,12 @@ def error_from_response(status: int, body: bytes, where: str) -> PaiError:
     return kind(
         message or f"{where} responded with HTTP {status}.", code=code or None, status=status, hint=hint
     )
+
+
+def _paddlecloud_message(value: dict[str, object]) -> str:
+    """The message of an error in PaddleCloud's dialect; empty if there is none."""
+    found = value.get("msg") or value.get("detail") or value.get("non_field_errors") or ""
+    return " ".join(map(str, found)) if isinstance(found, list) else str(found)
 
 
 def is_missing_job(error: NotFound) -> bool:
@@ -117,6 +123,8 @@ def _reason(error: OSError, timeout: float) -> str:
         return "nothing listens there (connection refused)"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "its certificate is not trusted by this machine"
+    if alert := _certificate_alert(error):
+        return alert
     if _is_plain_http(error):
         return "it speaks plain HTTP there, not TLS"
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
@@ -130,6 +138,24 @@ def _hint(error: OSError) -> str:
     if _is_plain_http(error):
         return "Write http:// instead of https:// in its address, in pai add-cluster."
     return "Check the address with pai list-clusters."
+
+
+_CERTIFICATE_ALERTS = {
+    "CERTIFICATE_EXPIRED": "your certificate has expired",
+    "CERTIFICATE_REVOKED": "your certificate was revoked",
+    "CERTIFICATE_UNKNOWN": "it does not accept your certificate",
+    "BAD_CERTIFICATE": "it does not accept your certificate",
+    "UNKNOWN_CA": "your certificate was issued by an authority that it does not know",
+    "CERTIFICATE_REQUIRED": "it demands a certificate",
+}
+
+
+def _certificate_alert(error: OSError) -> str:
+    """What a server's TLS alert says about the client's certificate; empty for any other error."""
+    reason = str(getattr(error, "reason", "") or "")
+    if "ALERT" not in reason:
+        return ""
+    return next((text for name, text in _CERTIFICATE_ALERTS.items() if reason.endswith(name)), "")
 
 
 def _is_plain_http(error: OSError) -> bool:

@@ -41,7 +41,7 @@ REST_SERVER = "/rest-server"
 class Endpoint:
     """Address, user and token for a cluster. The embedded cluster's endpoint changes with every start."""
 
-    __slots__ = ("address", "authority_file", "rest_path", "token", "user", "verify")
+    __slots__ = ("address", "authority_file", "certificate", "rest_path", "scheme", "token", "user", "verify")
 
     def __init__(
         self,
@@ -52,13 +52,18 @@ class Endpoint:
         rest_path: str = REST_SERVER,
         verify: bool = True,
         authority_file: str = "",
+        certificate: tuple[str, str] | None = None,
+        scheme: str = "Bearer",
     ):
+        """``certificate``: files of the user's TLS certificate and its key; ``scheme`` is the token's."""
         self.address: Address = parse_uri(uri)
         self.user = user
         self.token = token
         self.rest_path = "" if self.address.prefix.endswith(REST_SERVER) else rest_path
         self.verify = verify
         self.authority_file = authority_file
+        self.certificate = certificate
+        self.scheme = scheme
 
 
 class Transport:
@@ -209,7 +214,7 @@ class Transport:
                 self.connection.on_slow_response = self._notify_slow
         sent = {"Host": endpoint.address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if endpoint.token:
-            sent["Authorization"] = f"Bearer {endpoint.token}"
+            sent["Authorization"] = f"{endpoint.scheme} {endpoint.token}"
         sent.update(headers or {})
         prefix = "" if at_root else endpoint.address.prefix + endpoint.rest_path
         target = prefix + path + (query(values) if values else "")
@@ -232,7 +237,9 @@ def connect(endpoint: Endpoint, timeout: float = CONNECT_TIMEOUT_S) -> Connectio
     proxy = proxy_for(address)
     if not proxy and not address.is_secure:
         return SocketConnection(address.host, address.port, timeout)
-    return HttpClientConnection(address, proxy, timeout, endpoint.verify, endpoint.authority_file)
+    return HttpClientConnection(
+        address, proxy, timeout, endpoint.verify, endpoint.authority_file, endpoint.certificate
+    )
 
 
 def _any_proxy() -> bool:

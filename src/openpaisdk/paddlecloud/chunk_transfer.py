@@ -1,0 +1,295 @@
+"""Transfer of one file in chunks: only those whose MD5 sums differ are sent, so a repeated command resumes.
+
+Several threads, each with a connection, work on different chunks: while one waits for the server's sum,
+another computes its own. MD5 and sockets release the interpreter lock.
+
+An upload changes the file in the cloud in place: the protocol has no other way. A download is written beside
+its target and renamed at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+
+from openpaisdk.errors import ConnectionFailed, PaiError
+from openpaisdk.fileio.ranges import read_at, write_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from openpaisdk.paddlecloud.pfs_client import ChunkSum, PfsClient, PfsFile
+
+    Advance = Callable[[int], None]
+
+DEFAULT_CHUNK_BYTES = 4 << 20
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 << 10, 32 << 20
+"""What servers accept."""
+MAX_THREADS = 4
+MAX_SEND_ATTEMPTS = 3
+"""A chunk that arrives with another sum so often is a fault that another attempt does not remove."""
+PARTIAL = ".paddle-part"
+"""Suffix of an unfinished download."""
+
+
+class TransferCount:
+    """What a transfer did: chunks compared and chunks sent."""
+
+    __slots__ = ("chunks", "sent")
+
+    def __init__(self) -> None:
+        self.chunks = 0
+        self.sent = 0
+
+
+def upload(
+    pfs: PfsClient,
+    source: str,
+    target: str,
+    existing: PfsFile | None,
+    *,
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    advance: Advance | None = None,
+) -> TransferCount:
+    """Upload a file to a path whose folder exists. ``existing`` is the file that is there now."""
+    fd = os.open(source, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        before = os.fstat(fd)
+        size = before.st_size
+        if existing is None or existing.size != size:
+            pfs.allocate(target, size)
+        work = _Upload(fd, source, target, size, is_new=existing is None)
+        try:
+            count = _run(pfs, size, chunk_bytes, work.transfer_chunk, advance)
+            after = os.fstat(fd)
+            if (after.st_size, after.st_mtime_ns) != (size, before.st_mtime_ns):
+                raise _changed(source)
+        except _SourceChanged as e:
+            if existing is None:  # half of a file must not stay behind under this name
+                pfs.remove([target], recursive=False)
+            raise PaiError(e.message, hint=e.hint) from None
+        return count
+    finally:
+        os.close(fd)
+
+
+def download(
+    pfs: PfsClient,
+    source: PfsFile,
+    target: str,
+    *,
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    advance: Advance | None = None,
+) -> TransferCount:
+    """Download a file. The target is replaced when everything has arrived; until then it stays as it is."""
+    partial = target + PARTIAL
+    old = _open_existing(target)
+    is_resumed = os.path.exists(partial)
+    fd = os.open(partial, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        os.ftruncate(fd, source.size)
+        work = _Download(fd, old, source.path, is_resumed=is_resumed)
+        count = _run(pfs, source.size, chunk_bytes, work.transfer_chunk, advance)
+        now = pfs.stat(source.path)
+        if now is None or (now.size, now.mtime_ns) != (source.size, source.mtime_ns):
+            raise _changed(source.path)
+        is_same = old is not None and not count.sent and not is_resumed
+        if is_same and old is not None and os.fstat(old).st_size == source.size:
+            os.unlink(partial)
+            return count
+        work.copy_unchanged()
+        if old is not None and hasattr(os, "fchmod"):
+            os.fchmod(fd, os.fstat(old).st_mode & 0o7777)
+        os.close(fd)
+        fd = -1
+        if old is not None:
+            os.close(old)  # Windows replaces no open file
+            old = None
+        os.replace(partial, target)
+        return count
+    finally:
+        for opened in (fd, old):
+            if opened is not None and opened >= 0:
+                os.close(opened)
+
+
+class _SourceChanged(PaiError):
+    """The file that is sent is no longer the one that the transfer began with."""
+
+
+class _Upload:
+    def __init__(self, fd: int, source: str, target: str, size: int, *, is_new: bool):
+        self._fd = fd
+        self._source = source
+        self._target = target
+        self._size = size
+        self._is_new = is_new
+
+    def transfer_chunk(self, pfs: PfsClient, offset: int, buffer: memoryview) -> bool:
+        """Send one chunk unless the cloud has it; returns whether it was sent."""
+        if _read_all(self._fd, buffer, offset) != len(buffer):
+            raise _changed(self._source)
+        md5 = _md5(buffer)
+        # All bytes of a new file are zero: asking for its sums would only make the server compute them.
+        if self._is_new:
+            if not any(buffer[:64]) and md5 == _md5(bytes(len(buffer))):
+                return False
+        elif _is_equal(pfs.chunk_sum(self._target, offset, _asked(buffer)), buffer, md5):
+            return False
+        for _ in range(MAX_SEND_ATTEMPTS):
+            pfs.write_chunk(self._target, offset, buffer)
+            # Requests carry no checksum: only the server's sum tells whether the chunk arrived as it is.
+            if _is_equal(pfs.chunk_sum(self._target, offset, _asked(buffer)), buffer, md5):
+                return True
+        raise ConnectionFailed(
+            f"{self._source} does not arrive in {self._target} as it was sent: the checksums differ.",
+            hint="Another command may write to the same file. Run the command again.",
+        )
+
+
+class _Download:
+    def __init__(self, fd: int, old: int | None, source: str, *, is_resumed: bool):
+        self._fd = fd
+        self._old = old
+        self._source = source
+        self._is_resumed = is_resumed
+        self._unchanged: list[tuple[int, int]] = []
+
+    def transfer_chunk(self, pfs: PfsClient, offset: int, buffer: memoryview) -> bool:
+        """Fetch one chunk unless it is on this machine; returns whether it was fetched."""
+        expected = pfs.chunk_sum(self._source, offset, _asked(buffer))
+        if expected.length < len(buffer):
+            raise _changed(self._source)
+        if self._is_resumed and self._matches(self._fd, expected, offset, buffer):
+            return False
+        if self._old is not None and self._matches(self._old, expected, offset, buffer):
+            self._unchanged.append((offset, len(buffer)))
+            return False
+        for _ in range(MAX_SEND_ATTEMPTS):
+            got = pfs.read_chunk(self._source, offset, buffer)
+            if got == len(buffer) and _is_equal(expected, buffer, _md5(buffer)):
+                write_at(self._fd, buffer, offset)
+                return True
+            expected = pfs.chunk_sum(self._source, offset, _asked(buffer))
+        raise ConnectionFailed(
+            f"{self._source} does not arrive as the datacenter has it: the checksums differ.",
+            hint="It may be written at this moment. Run the command again.",
+        )
+
+    def copy_unchanged(self) -> None:
+        """Complete the new file with what the old one has."""
+        assert self._old is not None or not self._unchanged
+        for offset, length in self._unchanged:
+            buffer = memoryview(bytearray(length))
+            if self._old is not None and _read_all(self._old, buffer, offset) == length:
+                write_at(self._fd, buffer, offset)
+
+    @staticmethod
+    def _matches(fd: int, expected: ChunkSum, offset: int, buffer: memoryview) -> bool:
+        return _read_all(fd, buffer, offset) == len(buffer) and _is_equal(expected, buffer, _md5(buffer))
+
+
+class _Chunks:
+    """Distribution of the chunks of a file to threads; the first error ends all of them."""
+
+    def __init__(self, size: int, chunk_bytes: int, advance: Advance | None):
+        self._size = size
+        self._chunk_bytes = chunk_bytes
+        self._advance = advance
+        self._lock = threading.Lock()
+        self._next = 0
+        self.count = TransferCount()
+        self.error: BaseException | None = None
+
+    def take(self) -> tuple[int, int] | None:
+        """Offset and length of the next chunk."""
+        with self._lock:
+            if self.error is not None or self._next >= self._size:
+                return None
+            offset, self._next = self._next, self._next + self._chunk_bytes
+            return offset, min(self._chunk_bytes, self._size - offset)
+
+    def done(self, length: int, was_sent: bool) -> None:
+        with self._lock:
+            self.count.chunks += 1
+            self.count.sent += was_sent
+            if self._advance is not None:
+                self._advance(length)
+
+    def fail(self, error: BaseException) -> None:
+        with self._lock:
+            self.error = self.error or error
+
+
+def _run(
+    pfs: PfsClient,
+    size: int,
+    chunk_bytes: int,
+    transfer_chunk: Callable[[PfsClient, int, memoryview], bool],
+    advance: Advance | None,
+) -> TransferCount:
+    chunks = _Chunks(size, chunk_bytes, advance)
+
+    def work(own: PfsClient) -> None:
+        try:
+            buffer = memoryview(bytearray(min(chunk_bytes, size)))
+            while place := chunks.take():
+                offset, length = place
+                chunks.done(length, transfer_chunk(own, offset, buffer[:length]))
+        except Exception as e:  # raised again in the thread of the caller
+            chunks.fail(e)
+
+    others = [pfs.with_own_connection() for _ in range(min(MAX_THREADS, -(-size // chunk_bytes)) - 1)]
+    threads = [threading.Thread(target=work, args=(own,), daemon=True) for own in others]
+    for thread in threads:
+        thread.start()
+    try:
+        work(pfs)
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt as e:
+        chunks.fail(e)  # the others end with their chunk, which is not waited for
+        raise
+    finally:
+        for own in others:
+            own.close()
+    if chunks.error is not None:
+        raise chunks.error
+    return chunks.count
+
+
+def _open_existing(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        return None
+
+
+def _read_all(fd: int, buffer: memoryview, offset: int) -> int:
+    """Fill the buffer unless the file ends before."""
+    filled = 0
+    while filled < len(buffer) and (got := read_at(fd, buffer[filled:], offset + filled)):
+        filled += got
+    return filled
+
+
+def _md5(data: bytes | memoryview) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def _asked(buffer: memoryview) -> int:
+    """The size to ask the sum of: at the end of a file a chunk may be shorter than servers accept."""
+    return max(len(buffer), MIN_CHUNK_BYTES)
+
+
+def _is_equal(found: ChunkSum, buffer: memoryview, md5: str) -> bool:
+    return found.length == len(buffer) and found.md5 == md5
+
+
+def _changed(path: str) -> _SourceChanged:
+    return _SourceChanged(
+        f"{path} changed while it was copied, so the copy is not complete.",
+        hint="Run the command again when nothing writes to the file.",
+    )

@@ -1,0 +1,104 @@
+"""``paddlecloud file``: whole files, without chunks; for small ones."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.output import print_notice
+from openpaisdk.output.untrusted_text import printable
+from openpaisdk.paddlecloud.connection import open_datacenter
+from openpaisdk.paddlecloud.flags import FlagCommand
+from openpaisdk.paddlecloud.pfs_path import base_name, check_pfs, datacenter_of
+
+MAX_FILE_BYTES = 64 << 20
+"""A whole file is one request from memory; larger ones belong into chunks."""
+
+PUT = FlagCommand(
+    "file put",
+    "<local path> <remote folder>",
+    "upload a small file or folder in whole files",
+    "paddlecloud file put ./train.py /pfs/datacenter1/home/user1/jobs\n"
+    "paddlecloud file put ./job_word_emb/ /pfs/datacenter1/home/user1/job_word_emb",
+    count=(2, 2),
+    details="A folder is uploaded under its own name; with / at its end, its content is. For large files use "
+    "pfs cp.",
+)
+GET_FILE = FlagCommand(
+    "file get",
+    "<remote path> <local path>",
+    "download a file",
+    "paddlecloud file get /pfs/datacenter1/home/user1/train.py ./",
+    count=(2, 2),
+    details="An existing file is never replaced.",
+)
+LIST_NAMES = FlagCommand(
+    "file ls",
+    "<remote folder>",
+    "list the names in a folder",
+    "paddlecloud file ls /pfs/datacenter1/home/user1",
+    count=(1, 1),
+)
+
+
+def put(argv: list[str]) -> int:
+    """``paddlecloud file put <local path> <remote folder>``"""
+    from openpaisdk.paddlecloud.local_tree import collect_file, collect_folder
+
+    args = PUT.parse(argv)
+    source, destination = args.words
+    target = check_pfs(destination)
+    if not os.path.exists(source):
+        raise UsageError(f"{source}: no such file or folder.", hint="Nothing was uploaded.")
+    if os.path.isdir(source):
+        files = collect_folder(source).files
+        if not source.endswith("/"):
+            target = f"{target}/{base_name(os.path.abspath(source))}"
+    else:
+        files = [collect_file(source)]
+    for file in files:
+        if file.size > MAX_FILE_BYTES:
+            raise UsageError(
+                f"{file.path} is too large for file put.",
+                hint=f"Use chunks: paddlecloud pfs cp -r {source} {destination}",
+            )
+    client = open_datacenter(datacenter_of([target], args.text("datacenter")), print_notice)
+    for file in files:
+        with open(file.path, "rb") as f:
+            client.put_file(f"{target}/{file.name}", file.name, f.read(MAX_FILE_BYTES))
+        sys.stdout.write(f"Uploading ... {printable(file.path)} {printable(target)}/{printable(file.name)}\n")
+    return 0
+
+
+def get_file(argv: list[str]) -> int:
+    """``paddlecloud file get <remote path> <local path>``"""
+    args = GET_FILE.parse(argv)
+    source, destination = args.words
+    path = check_pfs(source)
+    if destination.endswith("/") or os.path.isdir(destination):
+        destination = os.path.join(destination, base_name(path))
+    if os.path.lexists(destination):
+        raise PaiError(f"{destination} exists already.", hint="Choose another name, or delete it before.")
+    client = open_datacenter(datacenter_of([path], args.text("datacenter")), print_notice)
+    response = client.open_file(path)
+    partial = f"{destination}.{os.getpid()}.new"
+    try:
+        with open(partial, "xb") as f:
+            while data := response.read_some():
+                f.write(data)
+        os.replace(partial, destination)
+    except BaseException:
+        if os.path.exists(partial):
+            os.unlink(partial)
+        raise
+    return 0
+
+
+def list_names(argv: list[str]) -> int:
+    """``paddlecloud file ls <remote folder>``"""
+    args = LIST_NAMES.parse(argv)
+    path = check_pfs(args.words[0])
+    client = open_datacenter(datacenter_of([path], args.text("datacenter")), print_notice)
+    sys.stdout.write("".join(printable(name) + "\n" for name in client.file_names(path)))
+    return 0

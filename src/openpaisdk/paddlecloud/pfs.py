@@ -1,0 +1,91 @@
+"""``paddlecloud pfs ls``, ``rm`` and ``mkdir``: files and folders in the cloud."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from openpaisdk.errors import NotFound, PaiError
+from openpaisdk.output import print_notice
+from openpaisdk.output.untrusted_text import printable
+from openpaisdk.paddlecloud.connection import open_datacenter
+from openpaisdk.paddlecloud.flags import Flag, FlagCommand
+from openpaisdk.paddlecloud.pfs_client import PfsClient
+from openpaisdk.paddlecloud.pfs_path import check_pfs, datacenter_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.paddlecloud.flags import Arguments
+
+LIST_FILES = FlagCommand(
+    "pfs ls",
+    "<path> ...",
+    "list files",
+    "paddlecloud pfs ls /pfs/datacenter1/home/user1\npaddlecloud pfs ls '/pfs/datacenter1/home/user1/*.log'",
+    Flag("r", "also what is in the folders below"),
+    count=(1, None),
+    details="Time of the last change, d for folders or f for files, size, and path. Patterns are expanded.",
+)
+REMOVE = FlagCommand(
+    "pfs rm",
+    "<path> ...",
+    "delete files and folders",
+    "paddlecloud pfs rm /pfs/datacenter1/home/user1/old.log\n"
+    "paddlecloud pfs rm -r /pfs/datacenter1/home/user1/job_word_emb/output",
+    Flag("r", "delete folders with everything in them"),
+    count=(1, None),
+    details="Patterns are expanded. A path that does not exist is no error.",
+)
+MAKE_FOLDERS = FlagCommand(
+    "pfs mkdir",
+    "<path> ...",
+    "create folders",
+    "paddlecloud pfs mkdir /pfs/datacenter1/home/user1/data/train",
+    count=(1, None),
+    details="Missing folders above are created, too. A folder that exists is no error.",
+)
+
+
+def list_files(argv: list[str]) -> int:
+    """``paddlecloud pfs ls [-r] <path> ...``"""
+    args = LIST_FILES.parse(argv)
+    pfs = _open(args)
+    for word in args.words:
+        try:
+            found = pfs.list(check_pfs(word), recursive=args.is_set("r"))
+        except NotFound:
+            raise PaiError(f"{word}: no such file or folder in the cloud.") from None
+        sys.stdout.write(f"{printable(word)} :\n")
+        width = max((len(str(file.size)) for file in found), default=0)
+        for file in found:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(file.mtime_ns // 1_000_000_000))
+            kind = "d" if file.is_folder else "f"
+            sys.stdout.write(f"{when} {kind} {file.size:>{width}} {printable(file.path)}\n")
+        sys.stdout.write("\n")
+    return 0
+
+
+def remove(argv: list[str]) -> int:
+    """``paddlecloud pfs rm [-r] <path> ...``"""
+    args = REMOVE.parse(argv)
+    paths = [check_pfs(word) for word in args.words]
+    pfs = _open(args)
+    for path in paths:
+        pfs.remove([path], recursive=args.is_set("r"))
+        sys.stdout.write(f"rm {printable(path)}\n")
+    return 0
+
+
+def make_folders(argv: list[str]) -> int:
+    """``paddlecloud pfs mkdir <path> ...``"""
+    args = MAKE_FOLDERS.parse(argv)
+    paths = [check_pfs(word) for word in args.words]
+    pfs = _open(args)
+    for path in paths:
+        pfs.make_folders([path])
+        sys.stdout.write(f"mkdir {printable(path)}\n")
+    return 0
+
+
+def _open(args: Arguments) -> PfsClient:
+    return PfsClient(open_datacenter(datacenter_of(args.words, args.text("datacenter")), print_notice))
