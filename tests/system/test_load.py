@@ -135,6 +135,9 @@ def test_a_thousand_followers_of_one_log_keep_memory_flat(new_team: NewTeam, tmp
         held = pss_kb(pid)
         sizes = await asyncio.gather(*map(to_the_end, readers))
         assert min(sizes) > 108_000
+        for writer in writers:
+            writer.close()
+            await writer.wait_closed()
         return before, idle, held, pss_kb(pid)
 
     before, idle, held, after = asyncio.run(asyncio.wait_for(all_of_them(), 240))

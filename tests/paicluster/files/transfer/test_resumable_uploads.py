@@ -107,6 +107,7 @@ def test_upload_in_use_is_not_closed(storage: Storage) -> None:
     assert not dropping.is_alive()
     with pytest.raises(NotFound), uploads.locked(upload_id, ALICE):
         pass
+    uploads.close()
 
 
 def test_open_uploads_per_user_are_limited_and_all_can_finish(storage: Storage) -> None:
