@@ -6,8 +6,8 @@ from support.paddlecloud_go_client import GoClient
 from support.team_cluster import PASSWORD, TeamCluster
 
 
-def go_client_of(cluster: TeamCluster, username: str, *, prefix: str = "") -> GoClient:
-    client = GoClient(cluster.address, username, PASSWORD, prefix=prefix)
+def go_client_of(cluster: TeamCluster, username: str, *, datacenter: str = "dc1") -> GoClient:
+    client = GoClient(cluster.address, username, PASSWORD, datacenter)
     client.fetch_token()
     return client
 

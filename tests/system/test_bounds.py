@@ -21,6 +21,8 @@ from openpaisdk.fileio.hashing import DIGEST_BYTES
 from openpaisdk.fileio.pack_format import MAX_PACK_BYTES, MAX_PACK_FILES
 from paicluster.api.app import ALL_ROUTES
 from paicluster.api.middleware.slow_clients import MAX_HEAD_BYTES
+from paicluster.api.paddlecloud import chunk_body
+from paicluster.api.paddlecloud import routes as paddlecloud
 from paicluster.api.webhdfs import read_operations
 from paicluster.logs.task_metrics import MAX_READ_BYTES
 from pairuntime.supervisor import claim, exit_record
@@ -42,6 +44,7 @@ BODY_BYTES = {
     "64 KiB": 64 << 10,
     "1 MiB": 1 << 20,
     "pack": MAX_PACK_BYTES,
+    "chunk": chunk_body.MAX_BODY_BYTES,
     "body-mb": BODY_MB << 20,
     "sources-mb": SOURCES_MB << 20,
     "not read": 1 << 20,
@@ -72,6 +75,7 @@ class Row(NamedTuple):
         return re.sub(r"{(\w+)(?::\w+)?}", lambda found: PATH_VALUES.get(found[1], "x"), self.path)
 
 
+PADDLECLOUD = {(method, path) for path, methods, _ in paddlecloud.ROUTES for method in methods}
 ROWS = [
     Row(method, path, body.strip())
     for methods, path, body in _ROUTE.findall(PAGE)
@@ -137,11 +141,21 @@ def send(cluster: TeamCluster, row: Row, chunks: Iterator[bytes], length: int | 
         except (BrokenPipeError, ConnectionResetError):
             pass  # refused before all of it was sent
         try:
-            return connection.getresponse().status
+            response = connection.getresponse()
+            is_paddlecloud = (row.method, row.path) in PADDLECLOUD
+            return _paddlecloud_status(response) if is_paddlecloud else response.status
         except (ConnectionResetError, http.client.RemoteDisconnected):
             return 413  # the rest of the body met a closed connection, and the response was lost with it
     finally:
         connection.close()
+
+
+def _paddlecloud_status(response: http.client.HTTPResponse) -> int:
+    """Errors of this dialect are 200, with the status or a text in the body."""
+    if response.status != 200:
+        return response.status
+    reply = json.loads(response.read() or b"{}")
+    return int(reply.get("code", 400 if reply.get("err") else 200))
 
 
 def zeros(size: int) -> Iterator[bytes]:

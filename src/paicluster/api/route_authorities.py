@@ -26,6 +26,7 @@ from paicluster.api.authority import (
     TICKET,
     Authority,
 )
+from paicluster.api.paddlecloud import chunks as paddle_chunks
 from paicluster.api.paddlecloud import jobs as paddle_jobs
 from paicluster.api.paddlecloud import login as paddle_login
 from paicluster.api.paddlecloud import workers as paddle_workers
@@ -115,6 +116,11 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         paddle_workers.list_workers,
         paddle_workers.logs,
         paddle_workers.quota,
+        paddle_chunks.get_files,
+        paddle_chunks.change_files,
+        paddle_chunks.chunk_meta,
+        paddle_chunks.get_chunk,
+        paddle_chunks.put_chunk,
     ),
     JOBS_V1: (
         v1_jobs.list_jobs,

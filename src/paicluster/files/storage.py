@@ -171,6 +171,14 @@ class Storage:
     def truncate(self, path: str, user: StorageUser, length: int) -> None:
         self._writer.truncate(path, user, length)
 
+    def set_size(self, path: str, user: StorageUser, size: int) -> None:
+        """Create a file of this size without content, or give a file this size and keep what fits of it."""
+        self._writer.set_size(path, user, size)
+
+    def write_at(self, path: str, user: StorageUser, offset: int, data: bytes | memoryview) -> None:
+        """Write into an existing file; its other bytes stay."""
+        self._writer.write_at(path, user, offset, data)
+
     def set_mode(self, path: str, user: StorageUser, mode: int) -> None:
         namespace_ops.set_mode(self._namespace, path, user, mode)
 

@@ -25,6 +25,7 @@ from paicluster.files.ownership import SUPERUSER, Ownership, write_ownership
 from paicluster.files.paths import join_path, split_path
 from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.staging import JOURNAL, StagedFile, StagingArea
+from paicluster.files.usage import Charge
 
 # Serialise changes of a file in place, and concat. A few locks serve all files.
 _LOCKS = [threading.Lock() for _ in range(64)]
@@ -130,6 +131,53 @@ class FileWriter:
                     )
                 os.ftruncate(fd, length)
                 self._area.usage.release(inode.ownership.owner, size - length)
+            finally:
+                os.close(fd)
+
+    def set_size(self, path: str, user: StorageUser, size: int) -> None:
+        """Create a file of this size without content, or give a file this size and keep what fits of it."""
+        with self._namespace.look_up(path, user) as lookup:
+            exists_already = lookup.inode is not None and not lookup.inode.is_folder
+        if not exists_already:
+            staged = self.stage(path, user, overwrite=False, mode=None, parents=False, key="")
+            try:
+                staged.reserve(size)
+                with disk_errors(path):
+                    os.ftruncate(staged.fd, size)
+            except BaseException:
+                staged.abandon()
+                raise
+            staged.commit()
+            return
+        with self._changed_in_place(path, user) as (fd, inode, charge):
+            before = os.fstat(fd).st_size
+            charge.grow(fd, max(0, size - before))
+            os.ftruncate(fd, size)
+            self._area.usage.release(inode.ownership.owner, max(0, before - size))
+
+    def write_at(self, path: str, user: StorageUser, offset: int, data: bytes | memoryview) -> None:
+        """Write into an existing file; its other bytes stay. Readers see each byte as it was or as it is."""
+        with self._changed_in_place(path, user) as (fd, _, charge):
+            charge.grow(fd, max(0, offset + len(data) - os.fstat(fd).st_size))
+            left = memoryview(data)
+            while left:
+                written = os.pwrite(fd, left, offset)
+                left, offset = left[written:], offset + written
+            if self._sync:
+                os.fsync(fd)
+
+    @contextmanager
+    def _changed_in_place(self, path: str, user: StorageUser) -> Iterator[tuple[int, Inode, Charge]]:
+        """An open file that no other change in place touches meanwhile, and the charge of its new bytes."""
+        with disk_errors(path), self._locked(path, user) as inode:
+            charge = Charge(self._area.usage, inode.ownership.owner, path)
+            fd = open_file(inode, os.O_RDWR)
+            try:
+                yield fd, inode, charge
+                charge.keep()
+            except BaseException:
+                charge.release()
+                raise
             finally:
                 os.close(fd)
 

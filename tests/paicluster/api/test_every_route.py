@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.paddlecloud_cluster import put_package
+from support.paddlecloud_cluster import go_client_of, put_package
+from support.paddlecloud_go_client import BOUNDARY
 from support.server_fixture import SSH_SERVER, Reply, eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 
@@ -252,3 +253,20 @@ def call_paddlecloud_routes(call: SuccessfulCalls) -> None:
         succeed("GET", f"/api/v1/{path}")
     succeed("GET", f"/api/v1/logs?jobname={named}&n=5")
     succeed("DELETE", "/api/v1/jobs", {"jobname": named, "rm": True})
+    home = "/pfs/dc/home/alice"
+    for body in (
+        {"method": "mkdir", "path": [f"{home}/paddle"]},
+        {"method": "touch", "path": f"{home}/paddle/file", "filesize": 3},
+    ):
+        assert succeed("POST", "/api/v1/pfs/files", body)["err"] == ""
+    assert succeed("GET", f"/api/v1/pfs/files?method=ls&r=true&arg={home}/paddle")["results"]
+    assert succeed("GET", f"/api/v1/pfs/files?method=stat&path={home}/paddle/file")["results"]
+    chunk = f"path={home}/paddle/file&offset=0&chunksize="
+    assert succeed("GET", f"/api/v1/pfs/chunks?method=GetChunkMeta&{chunk}4096")["results"]["len"] == 3
+    client = go_client_of(call.cluster, "alice", datacenter="dc")
+    part = client.chunk_body(f"{home}/paddle/file", 0, b"abc")
+    sent = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
+    assert call("POST", "/api/v1/pfs/storage/chunks", part, user="alice", headers=sent).json()["err"] == ""
+    assert b"abc" in call("GET", f"/api/v1/pfs/storage/chunks?{chunk}3", user="alice").body
+    removed = {"method": "rm", "path": [f"{home}/paddle/file"]}
+    assert succeed("DELETE", "/api/v1/pfs/files", removed)["err"] == ""

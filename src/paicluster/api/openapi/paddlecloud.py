@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from paicluster.api.openapi.operation import JSON, Body, Operation, Query, json_or_form
+from paicluster.api.openapi.operation import JSON, Body, Operation, Query, Text, json_or_form
 
 _TAG = "paddlecloud"
 
@@ -210,13 +210,69 @@ class PaddleQuotas(msgspec.Struct):
     items: list[PaddleQuota]
 
 
+class PaddleFile(msgspec.Struct, rename="pascal"):
+    path: str
+    mod_time: int
+    size: int
+    is_dir: bool
+
+
+class PaddlePath(msgspec.Struct):
+    path: str
+
+
+class PaddleChunkMeta(msgspec.Struct):
+    offset: int
+    checksum: str
+    len: int
+
+
+class PaddleFilesReply(msgspec.Struct, forbid_unknown_fields=True):
+    err: str
+    results: list[PaddleFile] | PaddleFile | None
+
+
+class PaddleChangeReply(msgspec.Struct, forbid_unknown_fields=True):
+    err: str
+    results: list[PaddlePath] | PaddlePath | None
+
+
+class PaddleChunkMetaReply(msgspec.Struct, forbid_unknown_fields=True):
+    err: str
+    results: PaddleChunkMeta | None
+
+
+class PaddleEmptyReply(msgspec.Struct, forbid_unknown_fields=True):
+    err: str
+    results: None
+
+
+class PaddleChangeBody(msgspec.Struct):
+    """``method``: mkdir and rm with a list of paths, touch with one and the size of the file."""
+
+    method: str
+    path: list[str] | str
+    filesize: int | UnsetType = UNSET
+    r: bool | UnsetType = UNSET
+
+
 _UNAUTHORIZED = {401: PaddleUnauthorized}
 _JOB_BODY = Body({JSON: PaddleJobBody})
+_CHUNK = (
+    Query("path", required=True),
+    Query("offset", int, required=True),
+    Query("chunksize", int, required=True),
+)
 _JOB_NAME = Query("jobname", description="The name of a job, without its suffix if that is unambiguous.")
 
 
 def _operation(summary: str, reply: Any, **more: Any) -> Operation:
     return Operation(summary, _TAG, {200: reply, **_UNAUTHORIZED}, **more)
+
+
+def _files_operation(summary: str, reply: Any, refused: tuple[int, ...] = (405,), **more: Any) -> Operation:
+    statuses = dict.fromkeys((401, *refused), PaddleEmptyReply)
+    return Operation(summary, _TAG, {200: reply, **statuses}, **more)
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -247,4 +303,36 @@ OPERATIONS: dict[str, Operation] = {
         ),
     ),
     "paddlecloud.workers.quota": _operation("Get the use of quotas", PaddleQuotas),
+    "paddlecloud.chunks.get_files": _files_operation(
+        "List files (method=ls), or get one (method=stat)",
+        PaddleFilesReply,
+        query=(
+            Query("method", required=True),
+            Query("arg", description="A path to list, with wildcards; may be repeated."),
+            Query("r", bool, description="Whether to list recursively."),
+            Query("path", description="The file of method=stat."),
+        ),
+    ),
+    "paddlecloud.chunks.change_files": _files_operation(
+        "Create folders, create or resize a file, remove files",
+        PaddleChangeReply,
+        body=Body({JSON: PaddleChangeBody}),
+    ),
+    "paddlecloud.chunks.chunk_meta": _files_operation(
+        "Get the checksum of a chunk",
+        PaddleChunkMetaReply,
+        query=(Query("method", required=True), *_CHUNK),
+    ),
+    "paddlecloud.chunks.get_chunk": Operation(
+        "Read a chunk, as a multipart body",
+        _TAG,
+        {200: (PaddleEmptyReply, Text()), 401: PaddleEmptyReply},
+        query=_CHUNK,
+    ),
+    "paddlecloud.chunks.put_chunk": _files_operation(
+        "Write a chunk into a file",
+        PaddleEmptyReply,
+        body=Body({"multipart/form-data": Text("multipart/form-data", binary=True)}),
+        refused=(400,),
+    ),
 }

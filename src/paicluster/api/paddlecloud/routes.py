@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paicluster.api.dialect import SHARED_JOBS_PATH
-from paicluster.api.paddlecloud import jobs, login, workers
+from paicluster.api.paddlecloud import chunks, jobs, login, workers
 from paicluster.api.responses import json_response
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -24,6 +24,11 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v1/workers", ["GET"], workers.list_workers),
     ("/api/v1/logs", ["GET"], workers.logs),
     ("/api/v1/quota", ["GET"], workers.quota),
+    ("/api/v1/pfs/files", ["GET"], chunks.get_files),
+    ("/api/v1/pfs/files", ["POST", "DELETE"], chunks.change_files),
+    ("/api/v1/pfs/chunks", ["GET"], chunks.chunk_meta),
+    ("/api/v1/pfs/storage/chunks", ["GET"], chunks.get_chunk),
+    ("/api/v1/pfs/storage/chunks", ["POST"], chunks.put_chunk),
 ]
 
 # Paths of both dialects: with OpenPAI's token they are OpenPAI's.
