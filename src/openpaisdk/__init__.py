@@ -71,3 +71,10 @@ def in_job_container() -> bool:
     import os
 
     return bool(os.environ.get("PAI_CONTAINER_ID"))
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext openpaisdk``: the magics ``%pai`` and ``%%pai``."""
+    from openpaisdk.notebook.magics import PaiMagics
+
+    shell.register_magics(PaiMagics)

@@ -127,11 +127,19 @@ class Cluster:
         user = self.entry.text("user")
         return f"<Cluster {self.alias} {self.entry.shown_address or '?'}{f' as {user}' if user else ''}>"
 
+    def display_fields(self) -> dict[str, str]:
+        """What a view of this cluster shows, without asking it."""
+        return {"cluster": self.alias, "address": self.entry.shown_address, "user": self.entry.text("user")}
+
     def _repr_html_(self) -> str:
         from openpaisdk.output.html import html_fields
 
-        fields = {"cluster": self.alias, "address": self.entry.shown_address, "user": self.entry.text("user")}
-        return html_fields(fields)
+        return html_fields(self.display_fields())
+
+    def _ipython_display_(self) -> None:
+        from openpaisdk.binding.live_views import show_cluster
+
+        show_cluster(self.display_fields(), repr(self), self.entry, self.virtual_clusters)
 
     def info(self) -> dict[str, object]:
         """Name, version and login method of the cluster."""
@@ -472,11 +480,23 @@ class SubmittedJob:
 
         return dump_yaml(mask_secrets(self.protocol))
 
-    def _repr_html_(self) -> str:
+    def display_fields(self) -> dict[str, str]:
+        """What a view of this job shows, without asking its cluster."""
         from openpaisdk.binding.job_fields import job_fields
+
+        return job_fields(self.protocol, self.cluster.alias if self.cluster else "")
+
+    def _repr_html_(self) -> str:
         from openpaisdk.output.html import html_fields
 
-        return html_fields(job_fields(self.protocol, self.cluster.alias if self.cluster else ""))
+        return html_fields(self.display_fields())
+
+    def _ipython_display_(self) -> None:
+        from openpaisdk.binding.live_views import show_job
+
+        if self.cluster is None or not self.name:
+            raise NotImplementedError  # nothing of it changes: IPython shows the ordinary representation
+        show_job(self.display_fields(), repr(self), self.cluster.entry, self.get_status)
 
     @property
     def link(self) -> str:
@@ -527,7 +547,7 @@ class SubmittedJob:
         from openpaisdk.binding.job_copy import copy_of_job
 
         cluster = self._on_cluster()
-        data, upload = copy_of_job(cluster, self.name, name, **options)
+        data, upload = copy_of_job(cluster.client, cluster.entry, self.name, name, **options)
         copy = SubmittedJob(data, cluster)
         copy.name = cluster.submit_config(data, upload, strict=strict)
         return copy

@@ -14,8 +14,8 @@ from openpaisdk.jobs.pre_commands import parse_variables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from openpaisdk.binding.cluster import Cluster
     from openpaisdk.client import ClusterClient
+    from openpaisdk.config.clusters import ClusterEntry
 
     Upload = Callable[[ClusterClient], None]
 
@@ -30,7 +30,8 @@ OPTIONS = frozenset(
 
 
 def copy_of_job(
-    cluster: Cluster,
+    client: ClusterClient,
+    entry: ClusterEntry,
     job: str,
     name: str,
     *,
@@ -54,11 +55,10 @@ def copy_of_job(
         options["memory_mb"] = options.pop("memoryMB")
     _, secret_values = parse_variables((), secrets)
     changes = CopyChanges(commands=items_of(commands, "commands"), roles=items_of(role, "role"), **options)
-    client = cluster.client
     upload = None
     if sources is not None:
         changes.sources, upload = _collect(client, items_of(sources, "sources"))
-    changes.check(cluster.entry)
+    changes.check(entry)
     data = clone_job(
         client.job_config(job),
         name=name,

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+MAX_ROLES = 20
+MAX_CHARACTERS = 2000
+"""Task roles, and characters of one, that are shown: a job may have megabytes, and a notebook keeps them."""
+
 
 def job_fields(protocol: Mapping[str, Any], cluster: str = "") -> dict[str, str]:
     """Name, cluster, image, and each role with its resources and commands; of either protocol version."""
@@ -19,8 +23,11 @@ def job_fields(protocol: Mapping[str, Any], cluster: str = "") -> dict[str, str]
         named = [(str(name), role) for name, role in roles.items() if isinstance(role, Mapping)]
     else:
         named = [(str(role.get("name", "")), role) for role in _mappings(roles)]
-    for name, role in named:
-        fields[name] = "\n".join(line for line in (_resources(role), *_commands(role)) if line)
+    for name, role in named[:MAX_ROLES]:
+        text = "\n".join(line for line in (_resources(role), *_commands(role)) if line)
+        fields[name] = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
+    if len(named) > MAX_ROLES:
+        fields["and"] = f"{len(named) - MAX_ROLES} more task roles"
     return fields
 
 

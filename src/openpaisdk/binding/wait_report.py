@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from openpaisdk.jobs.job_notices import CONNECTION, STATE, JobNotice
 from openpaisdk.jobs.outcome import failure_details, outcome_reason
 from openpaisdk.output import format_duration, palette
+from openpaisdk.output.live_html import is_notebook
 from openpaisdk.output.untrusted_text import visible
 
 if TYPE_CHECKING:
@@ -81,10 +82,3 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and stream.isatty()
     except ValueError:  # closed
         return False
-
-
-def is_notebook() -> bool:
-    """Whether this program runs in a notebook's kernel. IPython is never imported for the answer."""
-    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = get_ipython() if get_ipython is not None else None
-    return getattr(shell, "kernel", None) is not None

@@ -193,8 +193,8 @@ class _Call:
     def _report(self, error: "BaseException", what: "str" = "") -> "int":
         """Write an exception as the result, and to the log as Python does."""
         frames = traceback.extract_tb(error.__traceback__)
-        # The frames of this file say nothing to the user.
-        own = [frame for frame in frames if frame[0] != __file__]
+        # The frames of the runtime say nothing to the user.
+        own = [frame for frame in frames if os.path.dirname(frame[0]) != os.path.dirname(__file__)]
         lines = ["Traceback (most recent call last):\n"] + traceback.format_list(own)
         lines += traceback.format_exception_only(type(error), error)
         text = "".join(lines)

@@ -193,10 +193,10 @@ OF_SUBMIT = {"strict"}
 
 def test_every_option_of_pai_sub_has_a_parameter() -> None:
     from openpaisdk.cli.parser import command_parser
-    from openpaisdk.cli.sub import _add_options
+    from openpaisdk.cli.sub import add_job_options
 
     parser = command_parser("sub", "", "")
-    _add_options(parser)
+    add_job_options(parser)
     options = {action.dest for action in parser._actions} - NOT_OF_THE_JOB - AFTER_SUBMISSION - OF_SUBMIT
     parameters = set(inspect.signature(Job.one_liner).parameters)
     assert {OTHER_NAMES.get(option, option) for option in options} <= parameters

@@ -139,6 +139,7 @@ WITHOUT_SECRETS = {
     "functions.job_future.JobFuture",
     "functions.remote_function.RemoteFunction",  # shows the name of the function only
     "functions.task_errors",
+    "notebook.cell_error",
     "protocol.completion",
     "protocol.exit_codes",
     "protocol.extras",
