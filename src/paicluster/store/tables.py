@@ -128,6 +128,20 @@ storage_records = Table(
     PrimaryKeyConstraint("kind", "name"),
 )
 
+# What users store beside jobs and files: registries, published files, certificates.
+user_records = Table(
+    "user_records",
+    metadata,
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    # The record as JSON, sealed: it may contain passwords.
+    Column("sealed", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("kind", "username", "name"),
+    Index("user_records_by_name", "kind", "name"),
+)
+
 jobs = Table(
     "jobs",
     metadata,
