@@ -33,6 +33,10 @@ def main(argv: "list[str]") -> "int":
         }.get(argv[1])
         if entrance is not None:
             return host.run(entrance())
+    if len(argv) in (3, 4) and argv[:2] == ["forward", "local"]:
+        from pairuntime.session import forwarder
+
+        return forwarder.run_local(*argv[2:])
     if argv == ["upload-outputs"]:
         from pairuntime.task import upload_outputs
 

@@ -18,6 +18,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("job-status", "job_status:job_status", "show a job's state, tasks or configuration"),
             ("logs", "logs:logs", "print a job's log; -f follows it"),
             ("exec", "exec:exec_command", "run a command in a running job, or open a shell in it"),
+            ("forward", "forward:forward", "make ports of a running job reachable on this machine"),
             ("connect-job", "logs:connect_job", "print a job's state changes until it finishes"),
             ("wait", "logs:wait", "wait until jobs have finished"),
             ("stop-job", "stop_jobs:stop_job", "stop jobs"),

@@ -20,11 +20,13 @@ from openpaisdk.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator, Mapping
     from typing import Unpack
 
     from openpaisdk.client.http1 import Body, Response
     from openpaisdk.client.models import JobFilter
+    from openpaisdk.client.port_forward import TaskChoice
     from openpaisdk.client.session import Session
     from openpaisdk.client.transport import Renew
 
@@ -223,6 +225,28 @@ class ClusterClient:
                 raise PaiError(f"The cluster {self.alias} cannot run commands in running jobs.") from None
             raise (self.no_job(name) if is_missing_job(e) else e) from None
         return Session(sock)
+
+    def forwarded_task(self, task: TaskChoice) -> tuple[str, int]:
+        """Role and index of a running task whose ports can be forwarded; raises if they cannot."""
+        values = {"role": task.role, "index": task.index}
+        path = self.job_path(task.job, task.user) + "/forward"
+        try:
+            found = mapping_of(self._get(path, values, job_name=task.job), self)
+        except NotFound as e:
+            if e.code == NO_API:
+                raise PaiError(f"The cluster {self.alias} cannot forward ports of jobs.") from None
+            raise
+        return str(found.get("role")), number(found, "index") or 0
+
+    def open_port(self, task: TaskChoice, port: int) -> socket.socket:
+        """Open a connection with a port of a running task: a WebSocket of ``pai.forward.v1``."""
+        from pairuntime.session.relay import PROTOCOL
+
+        values = {"role": task.role, "index": task.index, "port": port}
+        try:
+            return self.transport.upgrade(self.job_path(task.job, task.user) + "/forward", values, PROTOCOL)
+        except NotFound as e:
+            raise (self.no_job(task.job) if is_missing_job(e) else e) from None
 
     def virtual_clusters(self) -> list[VirtualCluster]:
         found = mapping_of(self._get("/api/v2/virtual-clusters"), self)

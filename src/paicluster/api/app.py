@@ -30,7 +30,7 @@ from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
 from paicluster.api.v2 import exec as exec_route
-from paicluster.api.v2 import follow, jobs, login, sources, task_logs, virtual_clusters
+from paicluster.api.v2 import follow, forward, jobs, login, sources, task_logs, virtual_clusters
 from paicluster.api.v2 import routes as v2
 from paicluster.api.webhdfs import routes as webhdfs
 
@@ -66,6 +66,7 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v2/jobs", ["GET"], jobs.list_jobs),
     (_JOB, ["GET"], jobs.detail),
     (_JOB + "/follow", ["GET"], follow.follow),
+    (_JOB + "/forward", ["GET"], forward.forward),
     (_JOB + "/config", ["GET"], jobs.config),
     (_JOB + "/executionType", ["PUT"], jobs.execution_type),
     (_JOB + "/events", ["GET"], jobs.events),
@@ -257,7 +258,7 @@ def build(ctx: Context) -> Gateway:
             rates.get(handler),
             authority=authority_of(handler),
             audited=handler not in report_handlers,
-            changes=handler is exec_route.exec_session,
+            changes=handler in (exec_route.exec_session, forward.forward),
         )
 
     rows = [(path, methods, wrapped(path, methods, handler)) for path, methods, handler in ALL_ROUTES]

@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from openpaisdk.errors import Unauthorized
 from paicluster.api.authority import Authority
+from paicluster.api.forwarders import Forwarders
 from paicluster.api.job_parser import JobParser
 from paicluster.api.middleware.audit import IDENTITY_KEY
 from paicluster.api.middleware.policies import AUTHORITY_KEY, RATE_LIMIT_KEY, HttpPolicies
@@ -88,6 +89,8 @@ class Context:
     reports_of: Callable[[str], ReportSink | None] = lambda uid: None
     # Command line of the host of a session in an attempt; None if its engine has no sessions.
     session_command: SessionCommand = lambda uid, *, terminal=False: None
+    # The same of a forwarder of its ports.
+    forward_command: Callable[[str], Sequence[str] | None] = lambda uid: None
     # Early OpenPAI clients read without a token.
     anonymous_v1_reads: bool = False
     policies: HttpPolicies = field(default_factory=HttpPolicies)
@@ -96,6 +99,7 @@ class Context:
     source_checkouts: SourceCheckouts = field(init=False)
     admission: Admission = field(init=False)
     sessions: Sessions = field(init=False)
+    forwarders: Forwarders = field(init=False)
     job_parser: JobParser = field(default_factory=JobParser)
     follow_turns: FollowTurns = field(default_factory=FollowTurns)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,6 +122,7 @@ class Context:
         object.__setattr__(self, "source_checkouts", checkouts)
         object.__setattr__(self, "admission", admission)
         object.__setattr__(self, "sessions", Sessions(self.tokens))
+        object.__setattr__(self, "forwarders", Forwarders(self.sessions))
 
     @property
     def quotas(self) -> Mapping[str, Resources]:

@@ -40,6 +40,7 @@ from paicluster.api.v1 import virtual_clusters as v1_virtual_clusters
 from paicluster.api.v2 import (
     alerts,
     follow,
+    forward,
     groups,
     job_attempts,
     jobs,
@@ -89,6 +90,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         jobs.delete_tag,
         follow.follow,
         exec_route.exec_session,
+        forward.forward,
         task_logs.locations,
         task_metrics.metrics,
         job_attempts.list_attempts,

@@ -385,3 +385,14 @@ class Exec(Protocol):
         It gets the connection as its standard input and serves one session
         (docs/contributing/exec-and-forward.md). ``terminal``: the session's command has a terminal.
         """
+
+
+@runtime_checkable
+class Forward(Protocol):
+    """Capability: connect clients with ports of a running attempt."""
+
+    def forward_command(self, uid: str) -> Sequence[str]:
+        """Command line for the server's machine of a forwarder of the attempt's ports.
+
+        It gets a control socket as its standard input (docs/contributing/exec-and-forward.md).
+        """

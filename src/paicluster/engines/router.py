@@ -15,6 +15,7 @@ from paicluster.engines.interface import (
     DynamicNodes,
     Engine,
     Exec,
+    Forward,
     Hint,
     LogSource,
     Node,
@@ -238,3 +239,8 @@ class EngineRouter:
         """See `Exec`; None if the attempt's engine does not support it."""
         engine = self._engine_for(uid)
         return engine.session_command(uid, terminal=terminal) if isinstance(engine, Exec) else None
+
+    def forward_command(self, uid: str) -> Sequence[str] | None:
+        """See `Forward`; None if the attempt's engine does not support it."""
+        engine = self._engine_for(uid)
+        return engine.forward_command(uid) if isinstance(engine, Forward) else None

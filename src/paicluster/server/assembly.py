@@ -214,6 +214,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         runs_images=engines.runs_images,
         reports_of=engines.report_sink,
         session_command=engines.session_command,
+        forward_command=engines.forward_command,
         virtual_clusters=virtual_clusters,
         user_quotas=quotas,
         minimum=minimum,

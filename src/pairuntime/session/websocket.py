@@ -21,6 +21,7 @@ PONG = 10
 NORMAL = 1000
 PROTOCOL_ERROR = 1002
 TOO_LARGE = 1009
+BROKEN = 1011
 
 # Of one message: more than any that we send, little enough to keep thousands of connections.
 MAX_MESSAGE_BYTES = (1 << 20) + 64

@@ -128,11 +128,16 @@ def is_held(folder: "str") -> "bool":
         fd = os.open(os.path.join(folder, NAME), os.O_RDWR)
     except FileNotFoundError:
         return False
-    import struct  # supervisors never call this, and start sooner without it
-
     try:
-        query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        result = fcntl.fcntl(fd, fcntl.F_GETLK, query)
-        return bool(struct.unpack(_FLOCK, result)[0] != fcntl.F_UNLCK)
+        return is_locked(fd)
     finally:
         os.close(fd)
+
+
+def is_locked(fd: "int") -> "bool":
+    """The same of an open claim."""
+    import struct  # supervisors never call this, and start sooner without it
+
+    query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    result = fcntl.fcntl(fd, fcntl.F_GETLK, query)
+    return bool(struct.unpack(_FLOCK, result)[0] != fcntl.F_UNLCK)

@@ -29,6 +29,11 @@ Milliseconds = Annotated[int, Meta(description="Since 1970, UTC.")]
 Count = Annotated[int, Meta(ge=0)]
 
 
+class TaskAddress(WireModel):
+    role: str
+    index: Count
+
+
 class RetryDetails(WireModel):
     user: Count
     platform: Count
@@ -391,6 +396,18 @@ OPERATIONS: dict[str, Operation] = {
             Query("from", description="ATTEMPT.TASKATTEMPT:OFFSET."),
             Query("tail", Count, description="Start with this number of last lines."),
             Query("follow", bool, description="Stream until the job has finished; by default true."),
+        ),
+    ),
+    "v2.forward.forward": Operation(
+        "Whether a task's ports can be forwarded; with an upgrade, docs/contributing/exec-and-forward.md, "
+        "a connection with one of them",
+        _TAG,
+        {200: TaskAddress},
+        (400, 403, 409, 426, 501),
+        query=(
+            Query("role"),
+            Query("index", Count),
+            Query("port", Count, description="Required for an upgrade."),
         ),
     ),
 }

@@ -343,6 +343,12 @@ class ContainerEngine(ProcessEngine):
             return super().session_command(uid, terminal=terminal)
         return session_host.host_with_command(self.exec_command(uid, (), terminal=terminal))
 
+    def forward_command(self, uid: str) -> Sequence[str]:
+        if self._host_network or not attempt_files.is_container(attempt_folder.path_of(self._tasks, uid)):
+            return super().forward_command(uid)
+        marker = attempt_folder.environment_marker(uid)
+        return session_host.local_forwarder(self._folder_of_running(uid), network_of=marker)
+
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:
             if attempt_files.is_container(attempt_folder.path_of(self._tasks, uid)):

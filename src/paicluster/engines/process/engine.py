@@ -237,6 +237,9 @@ class ProcessEngine:
     def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str]:
         return session_host.host_in_task(self._folder_of_running(uid))
 
+    def forward_command(self, uid: str) -> Sequence[str]:
+        return session_host.local_forwarder(self._folder_of_running(uid))
+
     def _folder_of_running(self, uid: str) -> Path:
         """Folder of an attempt in which commands can be run."""
         path = attempt_folder.path_of(self._tasks, uid)

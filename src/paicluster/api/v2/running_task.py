@@ -1,0 +1,99 @@
+"""The running task that a request names, for what reaches into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+
+from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError
+from paicluster.api.context import Context, authenticate, context
+from paicluster.api.middleware.audit import set_subject
+from paicluster.api.permissions import check_owner_or_admin
+from paicluster.api.v2.follow import job_and_roles, selected_task
+from paicluster.auth.tokens import Identity
+from paicluster.store import jobs
+from paicluster.store.rows import JobRow, TaskRow
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+NOT_RUNNING = "TaskNotRunningError"
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a request wants of a task, in the words of its errors."""
+
+    # What a user may not do with the job of another one.
+    action: str
+    # What cannot be done with a task that does not run.
+    consequence: str
+
+
+@dataclass(frozen=True)
+class RunningTask:
+    job: JobRow
+    role: str
+    index: int
+    # Of its attempt.
+    uid: str
+    purpose: Purpose
+
+    def __str__(self) -> str:
+        return f"{self.role}[{self.index}] of job {self.job.framework}"
+
+    def command(self, of: Callable[[str], Sequence[str] | None]) -> Sequence[str]:
+        """A command line that its engine gives for this task."""
+        try:
+            words = of(self.uid)
+        except NotFound:  # it is about to start, or has just ended
+            raise _not_running(str(self), "is not running", self.purpose) from None
+        if words is None:
+            raise PaiError(f"The engine of this job cannot {self.purpose.action} it.", status=501)
+        return words
+
+
+async def requested_task(request: Request, purpose: Purpose) -> tuple[Identity, RunningTask]:
+    """The caller and the task of a request; raises for callers who may not enter the job."""
+    identity = await authenticate(request)
+    ctx = context(request)
+    framework = request.path_params["framework"]
+    row, roles = await ctx.store.read(lambda conn: job_and_roles(conn, framework))
+    check_may_enter(identity, row, purpose)
+    get = request.query_params.get
+    role, index = selected_task(row, roles, get("role"), get("index"))
+    set_subject(request, f"{role}[{index}]")
+    return identity, await running_task(ctx, row, role, index, purpose)
+
+
+async def running_task(ctx: Context, row: JobRow, role: str, index: int, purpose: Purpose) -> RunningTask:
+    """A task of a job; raises Conflict if it is not running. Who may enter it was checked before."""
+    task = await ctx.store.read(lambda conn: _running_attempt(conn, row, role, index, purpose))
+    return RunningTask(row, role, index, task.uid, purpose)
+
+
+def check_may_enter(identity: Identity, row: JobRow, purpose: Purpose) -> None:
+    """The owner and administrators may; of jobs only the job itself, since a task may run untrusted code."""
+    check_owner_or_admin(identity, row, purpose.action)
+    if identity.job_id is not None and identity.job_id != row.id:
+        raise Forbidden(f"A job is not allowed to {purpose.action} another job.")
+
+
+def _running_attempt(conn: Connection, row: JobRow, role: str, index: int, purpose: Purpose) -> TaskRow:
+    name = f"{role}[{index}] of job {row.framework}"
+    attempts = jobs.task_attempts_of(conn, row.id, row.attempt, role, index)
+    if not attempts:
+        raise _not_running(name, "has not started yet", purpose)
+    task = attempts[0]
+    if task.ended:
+        raise _not_running(name, "has already ended", purpose)
+    if task.launched_ms is None:
+        raise _not_running(name, "has not started yet", purpose)
+    return task
+
+
+def _not_running(task: str, why: str, purpose: Purpose) -> Conflict:
+    return Conflict(f"Task {task} {why}, so {purpose.consequence}.", code=NOT_RUNNING)

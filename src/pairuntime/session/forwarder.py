@@ -1,0 +1,274 @@
+"""Forwarder: connects clients with ports of one task, from where the task runs.
+
+A process of the server's machine for each task and token, started with a control socket as its standard
+input. The server sends it each client's connection and a port; it reports whether the port could be reached,
+relays, and reports the end. Where the connections are the clients' own sockets they outlive the server.
+"""
+
+import errno
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import time
+
+from pairuntime.session.relay import Relay, RelayLoop, Stream, WebSocketStream
+from pairuntime.supervisor import claim, process_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs time
+    from typing import Any, Callable
+
+# Addresses at which a service of the task may listen. No client chooses one.
+LOOPBACK = ("127.0.0.1", "::1")
+
+# A port of the same machine answers at once; a service with a full queue may take longer.
+_CONNECT_TIMEOUT_S = 10.0
+# How soon the end of the task is noticed.
+_CHECK_INTERVAL_S = 1.0
+_MAX_MESSAGE_BYTES = 4096
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+
+# Why a port could not be reached.
+REFUSED = "refused"
+TIMEOUT = "timeout"
+
+
+class Forwarder:
+    """Connections to ports of this machine, by the numbers that the server gave them."""
+
+    def __init__(self, loop: "RelayLoop", report: "Callable[..., None]") -> "None":
+        self._loop = loop
+        self._report = report
+        self._waiting = {}  # type: dict[int, tuple[Stream, socket.socket]]
+        self._dials = set()  # type: set[_Dial]
+
+    @property
+    def is_idle(self) -> "bool":
+        return not (self._dials or self._waiting or self._loop.relays)
+
+    def open(self, number: "int", port: "int", client: "Stream") -> "None":
+        """Connect a port with a client. Nothing is sent to the client before `start`."""
+
+        def reached(target: "socket.socket") -> "None":
+            self._dials.discard(dial)
+            self._waiting[number] = client, target
+            self._report(id=number)
+
+        def failed(why: "str") -> "None":
+            self._dials.discard(dial)
+            client.close()
+            self._report(id=number, error=why)
+
+        dial = _Dial(self._loop, port, reached, failed)
+        self._dials.add(dial)
+        dial.start()
+
+    def start(self, number: "int") -> "None":
+        if number in self._waiting:
+            client, target = self._waiting.pop(number)
+            Relay(self._loop, client, Stream(target), lambda: self._report(ended=number))
+
+    def drop_waiting(self) -> "None":
+        """The server is gone, and with it the requests that it has not answered yet."""
+        for client, target in self._waiting.values():
+            client.close()
+            target.close()
+        self._waiting.clear()
+
+    def check_timeouts(self) -> "None":
+        for dial in tuple(self._dials):
+            dial.check_timeout()
+
+
+class _Dial:
+    """A connection to a port: the first address that accepts it."""
+
+    def __init__(
+        self,
+        loop: "RelayLoop",
+        port: "int",
+        reached: "Callable[[socket.socket], None]",
+        failed: "Callable[[str], None]",
+    ) -> "None":
+        self._loop = loop
+        self._port = port
+        self._reached = reached
+        self._failed = failed
+        self._addresses = list(LOOPBACK)
+        self._deadline = time.time() + _CONNECT_TIMEOUT_S
+        self._sock = None  # type: socket.socket | None
+
+    def start(self) -> "None":
+        """Try the next address."""
+        while self._addresses:
+            address = self._addresses.pop(0)
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as e:
+                if e.errno in (errno.EMFILE, errno.ENFILE):
+                    self._failed(os.strerror(e.errno))
+                    return
+                continue  # a machine without IPv6
+            sock.setblocking(False)
+            result = sock.connect_ex((address, self._port))
+            if result == 0:
+                self._succeed(sock)
+                return
+            if result == errno.EINPROGRESS:
+                self._sock = sock
+                self._loop.watch(sock, selectors.EVENT_WRITE, self._on_result)
+                return
+            sock.close()
+        self._failed(REFUSED)
+
+    def check_timeout(self) -> "None":
+        if time.time() > self._deadline and self._sock is not None:
+            self._forget().close()
+            self._failed(TIMEOUT)
+
+    def _on_result(self, events: "int") -> "None":
+        sock = self._forget()
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            sock.close()
+            self.start()
+        else:
+            self._succeed(sock)
+
+    def _succeed(self, sock: "socket.socket") -> "None":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reached(sock)
+
+    def _forget(self) -> "socket.socket":
+        assert self._sock is not None
+        sock, self._sock = self._sock, None
+        self._loop.forget(sock)
+        return sock
+
+
+class Control:
+    """The server's end of the control socket. Its end means that the server is gone."""
+
+    def __init__(self, loop: "RelayLoop", sock: "socket.socket", handle: "Callable[..., None]") -> "None":
+        self._loop = loop
+        self._sock = sock
+        self._handle = handle
+        self.is_open = True
+        sock.setblocking(False)
+        loop.watch(sock, selectors.EVENT_READ, self._on_message)
+
+    def report(self, **fields: "object") -> "None":
+        if self.is_open:
+            # In one packet, for which there is always room: the server reads whatever comes.
+            self._sock.setblocking(True)
+            try:
+                self._sock.send(json.dumps(fields).encode())
+            except OSError:
+                pass  # the server is gone, which the next event tells
+            self._sock.setblocking(False)
+
+    def _on_message(self, events: "int") -> "None":
+        try:
+            data, ancillary, _, _ = self._sock.recvmsg(_MAX_MESSAGE_BYTES, socket.CMSG_SPACE(4))
+        except BlockingIOError:
+            return
+        except OSError:
+            data, ancillary = b"", []
+        if not data:
+            self.is_open = False
+            self._loop.forget(self._sock)
+            self._sock.close()
+            return
+        fds = [struct.unpack("i", content[:4])[0] for _, _, content in ancillary]
+        self._handle(json.loads(data.decode()), fds[0] if fds else -1)
+
+
+def client_stream(fd: "int", is_framed: "bool") -> "Stream":
+    sock = socket.socket(fileno=fd)
+    return WebSocketStream(sock, masks=False) if is_framed else Stream(sock)
+
+
+def run_local(folder: "str", marker: "str" = "") -> "int":
+    """Serve the task of an attempt folder on this machine.
+
+    ``marker``: variable by which a process of the task is found, into whose network the forwarder goes.
+    """
+    is_running = _claim_check(folder)
+    spec = json.loads(claim.read_file(os.path.join(folder, "spec.json")).decode())
+    if marker:
+        _enter_network(marker.encode())
+    else:
+        _take_account(spec.get("account"))
+    loop = RelayLoop()
+
+    def handle(message: "dict[str, Any]", fd: "int") -> "None":
+        if "open" in message:
+            forwarder.open(message["open"], message["port"], client_stream(fd, message["framed"]))
+        elif "start" in message:
+            forwarder.start(message["start"])
+
+    control = Control(loop, take_control_socket(), handle)
+    forwarder = Forwarder(loop, control.report)
+    while is_running() and (control.is_open or not forwarder.is_idle):
+        if not control.is_open:
+            forwarder.drop_waiting()
+        loop.step(_CHECK_INTERVAL_S)
+        forwarder.check_timeouts()
+    loop.close()
+    return 0
+
+
+def take_control_socket(fd: "int" = 0) -> "socket.socket":
+    """The control socket, no longer as standard input."""
+    _raise_descriptor_limit()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    control = socket.socket(fileno=os.dup(fd))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), fd)
+    return control
+
+
+def _raise_descriptor_limit() -> "None":
+    """Two descriptors for each connection."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _claim_check(folder: "str") -> "Callable[[], bool]":
+    """Whether the task runs: also once this process has an account that cannot read the folder."""
+    fd = os.open(os.path.join(folder, claim.NAME), os.O_RDWR)
+    return lambda: claim.is_locked(fd)
+
+
+def _take_account(account: "dict[str, Any] | None") -> "None":
+    """Connect as the task does: services may ask who connects."""
+    if account and os.geteuid() == 0:
+        os.setgroups(account["groups"])
+        os.setgid(account["gid"])
+        os.setuid(account["uid"])
+
+
+def _enter_network(marker: "bytes") -> "None":
+    """Go into the network of a process with this variable."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    own = os.readlink("/proc/self/ns/net")
+    for pid in process_tree.pids_with_marker(marker):
+        try:
+            if os.readlink("/proc/%d/ns/net" % pid) == own:
+                continue  # a program of the server's machine that handles the container
+            with open("/proc/%d/ns/net" % pid) as network:
+                if os.geteuid() != 0:
+                    with open("/proc/%d/ns/user" % pid) as user:
+                        libc.setns(user.fileno(), _CLONE_NEWUSER)
+                if libc.setns(network.fileno(), _CLONE_NEWNET) == 0:
+                    return
+        except OSError:
+            continue  # it has ended
+    raise OSError("the network of the task cannot be entered")

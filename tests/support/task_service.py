@@ -1,0 +1,52 @@
+"""Services for tests of forwarded ports: programs that a task runs, and clients of them."""
+
+from __future__ import annotations
+
+import socket
+
+DEADLINE_S = 60.0
+
+# Listens on a free port, which it writes into the file `port` and to stdout, and echoes what each connection
+# sends, to the end of its input; then it sends "bye" and ends the connection.
+ECHO = """
+import os, socket, threading
+def serve(connection):
+    with connection:
+        while data := connection.recv(1 << 16):
+            connection.sendall(data)
+        connection.sendall(b"bye")
+listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+with open("port.new", "w") as f:
+    f.write(str(listener.getsockname()[1]))
+os.rename("port.new", "port")
+print("port", listener.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+def echo_command(python: str) -> str:
+    """Shell command line of the echo service."""
+    return f"{python} -c '{ECHO}'"
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def receive_all(sock: socket.socket) -> bytes:
+    """Everything to the end of the connection; a reset is an error."""
+    parts = []
+    while part := sock.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def exchange(port: int, data: bytes) -> bytes:
+    """Send the data, end this direction, and return what comes back."""
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        return receive_all(sock)
