@@ -47,6 +47,16 @@ def python_webhdfs() -> Path:
     return _install("python-webhdfs-0.2.3", install)
 
 
+def readers_of_shards() -> Path:
+    """Folder to put on `sys.path`: packages that read tar shards and TFRecords."""
+
+    def install(folder: Path) -> list[str]:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        return [*pip, "--target", str(folder), "webdataset==1.0.2", "tfrecord==1.14.6"]
+
+    return _install("readers-of-shards", install)
+
+
 def _install(name: str, command: Callable[[Path], list[str]]) -> Path:
     _FOLDER.mkdir(mode=0o700, exist_ok=True)
     folder, marker = _FOLDER / name, _FOLDER / f"{name}.done"

@@ -64,6 +64,8 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("listdir", "storage:listdir", "list a folder"),
             ("copy", "storage_copy:copy", "copy files to, from and between clusters"),
             ("sync", "storage_copy:sync", "make a folder equal to another, sending only changes"),
+            ("pack", "pack:pack", "pack the files of a folder into few large ones, for training"),
+            ("unpack", "pack:unpack", "write the records of a pack as files"),
             ("makedir", "storage:makedir", "create folders"),
             ("remove", "storage:remove", "remove files and folders"),
             ("getinfo", "storage:getinfo", "show size, times and permissions of a file or folder"),

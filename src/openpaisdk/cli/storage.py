@@ -33,6 +33,9 @@ def listdir(argv: list[str]) -> int:
     parser.add_argument("-l", "--long", action="store_true", help="show mode, owner, size and time")
     parser.add_argument("-R", "--recursive", action="store_true", help="include subfolders")
     parser.add_argument("-H", "--human", action="store_true", help="print sizes with units, like 1.2 GB")
+    parser.add_argument(
+        "--records", action="store_true", help="list the records of a pack (pai pack) like files"
+    )
     args = parser.parse(argv)
     if alias := _bare_cluster(args.path):
         return _list_storages(alias, args.output)
@@ -41,8 +44,19 @@ def listdir(argv: list[str]) -> int:
     if (names := opener.job_names(location)) is not None:
         _show_folders(names, location.text, args.output)
         return 0
-    backend, path, found = _find(opener, location)
+    backend, path = opener.open(location)
+    found = backend.status(path)
     rows: list[tuple[str, FileInfo]]
+    if found is None or args.records:
+        from openpaisdk.cli.pack_listing import list_records
+
+        listed = list_records(backend, path, location.text, is_recursive=args.recursive)
+        if listed is None:
+            raise opener.not_found(location)
+        rows = listed
+        entries = (entry.as_mapping(f"{path.rstrip('/')}/{name}") for name, entry in rows)
+        show_all(entries, args.output, lambda: _lines(rows, args.long, args.human))
+        return 0
     if not found.is_folder:
         rows = [(found.name, found)]
     elif args.recursive:

@@ -7,7 +7,7 @@ import stat
 
 from openpaisdk.client.http1 import CHUNK_BYTES, Body
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs import tar_writer
+from openpaisdk.fileio import tar_writer
 from openpaisdk.jobs.pack_cache import PackManifest, load, save, stamp_of
 from openpaisdk.storage.ignore import ALWAYS_IGNORED, Rule, is_ignored, read_rules, rules_above
 

@@ -1,0 +1,30 @@
+"""Errors about damaged packs: they name the shard, the record and the byte offset."""
+
+from __future__ import annotations
+
+from openpaisdk.errors import PaiError
+
+
+class DamagedShard(PaiError):
+    """A shard or its index does not have the bytes that were written."""
+
+    def __init__(self, shard: str, reason: str, *, record: int | None = None, offset: int | None = None):
+        where = shard
+        if record is not None:
+            where += f", record {record}"
+        if offset is not None:
+            where += f" at byte {offset}"
+        super().__init__(
+            f"{where}: {reason}.",
+            code="DamagedShardError",
+            hint="Copy the shard again from where it is whole, or pack its files again.",
+        )
+
+
+def not_a_pack(what: str) -> PaiError:
+    from openpaisdk.errors import UsageError
+
+    return UsageError(
+        f"{what} is not a pack: it has no pack.json and no shards.",
+        hint="pai pack SOURCE TARGET makes one; shards end in .tar, .tfrecord or .seq.",
+    )

@@ -1,0 +1,105 @@
+"""Interface of a shard format: how records are written to a shard and found in it."""
+
+from __future__ import annotations
+
+import zlib
+
+from openpaisdk.data.shard_index import IndexBuilder
+from openpaisdk.errors import UsageError
+from openpaisdk.storage.file_info import format_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    Content = Iterable[bytes | memoryview]
+    ReadAt = Callable[[int, int], bytes]
+    """Bytes of a shard: offset and length. Fewer than asked for only at the end of the shard."""
+
+MAX_COMPRESSED_RECORD_BYTES = 64 << 20
+"""A record is compressed in memory; a larger one can only be stored as it is."""
+
+
+class ShardWriter:
+    """Writes one shard to ``write``, and notes in ``index`` where each record is."""
+
+    compressions: tuple[str, ...] = ("none",)
+    overhead = 0
+    """About how many bytes a record takes in addition to its content and its key."""
+
+    def __init__(self, write: Callable[[bytes | memoryview], None], *, compression: str, identity: bytes):
+        """``identity``: 16 bytes that depend on the shard's input, for formats that need a marker."""
+        self._write = write
+        self.compression = compression
+        self.identity = identity
+        self.offset = 0
+        self.index = IndexBuilder()
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._write(data)
+        self.offset += len(data)
+
+    def begin(self) -> None:
+        """Write what precedes the first record."""
+
+    def add(self, key: bytes, size: int, content: Content) -> None:
+        """Write one record; ``content`` has exactly ``size`` bytes."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Write what follows the last record."""
+
+    def copy(self, content: Content, update: Callable[[bytes | memoryview], None] | None = None) -> int:
+        """Write a content as it is; returns its CRC-32."""
+        crc = 0
+        for chunk in content:
+            crc = zlib.crc32(chunk, crc)
+            if update is not None:
+                update(chunk)
+            self.write(chunk)
+        return crc
+
+    def in_memory(self, key: bytes, size: int, content: Content) -> bytes:
+        """The whole content, for a record that is compressed."""
+        if size > MAX_COMPRESSED_RECORD_BYTES:
+            raise UsageError(
+                f"{key.decode('utf-8', 'replace')} has {format_size(size)}; records above "
+                f"{format_size(MAX_COMPRESSED_RECORD_BYTES)} cannot be compressed.",
+                hint="Pack it with --compression none.",
+            )
+        return b"".join(map(bytes, content))
+
+
+class FoundRecord:
+    """A record that was found by reading a shard: its key, where it is, and its content."""
+
+    __slots__ = ("content", "key", "length", "offset")
+
+    def __init__(self, key: bytes, offset: int, length: int, content: bytes):
+        self.key = key
+        self.offset = offset
+        self.length = length
+        self.content = content
+
+
+class ShardReader:
+    """Reads records of one shard: those that an index names, or all of them without an index."""
+
+    def __init__(self, read_at: ReadAt, size: int, what: str):
+        """``what`` names the shard in errors."""
+        self.read_at = read_at
+        self.size = size
+        self.what = what
+
+    @property
+    def stores_plain(self) -> bool:
+        """Whether the range that an index names is the content itself."""
+        return True
+
+    def decode(self, stored: bytes, position: int) -> bytes:
+        """Content of a record from the range that the index names; ``position`` within a block."""
+        return stored
+
+    def scan(self) -> Iterator[FoundRecord]:
+        """All records in order. A damaged or truncated shard raises ``DamagedShard``."""
+        raise NotImplementedError

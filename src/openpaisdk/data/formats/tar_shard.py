@@ -1,0 +1,83 @@
+"""Tar shards in WebDataset's layout: one member per record, the key is the member's name.
+
+Members have fixed modes and times, so that the same files give the same bytes.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from io import RawIOBase
+
+from openpaisdk.data.errors import DamagedShard
+from openpaisdk.data.formats.base import FoundRecord, ShardReader, ShardWriter
+from openpaisdk.fileio import tar_writer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from openpaisdk.data.formats.base import Content
+
+_MODE = 0o644
+
+
+class TarWriter(ShardWriter):
+    overhead = tar_writer.BLOCK + tar_writer.BLOCK // 2
+
+    def add(self, key: bytes, size: int, content: Content) -> None:
+        name = key.decode("utf-8", "surrogateescape")
+        self.write(tar_writer.header(name, kind=tar_writer.FILE, mode=_MODE, size=size, mtime=0))
+        offset = self.offset
+        crc = self.copy(content)
+        self.write(tar_writer.padding(size))
+        self.index.add(key, offset, size, crc, size)
+
+    def end(self) -> None:
+        self.write(tar_writer.END)
+
+
+class TarReader(ShardReader):
+    def scan(self) -> Iterator[FoundRecord]:
+        try:
+            with tarfile.open(
+                fileobj=_ShardFile(self),
+                mode="r:",
+                errors="surrogateescape",
+            ) as archive:
+                for member in archive:
+                    if not member.isreg():
+                        continue
+                    content = self.read_at(member.offset_data, member.size)
+                    if len(content) < member.size:
+                        raise DamagedShard(self.what, "the shard is truncated", offset=member.offset_data)
+                    key = member.name.encode("utf-8", "surrogateescape")
+                    yield FoundRecord(key, member.offset_data, member.size, content)
+        except tarfile.TarError as e:
+            raise DamagedShard(self.what, f"this is not a whole tar file ({e})") from None
+
+
+class _ShardFile(RawIOBase):
+    """The shard as a file, for tarfile: only headers are read through it."""
+
+    def __init__(self, reader: ShardReader):
+        self._reader = reader
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0 if whence == 0 else self._at if whence == 1 else self._reader.size)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._reader.size - self._at)
+        data = self._reader.read_at(self._at, left if size < 0 else min(size, left))
+        self._at += len(data)
+        return data

@@ -1,0 +1,93 @@
+"""TFRecord shards: each record is its length, the masked CRC-32C of the length, the content, and the masked
+CRC-32C of the content.
+
+A TFRecord has no keys: they are in the index. Without an index a record's key is its number.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from openpaisdk.data.errors import DamagedShard
+from openpaisdk.data.formats.base import FoundRecord, ShardReader, ShardWriter
+from openpaisdk.errors import PaiError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from openpaisdk.data.formats.base import Content
+
+_LENGTH = Struct("<Q")
+_CRC = Struct("<I")
+HEADER_BYTES = _LENGTH.size + _CRC.size
+_MASK_DELTA = 0xA282EAD8
+
+
+def masked(crc: int) -> int:
+    """The CRC as TFRecord stores it: rotated, so that the CRC of data with CRCs in it is no special case."""
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def crc32c_function() -> Callable[..., int]:
+    try:
+        from crc32c import crc32c
+    except ImportError:
+        raise PaiError(
+            "TFRecord needs the Python package crc32c, which is not installed.", hint="pip install crc32c"
+        ) from None
+    found: Callable[..., int] = crc32c
+    return found
+
+
+def record_header(size: int, crc32c: Callable[..., int]) -> bytes:
+    length = _LENGTH.pack(size)
+    return length + _CRC.pack(masked(crc32c(length)))
+
+
+class TfrecordWriter(ShardWriter):
+    overhead = HEADER_BYTES + _CRC.size
+
+    def begin(self) -> None:
+        self._crc32c = crc32c_function()
+
+    def add(self, key: bytes, size: int, content: Content) -> None:
+        self.write(record_header(size, self._crc32c))
+        offset = self.offset
+        crc32c = 0
+
+        def update(chunk: bytes | memoryview) -> None:
+            nonlocal crc32c
+            crc32c = self._crc32c(chunk, crc32c)
+
+        crc = self.copy(content, update)
+        self.write(_CRC.pack(masked(crc32c)))
+        self.index.add(key, offset, size, crc, size)
+
+
+class TfrecordReader(ShardReader):
+    def scan(self) -> Iterator[FoundRecord]:
+        crc32c = crc32c_function()
+        at = number = 0
+        while at < self.size:
+
+            def damaged(reason: str, at: int = at, number: int = number) -> DamagedShard:
+                return DamagedShard(self.what, reason, record=number, offset=at)
+
+            header = self.read_at(at, HEADER_BYTES)
+            if len(header) < HEADER_BYTES:
+                raise damaged("the shard is truncated")
+            length, length_crc = _LENGTH.unpack_from(header)[0], _CRC.unpack_from(header, _LENGTH.size)[0]
+            if masked(crc32c(header[: _LENGTH.size])) != length_crc:
+                raise damaged("the CRC of the record's length is wrong")
+            if length > self.size - at:
+                raise damaged("the shard is truncated")
+            stored = self.read_at(at + HEADER_BYTES, length + _CRC.size)
+            if len(stored) < length + _CRC.size:
+                raise damaged("the shard is truncated")
+            content = stored[:length]
+            if masked(crc32c(content)) != _CRC.unpack_from(stored, length)[0]:
+                raise damaged("the CRC of the record is wrong")
+            yield FoundRecord(b"%d" % number, at + HEADER_BYTES, length, content)
+            at += HEADER_BYTES + length + _CRC.size
+            number += 1

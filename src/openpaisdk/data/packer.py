@@ -1,0 +1,323 @@
+"""Packs the files of a folder into shards: ``pai pack``.
+
+The same files give the same bytes. A shard is complete when its index exists; the index has a hash of the
+shard's input, so that a later run keeps what is already there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+from openpaisdk.data.buffered_upload import BufferedUpload
+from openpaisdk.data.file_contents import read_files, read_whole
+from openpaisdk.data.formats.registry import writer_class
+from openpaisdk.data.manifest import (
+    HAR_INDEX,
+    HAR_MASTER_INDEX,
+    MANIFEST,
+    Manifest,
+    ShardEntry,
+    index_name,
+    is_pack_file,
+    shard_name,
+)
+from openpaisdk.data.shard_index import ShardIndex
+from openpaisdk.errors import ConnectionFailed, PaiError, Unavailable, UsageError
+from openpaisdk.storage.backends.base import STORAGE_FULL, WriteAccess
+from openpaisdk.storage.transfer.executor import TransferProgress
+from openpaisdk.storage.transfer.plan import PARTIAL_SUFFIXES
+from openpaisdk.storage.transfer.spool import Spool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from openpaisdk.data.formats.base import ShardWriter
+    from openpaisdk.data.record_keys import KeyRule
+    from openpaisdk.storage.backends.base import Backend
+    from openpaisdk.storage.file_info import FileStat
+
+DEFAULT_SHARD_BYTES = 256 << 20
+MAX_RECORDS_PER_SHARD = 1 << 17
+"""Bounds the memory that a shard's list of files takes."""
+RESUME_HINT = "Complete shards are kept: run the same command again to resume."
+
+
+class PackOptions:
+    """How files become records."""
+
+    __slots__ = ("compression", "format", "jobs", "keys", "shard_bytes")
+
+    def __init__(self, format_name: str, compression: str, keys: KeyRule, shard_bytes: int, jobs: int):
+        writer = writer_class(format_name)
+        if compression not in writer.compressions:
+            known = ", ".join(writer.compressions)
+            raise UsageError(f"The format {format_name} has no compression {compression!r}; it has: {known}.")
+        self.format = format_name
+        self.compression = compression
+        self.keys = keys
+        self.shard_bytes = shard_bytes
+        self.jobs = jobs
+
+
+class ShardInput:
+    """The files of one shard."""
+
+    __slots__ = ("files", "keys", "number")
+
+    def __init__(self, number: int):
+        self.number = number
+        self.files: list[tuple[str, FileStat]] = []
+        self.keys: list[bytes] = []
+
+
+class PackOperation:
+    """One run of ``pai pack``: ``scan``, then ``run``."""
+
+    def __init__(
+        self, source: Backend, source_path: str, target: Backend, target_path: str, options: PackOptions
+    ):
+        self.source = source
+        self.source_path = source_path
+        self.target = target
+        self.target_path = target_path
+        self.options = options
+        self.files = Spool()
+        self.skipped: list[str] = []
+        self.kept_shards = 0
+        self.progress = TransferProgress()
+        self._lock = threading.Lock()
+        self._done: dict[int, ShardEntry] = {}
+        self._error: BaseException | None = None
+
+    def scan(self) -> None:
+        """List the files to pack; an error if there are none."""
+        for folder in self.source.walk(self.source_path):
+            prefix = folder.path + "/" if folder.path else ""
+            self.skipped += [prefix + name for name in folder.others]
+            for name in sorted(folder.files):
+                if not name.endswith(PARTIAL_SUFFIXES):
+                    size, mtime_ns, mode = folder.files[name]
+                    self.files.add(prefix + name, (size, mtime_ns, mode))
+        if not self.files.count:
+            raise UsageError(f"{self.source.display_path(self.source_path)} has no files to pack.")
+        self.progress = TransferProgress(self.files.count, self.files.size)
+
+    def run(self, watch: Callable[[TransferProgress], None] | None = None) -> Manifest:
+        """Write all shards, then the manifest. ``watch`` is called ten times a second from this thread."""
+        with WriteAccess(self.target, self.target_path):
+            self._prepare_target()
+            shards = self._shards()
+            threads = [
+                threading.Thread(target=self._work, args=(shards,), name=f"pack-{i}", daemon=True)
+                for i in range(self.options.jobs)
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                for thread in threads:
+                    while thread.is_alive():
+                        thread.join(0.1)
+                        if watch is not None:
+                            watch(self.progress)
+            except BaseException as e:
+                # The threads abandon their shards before this process goes on.
+                self._error = self._error or e
+                for thread in threads:
+                    thread.join()
+                raise
+            if self._error is not None:
+                raise _with_hint(self._error)
+            manifest = Manifest(
+                self.options.format,
+                self.options.compression,
+                [self._done[number] for number in sorted(self._done)],
+            )
+            if self.options.format == "har":
+                self._write_har_indexes(manifest)
+            self._write_small(MANIFEST, manifest.encode())
+            self._remove_old_shards(manifest)
+        return manifest
+
+    # -- shards ----------------------------------------------------------------------------------
+
+    def _shards(self) -> Iterator[ShardInput]:
+        """The files in order, cut into shards. Consumed by one thread at a time."""
+        writer = writer_class(self.options.format)
+        keys = self.options.keys
+        shard = ShardInput(0)
+        estimate = 0
+        last_sample = ""
+        for path, file_stat in self.files:
+            key = keys.key(path)
+            size = file_stat[0] + len(key) + writer.overhead
+            sample = _sample(path) if self.options.format == "tar" else ""
+            is_full = estimate + size > self.options.shard_bytes
+            # A sample of several files (a.jpg, a.txt) stays in one shard, within reason.
+            is_torn = bool(sample) and sample == last_sample and estimate < 2 * self.options.shard_bytes
+            if shard.files and (len(shard.files) >= MAX_RECORDS_PER_SHARD or (is_full and not is_torn)):
+                yield shard
+                shard = ShardInput(shard.number + 1)
+                estimate = 0
+            shard.files.append((path, file_stat))
+            shard.keys.append(key)
+            estimate += size
+            last_sample = sample
+        yield shard
+
+    def _work(self, shards: Iterator[ShardInput]) -> None:
+        while self._error is None:
+            try:
+                with self._lock:
+                    shard = next(shards, None)
+                if shard is None:
+                    return
+                entry = self._kept_shard(shard) or self._write_shard(shard)
+                with self._lock:
+                    self._done[shard.number] = entry
+            except BaseException as e:
+                self._error = self._error or e
+
+    def _kept_shard(self, shard: ShardInput) -> ShardEntry | None:
+        """The shard as an earlier run wrote it from the same files."""
+        name = self._name(shard)
+        try:
+            path = self._target(index_name(name))
+            found = self.target.status(path)
+            if found is None or found.is_folder:
+                return None
+            index = ShardIndex(read_whole(self.target, path), self.target.display_path(path))
+        except PaiError:
+            return None  # written anew
+        stored = self.target.status(self._target(name))
+        is_same = index.header.get("input") == self._input_hash(shard) and stored is not None
+        if not is_same or stored is None or stored.size != index.shard_bytes:
+            return None
+        with self._lock:
+            self.kept_shards += 1
+            self.progress.files += len(shard.files)
+            self.progress.bytes += sum(file_stat[0] for _, file_stat in shard.files)
+        return ShardEntry(name, len(shard.files), stored.size)
+
+    def _write_shard(self, shard: ShardInput) -> ShardEntry:
+        name = self._name(shard)
+        upload = BufferedUpload(self.target, self._target(name))
+        try:
+            writer = writer_class(self.options.format)(
+                upload.write, compression=self.options.compression, identity=self._identity(shard)
+            )
+            self._write_records(writer, shard)
+            upload.finish()
+        except BaseException:
+            upload.abandon()
+            raise
+        header = {
+            "format": self.options.format,
+            "compression": self.options.compression,
+            "shardBytes": writer.offset,
+            "input": self._input_hash(shard),
+        }
+        self._write_small(index_name(name), writer.index.encode(header))
+        return ShardEntry(name, len(shard.files), writer.offset)
+
+    def _write_records(self, writer: ShardWriter, shard: ShardInput) -> None:
+        writer.begin()
+        contents = read_files(self.source, self.source_path, shard.files)
+        for (_, file_stat), key, content in zip(shard.files, shard.keys, contents, strict=True):
+            writer.add(key, file_stat[0], content)
+            if self._error is not None:
+                raise self._error
+            with self._lock:
+                self.progress.files += 1
+                self.progress.bytes += file_stat[0]
+        writer.end()
+
+    def _identity(self, shard: ShardInput) -> bytes:
+        """Depends on what is packed, not on when it was written."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(f"{self.options.format} {self.options.compression}\n".encode())
+        for (_, file_stat), key in zip(shard.files, shard.keys, strict=True):
+            digest.update(b"%d %d " % (len(key), file_stat[0]) + key)
+        return digest.digest()
+
+    def _input_hash(self, shard: ShardInput) -> str:
+        digest = hashlib.blake2b(self._identity(shard), digest_size=16)
+        for path, file_stat in shard.files:
+            digest.update(b"%d " % file_stat[1] + path.encode("utf-8", "surrogateescape") + b"\0")
+        return digest.hexdigest()
+
+    # -- target ----------------------------------------------------------------------------------
+
+    def _name(self, shard: ShardInput) -> str:
+        return shard_name(shard.number, self.options.format)
+
+    def _target(self, name: str) -> str:
+        return f"{self.target_path.rstrip('/')}/{name}"
+
+    def _prepare_target(self) -> None:
+        shown = self.target.display_path(self.target_path)
+        existing = self.target.status(self.target_path)
+        if existing is None:
+            self.target.make_folder(self.target_path)
+            return
+        if not existing.is_folder:
+            raise UsageError(f"{shown} is a file; a pack is a folder.")
+        for entry in self.target.list_folder(self.target_path):
+            if not is_pack_file(entry.name) and not entry.name.endswith(PARTIAL_SUFFIXES):
+                raise UsageError(
+                    f"{shown} has other files, such as {entry.name}: it is not a pack.",
+                    hint="Give a new folder as the target.",
+                )
+
+    def _write_small(self, name: str, content: bytes) -> None:
+        upload = BufferedUpload(self.target, self._target(name))
+        try:
+            upload.write(content)
+            upload.finish()
+        except BaseException:
+            upload.abandon()
+            raise
+
+    def _write_har_indexes(self, manifest: Manifest) -> None:
+        from openpaisdk.data.formats.har import HarFile, encode_indexes
+
+        files = []
+        for shard in manifest.shards:
+            path = self._target(index_name(shard.name))
+            index = ShardIndex(read_whole(self.target, path), self.target.display_path(path))
+            files += [
+                HarFile(key.decode("utf-8", "surrogateescape"), shard.name, offset, length)
+                for key, offset, length in zip(index.keys(), index.offsets, index.lengths, strict=True)
+            ]
+        data, master = encode_indexes(files)
+        self._write_small(HAR_INDEX, data)
+        self._write_small(HAR_MASTER_INDEX, master)
+
+    def _remove_old_shards(self, manifest: Manifest) -> None:
+        """Remove shards that an earlier run left and the manifest does not name."""
+        names = {shard.name for shard in manifest.shards}
+        wanted = names | {index_name(name) for name in names} | {MANIFEST}
+        if manifest.format == "har":
+            wanted |= {HAR_INDEX, HAR_MASTER_INDEX}
+        listed = self.target.list_folder(self.target_path)
+        old = [entry.name for entry in listed if is_pack_file(entry.name) and entry.name not in wanted]
+        if old:
+            self.target.delete_all(self.target_path, old)
+
+
+def _sample(path: str) -> str:
+    """What WebDataset takes for the name of a sample: the path without all extensions."""
+    folder, _, name = path.rpartition("/")
+    stem = name.partition(".")[0]
+    return f"{folder}/{stem}" if stem else ""
+
+
+def _with_hint(error: BaseException) -> BaseException:
+    if isinstance(error, ConnectionFailed | Unavailable):
+        return type(error)(error.message, hint=RESUME_HINT)
+    if isinstance(error, PaiError) and error.code == STORAGE_FULL:
+        return PaiError(
+            error.message, code=error.code, status=error.status, hint=f"Free some space. {RESUME_HINT}"
+        )
+    return error

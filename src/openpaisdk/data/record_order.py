@@ -1,0 +1,67 @@
+"""Order of the records of an epoch: which ones a process reads, and in which order.
+
+All records are divided into runs. A shuffled epoch permutes the runs, deals them out to the processes, and
+mixes the records of a window of runs. Every process computes the same permutation from the seed and the
+epoch, so none has to talk to another, and any position of the epoch can be found again without reading.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from openpaisdk.data.record_source import RecordRun
+
+WINDOW_RUNS = 16
+"""Runs whose records are mixed with each other."""
+
+
+class Share:
+    """Part ``part`` of ``parts``: the records of one process."""
+
+    __slots__ = ("part", "parts")
+
+    def __init__(self, part: int, parts: int):
+        self.part = part
+        self.parts = parts
+
+
+class EpochOrder:
+    """Order of one process's records in one epoch."""
+
+    def __init__(self, runs: list[RecordRun], share: Share, *, shuffle: bool, seed: int, epoch: int):
+        self._shuffle = shuffle
+        self._name = f"{seed}/{epoch}"
+        order = list(range(len(runs)))
+        if shuffle:
+            Random(self._name).shuffle(order)
+        self._share = share
+        self._runs = runs
+        self._order = order
+        self.runs = [runs[i] for i in order[share.part :: share.parts]]
+
+    def __len__(self) -> int:
+        return sum(run.count for run in self.runs)
+
+    def shortest(self) -> int:
+        """The number of records of the process that has the fewest."""
+        parts = self._share.parts
+        return min(sum(self._runs[i].count for i in self._order[part::parts]) for part in range(parts))
+
+    def windows(self, skip: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+        """Windows from record ``skip`` on: first and last run, and (run, number in it) of each record."""
+        width = WINDOW_RUNS if self._shuffle else 1
+        for start in range(0, len(self.runs), width):
+            end = min(start + width, len(self.runs))
+            count = sum(run.count for run in self.runs[start:end])
+            if skip >= count:
+                skip -= count
+                continue
+            records = [(run, i) for run in range(start, end) for i in range(self.runs[run].count)]
+            if self._shuffle:
+                Random(f"{self._name}/{self._share.part}/{start}").shuffle(records)
+            yield start, end, records[skip:]
+            skip = 0

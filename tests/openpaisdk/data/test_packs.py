@@ -1,0 +1,274 @@
+"""Packs: what goes in comes out, the same bytes each time, resumed after an interruption."""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.data import open_pack
+from openpaisdk.data.errors import DamagedShard
+from openpaisdk.data.formats.sequence_file import SequenceFileWriter
+from openpaisdk.data.packer import PackOptions
+from openpaisdk.data.record_keys import KeyRule
+from openpaisdk.data.unpacker import UnpackOperation
+from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.storage.backends.local import LocalBackend
+from support.packed_data import contents, make_files, pack, packing
+
+KINDS = [
+    ("tar", "none"),
+    ("tfrecord", "none"),
+    ("har", "none"),
+    *(("sequencefile", name) for name in SequenceFileWriter.compressions if "zstd" not in name),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_file_comes_back(tmp_path: Path, kind) -> None:
+    source = make_files(tmp_path / "source")
+    manifest = pack(source, tmp_path / "pack", kind)
+    assert len(manifest.shards) > 2
+    opened = open_pack(tmp_path / "pack")
+    files = contents(source)
+    assert {key: opened[key] for key in opened.iter_keys()} == files == dict(opened)
+    assert [opened[i] for i in range(len(opened))] == [content for _, content in opened]
+    unpacked = UnpackOperation(opened, LocalBackend(), str(tmp_path / "out"))
+    unpacked.check()
+    unpacked.run()
+    assert contents(tmp_path / "out") == files
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_files_give_same_bytes(tmp_path: Path, kind) -> None:
+    first, second = make_files(tmp_path / "a"), make_files(tmp_path / "b")
+    for path in second.rglob("*"):
+        os.utime(path, (1, 1))  # when the files were written does not matter
+    pack(first, tmp_path / "a.pack", kind, jobs=1)
+    pack(second, tmp_path / "b.pack", kind, jobs=3)
+    shards = [
+        {n: c for n, c in contents(tmp_path / p).items() if not n.endswith(".index")}
+        for p in ("a.pack", "b.pack")
+    ]
+    assert shards[0] == shards[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_are_readable_without_their_indexes(tmp_path: Path, kind) -> None:
+    source = make_files(tmp_path / "source")
+    pack(source, tmp_path / "pack", kind)
+    indexed = list(open_pack(tmp_path / "pack"))
+    for path in (tmp_path / "pack").glob("*.index"):
+        path.unlink()
+    (tmp_path / "pack" / "pack.json").unlink()
+    found = open_pack(tmp_path / "pack")
+    assert [content for _, content in found] == [content for _, content in indexed]
+    if kind[0] != "tfrecord":  # which has no keys
+        assert list(found.iter_keys()) == [key for key, _ in indexed]
+    assert [content for _, content in found.scan()] == [content for _, content in indexed]
+
+
+def test_second_run_keeps_shards_and_packs_changes_again(tmp_path: Path) -> None:
+    source = make_files(tmp_path / "source")
+    pack(source, tmp_path / "pack")
+    again = packing(source, tmp_path / "pack")
+    manifest = again.run()
+    assert again.kept_shards == len(manifest.shards)
+    (source / "class2" / "sample038.bin").write_bytes(b"changed")
+    again = packing(source, tmp_path / "pack")
+    manifest = again.run()
+    assert 0 < again.kept_shards < len(manifest.shards)
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
+def test_fewer_shards_leave_no_old_ones(tmp_path: Path) -> None:
+    source = make_files(tmp_path / "source")
+    pack(source, tmp_path / "pack", shard_bytes=5_000)
+    pack(source, tmp_path / "pack", shard_bytes=1 << 30)
+    names = sorted(path.name for path in (tmp_path / "pack").iterdir())
+    assert names == ["pack.json", "shard-000000.tar", "shard-000000.tar.index"]
+
+
+def test_interrupted_run_is_resumed(tmp_path: Path) -> None:
+    """Without its index a shard counts as incomplete; the others are not written again."""
+    source = make_files(tmp_path / "source")
+    manifest = pack(source, tmp_path / "pack")
+    (tmp_path / "pack" / "pack.json").unlink()
+    (tmp_path / "pack" / "shard-000001.tar.index").unlink()
+    (tmp_path / "pack" / "shard-000001.tar").write_bytes(b"half of it")
+    resumed = packing(source, tmp_path / "pack")
+    resumed.run()
+    assert resumed.kept_shards == len(manifest.shards) - 1
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
+def test_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
+    source = make_files(tmp_path / "source")
+    operation = packing(source, tmp_path / "pack")
+    (source / "class1" / "sample001.bin").write_bytes(b"longer than it was when it was listed" * 10)
+    with pytest.raises(PaiError, match=r"sample001\.bin changed while it was packed"):
+        operation.run()
+    assert not (tmp_path / "pack" / "pack.json").exists()
+    assert not [path for path in (tmp_path / "pack").iterdir() if "part" in path.name]
+
+
+def test_folder_with_other_files_is_no_target(tmp_path: Path) -> None:
+    source = make_files(tmp_path / "source", 3)
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"has other files, such as notes\.txt"):
+        pack(source, tmp_path / "target")
+    assert contents(tmp_path / "target") == {"notes.txt": b"mine"}
+
+
+def test_empty_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with pytest.raises(UsageError, match="has no files to pack"):
+        pack(tmp_path / "source", tmp_path / "pack")
+
+
+def test_keys_by_template(tmp_path: Path) -> None:
+    for name in ("cats/1.jpg", "dogs/1.jpg", "dogs/.hidden"):
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    pack(tmp_path / "source", tmp_path / "pack", key="{folder}-{stem}{suffix}")
+    assert list(open_pack(tmp_path / "pack").iter_keys()) == ["cats-1.jpg", "dogs-.hidden", "dogs-1.jpg"]
+    with pytest.raises(UsageError, match=r"dogs/1\.jpg would have the key '1\.jpg'"):
+        pack(tmp_path / "source", tmp_path / "pack2", key="name")
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"), [("{nothing}", "unknown field"), ("x", "no field"), ("{", "not a template")]
+)
+def test_wrong_template_is_refused(rule: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        KeyRule(rule)
+
+
+def test_files_of_a_sample_stay_in_one_shard(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for i in range(30):
+        for suffix in ("cls", "json", "png"):
+            (source / f"{i:03}.{suffix}").write_bytes(b"x" * 700)
+    pack(source, tmp_path / "pack", shard_bytes=8_000)
+    shards = sorted((tmp_path / "pack").glob("*.tar"))
+    assert len(shards) > 3
+    for shard in shards:
+        with tarfile.open(shard) as archive:
+            names = archive.getnames()
+        assert len(names) % 3 == 0 and names[0].endswith(".cls")
+
+
+def test_compression_of_another_format_is_refused() -> None:
+    with pytest.raises(UsageError, match="The format tar has no compression 'block-deflate'"):
+        PackOptions("tar", "block-deflate", KeyRule(), 1, 1)
+
+
+# -- damage --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flipped_byte_is_reported_with_its_record(tmp_path: Path, kind) -> None:
+    source = make_files(tmp_path / "source")
+    pack(source, tmp_path / "pack", kind, shard_bytes=1 << 30)
+    opened = open_pack(tmp_path / "pack")
+    victim = opened.number_of("class2/sample038.bin")
+    shard = next(path for path in (tmp_path / "pack").iterdir() if path.name in opened.names)
+    data = bytearray(shard.read_bytes())
+    offset = opened._index(0).offsets[victim]
+    data[offset + opened._index(0).lengths[victim] // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(DamagedShard) as told:
+        open_pack(tmp_path / "pack").read(victim)
+    assert shard.name in told.value.message and f"record {victim} at byte {offset}" in told.value.message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_truncated_shard_is_an_error_at_any_length(tmp_path: Path, kind) -> None:
+    source = make_files(tmp_path / "source", 8)
+    pack(source, tmp_path / "pack", kind, shard_bytes=1 << 30)
+    shard = next(
+        path
+        for path in (tmp_path / "pack").iterdir()
+        if path.name.startswith(("shard", "part")) and path.suffix != ".index"
+    )
+    whole = shard.read_bytes()
+    expected = [content for _, content in open_pack(tmp_path / "pack")]
+    for length in {1, 5, 100, len(whole) // 2, len(whole) - 1}:
+        shard.write_bytes(whole[:length])
+        with pytest.raises(DamagedShard, match=f"has {length} bytes"):
+            open_pack(tmp_path / "pack").read(0)
+        # Without the index: an error, or fewer records, but never a wrong one.
+        found = []
+        try:
+            for _, content in open_pack(tmp_path / "pack").scan():
+                found.append(content)
+        except DamagedShard as e:
+            assert shard.name in e.message
+        assert found == expected[: len(found)]
+
+
+def test_damaged_index_is_an_error(tmp_path: Path) -> None:
+    pack(make_files(tmp_path / "source", 5), tmp_path / "pack")
+    index = tmp_path / "pack" / "shard-000000.tar.index"
+    for data in (index.read_bytes()[:-9], b"", index.read_bytes().replace(b"class0", b"class9")):
+        index.write_bytes(data)
+        with pytest.raises(DamagedShard, match=r"shard-000000\.tar\.index"):
+            open_pack(tmp_path / "pack").read(0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"version": 1}',
+        '{"version": 1, "format": "tar", "compression": "none", "shards": '
+        '[{"name": "../x.tar", "records": 1, "bytes": 1}]}',
+    ],
+)
+def test_damaged_manifest_is_an_error(tmp_path: Path, text: str) -> None:
+    pack(make_files(tmp_path / "source", 5), tmp_path / "pack")
+    (tmp_path / "pack" / "pack.json").write_text(text)
+    with pytest.raises(PaiError, match="does not describe a pack"):
+        open_pack(tmp_path / "pack")
+
+
+def test_pack_of_a_later_version_says_so(tmp_path: Path) -> None:
+    pack(make_files(tmp_path / "source", 5), tmp_path / "pack")
+    manifest = json.loads((tmp_path / "pack" / "pack.json").read_text())
+    (tmp_path / "pack" / "pack.json").write_text(json.dumps({**manifest, "version": 2}))
+    with pytest.raises(PaiError, match="later version"):
+        open_pack(tmp_path / "pack")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/absolute", "a/../../b", "a//b"])
+def test_keys_that_lead_out_of_the_target_are_refused(tmp_path: Path, name: str) -> None:
+    """A shard of another program may hold anything."""
+    with tarfile.open(tmp_path / "evil.tar", "w") as archive:
+        member = tarfile.TarInfo(name)
+        archive.addfile(member)
+    with pytest.raises(PaiError, match="cannot be unpacked"):
+        UnpackOperation(open_pack(tmp_path / "evil.tar"), LocalBackend(), str(tmp_path / "out")).check()
+
+
+def test_what_is_not_a_pack_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for path in (tmp_path, tmp_path / "notes.txt"):
+        with pytest.raises(UsageError, match="is not a pack"):
+            open_pack(path)
+    with pytest.raises(UsageError, match="there is no such file"):
+        open_pack(tmp_path / "absent")
+
+
+def test_unknown_records_are_python_errors(tmp_path: Path) -> None:
+    pack(make_files(tmp_path / "source", 5), tmp_path / "pack")
+    opened = open_pack(tmp_path / "pack")
+    with pytest.raises(KeyError, match="no record with the key 'absent'"):
+        opened["absent"]
+    with pytest.raises(IndexError, match="numbered from 0"):
+        opened[len(opened)]
+    assert opened[-1] == opened[len(opened) - 1]
