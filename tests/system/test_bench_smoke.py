@@ -15,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
-PARTS = ("cli", "exec", "hostile", "jobs", "protocol", "restapi", "scheduler", "storage", "store", "webhdfs")
+PARTS = (
+    *("cli", "exec", "functions", "hostile", "jobs", "protocol"),
+    *("restapi", "scheduler", "storage", "store", "webhdfs"),
+)
 SERVICE_PARTS = ("containers", "slurm")
 NOT_PARTS = {"__main__", "load", "probe", "server", "table"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import InvalidStateError
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,20 @@ from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
 from openpaisdk.client.models import FINAL_STATES, text
 from openpaisdk.errors import Forbidden, NotFound, PaiError
-from openpaisdk.functions.task_errors import OtherPython, RemoteError, RemoteTraceback, task_error
+from openpaisdk.functions.task_errors import (
+    OtherPython,
+    RemoteError,
+    RemoteTraceback,
+    ended_error,
+    task_error,
+)
 from pairuntime.task import call_format
 
 if TYPE_CHECKING:
     from openpaisdk.client.models import JobStatus
     from openpaisdk.functions.function_cluster import FunctionCluster
     from openpaisdk.functions.job_future import JobFuture
+    from openpaisdk.functions.shared_tasks import SharedTasks
 
 MAX_FOLLOWED_JOBS = 32
 """Jobs of one process that are followed, each over a connection of its own; more are polled."""
@@ -34,13 +42,16 @@ class JobWatcher:
         self._cluster = cluster
         self._futures = {future.index: future for future in futures}
         self._job = futures[0].job
+        self._shared = futures[0].shared
 
     def start(self) -> None:
         threading.Thread(target=self._run, name=f"futures of {self._job}", daemon=True).start()
 
     def _run(self) -> None:
         try:
-            if len(self._futures) > 1:
+            if self._shared is not None:
+                self._poll_calls(self._shared)
+            elif len(self._futures) > 1:
                 self._poll_tasks()
             elif _followed.acquire(blocking=False):
                 try:
@@ -65,26 +76,48 @@ class JobWatcher:
 
     def _poll_tasks(self) -> None:
         """Complete the calls of an array one by one, as their tasks end."""
-        shortest, longest = POLL_INTERVALS_S
-        pause = shortest
-        while True:
-            began = time.monotonic()
+        for _ in self._pauses():
             status = self._cluster.client.job(self._job)
-            ended = 0
             for task in status.tasks:
                 future = self._futures.get(task.index)
                 if future is None or future.done():
                     continue
                 if task.state in FINAL_STATES:
                     complete(future, status)
-                    ended += 1
                 elif task.state == "RUNNING":
                     self._set_running(future)
-            if status.state in FINAL_STATES or all(f.done() for f in self._futures.values()):
+            if status.state in FINAL_STATES:
                 return
+
+    def _poll_calls(self, shared: SharedTasks) -> None:
+        """Complete calls that share tasks, as their results are written."""
+        for _ in self._pauses():
+            # The state first: what the tasks wrote before they ended is then seen.
+            state = self._cluster.client.job(self._job).state
+            ended = shared.ended()
+            for index in sorted(ended):
+                if not self._futures[index].done():
+                    complete(self._futures[index])
+            if state in FINAL_STATES:
+                return
+            if waiting := [f for f in self._futures.values() if not f.running() and not f.done()]:
+                started = shared.started()
+                self._set_running(*(future for future in waiting if future.index in started))
+
+    def _pauses(self) -> Iterator[None]:
+        """Yields before each poll until all calls have ended, with a pause that grows while none does."""
+        shortest, longest = POLL_INTERVALS_S
+        pause = shortest
+        pending = len(self._futures)
+        while pending:
+            began = time.monotonic()
+            yield
             took = time.monotonic() - began
-            pause = max(shortest, took) if ended else min(longest, pause * 1.5)
-            time.sleep(pause)
+            left = sum(not future.done() for future in self._futures.values())
+            pause = max(shortest, took) if left < pending else min(longest, pause * 1.5)
+            pending = left
+            if pending:
+                time.sleep(pause)
 
     def _set_running(self, *futures: JobFuture) -> None:
         for future in futures:
@@ -113,9 +146,11 @@ def complete(future: JobFuture, status: JobStatus | None = None) -> JobStatus | 
     except NotFound as error:
         _set_exception(future, error)
         return status
-    task = next((task for task in status.tasks if task.index == future.index), None)
-    log_end = future.cluster.log_end(future.job, future.index)
-    _set_exception(future, task_error(status, task, log_end))
+    index: int | None = future.index
+    if future.shared is not None:
+        index = future.shared.task_of(future.index)
+    task = next((task for task in status.tasks if task.index == index), None)
+    _set_exception(future, task_error(status, task, future.log_end()))
     return status
 
 
@@ -132,6 +167,10 @@ def _set_outcome(future: JobFuture, data: bytes) -> None:
             _set_result(future, value)
     elif status == call_format.OTHER_PYTHON:
         _set_exception(future, OtherPython(str(fields["message"]), job=future.job))
+    elif status == call_format.ENDED:
+        _set_exception(
+            future, ended_error(fields, job=future.job, call=future.job_id, log_end=future.log_end())
+        )
     else:
         _set_exception(future, _remote_exception(future, fields, payload))
 

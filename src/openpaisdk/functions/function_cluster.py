@@ -60,6 +60,13 @@ class FunctionCluster:
         finally:
             source.close()
 
+    def names(self, folder: str) -> list[str]:
+        """Names in a folder; none if it does not exist."""
+        try:
+            return [entry.name for entry in self.storage.backend.list_folder(folder)]
+        except NotFound:
+            return []
+
     def owner(self, path: str) -> str:
         """The user who wrote a file; empty if unknown."""
         if path.startswith(f"/user/{self.user}/"):

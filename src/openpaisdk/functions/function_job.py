@@ -14,8 +14,10 @@ from openpaisdk.functions.call_pickle import CallPickler
 from openpaisdk.functions.completion import JobWatcher
 from openpaisdk.functions.function_cluster import FunctionCluster, function_cluster
 from openpaisdk.functions.job_future import JobFuture, JobFutures
+from openpaisdk.functions.shared_tasks import SharedTasks, number_of_tasks
 from openpaisdk.functions.task_python import import_paths, library, python_version
 from openpaisdk.jobs.job_names import generate_name
+from openpaisdk.jobs.option_values import seconds
 from pairuntime.task.call_format import pack_calls
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def submit_calls(
     folder = _calls_folder(cluster, values)
     pickler = CallPickler(lambda content: cluster.store(f"{folder}/values", content))
     content = pack_calls(pickler.function(function), [pickler.arguments(*call) for call in calls])
-    instances = len(calls) if array else int(values.get("instances", 1))
+    instances = number_of_tasks(len(calls), options.limit) if array else int(values.get("instances", 1))
     after = [*_items(values.pop("after", ())), *_dependencies(pickler, cluster)]
     entry = cluster.cluster.entry
     on_this_machine = entry.shares_machine and not values.get("image")
@@ -89,6 +91,11 @@ def submit_calls(
         "array": array,
         "paths": import_paths(on_this_machine),
     }
+    if is_shared := array and instances < len(calls):
+        request["calls"] = len(calls)
+        # Of each call, not of the task that runs many of them.
+        request["timeLimit"] = seconds(limit) if (limit := values.pop("timeout", 0)) else 0
+        request["retries"] = int(values.pop("retries", 0))
     if not on_this_machine:
         request["library"] = cluster.store(f"{folder}/values", library())
     if on_this_machine and not values.get("python"):
@@ -99,11 +106,8 @@ def submit_calls(
     job.add_tag(TAG)
     cluster.write(str(request["call"]), content)
     job.submit(cluster.cluster)
-    futures = futures or JobFutures(JobFuture(cluster) for _ in range(instances))
-    for index, future in enumerate(futures):
-        future.attach(job.name, str(request["results"]), index, instances)
-        future.gang = None if array else futures
-    JobWatcher(cluster, futures).start()
+    futures = futures or JobFutures(JobFuture(cluster) for _ in range(len(calls) if is_shared else instances))
+    _attach(futures, cluster, job.name, request)
     return futures
 
 
@@ -120,15 +124,20 @@ def futures_of(cluster: Cluster, name: str) -> JobFutures:
         raise Forbidden(
             f"{name} is a job of {owner}: its result is not loaded, because loading a pickle runs code."
         )
-    tasks = int(request["tasks"])
-    futures = JobFutures(
-        JobFuture(functions).attach(name.rpartition("~")[2], str(request["results"]), index, tasks)
-        for index in range(tasks)
-    )
-    for future in futures:
-        future.gang = None if request.get("array") else futures
-    JobWatcher(functions, futures).start()
+    count = int(request.get("calls") or request["tasks"])
+    futures = JobFutures(JobFuture(functions) for _ in range(count))
+    _attach(futures, functions, name.rpartition("~")[2], request)
     return futures
+
+
+def _attach(futures: JobFutures, cluster: FunctionCluster, job: str, request: Mapping[str, Any]) -> None:
+    """Make the futures those of the calls of a job, and start to wait for it."""
+    folder = str(request["results"])
+    shared = SharedTasks(cluster, job, folder) if request.get("calls") else None
+    for index, future in enumerate(futures):
+        future.attach(job, folder, index, len(futures), shared)
+        future.gang = None if request.get("array") else futures
+    JobWatcher(cluster, futures).start()
 
 
 def _request_of(config: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -26,6 +26,8 @@ class JobEnvironment:
     @property
     def job_id(self) -> str:
         name = os.environ["PAI_JOB_NAME"].rpartition("~")[2]
+        if call := os.environ.get("PAI_CALL_INDEX"):
+            return f"{name}_{call}"
         return name if self.num_tasks == 1 else f"{name}_{self.global_rank}"
 
     @property

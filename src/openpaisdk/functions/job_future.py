@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from openpaisdk.errors import UsageError
 from openpaisdk.functions.call_pickle import ResultReference
 from openpaisdk.functions.task_errors import JobStopped
+from pairuntime.task import call_format
 
 if TYPE_CHECKING:
     from openpaisdk.functions.function_cluster import FunctionCluster
+    from openpaisdk.functions.shared_tasks import SharedTasks
 
 T = TypeVar("T")
 
@@ -23,9 +25,9 @@ class JobPaths:
 
     __slots__ = ("folder", "result_pickle")
 
-    def __init__(self, folder: PurePosixPath):
-        self.folder = folder
-        self.result_pickle = folder / "result.pickle"
+    def __init__(self, result_pickle: PurePosixPath):
+        self.folder = result_pickle.parent
+        self.result_pickle = result_pickle
 
 
 class JobFuture(concurrent.futures.Future[Any], ResultReference):
@@ -44,13 +46,18 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         self.tasks = 1
         self.gang: JobFutures | None = None
         """The futures of all tasks, where each of them makes the same call."""
+        self.shared: SharedTasks | None = None
+        """Where the calls of the job share its tasks."""
 
-    def attach(self, job: str, results: str, index: int = 0, tasks: int = 1) -> JobFuture:
-        """Set the job of the call: the folder of its results, the index of its task, the number of tasks."""
+    def attach(
+        self, job: str, results: str, index: int = 0, tasks: int = 1, shared: SharedTasks | None = None
+    ) -> JobFuture:
+        """Set the job of the call: the folder of its results, its index among that many calls."""
         self._job = job
         self._results = results
         self.index = index
         self.tasks = tasks
+        self.shared = shared
         return self
 
     @property
@@ -69,13 +76,15 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
     @property
     def state(self) -> str:
-        """The state of the task: WAITING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
+        """The state of the call: WAITING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
+        if self.shared is not None:
+            return self.shared.state_of(self.index)
         status = self.cluster.client.job(self.job)
         return next((task.state for task in status.tasks if task.index == self.index), status.state)
 
     @property
     def paths(self) -> JobPaths:
-        return JobPaths(PurePosixPath(self.result_folder()))
+        return JobPaths(PurePosixPath(self.result_path()))
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the call has ended, however it ended."""
@@ -107,20 +116,34 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
     def logs(self, follow: bool = False) -> Iterator[str]:
         """The lines that the function printed; with ``follow`` also those to come, until it ends."""
+        if follow and self.shared is not None:
+            return self.shared.follow(self.index)
         if follow:
             return self.cluster.follow(self.job, self.index)
         return iter(self._log("all").splitlines(keepends=True))
 
+    def log_end(self, lines: int = 15) -> str:
+        """The last lines that the function printed."""
+        if self.shared is not None:
+            return "".join(self._log("all").splitlines(keepends=True)[-lines:])
+        return self.cluster.log_end(self.job, self.index, lines)
+
     def _log(self, stream: str) -> str:
+        if self.shared is not None:
+            return self.shared.log(self.index, stream)
         return self.cluster.log(self.job, self.index, stream)
 
     # --- the result ---
 
     def result_folder(self) -> str:
+        if self.shared is not None:
+            return call_format.results_folder(self._results)
         folder = self._results if self.job else ""
         return folder if self.tasks == 1 else f"{folder}/main-{self.index}"
 
     def result_path(self) -> str:
+        if self.shared is not None:
+            return call_format.shared_result(self._results, self.index)
         return f"{self.result_folder()}/result.pickle"
 
     # --- control ---

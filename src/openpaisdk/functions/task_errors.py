@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from openpaisdk.errors import PaiError
 
@@ -94,6 +95,19 @@ def task_error(job: JobStatus, task: Task | None, log_end: str) -> TaskError:
     return kind(
         message.rstrip(".") + ".", job=job.name, exit_code=code, log_end=log_end, hint=known_solution(job)
     )
+
+
+def ended_error(fields: Mapping[str, Any], *, job: str, call: str, log_end: str) -> TaskError:
+    """The error for a call whose process ended, in a task that goes on with other calls."""
+    code = int(fields["exit_code"])
+    if fields.get("timed_out"):
+        kind: type[TaskError] = TaskTimeout
+    elif fields.get("out_of_memory"):
+        kind = TaskOutOfMemory
+    else:
+        kind = TaskKilled if code > _LAST_PROGRAM_CODE else TaskError
+    message = f"The function did not return ({call}): {fields['message']}."
+    return kind(message, job=job, exit_code=code, log_end=log_end)
 
 
 def _kind(job: JobStatus, code: int | None) -> type[TaskError]:

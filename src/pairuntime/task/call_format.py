@@ -27,11 +27,36 @@ STORED_VALUE = "value"
 DONE = "done"
 RAISED = "raised"
 OTHER_PYTHON = "other-python"
-NO_RESULT = "no-result"
+ENDED = "ended"
+"""Its process ended, and not the call: killed, out of time or of memory."""
 
 
 class FormatError(Exception):
     """The file is not what it should be."""
+
+
+# Files of calls that share tasks, below the folder of the job.
+
+
+def claims_folder(job_folder: "str") -> "str":
+    return job_folder + "/claims"
+
+
+def results_folder(job_folder: "str") -> "str":
+    return job_folder + "/results"
+
+
+def shared_result(job_folder: "str", index: "int") -> "str":
+    return "%s/%d.pickle" % (results_folder(job_folder), index)
+
+
+def shared_checkpoint(job_folder: "str", index: "int") -> "str":
+    return "%s/checkpoints/%d.pickle" % (job_folder, index)
+
+
+def log_mark(index: "int | None") -> "str":
+    """What precedes the output of a call in the log of a task with several; None: what follows the last."""
+    return "\n--- no more calls ---\n" if index is None else "\n--- call %d ---\n" % index
 
 
 def pack_calls(function: "bytes", calls: "list[bytes]") -> "bytes":
@@ -64,7 +89,8 @@ def read_call(read: "Callable[[int, int], bytes]", index: "int") -> "tuple[bytes
 
 def pack_result(status: "str", payload: "bytes", **fields: "Any") -> "list[bytes]":
     """The file of a result, in parts: a large payload is not copied."""
-    return [RESULT_MAGIC + json.dumps(dict(fields, status=status)).encode() + b"\n", payload]
+    head = dict(fields, status=status, size=len(payload))
+    return [RESULT_MAGIC + json.dumps(head).encode() + b"\n", payload]
 
 
 def read_result(data: "bytes") -> "tuple[dict[str, Any], memoryview]":

@@ -10,8 +10,6 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
-import traceback
 
 from pairuntime.task import call_format, saved_state
 from pairuntime.task.call_format import FormatError
@@ -21,28 +19,49 @@ from pairuntime.task.webhdfs import Storage, WebHdfsError
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from types import FrameType
-    from typing import Any, Callable, NoReturn
+    from typing import IO, Any, Callable, NoReturn
 
 FAILED = 1
 # The cluster then retries the task (`openpaisdk.protocol.retries`).
 CONTINUES_IN_RETRY = 247
-_VALUES_FOLDER = ".pai/values"
+_VALUES_FOLDER = os.path.abspath(".pai/values")
 
 
 class Request:
     """What to call. Paths are on the storage."""
 
     def __init__(self, raw: "dict[str, Any]") -> "None":
-        index = int(os.environ.get("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX") or 0)
-        self.call_index = index if raw.get("array") else 0
+        self._raw = raw
+        self.task_index = int(os.environ.get("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX") or 0)
+        self.tasks = int(raw.get("tasks", 1))
         self.python = tuple(raw["python"])  # type: tuple[int, ...]
         self.call = str(raw["call"])
-        folder = str(raw["results"])
-        self.result = "%s/%s-%d" % (folder, raw["role"], index) if raw.get("tasks", 1) > 1 else folder
         self.library = str(raw.get("library") or "")
         self.import_paths = [str(path) for path in raw.get("paths") or []]
         self.address = str(raw.get("address") or "")
         self.user = str(raw.get("user") or "")
+        self.calls = int(raw.get("calls") or 0)
+        """Calls that the tasks of the array share; 0 if each task has its own."""
+        self.time_limit_s = float(raw.get("timeLimit") or 0)
+        self.retries = int(raw.get("retries") or 0)
+        attempts = (os.environ.get(name, "0") for name in ("FC_TASK_ATTEMPT_ID", "FC_FRAMEWORK_ATTEMPT_ID"))
+        self.is_later_attempt = any(attempt not in ("", "0") for attempt in attempts)
+        folder = str(raw["results"])
+        self.claims_folder = call_format.claims_folder(folder)
+        self.results_folder = call_format.results_folder(folder)
+        self.call_index = self.task_index if raw.get("array") else 0
+        own = "%s/%s-%d" % (folder, raw["role"], self.task_index) if self.tasks > 1 else folder
+        self.result = own + "/result.pickle"
+        self.checkpoint = own + "/checkpoint.pickle"
+
+    def select(self, index: "int") -> "Request":
+        """The request for one of the calls that tasks share."""
+        chosen = Request(self._raw)
+        folder = str(self._raw["results"])
+        chosen.call_index = index
+        chosen.result = call_format.shared_result(folder, index)
+        chosen.checkpoint = call_format.shared_checkpoint(folder, index)
+        return chosen
 
 
 class _StopRequest(BaseException):
@@ -51,19 +70,38 @@ class _StopRequest(BaseException):
 
 def main(argv: "list[str]") -> "int":
     request = Request(json.loads(argv[0]))
-    call = _Call(request)
     try:
-        return call.run()
+        if request.calls:
+            from pairuntime.task import shared_calls
+
+            return shared_calls.run(request)
+        return Call(request, open_storage(request), continues=request.is_later_attempt).run()
     except (WebHdfsError, FormatError, OSError) as e:
         sys.stderr.write("The function could not be called: %s\n" % e)
         return FAILED
 
 
-class _Call:
-    def __init__(self, request: "Request") -> "None":
+class Call:
+    """One call. ``previous``: one that ran in this process, so that modules and files are there already.
+
+    ``continues``: there may be a checkpoint. The first attempt has none: one request less.
+    ``is_repeated``: another try follows if this one fails, so that its exception is not the result.
+    """
+
+    def __init__(
+        self,
+        request: "Request",
+        files: "Storage",
+        previous: "Call | None" = None,
+        continues: "bool" = False,
+        is_repeated: "bool" = False,
+    ) -> "None":
         self._request = request
-        self._files = _storage(request)
-        self._continues = False
+        self._files = files
+        self._continues = continues
+        self._is_repeated = is_repeated
+        self._calls = previous._calls if previous is not None else b""  # type: bytes
+        self._is_prepared = previous is not None
 
     def run(self) -> "int":
         request = self._request
@@ -75,10 +113,11 @@ class _Call:
                 + "both must be the same."
             )
             sys.stderr.write(message + "\n")
-            self._write(call_format.OTHER_PYTHON, b"", message=message)
+            self.write_result(call_format.OTHER_PYTHON, message=message)
             return FAILED
-        sys.path[:0] = [os.path.join(os.getcwd(), path) for path in request.import_paths]
-        self._load_library()
+        if not self._is_prepared:
+            sys.path[:0] = [os.path.join(os.getcwd(), path) for path in request.import_paths]
+            self._load_library()
         try:
             function, arguments, keywords = self._load()
         except (WebHdfsError, FormatError, OSError):
@@ -96,15 +135,24 @@ class _Call:
             if isinstance(loaded, DelayedSubmission):
                 return loaded.function, loaded.args, loaded.kwargs
             saved_state.restore(loaded[0])
-        function, arguments = call_format.read_call(
-            lambda offset, length: self._files.read_range(self._request.call, offset, length),
-            self._request.call_index,
-        )
+        else:
+            saved_state.restore(None)
+        function, arguments = call_format.read_call(self._read_calls, self._request.call_index)
         args, kwargs = self._unpickle(arguments)
         return self._unpickle(function), args, kwargs
 
+    def _read_calls(self, offset: "int", length: "int") -> "bytes":
+        """A range of the file of calls; its beginning is kept for the next call."""
+        if offset + length <= len(self._calls):
+            return self._calls[offset : offset + length]
+        data = self._files.read_range(self._request.call, offset, length)
+        if offset == 0:
+            self._calls = data
+        return data
+
     def _call(self, function: "Any", args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> "int":
         interruption = Interruption()
+        saved_state.forget_registration()
         saved_state.on_registration = interruption.arm
         if hasattr(function, "checkpoint"):
             interruption.arm()
@@ -121,7 +169,7 @@ class _Call:
         except Exception as error:  # noqa: BLE001 - pickling calls the user's code
             return self._report(error, "The result of the function cannot be pickled.")
         sys.stdout.flush()
-        self._write(call_format.DONE, payload)
+        self.write_result(call_format.DONE, payload)
         return 0
 
     def _continue_later(self, function: "Any", args: "Any", kwargs: "Any") -> "int":
@@ -135,22 +183,14 @@ class _Call:
             return self._report(error, "The checkpoint could not be made.")
         if checkpoint is None:
             return 128 + signal.SIGTERM
-        self._put(self._checkpoint_path, [_dumps(checkpoint)])
+        self._files.put_bytes(_dumps(checkpoint), self._request.checkpoint)
         sys.stderr.write("A checkpoint was written; the function continues in the next attempt.\n")
         return CONTINUES_IN_RETRY
 
     # -- files ---------------------------------------------------------------------------------------
 
-    @property
-    def _checkpoint_path(self) -> "str":
-        return self._request.result + "/checkpoint.pickle"
-
     def _checkpoint(self) -> "bytes | None":
-        # The first attempt has none: one request less before the function starts.
-        attempts = (os.environ.get(name, "0") for name in ("FC_TASK_ATTEMPT_ID", "FC_FRAMEWORK_ATTEMPT_ID"))
-        if not any(attempt not in ("", "0") for attempt in attempts):
-            return None
-        return self._files.read_if_exists(self._checkpoint_path)
+        return self._files.read_if_exists(self._request.checkpoint) if self._continues else None
 
     def _load_library(self) -> "None":
         """Make the library importable that the function was pickled with."""
@@ -164,7 +204,7 @@ class _Call:
     def _fetch(self, path: "str", name: "str") -> "str":
         """Local copy of a file on the storage."""
         os.makedirs(_VALUES_FOLDER, exist_ok=True)
-        target = os.path.abspath(os.path.join(_VALUES_FOLDER, name))
+        target = os.path.join(_VALUES_FOLDER, name)
         if not os.path.exists(target):
             with open(target + ".part", "wb") as into:
                 self._files.get(path, into)
@@ -172,12 +212,17 @@ class _Call:
         return target
 
     def _unpickle(self, data: "bytes") -> "Any":
-        return _Unpickler(io.BytesIO(data), self._resolve).load()
+        return self._unpickle_file(io.BytesIO(data))
+
+    def _unpickle_file(self, file: "IO[bytes]") -> "Any":
+        return _Unpickler(file, self._resolve).load()
 
     def _resolve(self, kind: "str", path: "str") -> "Any":
         """What a pickled call refers to."""
         if kind == call_format.STORED_VALUE:
-            return self._unpickle(self._files.read_range(path, 0, 0))
+            # Calls that share the task share the file.
+            with open(self._fetch(path, os.path.basename(path)), "rb") as f:
+                return self._unpickle_file(f)
         if kind == call_format.RESULT_OF_CALL:
             data = self._files.read_if_exists(path)
             if data is None:
@@ -192,9 +237,12 @@ class _Call:
 
     def _report(self, error: "BaseException", what: "str" = "") -> "int":
         """Write an exception as the result, and to the log as Python does."""
+        import traceback
+
         frames = traceback.extract_tb(error.__traceback__)
         # The frames of the runtime say nothing to the user.
-        own = [frame for frame in frames if os.path.dirname(frame[0]) != os.path.dirname(__file__)]
+        runtime = os.path.dirname(Call.run.__code__.co_filename)
+        own = [frame for frame in frames if os.path.dirname(frame[0]) != runtime]
         lines = ["Traceback (most recent call last):\n"] + traceback.format_list(own)
         lines += traceback.format_exception_only(type(error), error)
         text = "".join(lines)
@@ -204,7 +252,7 @@ class _Call:
             payload = _dumps(error)
         except Exception:  # noqa: BLE001 - pickling calls the user's code; the text arrives in any case
             payload = b""
-        self._write(
+        self.write_result(
             call_format.RAISED,
             payload,
             type="%s.%s" % (type(error).__module__, type(error).__qualname__),
@@ -215,15 +263,11 @@ class _Call:
         code = getattr(error, "code", FAILED) if isinstance(error, SystemExit) else FAILED
         return code if isinstance(code, int) and 0 < code < 200 else FAILED
 
-    def _write(self, status: "str", payload: "bytes", **fields: "Any") -> "None":
-        self._put(self._request.result + "/result.pickle", call_format.pack_result(status, payload, **fields))
-
-    def _put(self, path: "str", parts: "list[bytes]") -> "None":
-        with tempfile.TemporaryFile() as f:
-            for part in parts:
-                f.write(part)
-            f.flush()
-            self._files.put_file(f, path)
+    def write_result(self, status: "str", payload: "bytes" = b"", **fields: "Any") -> "None":
+        if status == call_format.RAISED and self._is_repeated:
+            return
+        parts = call_format.pack_result(status, payload, **fields)
+        self._files.put_bytes(b"".join(parts), self._request.result)
 
 
 class Interruption:
@@ -251,7 +295,7 @@ class Interruption:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: "io.BytesIO", resolve: "Callable[[str, str], Any]") -> "None":
+    def __init__(self, file: "IO[bytes]", resolve: "Callable[[str, str], Any]") -> "None":
         super().__init__(file)
         self._resolve = resolve
 
@@ -261,14 +305,20 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _dumps(value: "object") -> "bytes":
+    """Pickle a value; with cloudpickle only what needs it, because importing it takes longer than a call."""
+    if "cloudpickle" not in sys.modules:
+        try:
+            return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        except Exception:  # noqa: BLE001 - pickling calls the user's code
+            pass
     try:
         import cloudpickle
-    except ImportError:  # the SDK did not send it: it is needed for functions and classes only
+    except ImportError:  # the SDK did not send it
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     return bytes(cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
 
 
-def _storage(request: "Request") -> "Storage":
+def open_storage(request: "Request") -> "Storage":
     if request.address:
         return Storage(request.address, user=request.user)
     address = os.environ.get("PAI_REST_SERVER_URI", "").rstrip("/") + "/webhdfs/v1"

@@ -37,3 +37,9 @@ def save() -> "Any":
 def restore(state: "Any") -> "None":
     global _state  # noqa: PLW0603
     _state = state
+
+
+def forget_registration() -> "None":
+    """Forget what a previous call in the same process registered."""
+    global _save  # noqa: PLW0603
+    _save = None

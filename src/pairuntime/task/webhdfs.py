@@ -1,22 +1,25 @@
 """Small WebHDFS client for tasks, with the standard library alone: upload, download, list, rename, delete."""
 
-import http.client
+import io
 import json
 import os
-import ssl
 import time
 from urllib.parse import quote, urlencode, urlsplit
 
+from pairuntime.task.http_connection import Connection, HttpError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
+    import http.client
+    import ssl
     from typing import IO, Any, BinaryIO
+
+    AnyConnection = Connection | http.client.HTTPConnection
 
 # Certificates by which the cluster's server is verified, next to the runtime's archive.
 CA_FILE = "authority.pem"
 # X509_V_FLAG_PARTIAL_CHAIN: a chain may end at any of them. Named in ssl since Python 3.10.
 _PARTIAL_CHAIN = 0x80000
-# Python 3.6 only has CertificateError, for names that do not match.
-_Untrusted = getattr(ssl, "SSLCertVerificationError", ssl.CertificateError)
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_S = 120.0
 _RETRY_DELAYS_S = (0.5, 1, 2, 4, 8, 16, 30, 60, 60, 60)
@@ -47,7 +50,7 @@ class Storage:
         self._address = address.rstrip("/")
         self._token = token
         self._user = user
-        self._connections = {}  # type: dict[str, http.client.HTTPConnection]
+        self._connections = {}  # type: dict[str, AnyConnection]
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -95,6 +98,20 @@ class Storage:
 
         return int(self._with_retries(send))
 
+    def put_bytes(self, content: "bytes", path: "str", overwrite: "bool" = True) -> "None":
+        """Upload a value that is in memory. ``overwrite``: else a file that exists is an error."""
+        flag = "true" if overwrite else "false"
+
+        def send() -> "None":
+            if self._token:
+                # Our own server takes the bytes at once; HDFS redirects to the node that stores them.
+                location = self._url(path, op="CREATE", data="true", overwrite=flag)
+            else:
+                location = self._data_location("PUT", path, op="CREATE", overwrite=flag)
+            self._send(location, io.BytesIO(content), len(content))
+
+        self._with_retries(send)
+
     def get(self, path: "str", into: "BinaryIO") -> "int":
         """Download a file; returns its size. Not retried, so nothing is written twice."""
         # Our own server then sends the bytes at once; HDFS ignores `data` and redirects.
@@ -116,7 +133,8 @@ class Storage:
         query = {"length": str(length)} if length else {}
 
         def read() -> "bytes":
-            return self._open(self._url(path, op="OPEN", data="true", offset=str(offset), **query)).read()
+            url = self._url(path, op="OPEN", data="true", offset=str(offset), **query)
+            return bytes(self._open(url).read())
 
         return bytes(self._with_retries(read))
 
@@ -200,7 +218,7 @@ class Storage:
         self._check(response, text)
         return sent
 
-    def _open(self, url: "str") -> "http.client.HTTPResponse":
+    def _open(self, url: "str") -> "Any":
         for _ in range(5):
             response = self._request("GET", url)
             if response.status not in (301, 302, 307, 308):
@@ -211,24 +229,26 @@ class Storage:
             url = str(response.getheader("Location"))
         raise WebHdfsError("The storage redirects in a loop.")
 
-    def _request(self, method: "str", url: "str") -> "http.client.HTTPResponse":
+    def _request(self, method: "str", url: "str") -> "Any":
         connection, target = self._connection(url)
         try:
             connection.request(method, target, headers=self._headers(url))
             return connection.getresponse()
-        except (OSError, http.client.HTTPException):
+        except Exception:
             self._drop(url)
             raise
 
-    def _connection(self, url: "str") -> "tuple[http.client.HTTPConnection, str]":
+    def _connection(self, url: "str") -> "tuple[AnyConnection, str]":
         parts = urlsplit(url)
         key = "%s://%s" % (parts.scheme, parts.netloc)
         connection = self._connections.get(key)
         if connection is None:
             if parts.scheme == "https":
+                import http.client
+
                 connection = http.client.HTTPSConnection(parts.netloc, timeout=_TIMEOUT_S, context=_trust())
             else:
-                connection = http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_S)
+                connection = Connection(parts.netloc, _TIMEOUT_S)
             self._connections[key] = connection
         return connection, parts.path + ("?" + parts.query if parts.query else "")
 
@@ -238,7 +258,7 @@ class Storage:
         if connection is not None:
             connection.close()
 
-    def _check(self, response: "http.client.HTTPResponse", text: "bytes") -> "None":
+    def _check(self, response: "Any", text: "bytes") -> "None":
         if response.status < 400 and response.status != 307:
             return
         message, kind = text.decode("utf-8", "replace").strip()[:300], ""
@@ -260,18 +280,32 @@ class Storage:
             except WebHdfsError as error:
                 if error.status not in (429, 500, 502, 503, 504):
                     raise
-            except _Untrusted as e:
-                # A retry will not help.
-                reason = getattr(e, "verify_message", "") or e
-                raise WebHdfsError("The certificate of %s is not trusted: %s." % (self._address, reason))
-            except (OSError, http.client.HTTPException):
-                pass
+            except Exception as e:  # noqa: BLE001 - the names are in modules that plain HTTP does not import
+                if _is_untrusted(e):
+                    # A retry will not help.
+                    reason = getattr(e, "verify_message", "") or e
+                    raise WebHdfsError("The certificate of %s is not trusted: %s." % (self._address, reason))
+                if not _is_connection_error(e):
+                    raise
             time.sleep(delay)
         return work()
 
 
+def _is_untrusted(error: "Exception") -> "bool":
+    """Whether a certificate was rejected; Python 3.6 has only CertificateError, for other names."""
+    return type(error).__name__ in ("SSLCertVerificationError", "CertificateError")
+
+
+def _is_connection_error(error: "Exception") -> "bool":
+    """Whether the server could not be reached, or its response ended early."""
+    kinds = [kind.__module__ + "." + kind.__name__ for kind in type(error).__mro__]
+    return isinstance(error, (OSError, HttpError)) or "http.client.HTTPException" in kinds
+
+
 def _trust() -> "ssl.SSLContext":
     """TLS context that trusts the system's certificates and those of the cluster's server."""
+    import ssl
+
     context = ssl.create_default_context()
     if ".pyz" in __file__:
         path = os.path.join(os.path.dirname(__file__[: __file__.index(".pyz")]), CA_FILE)

@@ -8,9 +8,23 @@ import shutil
 from pathlib import Path
 
 import pairuntime
+from paicluster.engines.common.byte_code import with_byte_code
 from pairuntime import task_stubs
 from pairuntime.task.webhdfs import CA_FILE
 from pairuntime.zipapp_build import NAME, zipapp_bytes
+
+# What runs a function: an interpreter starts for each call.
+_COMPILED = (
+    "__main__",
+    "pairuntime/__",
+    "pairuntime/task/__init__",
+    "pairuntime/task/call_format",
+    "pairuntime/task/delayed_call",
+    "pairuntime/task/function_call",
+    "pairuntime/task/http_connection",
+    "pairuntime/task/saved_state",
+    "pairuntime/task/webhdfs",
+)
 
 
 def install(runtimes: Path, authority: str = "") -> Path:
@@ -55,6 +69,6 @@ def _write_files(folder: Path, data: bytes, authority: str) -> None:
         if name.startswith("bin/"):
             path.chmod(0o755)
     # Readable for every account; it has no secrets.
-    (folder / NAME).write_bytes(data)
+    (folder / NAME).write_bytes(with_byte_code(data, _COMPILED))
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import CodeType
 
 from paicluster.engines.common import runtime_install
+from paicluster.engines.common.byte_code import with_byte_code
 
 _NAME = "compiled.pyz"
 # Beside it, for single tasks: the code of the modules they need, in import order.
@@ -42,8 +43,6 @@ _INCLUDED = (
     "pairuntime/supervisor/",
     "pairuntime/slurm/",
 )
-# Unchecked hash-based pyc (PEP 552): the content of an archive never changes.
-_UNCHECKED = (1).to_bytes(4, "little")
 
 
 def install(runtimes: Path, authority: str = "") -> Path:
@@ -58,7 +57,7 @@ def install(runtimes: Path, authority: str = "") -> Path:
         # The archive comes last: it marks the installation complete.
         for path, content in (
             (target.with_name(PRELOAD), _preload_code(data)),
-            (target, _with_byte_code(data)),
+            (target, with_byte_code(data, _INCLUDED, kept=_INCLUDED)),
         ):
             temporary = path.with_suffix(f".{os.getpid()}")
             temporary.write_bytes(content)
@@ -100,18 +99,3 @@ def _preload_code(data: bytes) -> bytes:
 
         preload = (code(_FAST_IMPORTS), {module: code(module) for module in SINGLE_TASK_MODULES})
     return importlib.util.MAGIC_NUMBER + marshal.dumps(preload)
-
-
-def _with_byte_code(data: bytes) -> bytes:
-    """The modules of a supervisor, with byte code. Another version of Python compiles them itself."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
-        for name in old.namelist():
-            if not name.startswith(_INCLUDED):
-                continue
-            source = old.read(name)
-            new.writestr(zipfile.ZipInfo(name), source)
-            code = marshal.dumps(compile(source, name, "exec", dont_inherit=True, optimize=0))
-            header = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source)
-            new.writestr(zipfile.ZipInfo(name + "c"), header + code)
-    return out.getvalue()
