@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openpaisdk._version import __version__
-from openpaisdk.embedded.handshake import Handshake, is_alive, read_handshake
+from openpaisdk.embedded.handshake import Handshake, is_alive, is_listening, read_handshake
 from openpaisdk.embedded.home import find_home
 
 TYPE_CHECKING = False
@@ -15,10 +15,11 @@ def ensure_running(*, notify: Callable[[str], None] | None = None, failed: str =
     """The handshake of the running embedded cluster, which is started if needed.
 
     ``failed`` is an address that just refused a connection: its process may be exiting, and is waited for.
+    The next server has the same address if it can.
     ``notify`` is called with a message before a step that takes long.
     """
     found = find_running()
-    if found and not _is_outdated(found) and found.url != failed:
+    if found and not _is_outdated(found) and (found.url != failed or is_listening(found)):
         return found
     from openpaisdk.embedded.start import start
 

@@ -54,6 +54,18 @@ def is_alive(found: Handshake) -> bool:
     return boot_id() == found.boot_id and start_time(found.pid) == found.start_time
 
 
+def is_listening(found: Handshake) -> bool:
+    """Whether the server accepts connections. One that is exiting does not, and may still be alive."""
+    import socket
+
+    host, _, port = found.url.rpartition("//")[2].partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def boot_id() -> str:
     try:
         with open(BOOT_ID, encoding="ascii") as f:

@@ -10,7 +10,7 @@ import time
 from openpaisdk._version import __version__
 from openpaisdk.config.paths import display_path
 from openpaisdk.config.task_cluster import OWN_ALIAS, is_inside_task
-from openpaisdk.embedded.handshake import Handshake, is_alive, read_handshake
+from openpaisdk.embedded.handshake import Handshake, is_alive, is_listening, read_handshake
 from openpaisdk.embedded.home import make_home
 from openpaisdk.embedded.versions import is_older
 from openpaisdk.errors import ConfigError, Unavailable
@@ -38,7 +38,7 @@ def start(*, notify: Callable[[str], None] | None = None, failed: str = "", port
     home = make_home()
     with _StartLock(home):
         found = read_handshake(home)
-        if found and failed == found.url:
+        if found and failed == found.url and not is_listening(found):
             _wait_until_exited(found, EXIT_TIMEOUT_S)
             found = read_handshake(home)
         if found and is_alive(found):

@@ -37,6 +37,9 @@ from paicluster.store import users
 
 log = logging.getLogger("paicluster")
 
+LAST_PORT = "last-port"
+"""File in the home with the port of the last server."""
+
 
 def run(settings: Settings) -> int:
     shutdown_signals.defer()
@@ -83,13 +86,30 @@ def _listen(settings: Settings) -> socket.socket:
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        _bind(listener, settings)
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
             hint="Choose another --port; 0 selects a free one.",
         ) from error
     return listener
+
+
+def _bind(listener: socket.socket, settings: Settings) -> None:
+    """Bind to the port; if any will do, to that of the last server: tasks that outlived it know no other."""
+    last_port = settings.home / LAST_PORT
+    if settings.port == 0:
+        try:
+            listener.bind((settings.host, int(last_port.read_text())))
+        except (OSError, ValueError, OverflowError):  # no last server, or another program has its port
+            pass
+        else:
+            return
+    listener.bind((settings.host, settings.port))
+    try:
+        last_port.write_text(str(listener.getsockname()[1]))
+    except OSError as error:  # a full disk: the server works without it
+        log.warning("%s cannot be written: %s", last_port, error.strerror)
 
 
 class _Server:

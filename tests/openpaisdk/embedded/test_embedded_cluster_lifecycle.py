@@ -124,6 +124,34 @@ def test_killed_cluster_is_restarted_without_loss(new_user) -> None:
     assert starts(new_user) == 2
 
 
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_next_server_has_the_address_that_running_tasks_know(new_user, end: str) -> None:
+    report = 'echo result > "$PAI_OUTPUT_DIR/r"; until [ -e end ]; do sleep 0.05; done'
+    job = new_user.pai("sub", "--no-sources", report).out.strip()
+    before = new_user.handshake()
+    until(lambda: list(new_user.cluster_home.glob("tasks/*/*/work/.pai/output/r")))
+    if end == "killed":
+        os.kill(before["pid"], signal.SIGKILL)
+    else:
+        new_user.pai("stop-cluster")
+    (work,) = new_user.cluster_home.glob("tasks/*/*/work")
+    (work / "end").touch()
+    assert new_user.pai("wait", job).status == 0
+    after = new_user.handshake()
+    assert after["url"] == before["url"] and after["pid"] != before["pid"]
+    assert new_user.pai("job-outputs", job, "peek", "r").out == "result\n"
+
+
+@pytest.mark.slow
+def test_port_of_the_last_server_that_is_taken_is_not_missed(new_user) -> None:
+    new_user.pai("start-cluster")
+    port = int(new_user.handshake()["url"].rpartition(":")[2])
+    new_user.pai("stop-cluster")
+    with socket.create_server(("127.0.0.1", port)):
+        assert new_user.pai("start-cluster").status == 0
+        assert new_user.handshake()["url"] != f"http://127.0.0.1:{port}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stale", [{"pid": 1}, {"start_time": 1}, {"boot_id": "another"}])
 def test_stale_handshake_never_leaks_token(new_user, stale: dict[str, object]) -> None:
