@@ -28,6 +28,8 @@ DEFAULT_CHUNK_BYTES = 4 << 20
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 << 10, 32 << 20
 """What servers accept."""
 MAX_THREADS = 4
+MAX_BUFFERED_BYTES = 32 << 20
+"""Chunks of all threads together: servers limit what the requests of one user may take of their memory."""
 MAX_SEND_ATTEMPTS = 3
 """A chunk that arrives with another sum so often is a fault that another attempt does not remove."""
 PARTIAL = ".paddle-part"
@@ -131,12 +133,11 @@ class _Upload:
         """Send one chunk unless the cloud has it; returns whether it was sent."""
         if _read_all(self._fd, buffer, offset) != len(buffer):
             raise _changed(self._source)
-        md5 = _md5(buffer)
         # All bytes of a new file are zero: asking for its sums would only make the server compute them.
-        if self._is_new:
-            if not any(buffer[:64]) and md5 == _md5(bytes(len(buffer))):
-                return False
-        elif _is_equal(pfs.chunk_sum(self._target, offset, _asked(buffer)), buffer, md5):
+        if self._is_new and _is_zero(buffer):
+            return False
+        md5 = _md5(buffer)
+        if not self._is_new and _is_equal(pfs.chunk_sum(self._target, offset, _asked(buffer)), buffer, md5):
             return False
         for _ in range(MAX_SEND_ATTEMPTS):
             pfs.write_chunk(self._target, offset, buffer)
@@ -241,7 +242,8 @@ def _run(
         except Exception as e:  # raised again in the thread of the caller
             chunks.fail(e)
 
-    others = [pfs.with_own_connection() for _ in range(min(MAX_THREADS, -(-size // chunk_bytes)) - 1)]
+    count = min(MAX_THREADS, MAX_BUFFERED_BYTES // chunk_bytes, -(-size // chunk_bytes))
+    others = [pfs.with_own_connection() for _ in range(count - 1)]
     threads = [threading.Thread(target=work, args=(own,), daemon=True) for own in others]
     for thread in threads:
         thread.start()
@@ -273,6 +275,11 @@ def _read_all(fd: int, buffer: memoryview, offset: int) -> int:
     while filled < len(buffer) and (got := read_at(fd, buffer[filled:], offset + filled)):
         filled += got
     return filled
+
+
+def _is_zero(buffer: memoryview) -> bool:
+    # The first bytes almost always decide; comparing copies is much faster than comparing views.
+    return not any(buffer[:64]) and bytes(buffer) == bytes(len(buffer))
 
 
 def _md5(data: bytes | memoryview) -> str:

@@ -12,7 +12,7 @@ from openpaisdk.paddlecloud.connection import open_datacenter
 from openpaisdk.paddlecloud.flags import FlagCommand
 from openpaisdk.paddlecloud.pfs_path import base_name, check_pfs, datacenter_of
 
-MAX_FILE_BYTES = 64 << 20
+MAX_FILE_BYTES = 16 << 20
 """A whole file is one request from memory; larger ones belong into chunks."""
 
 PUT = FlagCommand(

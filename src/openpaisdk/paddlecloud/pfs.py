@@ -10,7 +10,7 @@ from openpaisdk.output import print_notice
 from openpaisdk.output.untrusted_text import printable
 from openpaisdk.paddlecloud.connection import open_datacenter
 from openpaisdk.paddlecloud.flags import Flag, FlagCommand
-from openpaisdk.paddlecloud.pfs_client import PfsClient
+from openpaisdk.paddlecloud.pfs_client import NO_FILE, PfsClient
 from openpaisdk.paddlecloud.pfs_path import check_pfs, datacenter_of
 
 TYPE_CHECKING = False
@@ -53,7 +53,9 @@ def list_files(argv: list[str]) -> int:
     for word in args.words:
         try:
             found = pfs.list(check_pfs(word), recursive=args.is_set("r"))
-        except NotFound:
+        except NotFound as e:
+            if e.code != NO_FILE:
+                raise
             raise PaiError(f"{word}: no such file or folder in the cloud.") from None
         sys.stdout.write(f"{printable(word)} :\n")
         width = max((len(str(file.size)) for file in found), default=0)

@@ -16,6 +16,8 @@ _FILES = "/api/v1/pfs/files"
 _CHUNKS = "/api/v1/pfs/chunks"
 _STORAGE = "/api/v1/pfs/storage/chunks"
 _MISSING = "no such file or directory"
+NO_FILE = "NoFileError"
+"""Code of the error of a path that does not exist. A server without this protocol also responds with 404."""
 MAX_PATHS_BYTES = 1500
 """Length of the paths of one request: PaddleCloud's server reads at most 2048 bytes of JSON."""
 
@@ -67,7 +69,9 @@ class PfsClient:
         """One file or folder; None if it does not exist."""
         try:
             return _file(self._get(_FILES, {"method": "stat", "path": path}))
-        except NotFound:
+        except NotFound as e:
+            if e.code != NO_FILE:
+                raise
             return None
 
     def make_folders(self, paths: Sequence[str]) -> None:
@@ -116,7 +120,7 @@ class PfsClient:
             raise _unusable()
         error = str(reply["err"] or "")
         if _MISSING in error:
-            raise NotFound(sentence(error))
+            raise NotFound(sentence(error), code=NO_FILE)
         if error:
             raise PaiError(sentence(error))
         return reply.get("results")

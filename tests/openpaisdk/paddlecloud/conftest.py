@@ -2,6 +2,7 @@ import pytest
 
 from support.cli_user import CliUser, new_user_fixture, shared_user_fixture, user_fixture  # noqa: F401
 from support.pfs_peer import PfsPeer
+from support.team_cluster import PASSWORD, module_team  # noqa: F401
 
 
 class PaddleUser(CliUser):
@@ -32,4 +33,18 @@ def pfs_peer_fixture():
 def cloud_user_fixture(paddle_user, pfs_peer):
     """A user whose datacenter dc1 is `pfs_peer`."""
     paddle_user.configure(f"dc1:\n  username: u1\n  password: secret\n  endpoint: {pfs_peer.uri}\n")
+    return paddle_user
+
+
+@pytest.fixture(name="alice")
+def alice_fixture(paddle_user, team):
+    """alice on a cluster of a team, with her password."""
+    entry = "{{username: {}, password: {}, endpoint: '{}'}}"
+    uri = f"http://{team.address[0]}:{team.address[1]}"
+    paddle_user.configure(
+        "".join(
+            f"{dc}: {entry.format(user, PASSWORD, uri)}\n"
+            for dc, user in (("dc1", "alice"), ("of-bob", "bob"))
+        )
+    )
     return paddle_user

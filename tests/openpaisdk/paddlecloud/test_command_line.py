@@ -102,6 +102,12 @@ def test_every_option_of_submit_is_sent(paddle_user, jobs_peer) -> None:
     }
 
 
+@pytest.mark.parametrize("memory", ["1Ei", "2Pi", "3Ti", "4Gi", "5Mi", "6Ki", "1073741824"])
+def test_memory_has_the_suffixes_of_the_design_document(paddle_user, jobs_peer, memory: str) -> None:
+    assert paddle_user.paddlecloud("submit", "-memory", memory, PACKAGE).status == 0
+    assert submitted(jobs_peer)["memory"] == memory
+
+
 def test_requests_are_in_paddleclouds_form(paddle_user, jobs_peer) -> None:
     assert paddle_user.paddlecloud("submit", PACKAGE, "-e", "true", "-g", "1").status == 0
     login, job = jobs_peer.requests

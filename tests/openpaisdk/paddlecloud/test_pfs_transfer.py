@@ -3,11 +3,15 @@
 import os
 import signal
 import subprocess
+import threading
+import time
 
 import pytest
 
+from openpaisdk.output.progress import SHOW_AFTER_S
 from openpaisdk.paddlecloud.chunk_transfer import DEFAULT_CHUNK_BYTES, PARTIAL
 from support.cli_user import until
+from support.terminal import Terminal
 
 HOME = "/pfs/dc1/home/u1"
 CHUNK = DEFAULT_CHUNK_BYTES
@@ -178,8 +182,6 @@ def test_interrupted_download_keeps_the_old_file_and_continues(cloud_user, pfs_p
 
 
 def test_control_c_ends_the_command_with_130(cloud_user, pfs_peer, big) -> None:
-    import threading
-
     release = threading.Event()
     pfs_peer.before_chunk = lambda: release.wait(60)
     process = subprocess.Popen(
@@ -198,6 +200,24 @@ def test_control_c_ends_the_command_with_130(cloud_user, pfs_peer, big) -> None:
         release.set()
     assert (process.returncode, b"Traceback" in err) == (130, False)
     assert out == b"Uploading big ... Failed\n"
+
+
+def test_progress_is_drawn_on_a_terminal_and_removed(cloud_user, pfs_peer, big) -> None:
+    release = threading.Event()
+    pfs_peer.before_chunk = lambda: len(pfs_peer.sent) > 1 and release.wait(60)
+    terminal = Terminal(
+        ["paddlecloud", "cp", "big", f"{HOME}/big"], 120, cwd=cloud_user.project, env=cloud_user.env()
+    )
+    try:
+        # The bar appears after a second, with the next chunk.
+        until(lambda: len([r for r in pfs_peer.requests if r.path.endswith("storage/chunks")]) >= 4)
+        started = time.monotonic()
+        until(lambda: time.monotonic() - started > SHOW_AFTER_S + 0.2)
+    finally:
+        release.set()
+    assert terminal.finish() == 0, terminal.text
+    assert "Uploading big [" in terminal.text and "% " in terminal.text
+    assert terminal.lines[-2].endswith("\rUploading big ... Done")
 
 
 def tree(user, *names: str) -> None:

@@ -1,0 +1,137 @@
+"""Files in the cloud on a real cluster of a team, with a password."""
+
+import os
+import re
+
+import pytest
+
+HOME = "/pfs/dc1/home/alice"
+MB = 1 << 20
+
+
+def test_large_file_there_and_back(alice) -> None:
+    content = os.urandom(9 * MB + 17)
+    (alice.project / "large").write_bytes(content)
+    done = alice.paddlecloud("pfs", "cp", "-v", "large", f"{HOME}/large")
+    assert (done.status, done.out) == (
+        0,
+        "Uploading large ... Done\n  1 of 1 files, 3 of 3 chunks sent\n",
+    ), done
+    changed = bytearray(content)
+    changed[5 * MB : 5 * MB + 10] = b"0123456789"
+    (alice.project / "large").write_bytes(changed)
+    assert "1 of 3 chunks sent" in alice.paddlecloud("cp", "-v", "large", f"{HOME}/large").out
+    assert "0 of 3 chunks sent" in alice.paddlecloud("cp", "-v", "large", f"{HOME}/large").out
+    assert alice.paddlecloud("cp", f"{HOME}/large", "back").status == 0
+    assert (alice.project / "back").read_bytes() == changed
+    shorter = bytes(changed[: 6 * MB])
+    (alice.project / "large").write_bytes(shorter)
+    assert alice.paddlecloud("cp", "large", f"{HOME}/large").status == 0
+    assert alice.paddlecloud("cp", f"{HOME}/large", "back").status == 0
+    assert (alice.project / "back").read_bytes() == shorter
+
+
+def test_folder_there_and_back(alice) -> None:
+    names = ["a.txt", "deep/er/b.txt", "deep/empty", "name with spaces & ümlaut", "zero"]
+    for name in names:
+        file = alice.project / "tree" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("" if name == "zero" else name)
+    for _ in range(2):
+        done = alice.paddlecloud("pfs", "cp", "-r", "tree", HOME)
+        assert (done.status, done.out) == (0, "Uploading tree ... Done\n"), done
+    assert alice.paddlecloud("pfs", "cp", "-r", f"{HOME}/tree", "copies").status == 0
+    for name in names:
+        assert (alice.project / "copies/tree" / name).read_text() == ("" if name == "zero" else name)
+
+
+def test_list_make_and_remove(alice) -> None:
+    for prefix in (["pfs"], []):
+        made = alice.paddlecloud(*prefix, "mkdir", f"{HOME}/new/deep")
+        assert (made.status, made.out) == (0, f"mkdir {HOME}/new/deep\n")
+        shown = alice.paddlecloud(*prefix, "ls", f"{HOME}/new")
+        time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+        assert re.fullmatch(rf"{HOME}/new :\n{time} d +\d+ {HOME}/new/deep\n\n", shown.out), shown
+        refused = alice.paddlecloud(*prefix, "rm", f"{HOME}/new")
+        assert (refused.status, "can't del directory" in refused.err) == (1, True), refused
+        assert alice.paddlecloud(*prefix, "rm", "-r", f"{HOME}/new").out == f"rm {HOME}/new\n"
+        gone = alice.paddlecloud(*prefix, "ls", f"{HOME}/new")
+        assert (gone.status, gone.err) == (
+            1,
+            f"paddlecloud: {HOME}/new: no such file or folder in the cloud.\n",
+        )
+
+
+def test_patterns_of_list_and_remove(alice) -> None:
+    for name in ("x1.log", "x2.log", "x3.txt"):
+        (alice.project / name).write_text(name)
+    assert alice.paddlecloud("cp", "x1.log", "x2.log", "x3.txt", f"{HOME}/globs/").status == 0
+    found = alice.paddlecloud("ls", f"{HOME}/globs/*.log").out
+    assert "x1.log" in found and "x2.log" in found and "x3.txt" not in found
+    assert alice.paddlecloud("cp", f"{HOME}/globs/x?.log", ".").out == (
+        f"Downloading {HOME}/globs/x1.log ... Done\nDownloading {HOME}/globs/x2.log ... Done\n"
+    )
+    assert alice.paddlecloud("rm", f"{HOME}/globs/*.log").status == 0
+    assert re.findall(r"\S+$", alice.paddlecloud("ls", f"{HOME}/globs").out.strip()) == [
+        f"{HOME}/globs/x3.txt"
+    ]
+
+
+def test_home_of_another_user_is_closed(alice) -> None:
+    (alice.project / "f").write_text("mine")
+    for words in (
+        ["ls", "/pfs/dc1/home/bob"],
+        ["cp", "f", "/pfs/dc1/home/bob/f"],
+        ["rm", "/pfs/dc1/home/bob/f"],
+        ["mkdir", "/pfs/dc1/home/bob/d"],
+        ["cp", "/pfs/dc1/home/bob/f", "g"],
+    ):
+        done = alice.paddlecloud(*words)
+        assert done.status == 1, (words, done)
+        assert "unauthorized" in done.err or "not a valid user" in done.err, done
+    assert os.listdir(alice.project) == ["f"]
+
+
+def test_datacenter_of_the_path_is_used(alice) -> None:
+    (alice.project / "f").write_text("of bob")
+    assert alice.paddlecloud("cp", "f", "/pfs/of-bob/home/bob/f").status == 0
+    assert "of-bob/home/bob/f" in alice.paddlecloud("ls", "/pfs/of-bob/home/bob").out
+    done = alice.paddlecloud("ls", "/pfs/dc9/home/alice")
+    assert (done.status, "has no datacenter 'dc9'; it has dc1, of-bob." in done.err) == (2, True)
+    done = alice.paddlecloud("ls", "-datacenter", "dc1", "/pfs/of-bob/home/bob")
+    assert (done.status, "several datacenters: dc1, of-bob" in done.err) == (2, True)
+
+
+def test_two_uploads_of_one_file_at_once(alice) -> None:
+    import subprocess
+
+    (alice.project / "twice").write_bytes(os.urandom(9 * MB))
+    both = [
+        subprocess.Popen(
+            ["paddlecloud", "cp", "twice", f"{HOME}/twice"],
+            cwd=alice.project,
+            env=alice.env(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    assert alice.paddlecloud("cp", f"{HOME}/twice", "back").status == 0
+    assert (alice.project / "back").read_bytes() == (alice.project / "twice").read_bytes()
+
+
+@pytest.mark.slow
+def test_sparse_file_of_five_gigabytes(alice, team) -> None:
+    with (alice.project / "sparse").open("wb") as f:
+        f.truncate(5 << 30)
+        f.seek((5 << 30) - 4)
+        f.write(b"last")
+    done = alice.paddlecloud("pfs", "cp", "-v", "sparse", f"{HOME}/sparse")
+    assert (done.status, "1 of 1280 chunks sent" in done.out) == (0, True), done
+    assert f" {5 << 30} {HOME}/sparse\n" in alice.paddlecloud("ls", f"{HOME}/sparse").out
+    stored = next(team.home.rglob("sparse"))
+    assert stored.stat().st_blocks * 512 < 64 * MB, "zeros were written to the disk"
+    assert alice.paddlecloud("rm", f"{HOME}/sparse").status == 0

@@ -1,0 +1,193 @@
+"""Jobs of `paddlecloud` on a real embedded cluster: nothing is configured."""
+
+import re
+import time
+
+from support.cli_user import until
+
+PROGRAM = """
+import os, sys
+print("trainer", os.environ["PADDLE_INIT_TRAINER_ID"], "of", os.environ["TRAINERS"])
+os.makedirs("output", exist_ok=True)
+open("output/model", "w").write("trained by " + sys.argv[1])
+"""
+STEPS = "Collecting package ... Done\nUploading package ... Done\nStarting kuberntes job ... Done\n"
+
+
+def paddlecloud(user, *words: str, **more):
+    return user.run(["paddlecloud", *words], **more)
+
+
+def make_package(user, name: str, **files: str) -> None:
+    folder = user.project / name
+    folder.mkdir()
+    for file, text in (files or {"train__py": PROGRAM}).items():
+        (folder / file.replace("__", ".")).write_text(text)
+
+
+def submit(user, *words: str) -> str:
+    """Submit a job of trainers alone; returns its name."""
+    done = paddlecloud(user, "submit", "-pservers", "0", "-memory", "64Mi", *words)
+    assert (done.status, done.out) == (0, STEPS), done
+    return re.fullmatch(r"(?:.*\n)*The job's name is (\S+)\.\n", done.err)[1]
+
+
+def wait(user, name: str) -> None:
+    assert user.pai("wait", name).status in (0, 3, 4)
+
+
+def listed(user, *words: str) -> dict[str, list[str]]:
+    done = paddlecloud(user, *words)
+    assert done.status == 0, done
+    head, *rows = (line.split() for line in done.out.splitlines())
+    assert head == ["NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE"]
+    return {row[1]: row for row in rows}
+
+
+def home(user) -> str:
+    return f"/pfs/local/home/{user.handshake()['user']}"
+
+
+def test_submitted_package_runs_and_its_output_is_downloaded(user) -> None:
+    make_package(user, "job_word_emb")
+    name = submit(user, "./job_word_emb", "-p", "2", "-e", "python train.py us")
+    assert re.fullmatch(r"paddle-job-[a-z0-9]{4}", name)
+    wait(user, name)
+    done = paddlecloud(user, "pfs", "cp", f"{home(user)}/job_word_emb/output", "./output")
+    assert done.out == f"Downloading {home(user)}/job_word_emb/output ... Done\n"
+    assert (user.project / "output/model").read_text() == "trained by us"
+    row = listed(user, "get", "jobs", "-a")[name]
+    assert row[2:4] == ["2", "2"] and re.fullmatch(r"\d+s", row[4])
+    assert name not in listed(user, "get", "jobs")
+    assert name in listed(user, "jobs", "-a") and name not in listed(user, "jobs")
+    log = paddlecloud(user, "logs", name).out
+    assert "trainer 0 of 2\n" in log and "trainer 1 of 2\n" in log
+    workers = paddlecloud(user, "get", "workers", name).out.splitlines()
+    assert workers[0].split() == ["NAME", "STATUS", "START", "EXIT_CODE", "MSG"]
+    assert [line.split()[:2] for line in workers[1:]] == [
+        [f"{name}-trainer-0", "Succeeded"],
+        [f"{name}-trainer-1", "Succeeded"],
+    ]
+    one = paddlecloud(user, "logs", "-n", "100", "-w", f"{name}-trainer-1", name).out
+    assert "trainer 1 of 2\n" in one and "trainer 0 of 2" not in one and "====" not in one
+
+
+def test_named_job_keeps_its_name_and_its_package_lies_under_it(user) -> None:
+    make_package(user, "pkg", train__py="print(open('data').read())", data="its data")
+    assert submit(user, "-jobname", "named-job", "-entry", "python train.py", "pkg") == "named-job"
+    wait(user, "named-job")
+    assert "its data" in paddlecloud(user, "logs", "named-job").out
+    files = paddlecloud(user, "pfs", "ls", f"{home(user)}/jobs/named-job").out
+    assert f"{home(user)}/jobs/named-job/train.py" in files
+    again = paddlecloud(user, "submit", "-pservers", "0", "-jobname", "named-job", "-e", "true", "pkg")
+    assert again.status == 1
+    assert "named-job" in again.err and "already" in again.err
+    assert again.out.endswith("Starting kuberntes job ... Failed\n")
+
+
+def test_kill_keeps_the_history_unless_it_is_removed(user) -> None:
+    make_package(user, "sleeper", run__sh="sleep 600")
+    name = submit(user, "sleeper", "-e", "sh run.sh")
+    until(lambda: name in listed(user, "jobs"))
+    assert (paddlecloud(user, "kill", name).status, paddlecloud(user, "kill", name).out) == (0, "")
+    wait(user, name)
+    until(lambda: name not in listed(user, "jobs"))
+    assert name in listed(user, "get", "jobs", "-a")
+    assert paddlecloud(user, "kill", "-rm", name).status == 0
+    assert name not in listed(user, "get", "-a", "jobs")
+    done = paddlecloud(user, "kill", name)
+    assert (done.status, f"There is no job {name}" in done.err) == (1, True)
+
+
+def test_logs_without_a_name_are_those_of_the_newest_job(new_user) -> None:
+    make_package(new_user, "talking", train__py="import sys; print('this is', sys.argv[1])")
+    for name in ("first", "second"):
+        submit(new_user, "-jobname", name, "-e", f"python train.py {name}", "talking")
+        wait(new_user, name)
+        # Times in lists are whole seconds.
+        began = time.time()
+        until(lambda began=began: int(time.time()) > int(began))
+    assert "this is second\n" in paddlecloud(new_user, "logs").out
+
+
+def test_both_commands_show_the_jobs_of_each_other(user) -> None:
+    ours = user.pai("sub", "--no-sources", "--wait", "-j", "from-pai", "echo", "hello from pai")
+    assert ours.status == 0, ours
+    assert listed(user, "get", "-a", "jobs")["from-pai"][2:4] == ["1", "1"]
+    assert "hello from pai\n" in paddlecloud(user, "logs", "from-pai").out
+    make_package(user, "pkg2")
+    name = submit(user, "pkg2", "-e", "python train.py it")
+    assert name in user.pai("list-jobs").out
+    wait(user, name)
+
+
+def test_quota_shows_use_and_limit(user) -> None:
+    rows = [line.split() for line in paddlecloud(user, "get", "quota").out.splitlines()]
+    assert rows[0] == ["RESOURCE", "USED", "LIMIT"]
+    assert {row[0] for row in rows[1:]} == {"CPU", "Memory", "GPU", "MaxParallelism"}
+    assert all(len(row) == 3 for row in rows)
+
+
+def test_failed_trainer_has_its_exit_code_and_message(user) -> None:
+    make_package(user, "failing", train__py="raise SystemExit(1)")
+    name = submit(user, "failing", "-e", "python train.py")
+    wait(user, name)
+    (line,) = paddlecloud(user, "get", "workers", name).out.splitlines()[1:]
+    assert re.search(r"Failed .* 1 +General Error$", line), line
+
+
+def test_program_finds_the_python_of_the_submitting_shell(user) -> None:
+    make_package(user, "mine", run__sh='echo "found $(command -v mine)"')
+    folder = user.project / "bin"
+    folder.mkdir()
+    (folder / "mine").write_text("#!/bin/sh\n")
+    (folder / "mine").chmod(0o755)
+    path = f"{folder}:{user.env()['PATH']}"
+    done = paddlecloud(
+        user,
+        "submit",
+        "-pservers",
+        "0",
+        "mine",
+        "-e",
+        "sh run.sh",
+        "-jobname",
+        "path-job",
+        env={"PATH": path},
+    )
+    assert done.status == 0, done
+    wait(user, "path-job")
+    assert f"found {folder}/mine" in paddlecloud(user, "logs", "path-job").out
+
+
+def test_package_leaves_out_what_pai_leaves_out(user) -> None:
+    make_package(user, "ignoring", train__py="", big__bin="x")
+    (user.project / "ignoring/.paiignore").write_text("*.bin\n")
+    done = paddlecloud(user, "submit", "-pservers", "0", "ignoring", "-e", "true")
+    assert (done.status, "Left out of the package: big.bin" in done.err) == (0, True), done
+    assert "big.bin" not in paddlecloud(user, "pfs", "ls", "-r", f"{home(user)}/ignoring").out
+
+
+def test_package_that_is_not_in_the_cloud(user) -> None:
+    done = paddlecloud(user, "submit", f"{home(user)}/nope", "-e", "true")
+    assert (done.status, "package not exist in cloud" in done.err) == (1, True), done
+    assert done.out == "Starting kuberntes job ... Failed\n"
+
+
+def test_lists_of_a_user_without_jobs(new_user) -> None:
+    assert listed(new_user, "jobs") == {}
+    assert paddlecloud(new_user, "get", "workers").out.split() == [
+        "NAME",
+        "STATUS",
+        "START",
+        "EXIT_CODE",
+        "MSG",
+    ]
+    done = paddlecloud(new_user, "logs")
+    assert (done.status, "You have no jobs" in done.err) == (1, True)
+
+
+def test_unknown_names(user) -> None:
+    for words in (["kill", "nope"], ["logs", "nope"], ["get", "workers", "nope"]):
+        done = paddlecloud(user, *words)
+        assert (done.status, done.out, "There is no job nope" in done.err) == (1, "", True), done
