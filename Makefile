@@ -60,6 +60,7 @@ test: lint compiled ## everything: lint, types, import contracts, the whole suit
 
 docs: $(VENV)/.dev ## write the pages that are generated from the code
 	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md
+	@$(BIN)/python -m openpaisdk.paddlecloud.reference > docs/paddlecloud-references.md
 	@$(BIN)/python -m openpaisdk.cli.exit_code_reference docs/troubleshooting.md
 	@$(BIN)/python -m paicluster.api.authority_reference docs/contributing/api.md
 
