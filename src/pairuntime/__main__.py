@@ -65,6 +65,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import paddle_launcher
 
         return paddle_launcher.main(argv[1:])
+    if len(argv) > 1 and argv[0] == "notebook":
+        from pairuntime.task import notebook_execution
+
+        return notebook_execution.main(argv)
     sys.stderr.write(_USAGE)
     return 2
 

@@ -61,12 +61,16 @@ class CommandRecipe:
         defaults, options = Defaults.load(), self.options
         check_features(options, entry)
         check_image(options, entry, defaults, lambda: client)
-        sources = None
-        if self.sources != []:
-            command = [" ".join(options.commands)]
-            sources = select_sources(
-                self.sources or (), command, entry, defaults, _warn, self.folder, connect=lambda: client
-            )
+        sources = select_sources(
+            self.sources,
+            [" ".join(options.commands)],
+            entry,
+            defaults,
+            _warn,
+            self.folder,
+            connect=lambda: client,
+            needed=options.needed_files,
+        )
         submission = CommandSubmission(options, entry, defaults, sources, lambda: client)
         name = str(config.get("name") or options.name)
         built = submission.build(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from openpaisdk.cli.submission import preview, print_preflight, submit_and_follow
 from openpaisdk.connect import open_cluster, open_entry
+from openpaisdk.jobs import job_names
 from openpaisdk.jobs.command_job import JobOptions, caller_environment
 from openpaisdk.jobs.command_submission import (
     CommandSubmission,
@@ -11,14 +12,14 @@ from openpaisdk.jobs.command_submission import (
     check_image,
     select_sources,
 )
-from openpaisdk.jobs.job_names import generate_name
 from openpaisdk.output import print_notice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from openpaisdk.cli.submission import OnEnd
     from openpaisdk.client import ClusterClient
     from openpaisdk.config.clusters import ClusterRegistry
     from openpaisdk.jobs.sources import SourceArchive
@@ -32,10 +33,10 @@ class CommandJob:
 
     ``sources``: None for the whole ``folder`` (by default the current one), empty for no files. ``command``
     is searched for files where the whole folder cannot be meant. Without ``has_name`` the name was generated,
-    and is generated again if it is in use.
+    and is generated again (``generate_name``) if it is in use.
     """
 
-    __slots__ = ("command", "folder", "has_name", "options", "sources")
+    __slots__ = ("command", "folder", "generate_name", "has_name", "options", "sources")
 
     def __init__(
         self,
@@ -45,16 +46,26 @@ class CommandJob:
         *,
         has_name: bool,
         folder: str = "",
+        generate_name: Callable[[], str] | None = None,
     ):
         self.options = options
         self.sources = sources
         self.command = command
         self.has_name = has_name
         self.folder = folder
+        self.generate_name = generate_name or (lambda: job_names.generate_name(options.commands[0]))
 
 
-def submit_command_job(command_job: CommandJob, args: argparse.Namespace, registry: ClusterRegistry) -> int:
-    """Build the job for the cluster, upload its files and submit it; or only print it (``--preview``)."""
+def submit_command_job(
+    command_job: CommandJob,
+    args: argparse.Namespace,
+    registry: ClusterRegistry,
+    on_end: OnEnd | None = None,
+) -> int:
+    """Build the job for the cluster, upload its files and submit it; or only print it (``--preview``).
+
+    ``on_end``: as in `submit_and_follow`.
+    """
     options, defaults = command_job.options, registry.defaults
     entry = registry.resolve(args.cluster_alias)
     if entry.shares_machine:
@@ -65,17 +76,16 @@ def submit_command_job(command_job: CommandJob, args: argparse.Namespace, regist
     def connect() -> ClusterClient:
         return open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
 
-    sources = None
-    if command_job.sources is None or command_job.sources:
-        sources = select_sources(
-            command_job.sources or (),
-            command_job.command,
-            entry,
-            defaults,
-            print_notice,
-            command_job.folder,
-            connect=connect,
-        )
+    sources = select_sources(
+        command_job.sources,
+        command_job.command,
+        entry,
+        defaults,
+        print_notice,
+        command_job.folder,
+        connect=connect,
+        needed=options.needed_files,
+    )
     submission = CommandSubmission(options, entry, defaults, sources, lambda: open_entry(entry))
     name = options.name
     job = submission.build(name)
@@ -86,13 +96,13 @@ def submit_command_job(command_job: CommandJob, args: argparse.Namespace, regist
     submission.upload(name, lambda archive: send_sources(cluster, archive))
 
     def rename() -> str:
-        new_name = generate_name(options.commands[0])
+        new_name = command_job.generate_name()
         if submission.is_stored_by_name:
             submission.upload(new_name, lambda archive: send_sources(cluster, archive))
         job.update(submission.build(new_name))
         return new_name
 
-    return submit_and_follow(cluster, job, args, None if command_job.has_name else rename, warned)
+    return submit_and_follow(cluster, job, args, None if command_job.has_name else rename, warned, on_end)
 
 
 def send_sources(cluster: ClusterClient, sources: SourceArchive) -> None:

@@ -14,6 +14,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         (
             ("sub", "sub:sub", "run a command as a job"),
             ("submit", "submit:submit", "submit a job file (YAML or JSON)"),
+            ("notebook-job", "notebook_job:notebook_job", "run a notebook as a job"),
             ("list-jobs", "list_jobs:list_jobs", "list your jobs"),
             ("job-status", "job_status:job_status", "show a job's state, tasks or configuration"),
             ("logs", "logs:logs", "print a job's log; -f follows it"),
@@ -116,9 +117,6 @@ ALIASES = {
     "rm": "remove",
 }
 NOT_BUILT = {
-    "notebook-job": "Until then, run the notebook as a command and fetch the page it makes:\n"
-    "     pai sub --fetch -- "
-    "'jupyter nbconvert --execute --to html --output-dir \"$PAI_OUTPUT_DIR\" NOTEBOOK'",
     "start-container": "Until then, keep a container running and open a shell in it:\n"
     "     pai sub -j NAME -i IMAGE -- sleep 1d && pai exec -t NAME",
     "ssh-container": "Until then, open a shell in a running job with: pai exec -t JOB",

@@ -62,12 +62,8 @@ def sub(argv: list[str]) -> int:
     line = shell_line(command)
     registry = ClusterRegistry.load()
     name = expand_name(args.job_name) if args.job_name else generate_name(line)
-    options = _job_options(args, name, line)
-    check_contradictions(options)
-    if args.no_sources and args.sources:
-        raise UsageError("--sources and --no-sources contradict each other.")
-    sources = [] if args.no_sources else args.sources or None
-    job = CommandJob(options, sources, command, has_name=bool(args.job_name))
+    options = job_options(args, name, line)
+    job = CommandJob(options, given_sources(args), command, has_name=bool(args.job_name))
     return submit_command_job(job, args, registry)
 
 
@@ -98,7 +94,9 @@ def _warn_file_as_command(command: Sequence[str]) -> None:
             print_notice(f"{file} is a file of this folder and not a command: write {interpreter} {file}")
 
 
-def add_job_options(parser: Parser, default_name: str = "made from the command") -> None:
+def add_job_options(
+    parser: Parser, default_name: str = "made from the command", *, opens_page: bool = False
+) -> None:
     """Add the options of a command job."""
     here, there = EMBEDDED_RESOURCES, CLUSTER_RESOURCES
     parser.add_argument(
@@ -214,7 +212,7 @@ def add_job_options(parser: Parser, default_name: str = "made from the command")
         metavar="PATH",
         help="an output file or folder, stored when the job ends (default: $PAI_OUTPUT_DIR only)",
     )
-    scheduling = add_submit_options(parser, default_vc="that of pai set, or")
+    scheduling = add_submit_options(parser, default_vc="that of pai set, or", opens_page=opens_page)
     add = scheduling.add_argument
     add(
         "--priority",
@@ -256,9 +254,17 @@ def _add_repeated(group: argparse._ArgumentGroup, *names: str, metavar: str, hel
     group.add_argument(*names, action="append", default=[], metavar=metavar, help=f"{help}; may be repeated")
 
 
-def _job_options(args: argparse.Namespace, name: str, line: str) -> JobOptions:
+def given_sources(args: argparse.Namespace) -> list[str] | None:
+    """The files to upload: None for the whole folder, empty for no files."""
+    if args.no_sources and args.sources:
+        raise UsageError("--sources and --no-sources contradict each other.")
+    return [] if args.no_sources else args.sources or None
+
+
+def job_options(args: argparse.Namespace, name: str, line: str) -> JobOptions:
+    """The options of `add_job_options` as the user gave them."""
     env, secrets = _variables(args)
-    return JobOptions(
+    options = JobOptions(
         name,
         [line],
         image=args.image,
@@ -285,6 +291,8 @@ def _job_options(args: argparse.Namespace, name: str, line: str) -> JobOptions:
         debug_hold_s=args.debug_hold,
         capture_logging=args.capture_logging,
     )
+    check_contradictions(options)
+    return options
 
 
 def _array(texts: Sequence[str]) -> TaskArray | None:

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from openpaisdk.config.clusters import ClusterEntry
     from openpaisdk.errors import PaiError
 
+    OnEnd = Callable[[ClusterClient, str, dict[str, object]], None]
+
 
 def add_submit_options(
-    parser: Parser, default_vc: str = "the one of the job file, or"
+    parser: Parser, default_vc: str = "the one of the job file, or", *, opens_page: bool = False
 ) -> argparse._ArgumentGroup:
     """Add the options of every command that submits a job; returns the group of scheduling options."""
     scheduling = parser.add_argument_group("Scheduling")
@@ -53,9 +55,10 @@ def add_submit_options(
         "JOB_output); existing files are not overwritten",
     )
     follow.add_argument("--preview", action="store_true", help="print the job instead of submitting it")
-    follow.add_argument(
-        "--no-browser", action="store_true", help="accepted for compatibility; pai opens no web page"
+    browser = (
+        "open no web page" if opens_page else "accepted for compatibility; the command opens no web page"
     )
+    follow.add_argument("--no-browser", action="store_true", help=browser)
     return scheduling
 
 
@@ -94,10 +97,12 @@ def submit_and_follow(
     args: argparse.Namespace,
     rename: Callable[[], str] | None,
     warned: list[str],
+    on_end: OnEnd | None = None,
 ) -> int:
     """Submit the job; then follow it, wait for it, or print how to follow it.
 
-    ``warned``: the warnings that `print_preflight` printed.
+    ``warned``: the warnings that `print_preflight` printed. ``on_end`` is called when a job that was
+    followed or waited for has ended, with its name and with the result that is printed, to which it may add.
     """
     name = submit_job(cluster, job, rename, print_notice, strict=args.strict, warned=warned)
     result: dict[str, object] = {"jobName": name, "cluster": cluster.alias, "user": cluster.user}
@@ -124,6 +129,8 @@ def submit_and_follow(
         error = None
         if args.fetch is not None:
             result["fetched"], error = _fetch(cluster, name, args.fetch or f"{name}_output")
+        if on_end is not None:
+            on_end(cluster, name, result)
         # With --follow stdout carries only the log; with --wait the name is the result.
         if is_structured or not args.follow:
             show(result, args.output, lambda: name)

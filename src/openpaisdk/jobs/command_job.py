@@ -64,6 +64,7 @@ class JobOptions:
         "mem",
         "memory_mb",
         "name",
+        "needed_files",
         "outputs",
         "pip_installs",
         "pip_path",
@@ -141,6 +142,8 @@ class JobOptions:
         """Variables of the caller's shell, for a job on the caller's machine."""
         self.sources = sources
         """Hash and size of the source archive that the cluster unpacks."""
+        self.needed_files: list[str] = []
+        """Files that are uploaded in any case: paths relative to the folder of the sources."""
         self.transfer_commands: list[str] = []
         """Commands that download the job's files, on a cluster that does not do it itself."""
 

@@ -114,19 +114,27 @@ def check_image(options: JobOptions, entry: ClusterEntry, defaults: Defaults, co
 
 
 def select_sources(
-    given: Sequence[str],
+    given: Sequence[str] | None,
     command: Sequence[str],
     entry: ClusterEntry,
     defaults: Defaults,
     notify: Notify,
     folder: str = "",
     connect: Connect | None = None,
+    needed: Sequence[str] = (),
 ) -> SourceArchive | None:
     """The files to upload: those given or set as default, else the folder (by default the current one).
 
+    ``given`` is None for the folder, and empty for no files. ``needed`` files are uploaded in any case.
     Through ``connect`` the cluster is asked how much it takes, if a lot is given.
     """
-    paths = [*given, *(s for s in defaults.values("sources") if s not in given)]
+    named = [*(given or ())]
+    if given is None or given:
+        named += (s for s in defaults.values("sources") if s not in named)
+    is_folder = given is None and not named and entry.is_paicluster
+    paths = named if is_folder else [*named, *needed]
+    if not paths and given is not None:
+        return None
     if not paths and not entry.is_paicluster:
         notify(f"No files are uploaded to {entry.alias}; --sources . uploads those of this folder.")
         return None
@@ -135,7 +143,7 @@ def select_sources(
     folder = folder or current_folder()
     if not paths and _contains_home(folder):
         # A whole home folder is never meant to be uploaded; the files that the command names are.
-        paths = _named_files(command, folder)
+        paths = _named_files(command, folder) or [*needed]
         what = (
             f"only {', '.join(paths)} is uploaded, which the command names"
             if paths
@@ -146,7 +154,7 @@ def select_sources(
         notify(f"{place}: {what}. --sources selects other files; --sources . uploads everything.")
         if not paths:
             return None
-    return collect(folder, paths, connect=connect)
+    return collect(folder, paths, always=needed, connect=connect)
 
 
 def current_folder() -> str:

@@ -205,10 +205,11 @@ def collect(
     root: str,
     only: Sequence[str] = (),
     *,
+    always: Sequence[str] = (),
     max_bytes: int = MAX_TOTAL_BYTES,
     connect: Callable[[], ClusterClient] | None = None,
 ) -> SourceArchive | None:
-    """Files under ``root``, or only those in ``only``, without what ignore files exclude.
+    """Files under ``root``, or only those in ``only``, without what ignore files exclude, and ``always``.
 
     A whole folder may have ``max_bytes``: more is seldom meant to travel. Files in ``only`` may have as much
     as the cluster takes, which is asked through ``connect`` if they have more than that.
@@ -219,6 +220,8 @@ def collect(
             walk.add_path(path)
     else:
         walk.add_folder("", rules_above(walk.root))
+    for path in always:
+        walk.add_path(path)
     members = [walk.members_by_name[name] for name in sorted(walk.members_by_name)]
     return SourceArchive(members, walk.ignored, "\n".join((walk.root, *only))) if members else None
 

@@ -25,7 +25,7 @@ def main(argv: "list[str]") -> "int":
     try:
         folder = environment(python, argv)
     except (OSError, subprocess.CalledProcessError) as e:
-        sys.stderr.write("The packages %s could not be installed: %s\n" % (" ".join(argv), _reason(e)))
+        sys.stderr.write("The packages %s could not be installed: %s\n" % (" ".join(argv), reason(e)))
         return 1
     paths = (shlex.quote(folder), shlex.quote(os.path.join(folder, "bin")))
     print("export VIRTUAL_ENV=%s PATH=%s:$PATH" % paths)
@@ -91,7 +91,7 @@ def _cache() -> "str":
     return os.path.join(root, "openpaisdk", "packages")
 
 
-def _reason(error: "Exception") -> "str":
+def reason(error: "Exception") -> "str":
     if isinstance(error, subprocess.CalledProcessError):
         return "%s exited with status %d." % (" ".join(error.cmd[1:4]), error.returncode)
     return str(error)

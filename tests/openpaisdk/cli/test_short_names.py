@@ -81,7 +81,6 @@ def test_rm_of_a_missing_file_does_not_mention_jobs(user) -> None:
 @pytest.mark.parametrize(
     ("command", "instead"),
     [
-        ("notebook-job", "jupyter nbconvert --execute"),
         ("start-container", "pai sub"),
         ("ssh-container", "pai exec -t"),
     ],
@@ -94,8 +93,3 @@ def test_documented_command_that_is_not_built_yet_says_so(
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"pai: pai {command} is not built yet.\n"), err
     assert instead in err and "Did you mean" not in err and "start-cluster" not in err, err
-
-
-def test_opai_notebook_is_not_built_yet(user) -> None:
-    done = user.run(["opai", "job", "notebook", "x.ipynb"])
-    assert done.status == 2 and "pai notebook-job is not built yet." in done.err, done

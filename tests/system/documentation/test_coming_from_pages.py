@@ -31,7 +31,7 @@ def test_examples_print_what_the_page_promises(new_user, page) -> None:
         assert text in printed, printed
 
 
-NOT_YET = {"notebook-job"}
+NOT_YET: set[str] = set()
 """Documented commands of other tools that `pai` does not have."""
 
 

@@ -15,6 +15,7 @@ PAGES = (
     "from-program-to-job",
     "short-job-files",
     "interactive-work",
+    "notebooks",
 )
 # Run by the tests of their subject, or without anything to run.
 ELSEWHERE = {
@@ -42,6 +43,12 @@ PRINTED = {
     "pai exec worker -- cat progress": "41\nI am task 0\n",
     "exit 7": "status 7\nprogress\n",
     "tee note": "from here\nfrom here\n",
+    "pai notebook-job -j first": "first\ntrain.executed.ipynb\ntrain.html\ntrain.ipynb\n"
+    "step 0  rate 0.5\nstep 1  rate 0.25\n",
+    "pai notebook-job -f -p steps=1": "step 0  rate 2.0\n",
+    "pai notebook-job -j sweep": "main-1/train.executed.ipynb",
+    "pai notebook-job -j broken": "broken\nstatus 3\nZeroDivisionError: division by zero\n"
+    "Cell 2 of broken.ipynb failed.\nbroken.executed.ipynb\nbroken.html\nbroken.ipynb\n",
     "pai copy pai://local/jobs/filed_there/output/r -": "result\n",
 }
 
