@@ -19,8 +19,8 @@ from openpaisdk.protocol.template import as_text
 _MAX_CLONE_ATTEMPTS = 10
 _CLONE_BACKOFF_MAX_S = 300
 _NOT_PARAMETERS = ("plugin", "failurePolicy", "type", "name", "require")
-# The cluster itself implements these, from other fields of the job.
-_HANDLED_BY_CLUSTER = ("teamwise_storage",)
+# The cluster itself implements these, outside the task or from other fields of the job.
+_HANDLED_BY_CLUSTER = ("ssh", "teamwise_storage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,6 @@ def _scripts(plugin: Plugin, job: JobSpec) -> tuple[list[str], list[str]]:
         return [_tensorboard(plugin.parameters, job)], []
     if plugin.name in _HANDLED_BY_CLUSTER:
         return [], []
-    if plugin.name == "ssh":
-        return [_echo("This cluster does not start an ssh server in the task.")], []
     unknown = _echo(f"This cluster does not know the plugin {plugin.name}.")
     return [unknown if plugin.ignore_failure else f"{unknown}\nexit 1"], []
 

@@ -24,6 +24,7 @@ from paicluster.api.sessions import Sessions
 from paicluster.api.v2.detail_cache import ResponseCache
 from paicluster.api.v2.follow_turns import FollowTurns
 from paicluster.auth.sealing import Sealer
+from paicluster.auth.ssh_keys import SshKeys
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, TokenKind, Tokens
 from paicluster.engines.interface import LogSource, Node, ReportSink
@@ -41,6 +42,15 @@ from paicluster.store import Store
 
 # A name or an address with an optional port, and nothing that would change the meaning of a URL.
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+
+
+class SshAccess(Protocol):
+    """The cluster's own SSH server."""
+
+    keys: SshKeys
+
+    async def port(self) -> int | None:
+        """The port at which it listens, from now on; None if this cluster has none."""
 
 
 class SessionCommand(Protocol):
@@ -91,6 +101,8 @@ class Context:
     session_command: SessionCommand = lambda uid, *, terminal=False: None
     # The same of a forwarder of its ports.
     forward_command: Callable[[str], Sequence[str] | None] = lambda uid: None
+    # None in tests without a server; late, because the endpoint itself uses the context.
+    ssh: Callable[[], SshAccess | None] = lambda: None
     # Early OpenPAI clients read without a token.
     anonymous_v1_reads: bool = False
     policies: HttpPolicies = field(default_factory=HttpPolicies)

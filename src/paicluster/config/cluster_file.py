@@ -238,7 +238,7 @@ def _check_names(content: Mapping[str, Any]) -> Iterator[Problem]:
 def _fields(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     fields: dict[str, Any] = {"home": _under(folder, content.get("home", "."))}
     listen = content.get("listen") or {}
-    _copy_keys(fields, listen, "host", "port", "allow-plain-http")
+    _copy_keys(fields, listen, "host", "port", "ssh-port", "allow-plain-http")
     if listen.get("external-url"):
         fields["external_url"] = listen["external-url"].rstrip("/")
     if listen.get("external-ca"):

@@ -134,6 +134,7 @@ _SECTIONS: dict[str, Node] = {
         {
             "host": Text(pattern=r"\S+", form="an address or a name"),
             "port": Int(minimum=0, maximum=65535),
+            "ssh-port": Nullable(Int(minimum=0, maximum=65535)),
             "external-url": Nullable(Url()),
             "external-ca": Nullable(_FOLDER),
             "tls": Nullable(

@@ -28,6 +28,8 @@ class Settings:
     home: Path
     host: str = "127.0.0.1"
     port: int = 9186
+    # Of the SSH endpoint. 0: a free one, which later servers use again; None: no endpoint.
+    ssh_port: int | None = 0
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_plain_http: bool = False

@@ -40,6 +40,8 @@ class LaunchSettings:
     default_fs_uri: str = ""
     # Storages that are folders on the nodes.
     folders: tuple[MountableStorage, ...] = ()
+    # Whether the cluster has an SSH endpoint.
+    serves_ssh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from openpaisdk.errors import PaiError, ProtocolError
 from openpaisdk.protocol.extras import find_plugin
@@ -28,8 +29,12 @@ from paicluster.store import Store
 log = logging.getLogger("paicluster.controller")
 
 _SSH_NOT_SERVED = (
-    "This cluster starts no SSH server in tasks, so the plugin ssh has no effect. A task can be reached by "
+    "This cluster has no SSH endpoint, so the plugin ssh has no effect. A task can be reached by "
     "SSH if it starts a server of its own at the port $PAI_CONTAINER_SSH_PORT."
+)
+_NO_SSH_BETWEEN_TASKS = (
+    "The tasks can be reached by SSH from outside, but have no key for each other: jobssh and sshbarrier "
+    "have no effect on this cluster."
 )
 _RELAUNCH_BACKOFF_MIN_S = 0.2
 _RELAUNCH_BACKOFF_MAX_S = 5.0
@@ -84,8 +89,11 @@ class Launcher:
             yield Event(
                 job_id, "Warning", "StorageNotMounted", f"No storage is mounted at {target} here: {instead}."
             )
-        if find_plugin(record.job.extras, "ssh") is not None:
-            yield Event(job_id, "Warning", "SshNotServed", _SSH_NOT_SERVED)
+        if (plugin := find_plugin(record.job.extras, "ssh")) is not None:
+            if not self._settings.serves_ssh:
+                yield Event(job_id, "Warning", "SshNotServed", _SSH_NOT_SERVED)
+            elif record.row.total_tasks > 1 and _wants_ssh_between_tasks(plugin):
+                yield Event(job_id, "Warning", "JobSshNotServed", _NO_SSH_BETWEEN_TASKS)
         if on_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
             yield Event(job_id, "Normal", "CodeDirInWorkDir", CODE_DIR_IN_WORK_DIR)
 
@@ -174,3 +182,10 @@ class Launcher:
         except Exception as error:
             # Only the event is lost: the reconcile loop writes what follows from the end of the tasks.
             log.warning("Cannot write the event %r: %s", reason, error)
+
+
+def _wants_ssh_between_tasks(plugin: Mapping[str, Any]) -> bool:
+    parameters = plugin.get("parameters")
+    return isinstance(parameters, Mapping) and any(
+        parameters.get(name) is True for name in ("jobssh", "sshbarrier")
+    )

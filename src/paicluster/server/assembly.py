@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from paicluster.api.job_parser import JobParser
 from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.auth import users as accounts
 from paicluster.auth.sealing import Sealer
+from paicluster.auth.ssh_keys import SshKeys
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, TokensWithLocalAdmin, new_token_row
 from paicluster.config.cluster_file import is_loopback
@@ -46,6 +48,7 @@ from paicluster.services.quotas import Quotas
 from paicluster.services.storage_counter import StorageCounter
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.services.work_journal import WorkJournal
+from paicluster.ssh.endpoint import SshEndpoint
 from paicluster.store import Store, users
 
 log = logging.getLogger("paicluster")
@@ -98,6 +101,7 @@ class Cluster:
         login: EmbeddedLogin,
         is_new: bool,
         storage_counter: StorageCounter,
+        ssh: SshEndpoint,
     ) -> None:
         self.settings = settings
         self.urls = urls
@@ -111,6 +115,7 @@ class Cluster:
         self._backups = backups
         self._started = False
         self.storage_counter = storage_counter
+        self._ssh = ssh
 
     async def start(self) -> None:
         """Resume source checkouts, adopt running jobs, schedule new ones."""
@@ -121,10 +126,12 @@ class Cluster:
         self.context.virtual_clusters.set_external(external_shares(self.settings, self.engines))
         self._retention.start()
         self._backups.start()
+        self._ssh.resume()
         self._started = True
 
     async def close(self) -> None:
         """Close all parts. Tasks keep running; the next server adopts them."""
+        await self._ssh.close()
         if self._started:
             await self._retention.close()
             await self.storage_counter.close()
@@ -215,6 +222,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         reports_of=engines.report_sink,
         session_command=engines.session_command,
         forward_command=engines.forward_command,
+        ssh=lambda: ssh,
         virtual_clusters=virtual_clusters,
         user_quotas=quotas,
         minimum=minimum,
@@ -236,6 +244,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         # The embedded cluster has one user.
         job_parser=JobParser(None if settings.embedded else settings.limits.parse_s_per_minute),
     )
+    ssh = SshEndpoint(context, SshKeys.open(keys), settings.host, settings.ssh_port, home / "ssh-port")
     retention = RetentionSweeper(
         store,
         engines,
@@ -255,7 +264,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         initial_delay_s=settings.clean_after_s,
     )
     return Cluster(
-        settings, urls, engines, controller, retention, backups, context, login, is_new, storage_counter
+        settings, urls, engines, controller, retention, backups, context, login, is_new, storage_counter, ssh
     )
 
 
@@ -269,6 +278,7 @@ def _launch_settings(settings: Settings, urls: ServerUrls, sealer: Sealer, token
         job_token=tokens.of_job,
         default_fs_uri=f"hdfs://{urlsplit(urls.external).netloc}",
         folders=_mountable_storages(settings),
+        serves_ssh=settings.ssh_port is not None and find_spec("asyncssh") is not None,
     )
 
 

@@ -210,6 +210,11 @@ def active_jobs(conn: Connection) -> list[ActiveJob]:
     return [ActiveJob(job, tuple(by_job.get(job.id, ()))) for job in rows]
 
 
+def running_jobs(conn: Connection) -> list[JobRow]:
+    """The jobs that run now."""
+    return [JobRow(*row) for row in conn.execute(_jobs.where(jobs.c.state == "RUNNING"))]
+
+
 def update_job(conn: Connection, job_id: int, **columns: Any) -> JobRow:
     """Set columns of a job and render its summary; the job afterwards.
 

@@ -100,6 +100,22 @@ class AuditLog:
         )
         self._queue.handle(logging.makeLogRecord({"entry": entry}))
 
+    def record_connection(self, identity: Identity, address: str, framework: str, task: str) -> None:
+        """Record an SSH connection to a job."""
+        parameters: dict[str, object] = {"framework": framework}
+        entry: _Entry = (
+            time.time(),
+            identity,
+            address,
+            "SSH",
+            "/{framework}",
+            parameters,
+            b"",
+            task or None,
+            200,
+        )
+        self._queue.handle(logging.makeLogRecord({"entry": entry}))
+
     def close(self) -> None:
         """Write all queued entries and close the file."""
         self._refusals.close()

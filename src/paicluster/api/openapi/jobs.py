@@ -315,6 +315,29 @@ LOG_QUERY = (
 )
 _TAG = "job"
 
+
+class SshContainer(WireModel):
+    id: str
+    ssh_ip: str
+    ssh_port: str
+    # User name, of a task that is reached through the cluster's endpoint; else it is root.
+    user: str | UnsetType = UNSET
+
+
+class SshKeyPair(WireModel):
+    folder_path: str
+    public_key_file_name: str
+    private_key_file_name: str
+    private_key_direct_download_link: str
+
+
+class SshInfo(WireModel):
+    containers: list[SshContainer]
+    key_pair: SshKeyPair
+    # Public key of the cluster's endpoint, as in known_hosts.
+    host_key: str | UnsetType = UNSET
+
+
 OPERATIONS: dict[str, Operation] = {
     "v2.jobs.submit": Operation(
         "Submit a job", _TAG, {202: MessageWithStatus}, (403, 404, 409, 422, 507), body=JOB, query=(STRICT,)
@@ -334,7 +357,7 @@ OPERATIONS: dict[str, Operation] = {
         (403,),
         query=(Query("type", description="Normal or Warning."), *PAGE),
     ),
-    "v2.jobs.ssh": Operation("Always 404: see containerIp and containerPorts", _TAG, {}, (403,)),
+    "v2.ssh.ssh": Operation("Get the SSH addresses of a job's tasks", _TAG, {200: SshInfo}, (403,)),
     "v2.task_metrics.metrics": Operation(
         "Metrics that a task logs per step, one line of JSON each",
         _TAG,

@@ -18,6 +18,7 @@ from paicluster.api.openapi.jobs import (
     ExitSpec,
     Milliseconds,
     RetryDetails,
+    SshInfo,
     State,
     TaskRoleStatus,
 )
@@ -117,24 +118,6 @@ class VirtualClusterV1(WireModel):
     dedicated: bool
     node_list: list[str]
     status: Literal["RUNNING", "STOPPED", "DRAINING"]
-
-
-class SshContainer(WireModel):
-    id: str
-    ssh_ip: str
-    ssh_port: str
-
-
-class SshKeyPair(WireModel):
-    folder_path: str
-    public_key_file_name: str
-    private_key_file_name: str
-    private_key_direct_download_link: str
-
-
-class SshInfo(WireModel):
-    containers: list[SshContainer]
-    key_pair: SshKeyPair
 
 
 class UserNameBodyV1(WireModel):

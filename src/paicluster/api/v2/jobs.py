@@ -277,21 +277,6 @@ async def task_attempts(request: Request) -> Response:
     return Response(job_detail.task_status(row, rows), media_type="application/json")
 
 
-async def ssh(request: Request) -> Response:
-    """Always 404, as in OpenPAI v2: the address is in a task's `containerIp` and `containerPorts`."""
-    row = await job_row(request, await authenticate(request))
-    raise no_ssh(row)
-
-
-def no_ssh(row: JobRow) -> NotFound:
-    return NotFound(
-        f"SSH info of job {row.framework} is not found.",
-        code="NoJobSshInfoError",
-        hint="No running task serves SSH: the cluster starts no server, but a task may start its own at the "
-        "port $PAI_CONTAINER_SSH_PORT.",
-    )
-
-
 # -- tags ------------------------------------------------------------------------------------------
 
 

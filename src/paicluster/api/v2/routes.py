@@ -16,6 +16,7 @@ from paicluster.api.v2 import (
     legacy_storage_configs,
     login,
     quotas,
+    ssh,
     storages,
     task_logs,
     task_metrics,
@@ -73,7 +74,7 @@ def _group_routes(prefix: str) -> list[Row]:
 
 
 ROUTES: list[Row] = [
-    (_JOB + "/ssh", ["GET"], jobs.ssh),
+    (_JOB + "/ssh", ["GET"], ssh.ssh),
     (_JOB + "/metrics", ["GET"], task_metrics.metrics),
     (_JOB + "/tag", ["PUT"], jobs.add_tag),
     (_JOB + "/tag", ["DELETE"], jobs.delete_tag),

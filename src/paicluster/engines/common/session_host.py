@@ -7,11 +7,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pairuntime
+from pairuntime.session import sftp_server
 
 # From the package, not from the installed archive: its byte code is cached, which saves a third of the start.
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from pairuntime.__main__ import main; sys.exit(main(sys.argv[1:]))"
+)
+
+_IN_SHELL = (
+    'if [ -n "$SHELL" ] && [ -x "$SHELL" ]; then exec "$SHELL" -c "$0"; fi; '
+    'if command -v bash >/dev/null 2>&1; then exec bash -c "$0"; fi; exec sh -c "$0"'
+)
+# The source travels with the command: nothing has to be in the image, and nothing is left in the task.
+_SFTP = (
+    "for python in python3 python; do "
+    'if "$python" -c "import sys; sys.exit(sys.version_info < (3, 6))" 2>/dev/null; then '
+    'exec "$python" -I -S -c "$0"; fi; done; '
+    "for server in /usr/lib/openssh /usr/libexec/openssh /usr/lib/ssh /usr/libexec; do "
+    'if [ -x "$server/sftp-server" ]; then exec "$server/sftp-server"; fi; done; '
+    'echo "scp and sftp need Python 3 or an sftp-server in the image of the task; it has neither." >&2; '
+    "exit 127"
 )
 
 
@@ -23,6 +39,16 @@ def host_in_task(folder: Path) -> list[str]:
 def host_with_command(prefix: Sequence[str]) -> list[str]:
     """A host that enters the task by this command line, to which the session's command is appended."""
     return [*_runtime(), "session", "command", *prefix]
+
+
+def shell_command(line: str) -> list[str]:
+    """Command that runs a line in the shell of the task, as sshd does for the line of a client."""
+    return ["/bin/sh", "-c", _IN_SHELL, line]
+
+
+def sftp_command() -> list[str]:
+    """Command that serves the task's files by SFTP: our server, where there is a Python to run it."""
+    return ["/bin/sh", "-c", _SFTP, Path(sftp_server.__file__).read_text()]
 
 
 def local_forwarder(folder: Path, *, network_of: str = "") -> list[str]:

@@ -1,0 +1,110 @@
+"""Which key may connect to which job, and which task a user name means.
+
+A job's own key opens that job only, so the user name needs to name the task alone. Keys of the job's user,
+which the job lists, open several jobs: there the user name contains the job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from openpaisdk.protocol import read_job
+from openpaisdk.protocol.extras import find_plugin
+from paicluster.api.v2.ssh import TASK_SEPARATOR
+from paicluster.auth.ssh_keys import SshKeys
+from paicluster.store import Store, jobs, users
+from paicluster.store.rows import JobRow
+
+# User name of OpenPAI's clients, whose tasks have no other.
+ROOT = "root"
+# Keys of the job's user that one job may list.
+MAX_USER_KEYS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a user name means. ``framework``: full name of a job, empty if the key tells it. ``task``: as
+    ROLE-INDEX; empty: the first one that runs."""
+
+    framework: str
+    task: str
+
+    @classmethod
+    def parse(cls, username: str) -> Target:
+        job, _, task = username.partition(TASK_SEPARATOR)
+        if "~" in job:
+            return cls(job, task)
+        return cls("", "" if username == ROOT else username)
+
+
+class JobAuthorization:
+    """Finds the job that a key opens."""
+
+    def __init__(self, store: Store, keys: SshKeys) -> None:
+        self._store = store
+        self._keys = keys
+        # Keys of running jobs in base64, as far as they were needed.
+        self._job_of_key: dict[str, int] = {}
+        self._key_of_job: dict[int, str] = {}
+
+    async def find_job(self, target: Target, key: str) -> JobRow | None:
+        """The unfinished job that this key (type and base64) opens under this name."""
+        return await self._store.read(lambda conn: self._find_job(conn, target, key))
+
+    def _find_job(self, conn: Connection, target: Target, key: str) -> JobRow | None:
+        if target.framework:
+            row = jobs.get_job(conn, target.framework)
+            if row is None or row.completed_ms is not None:
+                return None
+            is_permitted = self._keys.of_job(row).public == key or key in _user_keys(conn, row)
+            return row if is_permitted else None
+        if key not in self._job_of_key:
+            self._learn_running_jobs(conn)
+        job_id = self._job_of_key.get(key)
+        row = None if job_id is None else jobs.get_job_by_id(conn, job_id)
+        # Compared with the row as it is now: ids are used again.
+        if row is None or row.completed_ms is not None or self._keys.of_job(row).public != key:
+            return None
+        return row
+
+    def _learn_running_jobs(self, conn: Connection) -> None:
+        """Derive the keys of running jobs whose keys are not known, and forget those of all others."""
+        running = {row.id: row for row in jobs.running_jobs(conn)}
+        known = {id_: key for id_, key in self._key_of_job.items() if id_ in running}
+        known.update({id_: self._keys.of_job(row).public for id_, row in running.items() if id_ not in known})
+        # Replaced as a whole: other threads read them.
+        self._key_of_job = known
+        self._job_of_key = {key: id_ for id_, key in known.items()}
+
+
+def _user_keys(conn: Connection, row: JobRow) -> set[str]:
+    """Public keys of the job's user that its plugin `ssh` permits: listed there, or in the profile."""
+    spec = jobs.job_spec(conn, row.id)
+    plugin = find_plugin(read_job(spec.job, stored=True).extras, "ssh") if spec is not None else None
+    parameters = plugin.get("parameters") if plugin is not None else None
+    wanted = parameters.get("userssh") if isinstance(parameters, Mapping) else None
+    if not isinstance(wanted, Mapping):
+        return set()
+    user = users.get_user(conn, row.username)
+    listed = [wanted.get("value"), *_profile_keys(json.loads(user.extension) if user is not None else {})]
+    lines = [line for text in listed if isinstance(text, str) for line in text.splitlines()]
+    return set(_public_keys(lines[:MAX_USER_KEYS]))
+
+
+def _profile_keys(extension: Mapping[str, Any]) -> list[Any]:
+    listed = extension.get("sshKeys")
+    entries = listed if isinstance(listed, list) else []
+    return [entry.get("value") for entry in entries if isinstance(entry, Mapping)]
+
+
+def _public_keys(lines: list[str]) -> Iterator[str]:
+    """Type and base64 of the keys in these lines, without their comments."""
+    for line in lines:
+        words = line.split()
+        if len(words) >= 2 and not line.startswith("#"):
+            yield " ".join(words[:2])

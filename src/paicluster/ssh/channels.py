@@ -1,0 +1,164 @@
+"""Channels of an SSH connection: each is a session in the task, as that of `pai exec`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import asyncssh
+
+from openpaisdk.errors import PaiError
+from paicluster.engines.common.session_client import SIGNALS, STDERR, SessionClient, SessionListener
+from paicluster.engines.common.session_host import sftp_command, shell_command
+
+# Exit status of `ssh` itself where the command was not run.
+NO_SESSION = 255
+
+# Variables that a client sets, by SendEnv or SetEnv; more are ignored.
+_MAX_VARIABLES = 64
+_MAX_VARIABLE_BYTES = 32 << 10
+# The locale is that of the task: most clients send theirs, which the image may not have.
+_OWN_VARIABLES = ("LANG", "LANGUAGE", "LC_")
+_DEFAULT_SIZE = (24, 80)
+
+OpenSession = Callable[[SessionListener, bool], Awaitable[SessionClient]]
+
+
+class TaskChannel(asyncssh.SSHServerSession[bytes]):
+    """A command, a shell or SFTP in the task."""
+
+    def __init__(self, open_session: OpenSession, on_lost: Callable[[], None]) -> None:
+        self._open_session = open_session
+        self._on_lost = on_lost
+        self._channel: asyncssh.SSHServerChannel[bytes]
+        self._command: Sequence[str] = ()
+        self._session: SessionClient | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._early_input = b""
+        self._has_ended_input = False
+        self._is_lost = False
+
+    # -- what the client asks for --------------------------------------------------------------
+
+    def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
+        self._channel = chan
+
+    def pty_requested(self, term_type: str, term_size: tuple[int, int, int, int], term_modes: object) -> bool:
+        return True
+
+    def shell_requested(self) -> bool:
+        return self._begin(())
+
+    def exec_requested(self, command: str) -> bool:
+        return self._begin(shell_command(command))
+
+    def subsystem_requested(self, subsystem: str) -> bool:
+        return subsystem == "sftp" and self._begin(sftp_command())
+
+    def _begin(self, command: Sequence[str]) -> bool:
+        self._command = command
+        self._opening = asyncio.create_task(self._open())
+        return True
+
+    async def _open(self) -> None:
+        term = self._channel.get_terminal_type()
+        try:
+            session = await self._open_session(self, term is not None)
+        except PaiError as error:
+            self.session_ended(None, str(error))
+            return
+        if self._is_lost:
+            session.close()
+            return
+        self._session = session
+        session.start(self._with_variables(), None if term is None else (term, *self._size()))
+        early, self._early_input = self._early_input, b""
+        if early:
+            session.send_input(early)
+        if self._has_ended_input:
+            session.end_input()
+        self._channel.resume_reading()
+
+    def _with_variables(self) -> Sequence[str]:
+        """The command, with the variables that the client has set."""
+        sent = list(self._channel.get_environment().items())[:_MAX_VARIABLES]
+        variables = [
+            f"{name}={value}"
+            for name, value in sent
+            if name.isidentifier()
+            and not name.startswith(_OWN_VARIABLES)
+            and len(value) <= _MAX_VARIABLE_BYTES
+            and "\0" not in value
+        ]
+        if not variables:
+            return self._command
+        # A shell starts in the way of `pai exec`, so it has to be named here.
+        return ["env", *variables, *(self._command or shell_command("exec ${SHELL:-sh}"))]
+
+    def _size(self) -> tuple[int, int]:
+        columns, rows, *_ = self._channel.get_terminal_size()
+        return (rows, columns) if rows and columns else _DEFAULT_SIZE
+
+    # -- client to task ------------------------------------------------------------------------
+
+    def data_received(self, data: bytes, datatype: object) -> None:
+        if self._session is None:
+            # More than this one piece waits in the client.
+            self._early_input += data
+            self._channel.pause_reading()
+            return
+        self._session.send_input(data)
+        if self._session.is_full:
+            self._channel.pause_reading()
+
+    def eof_received(self) -> bool:
+        self._has_ended_input = True
+        if self._session is not None:
+            self._session.end_input()
+        return True  # the output goes on
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        if self._session is not None and width and height:
+            self._session.resize(height, width)
+
+    def signal_received(self, signal: str) -> None:
+        if self._session is not None and signal in SIGNALS:
+            self._session.send_signal(signal)
+
+    def break_received(self, msec: int) -> bool:
+        return False
+
+    # -- task to client ------------------------------------------------------------------------
+
+    def output_received(self, stream: int, data: bytes) -> None:
+        if stream == STDERR:
+            self._channel.write_stderr(data)
+        else:
+            self._channel.write(data)
+
+    def input_accepted(self) -> None:
+        if self._session is not None and not self._session.is_full:
+            self._channel.resume_reading()
+
+    def session_ended(self, status: int | None, error: str) -> None:
+        self._session = None
+        if self._channel.is_closing():
+            return
+        if error:
+            self._channel.write_stderr(f"{error}\r\n".encode())
+        self._channel.exit(NO_SESSION if status is None else status)
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.pause_output()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.resume_output()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._on_lost()
+        if self._session is not None:
+            self._session.close()
+            self._session = None

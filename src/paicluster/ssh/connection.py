@@ -1,0 +1,215 @@
+"""One SSH connection: authenticated by key, bound to one job, and closed with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Literal
+
+import asyncssh
+from sqlalchemy import Connection
+
+from openpaisdk.errors import InvalidParameters, NotFound, PaiError, Unauthorized
+from paicluster.api.context import Context
+from paicluster.api.v2.exec import host_command
+from paicluster.api.v2.follow import job_and_roles, selected_task
+from paicluster.auth.tokens import Identity
+from paicluster.engines.common.session_client import SessionClient, SessionListener
+from paicluster.ssh.authorization import JobAuthorization, Target
+from paicluster.ssh.channels import TaskChannel
+from paicluster.store import jobs
+from paicluster.store.rows import JobRow
+
+# Keys that a client may offer, as in sshd: each costs a query.
+MAX_KEYS_OFFERED = 6
+# Connections of all clients. Each costs memory for its buffers; its commands are bounded as sessions.
+MAX_CONNECTIONS = 512
+# Of these, clients that have not authenticated: they hold the connection for _LOGIN_TIMEOUT_S at most.
+MAX_UNAUTHENTICATED = 64
+# Channels that are open at a time in one connection: each is a session, which are bounded for a user, too.
+MAX_CHANNELS = 64
+
+_LOGIN_TIMEOUT_S = 30
+# Those that processors compute themselves.
+_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+# A client whose machine has vanished is noticed after two minutes.
+_KEEPALIVE_INTERVAL_S = 30
+_KEEPALIVE_COUNT = 4
+_TOKEN_CHECK_S = 60.0
+
+
+class SshConnections:
+    """The open connections of an endpoint, and what they share."""
+
+    def __init__(self, ctx: Context, authorization: JobAuthorization) -> None:
+        self.ctx = ctx
+        self.authorization = authorization
+        self.open: set[SshConnection] = set()
+
+    async def listen(self, listener: socket.socket, host_key: str) -> asyncssh.SSHAcceptor:
+        # Below this level it logs the commands of clients, which may contain secrets.
+        asyncssh.set_log_level("ERROR")
+        return await asyncssh.listen(
+            sock=listener,
+            config=None,
+            server_factory=lambda: SshConnection(self),
+            server_host_keys=[asyncssh.import_private_key(host_key)],
+            server_version="paicluster",
+            password_auth=False,
+            kbdint_auth=False,
+            host_based_auth=False,
+            gss_host=None,
+            # Both would make sockets in the server, outside the task.
+            agent_forwarding=False,
+            x11_forwarding=False,
+            encoding=None,
+            line_editor=False,
+            compression_algs=None,
+            encryption_algs=_CIPHERS,
+            login_timeout=_LOGIN_TIMEOUT_S,
+            keepalive_interval=_KEEPALIVE_INTERVAL_S,
+            keepalive_count_max=_KEEPALIVE_COUNT,
+        )
+
+    def is_full(self) -> bool:
+        waiting = sum(1 for connection in self.open if connection.job is None)
+        return len(self.open) > MAX_CONNECTIONS or waiting > MAX_UNAUTHENTICATED
+
+    def close(self) -> None:
+        for connection in list(self.open):
+            connection.close()
+
+
+class SshConnection(asyncssh.SSHServer):
+    """A connection. ``job``: what it is bound to, once the client has proved that it has the key."""
+
+    def __init__(self, all_connections: SshConnections) -> None:
+        self._all = all_connections
+        self._connection: asyncssh.SSHServerConnection
+        self._keys_offered = 0
+        self._found: JobRow | None = None
+        self._target = Target("", "")
+        self.job: JobRow | None = None
+        self._identity: Identity | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._channels = 0
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        self._all.open.add(self)
+        if self._all.is_full():
+            conn.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.open.discard(self)
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # -- authentication ------------------------------------------------------------------------
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        self._keys_offered += 1
+        if self._keys_offered > 2 * MAX_KEYS_OFFERED:  # each is offered, then proved
+            self._connection.disconnect(
+                asyncssh.DISC_NO_MORE_AUTH_METHODS_AVAILABLE, "Too many keys: use IdentitiesOnly."
+            )
+            return False
+        public = key.export_public_key("openssh").decode()
+        self._target = Target.parse(username)
+        row = await self._all.authorization.find_job(self._target, " ".join(public.split()[:2]))
+        if row is None:
+            return False
+        tokens = self._all.ctx.tokens
+        try:
+            # As the job itself: what is opened here ends with this attempt of the job, and with its user.
+            self._identity = await tokens.verify(tokens.of_job(row))
+        except Unauthorized:  # it has ended just now
+            return False
+        self._found = row
+        return True
+
+    def auth_completed(self) -> None:
+        """The client has proved that it has the private key that was validated last."""
+        row = self.job = self._found
+        assert row is not None and self._identity is not None
+        self._watch = asyncio.create_task(self._close_with_job(self._identity.token_id))
+        if self._all.ctx.policies.audit is not None:
+            address = self._connection.get_extra_info("peername") or ("",)
+            self._all.ctx.policies.audit.record_connection(
+                self._identity, address[0], row.framework, self._target.task
+            )
+
+    async def _close_with_job(self, token_id: str) -> None:
+        tokens = self._all.ctx.tokens
+        changed = asyncio.Event()
+        with tokens.watch(token_id, changed.set):
+            while await tokens.is_live(token_id):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), _TOKEN_CHECK_S)
+                changed.clear()
+        self.close()
+
+    # -- channels ------------------------------------------------------------------------------
+
+    def session_requested(self) -> TaskChannel | Literal[False]:
+        if self._channels >= MAX_CHANNELS:
+            return False
+        self._channels += 1
+        return TaskChannel(self.open_session, self._on_channel_lost)
+
+    def _on_channel_lost(self) -> None:
+        self._channels -= 1
+
+    async def open_session(self, listener: SessionListener, has_terminal: bool) -> SessionClient:
+        """Start a session in the task that the user name means."""
+        ctx = self._all.ctx
+        assert self.job is not None and self._identity is not None
+        framework = self.job.framework
+        row, roles = await ctx.store.read(lambda conn: job_and_roles(conn, framework))
+        if self._target.task:
+            role, index = _task_of(row, roles, self._target.task)
+        else:
+            role, index = await ctx.store.read(lambda conn: _first_running(conn, row, roles))
+        ctx.sessions.check_limits(self._identity.username)
+        words = await host_command(ctx, row, role, index, terminal=has_terminal)
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                await ctx.sessions.start_host(self._identity, words, theirs)
+            loop = asyncio.get_running_loop()
+            _, session = await loop.create_connection(lambda: SessionClient(listener), sock=ours)
+        except OSError as error:
+            ours.close()
+            raise PaiError(f"The session could not be started: {error.strerror or error}.") from error
+        return session
+
+
+def _first_running(conn: Connection, row: JobRow, roles: dict[str, int]) -> tuple[str, int]:
+    """Role and index of the first task that runs; of the first one, if none does."""
+    for task in jobs.tasks_of(conn, row.id, row.attempt):
+        if task.launched_ms is not None and not task.ended:
+            return task.role, task.task_index
+    return next(iter(roles)), 0
+
+
+def _task_of(row: JobRow, roles: dict[str, int], task: str) -> tuple[str, int]:
+    """Role and index of the task that a user name names."""
+    role, _, index = task.rpartition("-")
+    if not (role and index.isascii() and index.isdigit()):
+        raise NotFound(
+            f"{task!r} is no task of job {row.name}: use root for the first one, or a user name such as "
+            f"{next(iter(roles))}-0."
+        )
+    try:
+        return selected_task(row, roles, role, index)
+    except InvalidParameters as error:
+        raise NotFound(str(error)) from None
