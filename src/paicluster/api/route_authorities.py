@@ -27,8 +27,10 @@ from paicluster.api.authority import (
     Authority,
 )
 from paicluster.api.paddlecloud import chunks as paddle_chunks
+from paicluster.api.paddlecloud import files as paddle_files
 from paicluster.api.paddlecloud import jobs as paddle_jobs
 from paicluster.api.paddlecloud import login as paddle_login
+from paicluster.api.paddlecloud import registries as paddle_registries
 from paicluster.api.paddlecloud import workers as paddle_workers
 from paicluster.api.pages import job as job_page
 from paicluster.api.transfer import routes as transfer
@@ -70,6 +72,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         login.log_token,
         server_status.health,
         paddle_login.api_token_auth,
+        paddle_files.get_published,
     ),
     TICKET: (
         *(handler for _, _, handler in task_reports.ROUTES),
@@ -119,6 +122,10 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         paddle_workers.list_workers,
         paddle_workers.logs,
         paddle_workers.quota,
+        paddle_files.get_file,
+        paddle_files.put_file,
+        paddle_files.list_names,
+        paddle_files.list_published,
         paddle_chunks.get_files,
         paddle_chunks.change_files,
         paddle_chunks.chunk_meta,
@@ -138,6 +145,10 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         v1_jobs.remove,
         paddle_jobs.kill,
         paddle_login.token2user,
+        paddle_files.publish,
+        paddle_registries.list_registries,
+        paddle_registries.put_registry,
+        paddle_registries.delete_registry,
         users.list_users,
         users.one_user,
         groups.list_groups,

@@ -269,3 +269,16 @@ def call_paddlecloud_routes(call: SuccessfulCalls) -> None:
     assert b"abc" in call("GET", f"/api/v1/pfs/storage/chunks?{chunk}3", user="alice").body
     removed = {"method": "rm", "path": [f"{home}/paddle/file"]}
     assert succeed("DELETE", "/api/v1/pfs/files", removed)["err"] == ""
+    form = b'--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\nabc\r\n--x--\r\n'
+    sent = {"Content-Type": "multipart/form-data; boundary=x"}
+    path = f"{home}/paddle/whole"
+    assert call("POST", f"/api/v1/file?path={path}", form, user="alice", headers=sent).json()["msg"] == ""
+    assert call("GET", f"/api/v1/file?path={path}", user="alice").body == b"abc"
+    assert succeed("GET", f"/api/v1/filelist?path={home}/paddle")["items"] == ["whole"]
+    url = succeed("POST", "/api/v1/publish", {"path": path})["url"]
+    assert succeed("GET", "/api/v1/publish")["urls"] == [url]
+    assert call("GET", url[url.index("/filepub") :], token=None).body == b"abc"
+    registry = {"name": "hub", "username": "u", "password": "p", "server": "s"}
+    succeed("POST", "/api/v1/registry", registry)
+    assert succeed("GET", "/api/v1/registry")["msg"]["items"]
+    succeed("DELETE", "/api/v1/registry", {"name": "hub"})

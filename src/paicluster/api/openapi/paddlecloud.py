@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from paicluster.api.openapi.operation import JSON, Body, Operation, Query, Text, json_or_form
+from paicluster.api.openapi.operation import JSON, Body, Either, Operation, Query, Text, json_or_form
 
 _TAG = "paddlecloud"
 
@@ -210,6 +210,49 @@ class PaddleQuotas(msgspec.Struct):
     items: list[PaddleQuota]
 
 
+class PaddleNames(msgspec.Struct):
+    code: int
+    msg: str
+    items: list[str]
+
+
+class PaddlePublished(msgspec.Struct):
+    """Paths and URLs, in the same order."""
+
+    files: list[str]
+    urls: list[str]
+
+
+class PaddleUrl(msgspec.Struct):
+    url: str
+
+
+class PaddleRegistryBody(msgspec.Struct):
+    name: str
+    username: str | UnsetType = UNSET
+    password: str | UnsetType = UNSET
+    server: str | UnsetType = UNSET
+
+
+class _SecretMetadata(msgspec.Struct):
+    name: str
+    namespace: str
+    creation_timestamp: str
+
+
+class PaddleSecret(msgspec.Struct):
+    metadata: _SecretMetadata
+
+
+class _Secrets(msgspec.Struct):
+    items: list[PaddleSecret]
+
+
+class PaddleRegistries(msgspec.Struct):
+    code: int
+    msg: _Secrets
+
+
 class PaddleFile(msgspec.Struct, rename="pascal"):
     path: str
     mod_time: int
@@ -258,6 +301,9 @@ class PaddleChangeBody(msgspec.Struct):
 
 _UNAUTHORIZED = {401: PaddleUnauthorized}
 _JOB_BODY = Body({JSON: PaddleJobBody})
+_FORM = "multipart/form-data"
+_DOWNLOAD = Text("application/force-download", binary=True)
+_PATH = Query("path", required=True, description="/pfs/DATACENTER/home/USER/…, or …/public/…")
 _CHUNK = (
     Query("path", required=True),
     Query("offset", int, required=True),
@@ -266,8 +312,9 @@ _CHUNK = (
 _JOB_NAME = Query("jobname", description="The name of a job, without its suffix if that is unambiguous.")
 
 
-def _operation(summary: str, reply: Any, **more: Any) -> Operation:
-    return Operation(summary, _TAG, {200: reply, **_UNAUTHORIZED}, **more)
+def _operation(summary: str, reply: Any, not_found: Any = None, **more: Any) -> Operation:
+    responses = {200: reply, **_UNAUTHORIZED}
+    return Operation(summary, _TAG, responses if not_found is None else {**responses, 404: not_found}, **more)
 
 
 def _files_operation(summary: str, reply: Any, refused: tuple[int, ...] = (405,), **more: Any) -> Operation:
@@ -303,6 +350,31 @@ OPERATIONS: dict[str, Operation] = {
         ),
     ),
     "paddlecloud.workers.quota": _operation("Get the use of quotas", PaddleQuotas),
+    "paddlecloud.files.get_file": _operation(
+        "Read a file", (_DOWNLOAD, PaddleReply), query=(_PATH,), not_found=PaddleReply
+    ),
+    "paddlecloud.files.put_file": _operation(
+        "Store a file", PaddleReply, query=(_PATH,), body=Body({_FORM: Text(_FORM, binary=True)})
+    ),
+    "paddlecloud.files.list_names": _operation("List the names in a folder", PaddleNames, query=(_PATH,)),
+    "paddlecloud.files.list_published": _operation("List published files", PaddlePublished),
+    "paddlecloud.files.publish": _operation(
+        "Publish a file", Either(PaddleUrl, PaddleReply), body=Body({JSON: PaddlePath})
+    ),
+    "paddlecloud.files.get_published": Operation(
+        "Read a published file",
+        _TAG,
+        {200: _DOWNLOAD, 404: PaddleReply},
+        query=(Query("uuid", required=True),),
+        token=False,
+    ),
+    "paddlecloud.registries.list_registries": _operation("List image registries", PaddleRegistries),
+    "paddlecloud.registries.put_registry": _operation(
+        "Store the credentials of an image registry", PaddleReply, body=Body({JSON: PaddleRegistryBody})
+    ),
+    "paddlecloud.registries.delete_registry": _operation(
+        "Delete the credentials of an image registry", PaddleReply, body=Body({JSON: PaddleRegistryBody})
+    ),
     "paddlecloud.chunks.get_files": _files_operation(
         "List files (method=ls), or get one (method=stat)",
         PaddleFilesReply,
@@ -332,7 +404,7 @@ OPERATIONS: dict[str, Operation] = {
     "paddlecloud.chunks.put_chunk": _files_operation(
         "Write a chunk into a file",
         PaddleEmptyReply,
-        body=Body({"multipart/form-data": Text("multipart/form-data", binary=True)}),
+        body=Body({_FORM: Text(_FORM, binary=True)}),
         refused=(400,),
     ),
 }

@@ -41,7 +41,7 @@ class ChunkRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class UploadedChunk:
     range: ChunkRange
     data: memoryview
 
@@ -66,7 +66,7 @@ def read_range(query: str) -> ChunkRange | None:
     return ChunkRange(path, int(offset), int(size), checksum)
 
 
-def read_chunk(body: bytes, boundary: bytes) -> Chunk:
+def read_chunk(body: bytes, boundary: bytes) -> UploadedChunk:
     """The chunk in an uploaded body. Anything missing, or left over, is an error: then nothing is written."""
     delimiter = b"--" + boundary
     at = 0 if body.startswith(delimiter) else body.find(b"\r\n" + delimiter) + 2
@@ -91,7 +91,7 @@ def read_chunk(body: bytes, boundary: bytes) -> Chunk:
     raise InvalidParameters(f'the first {_MAX_PARTS} parts of the body have another name than "chunk"')
 
 
-def _chunk_at(body: bytes, start: int, parameters: bytes, delimiter: bytes) -> Chunk:
+def _chunk_at(body: bytes, start: int, parameters: bytes, delimiter: bytes) -> UploadedChunk:
     named = read_range(parameters.decode("utf-8", "replace"))
     if named is None:
         raise InvalidParameters("the part's filename must have path, offset and chunksize of the chunk")
@@ -108,7 +108,7 @@ def _chunk_at(body: bytes, start: int, parameters: bytes, delimiter: bytes) -> C
     data = memoryview(body)[start:end]
     if named.checksum and hashlib.md5(data, usedforsecurity=False).hexdigest() != named.checksum:
         raise InvalidParameters("the chunk does not have the checksum that was sent with it")
-    return Chunk(named, data)
+    return UploadedChunk(named, data)
 
 
 def part_head(chunk: ChunkRange) -> bytes:

@@ -96,8 +96,8 @@ class ListedJob:
                 "active": counts.active or None,
                 "succeeded": counts.succeeded or None,
                 "failed": counts.failed or None,
-                "start_time": _time(row.launched_ms),
-                "completion_time": _time(row.completed_ms),
+                "start_time": timestamp(row.launched_ms),
+                "completion_time": timestamp(row.completed_ms),
                 # Our addition.
                 "state": row.state,
             },
@@ -159,14 +159,14 @@ def pod(row: JobRow, task: TaskRow) -> dict[str, Any]:
         terminated = {
             "exit_code": exit_code,
             "message": _exit_message(exit_code),
-            "finished_at": _time(task.completed_ms),
+            "finished_at": timestamp(task.completed_ms),
         }
     return {
         "metadata": {**_metadata(row, pod_name(row, task)), "labels": {"paddle-job": row.name}},
         "spec": {"node_name": task.node},
         "status": {
             "phase": phase,
-            "start_time": _time(task.launched_ms),
+            "start_time": timestamp(task.launched_ms),
             "pod_ip": task.ip,
             "host_ip": task.ip,
             "container_statuses": [
@@ -222,9 +222,10 @@ def _metadata(row: JobRow, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": namespace_of(row.username),
-        "creation_timestamp": _time(row.submission_ms),
+        "creation_timestamp": timestamp(row.submission_ms),
     }
 
 
-def _time(ms: int | None) -> str | None:
+def timestamp(ms: int | None) -> str | None:
+    """Milliseconds as Kubernetes writes a time."""
     return None if ms is None else datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

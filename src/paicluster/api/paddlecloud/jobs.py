@@ -19,6 +19,7 @@ from paicluster.api.paddlecloud.cloud_paths import datacenter_of, package_path, 
 from paicluster.api.paddlecloud.cluster_objects import ListedJob
 from paicluster.api.paddlecloud.job_request import PaddleJob, read_job
 from paicluster.api.paddlecloud.job_translation import translate
+from paicluster.api.paddlecloud.registries import credentials_of
 from paicluster.api.paddlecloud.replies import has_trailing_slash, paddle_route, success
 from paicluster.api.permissions import check_owner_or_admin
 from paicluster.api.responses import MAX_FIELDS_BYTES, json_response, mapping_of, read_body
@@ -90,6 +91,7 @@ async def _submit(request: Request, identity: Identity, check: Callable[[PaddleJ
         identity.username,
         stored_package=stored_package,
         virtual_cluster=_virtual_cluster(ctx, identity),
+        login=await credentials_of(ctx, identity.username, job.registry),
         environment=_environment(fields),
     )
     text = msgspec.json.encode(translated).decode()

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paicluster.api.dialect import SHARED_JOBS_PATH
-from paicluster.api.paddlecloud import chunks, jobs, login, workers
+from paicluster.api.paddlecloud import chunks, files, jobs, login, registries, workers
 from paicluster.api.responses import json_response
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -24,6 +24,15 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v1/workers", ["GET"], workers.list_workers),
     ("/api/v1/logs", ["GET"], workers.logs),
     ("/api/v1/quota", ["GET"], workers.quota),
+    ("/api/v1/file", ["GET"], files.get_file),
+    ("/api/v1/file", ["POST"], files.put_file),
+    ("/api/v1/filelist", ["GET"], files.list_names),
+    ("/api/v1/publish", ["GET"], files.list_published),
+    ("/api/v1/publish", ["POST"], files.publish),
+    ("/filepub", ["GET"], files.get_published),
+    ("/api/v1/registry", ["GET"], registries.list_registries),
+    ("/api/v1/registry", ["POST"], registries.put_registry),
+    ("/api/v1/registry", ["DELETE"], registries.delete_registry),
     ("/api/v1/pfs/files", ["GET"], chunks.get_files),
     ("/api/v1/pfs/files", ["POST", "DELETE"], chunks.change_files),
     ("/api/v1/pfs/chunks", ["GET"], chunks.chunk_meta),
