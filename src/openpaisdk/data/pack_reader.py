@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import zlib
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 
@@ -110,9 +112,7 @@ class Pack(RecordSource):
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
         """Keys and contents of all records, in order."""
         for run in self.runs(1 << 20, 4096):
-            contents = self.read_run(run)
-            for i, content in enumerate(contents):
-                yield self.key(run.first + i), content
+            yield from zip(self.run_keys(run), self.read_run(run), strict=True)
 
     def content_size(self, number: int) -> int:
         """Bytes of a record's content."""
@@ -137,6 +137,14 @@ class Pack(RecordSource):
                 reader.what, f"it has {source.size} bytes, and its index is of {index.shard_bytes} bytes"
             )
         data = reader.read_at(low, high - low)
+        if reader.stores_plain:
+            offsets, lengths = index.offsets[first : end + 1], index.lengths[first : end + 1]
+            contents = [
+                data[at - low : at - low + length] for at, length in zip(offsets, lengths, strict=True)
+            ]
+            if array("I", map(zlib.crc32, contents)) == index.crcs[first : end + 1]:
+                return contents
+        # One is damaged, or they are compressed.
         contents = []
         for number in range(first, end + 1):
             at = index.offsets[number] - low
@@ -149,6 +157,11 @@ class Pack(RecordSource):
                 raise self._damaged(reader, index, number, WRONG_CRC)
             contents.append(content)
         return contents
+
+    def run_keys(self, run: RecordRun) -> list[str]:
+        shard, first = self._locate(run.first)
+        keys = self._index(shard).some_keys(first, run.count)
+        return [key.decode("utf-8", "surrogateescape") for key in keys]
 
     def stream(self, number: int) -> Iterator[bytes | memoryview]:
         """Content of a large record in pieces; it is verified when the last piece has been read."""
@@ -287,6 +300,10 @@ class Pack(RecordSource):
 
             def read_at(offset: int, length: int) -> bytes:
                 length = max(0, min(length, source.size - offset))
+                if source.fileno() >= 0 and sys.platform != "win32":
+                    data = os.pread(source.fileno(), length, offset)
+                    if len(data) == length:
+                        return data
                 return b"".join(map(bytes, source.chunks(offset, length)))
 
             name = self.names[shard]

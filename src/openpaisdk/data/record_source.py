@@ -39,6 +39,10 @@ class RecordSource:
         """Contents of consecutive records, with one range read. A run never crosses shards."""
         raise NotImplementedError
 
+    def run_keys(self, run: RecordRun) -> list[str]:
+        """Keys of consecutive records of one shard."""
+        return [self.key(number) for number in range(run.first, run.first + run.count)]
+
     def runs(self, max_bytes: int, max_records: int) -> list[RecordRun]:
         """All records, in runs of about so many bytes."""
         raise NotImplementedError

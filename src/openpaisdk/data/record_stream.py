@@ -190,14 +190,14 @@ class RecordStream:
     def _records(self, order: EpochOrder, skip: int) -> Iterator[Any]:
         cache = None if self._cache is None else RecordCache(*self._cache)
 
-        def read(run: RecordRun) -> list[bytes]:
-            return self._read(run, cache)
+        def read(run: RecordRun) -> list[tuple[str, bytes]]:
+            return list(zip(self._source.run_keys(run), self._read(run, cache), strict=True))
 
         with ThreadPoolExecutor(self._connections, "record-stream") as pool:
-            reads: deque[Future[list[bytes]]] = deque()
+            reads: deque[Future[list[tuple[str, bytes]]]] = deque()
             first = last = -1  # the runs in ``reads``
             try:
-                for start, end, records in order.windows(skip):
+                for start, end, numbers in order.windows(skip):
                     if first < 0:
                         first = last = start
                     while first < start:
@@ -207,12 +207,9 @@ class RecordStream:
                     while last < ahead:
                         reads.append(pool.submit(read, order.runs[last]))
                         last += 1
-                    contents = [reads[run - first].result() for run in range(start, end)]
-                    for run, i in records:
-                        content = contents[run - start][i]
-                        number = order.runs[run].first + i
-                        key = self._source.key(number)
-                        yield (key, content) if self._decode is None else self._decode(key, content)
+                    records = [pair for run in range(start, end) for pair in reads[run - first].result()]
+                    for number in numbers:
+                        yield records[number] if self._decode is None else self._decode(*records[number])
             finally:
                 for pending in reads:
                     pending.cancel()

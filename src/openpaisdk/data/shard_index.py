@@ -105,10 +105,16 @@ class ShardIndex:
         return self._keys[start : self.key_ends[number]]
 
     def keys(self) -> Iterator[bytes]:
-        start = 0
-        for end in self.key_ends:
-            yield self._keys[start:end]
+        return iter(self.some_keys(0, len(self)))
+
+    def some_keys(self, first: int, count: int) -> list[bytes]:
+        """Keys of consecutive records."""
+        start = self.key_ends[first - 1] if first else 0
+        found = []
+        for end in self.key_ends[first : first + count]:
+            found.append(self._keys[start:end])
             start = end
+        return found
 
     def position(self, number: int) -> int:
         """Number of the record within its compressed block."""

@@ -294,7 +294,7 @@ def test_unreadable_file_is_named(tmp_path) -> None:
     )
 )
 def test_tarfile_reads_any_archive(files) -> None:
-    from openpaisdk.jobs import tar_writer as tar
+    from openpaisdk.fileio import tar_writer as tar
 
     parts = []
     for name in sorted(files):

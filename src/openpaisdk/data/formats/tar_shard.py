@@ -25,8 +25,7 @@ class TarWriter(ShardWriter):
     overhead = tar_writer.BLOCK + tar_writer.BLOCK // 2
 
     def add(self, key: bytes, size: int, content: Content) -> None:
-        name = key.decode("utf-8", "surrogateescape")
-        self.write(tar_writer.header(name, kind=tar_writer.FILE, mode=_MODE, size=size, mtime=0))
+        self.write(tar_writer.file_header(key, _MODE, size))
         offset = self.offset
         crc = self.copy(content)
         self.write(tar_writer.padding(size))
