@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 
 import asyncssh
@@ -162,3 +163,83 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         if self._session is not None:
             self._session.close()
             self._session = None
+
+
+class PortChannel(asyncssh.SSHTCPSession[bytes]):
+    """A connection with a port of the task, for `ssh -L`, `-D` and `-W`."""
+
+    def __init__(self, port: asyncio.Transport, on_lost: Callable[[], None]) -> None:
+        self._port = port
+        self._on_lost = on_lost
+        self.channel: asyncssh.SSHTCPChannel[bytes] | None = None
+        self._ended_directions = 0
+
+    @classmethod
+    async def connect(cls, stream: socket.socket, on_lost: Callable[[], None]) -> PortChannel:
+        """A channel that has the other end of ``stream``."""
+        port, protocol = await asyncio.get_running_loop().create_connection(_PortStream, sock=stream)
+        # Nothing is read before there is a channel to write it to.
+        port.pause_reading()
+        protocol.session = session = cls(port, on_lost)
+        return session
+
+    def connection_made(self, chan: asyncssh.SSHTCPChannel[bytes]) -> None:
+        self.channel = chan
+        if not self._port.is_closing():
+            self._port.resume_reading()
+
+    def data_received(self, data: bytes, datatype: object) -> None:
+        self._port.write(data)
+
+    def eof_received(self) -> bool:
+        if not self._port.is_closing():
+            self._port.write_eof()
+        self.end_direction()
+        return True  # the other direction goes on
+
+    def end_direction(self) -> None:
+        """One side has sent all; after both of them there is nothing left to wait for."""
+        self._ended_directions += 1
+        if self._ended_directions == 2:
+            self._port.close()
+
+    def pause_writing(self) -> None:
+        if not self._port.is_closing():
+            self._port.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._port.is_closing():
+            self._port.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.channel = None
+        self._on_lost()
+        self._port.abort() if exc is not None else self._port.close()
+
+
+class _PortStream(asyncio.Protocol):
+    """The end of a forwarded connection that the channel has."""
+
+    session: PortChannel
+
+    def data_received(self, data: bytes) -> None:
+        if self.session.channel is not None:
+            self.session.channel.write(data)
+
+    def eof_received(self) -> bool:
+        if self.session.channel is not None:
+            self.session.channel.write_eof()
+        self.session.end_direction()
+        return True  # the other direction goes on
+
+    def pause_writing(self) -> None:
+        if self.session.channel is not None:
+            self.session.channel.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.session.channel is not None:
+            self.session.channel.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.session.channel is not None:
+            self.session.channel.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import Literal
+from collections.abc import Awaitable
 
 import asyncssh
 from sqlalchemy import Connection
@@ -14,10 +14,11 @@ from openpaisdk.errors import InvalidParameters, NotFound, PaiError, Unauthorize
 from paicluster.api.context import Context
 from paicluster.api.v2.exec import host_command
 from paicluster.api.v2.follow import job_and_roles, selected_task
+from paicluster.api.v2.forward import open_stream
 from paicluster.auth.tokens import Identity
 from paicluster.engines.common.session_client import SessionClient, SessionListener
 from paicluster.ssh.authorization import JobAuthorization, Target
-from paicluster.ssh.channels import TaskChannel
+from paicluster.ssh.channels import PortChannel, TaskChannel
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow
 
@@ -30,6 +31,8 @@ MAX_UNAUTHENTICATED = 64
 # Channels that are open at a time in one connection: each is a session, which are bounded for a user, too.
 MAX_CHANNELS = 64
 
+# The task's own machine, in the words of clients.
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LOGIN_TIMEOUT_S = 30
 # Those that processors compute themselves.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
@@ -160,11 +163,38 @@ class SshConnection(asyncssh.SSHServer):
 
     # -- channels ------------------------------------------------------------------------------
 
-    def session_requested(self) -> TaskChannel | Literal[False]:
-        if self._channels >= MAX_CHANNELS:
-            return False
-        self._channels += 1
+    def session_requested(self) -> TaskChannel:
+        self._count_channel()
         return TaskChannel(self.open_session, self._on_channel_lost)
+
+    def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> Awaitable[PortChannel]:
+        if dest_host.lower() not in _LOOPBACK:
+            # A job must not become a way into the network of the cluster.
+            raise asyncssh.ChannelOpenError(
+                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED,
+                f"Only ports of the task itself are forwarded: use localhost, not {dest_host}",
+            )
+        self._count_channel()
+        return self._open_port(dest_port)
+
+    async def _open_port(self, port: int) -> PortChannel:
+        assert self.job is not None and self._identity is not None
+        try:
+            row, role, index = await self._task()
+            stream = await open_stream(self._all.ctx, self._identity, row, role, index, port)
+            return await PortChannel.connect(stream, self._on_channel_lost)
+        except (PaiError, OSError) as error:
+            self._on_channel_lost()
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from None
+
+    def _count_channel(self) -> None:
+        if self._channels >= MAX_CHANNELS:
+            raise asyncssh.ChannelOpenError(
+                asyncssh.OPEN_RESOURCE_SHORTAGE, f"A connection has at most {MAX_CHANNELS} channels."
+            )
+        self._channels += 1
 
     def _on_channel_lost(self) -> None:
         self._channels -= 1
@@ -172,13 +202,8 @@ class SshConnection(asyncssh.SSHServer):
     async def open_session(self, listener: SessionListener, has_terminal: bool) -> SessionClient:
         """Start a session in the task that the user name means."""
         ctx = self._all.ctx
-        assert self.job is not None and self._identity is not None
-        framework = self.job.framework
-        row, roles = await ctx.store.read(lambda conn: job_and_roles(conn, framework))
-        if self._target.task:
-            role, index = _task_of(row, roles, self._target.task)
-        else:
-            role, index = await ctx.store.read(lambda conn: _first_running(conn, row, roles))
+        assert self._identity is not None
+        row, role, index = await self._task()
         ctx.sessions.check_limits(self._identity.username)
         words = await host_command(ctx, row, role, index, terminal=has_terminal)
         ours, theirs = socket.socketpair()
@@ -191,6 +216,15 @@ class SshConnection(asyncssh.SSHServer):
             ours.close()
             raise PaiError(f"The session could not be started: {error.strerror or error}.") from error
         return session
+
+    async def _task(self) -> tuple[JobRow, str, int]:
+        """The job as it is now, with role and index of the task that the user name means."""
+        assert self.job is not None
+        framework, read = self.job.framework, self._all.ctx.store.read
+        row, roles = await read(lambda conn: job_and_roles(conn, framework))
+        if self._target.task:
+            return row, *_task_of(row, roles, self._target.task)
+        return row, *await read(lambda conn: _first_running(conn, row, roles))
 
 
 def _first_running(conn: Connection, row: JobRow, roles: dict[str, int]) -> tuple[str, int]:
