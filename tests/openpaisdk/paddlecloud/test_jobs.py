@@ -191,3 +191,15 @@ def test_unknown_names(user) -> None:
     for words in (["kill", "nope"], ["logs", "nope"], ["get", "workers", "nope"]):
         done = paddlecloud(user, *words)
         assert (done.status, done.out, "There is no job nope" in done.err) == (1, "", True), done
+
+
+def test_command_in_a_task_uses_the_cluster_of_the_task(user) -> None:
+    job = user.pai("sub", "--no-sources", "--follow", "-j", "inside", "--", "paddlecloud", "jobs")
+    assert job.status == 0, job
+    assert re.search(r"^\S+ +inside +1 +0 +\d+s$", job.out, re.MULTILINE), job
+
+
+def test_reader_that_closes_its_end_early_is_no_error(user) -> None:
+    done = user.sh("set -o pipefail; paddlecloud get -a jobs | true; echo ${PIPESTATUS[0]}")
+    assert done.out.strip() in ("0", "141"), done
+    assert "Traceback" not in done.err and "Broken" not in done.err
