@@ -13,8 +13,9 @@ import hashlib
 import os
 import threading
 
-from openpaisdk.errors import ConnectionFailed, PaiError
+from openpaisdk.errors import ConnectionFailed
 from openpaisdk.fileio.ranges import read_at, write_at
+from openpaisdk.paddlecloud.multipart import SourceChanged, changed_during_copy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,11 +68,11 @@ def upload(
             count = _run(pfs, size, chunk_bytes, work.transfer_chunk, advance)
             after = os.fstat(fd)
             if (after.st_size, after.st_mtime_ns) != (size, before.st_mtime_ns):
-                raise _changed(source)
-        except _SourceChanged as e:
+                raise changed_during_copy(source)
+        except SourceChanged:
             if existing is None:  # half of a file must not stay behind under this name
                 pfs.remove([target], recursive=False)
-            raise PaiError(e.message, hint=e.hint) from None
+            raise
         return count
     finally:
         os.close(fd)
@@ -96,7 +97,7 @@ def download(
         count = _run(pfs, source.size, chunk_bytes, work.transfer_chunk, advance)
         now = pfs.stat(source.path)
         if now is None or (now.size, now.mtime_ns) != (source.size, source.mtime_ns):
-            raise _changed(source.path)
+            raise changed_during_copy(source.path)
         is_same = old is not None and not count.sent and not is_resumed
         if is_same and old is not None and os.fstat(old).st_size == source.size:
             os.unlink(partial)
@@ -117,10 +118,6 @@ def download(
                 os.close(opened)
 
 
-class _SourceChanged(PaiError):
-    """The file that is sent is no longer the one that the transfer began with."""
-
-
 class _Upload:
     def __init__(self, fd: int, source: str, target: str, size: int, *, is_new: bool):
         self._fd = fd
@@ -132,7 +129,7 @@ class _Upload:
     def transfer_chunk(self, pfs: PfsClient, offset: int, buffer: memoryview) -> bool:
         """Send one chunk unless the cloud has it; returns whether it was sent."""
         if _read_all(self._fd, buffer, offset) != len(buffer):
-            raise _changed(self._source)
+            raise changed_during_copy(self._source)
         # All bytes of a new file are zero: asking for its sums would only make the server compute them.
         if self._is_new and _is_zero(buffer):
             return False
@@ -162,7 +159,7 @@ class _Download:
         """Fetch one chunk unless it is on this machine; returns whether it was fetched."""
         expected = pfs.chunk_sum(self._source, offset, _asked(buffer))
         if expected.length < len(buffer):
-            raise _changed(self._source)
+            raise changed_during_copy(self._source)
         if self._is_resumed and self._matches(self._fd, expected, offset, buffer):
             return False
         if self._old is not None and self._matches(self._old, expected, offset, buffer):
@@ -293,10 +290,3 @@ def _asked(buffer: memoryview) -> int:
 
 def _is_equal(found: ChunkSum, buffer: memoryview, md5: str) -> bool:
     return found.length == len(buffer) and found.md5 == md5
-
-
-def _changed(path: str) -> _SourceChanged:
-    return _SourceChanged(
-        f"{path} changed while it was copied, so the copy is not complete.",
-        hint="Run the command again when nothing writes to the file.",
-    )

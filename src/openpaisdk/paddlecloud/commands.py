@@ -31,7 +31,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("pfs ls", "pfs:list_files", "list files (also: ls)"),
             ("pfs rm", "pfs:remove", "delete files and folders (also: rm)"),
             ("pfs mkdir", "pfs:make_folders", "create folders (also: mkdir)"),
-            ("file put", "file:put", "upload a small file or folder in whole files"),
+            ("file put", "file:put", "upload a file or folder in whole files"),
             ("file get", "file:get_file", "download a file"),
             ("file ls", "file:list_names", "list the names in a folder"),
             ("publish", "publish:publish", "give a file an address that needs no login"),

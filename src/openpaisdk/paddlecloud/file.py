@@ -1,4 +1,4 @@
-"""``paddlecloud file``: whole files, without chunks; for small ones."""
+"""``paddlecloud file``: whole files, without chunks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from openpaisdk.paddlecloud.connection import open_datacenter
 from openpaisdk.paddlecloud.flags import FlagCommand
 from openpaisdk.paddlecloud.pfs_path import base_name, check_pfs, datacenter_of
 
-MAX_FILE_BYTES = 16 << 20
-"""A whole file is one request from memory; larger ones belong into chunks."""
-
 PUT = FlagCommand(
     "file put",
     "<local path> <remote folder>",
-    "upload a small file or folder in whole files",
+    "upload a file or folder in whole files",
     "paddlecloud file put ./train.py /pfs/datacenter1/home/user1/jobs\n"
     "paddlecloud file put ./job_word_emb/ /pfs/datacenter1/home/user1/job_word_emb",
     count=(2, 2),
-    details="A folder is uploaded under its own name; with / at its end, its content is. For large files use "
-    "pfs cp.",
+    details="A folder is uploaded under its own name; with / at its end, its content is. pfs cp "
+    "continues interrupted copies, and sends only what differs.",
 )
 GET_FILE = FlagCommand(
     "file get",
@@ -57,16 +54,9 @@ def put(argv: list[str]) -> int:
             target = f"{target}/{base_name(os.path.abspath(source))}"
     else:
         files = [collect_file(source)]
-    for file in files:
-        if file.size > MAX_FILE_BYTES:
-            raise UsageError(
-                f"{file.path} is too large for file put.",
-                hint=f"Use chunks: paddlecloud pfs cp -r {source} {destination}",
-            )
     client = open_datacenter(datacenter_of([target], args.text("datacenter")), print_notice)
     for file in files:
-        with open(file.path, "rb") as f:
-            client.put_file(f"{target}/{file.name}", file.name, f.read(MAX_FILE_BYTES))
+        client.put_file(f"{target}/{file.name}", file.path, file.name, file.size)
         sys.stdout.write(f"Uploading ... {printable(file.path)} {printable(target)}/{printable(file.name)}\n")
     return 0
 

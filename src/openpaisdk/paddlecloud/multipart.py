@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from openpaisdk.client.address import quote
 from openpaisdk.client.http1 import Body
-from openpaisdk.errors import ConnectionFailed
+from openpaisdk.errors import ConnectionFailed, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,22 +18,39 @@ BOUNDARY = "8d7b0e5709d756e21e971ff4d9ac3b20"
 """Boundary of chunks in both directions: receivers do not read it from the header."""
 CHUNK_TYPE = f"multipart/form-data; boundary={BOUNDARY}"
 MAX_HEAD_BYTES = 1 << 16
+READ_BYTES = 1 << 20
 
 
-def file_form(name: str, content: bytes) -> tuple[str, bytes]:
-    """Type and body of the upload of one whole file, with a boundary that it does not contain."""
-    import os
+class FileForm(Body):
+    """The upload of one whole file, which is read while it is sent. The boundary is random."""
 
-    boundary = os.urandom(20).hex()
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "%0D").replace("\n", "%0A")
-    return f"multipart/form-data; boundary={boundary}", b"".join(
-        (
+    __slots__ = ("_file_size", "_head", "_path", "_tail", "content_type")
+
+    def __init__(self, path: str, name: str, size: int):
+        """``name`` is the name in the form; ``size`` the file's size when it was collected."""
+        boundary = os.urandom(20).hex()
+        escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "%0D").replace("\n", "%0A")
+        self.content_type = f"multipart/form-data; boundary={boundary}"
+        self._path = path
+        self._file_size = size
+        self._head = (
             f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{escaped}"\r\n'
-            "Content-Type: application/octet-stream\r\n\r\n".encode(),
-            content,
-            f"\r\n--{boundary}--\r\n".encode(),
-        )
-    )
+            "Content-Type: application/octet-stream\r\n\r\n"
+        ).encode()
+        self._tail = f"\r\n--{boundary}--\r\n".encode()
+        super().__init__(len(self._head) + size + len(self._tail))
+
+    def chunks(self) -> Iterator[bytes]:
+        yield self._head
+        left = self._file_size
+        with open(self._path, "rb") as f:
+            while left and (data := f.read(min(left, READ_BYTES))):
+                left -= len(data)
+                yield data
+            if left or f.read(1):
+                # The server discards a form without its end.
+                raise changed_during_copy(self._path)
+        yield self._tail
 
 
 class ChunkBody(Body):
@@ -78,3 +97,14 @@ def read_chunk(response: Response, buffer: memoryview) -> int:
         # Either the part is longer than announced, or it ended before: then its boundary is in the buffer.
         raise ConnectionFailed("The datacenter sent a chunk of another size.", hint="Run the command again.")
     return filled
+
+
+class SourceChanged(PaiError):
+    """The file that is copied is no longer the one that the copy began with."""
+
+
+def changed_during_copy(path: str) -> SourceChanged:
+    return SourceChanged(
+        f"{path} changed while it was copied, so the copy is not complete.",
+        hint="Run the command again when nothing writes to the file.",
+    )

@@ -236,15 +236,15 @@ class PaddleCloudClient:
 
     # -- simple files --------------------------------------------------------------------------
 
-    def put_file(self, path: str, name: str, content: bytes) -> None:
-        """Write a whole file; missing folders are created."""
-        from openpaisdk.paddlecloud.multipart import file_form
+    def put_file(self, path: str, source: str, name: str, size: int) -> None:
+        """Write a whole file; missing folders are created. ``name`` is sent along, as other clients do."""
+        from openpaisdk.paddlecloud.multipart import FileForm
 
-        content_type, body = file_form(name, content)
-        response = self.request(
-            "POST", "/api/v1/file/", {"path": path}, body=body, headers={"Content-Type": content_type}
+        form = FileForm(source, name, size)
+        headers = {"Content-Type": form.content_type}
+        _check_message(
+            self.decode(self.request("POST", "/api/v1/file/", {"path": path}, body=form, headers=headers))
         )
-        _check_message(self.decode(response))
 
     def open_file(self, path: str) -> Response:
         """The response with the content of a file."""

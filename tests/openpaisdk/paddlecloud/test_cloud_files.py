@@ -2,6 +2,7 @@
 
 import os
 import re
+import urllib.request
 
 import pytest
 
@@ -85,6 +86,8 @@ def test_home_of_another_user_is_closed(alice) -> None:
         ["rm", "/pfs/dc1/home/bob/f"],
         ["mkdir", "/pfs/dc1/home/bob/d"],
         ["cp", "/pfs/dc1/home/bob/f", "g"],
+        ["file", "put", "f", "/pfs/dc1/home/bob"],
+        ["publish", "/pfs/dc1/home/bob/f"],
     ):
         done = alice.paddlecloud(*words)
         assert done.status == 1, (words, done)
@@ -100,6 +103,49 @@ def test_datacenter_of_the_path_is_used(alice) -> None:
     assert (done.status, "has no datacenter 'dc9'; it has dc1, of-bob." in done.err) == (2, True)
     done = alice.paddlecloud("ls", "-datacenter", "dc1", "/pfs/of-bob/home/bob")
     assert (done.status, "several datacenters: dc1, of-bob" in done.err) == (2, True)
+
+
+def test_whole_files(alice) -> None:
+    folder = alice.project / "pkg"
+    folder.mkdir()
+    (folder / "train.py").write_text("print()")
+    done = alice.paddlecloud("file", "put", "pkg", f"{HOME}/whole")
+    assert (done.status, done.out) == (
+        0,
+        f"Uploading ... pkg/train.py {HOME}/whole/pkg/train.py\n",
+    ), done
+    assert alice.paddlecloud("file", "put", "pkg/", f"{HOME}/whole").status == 0
+    assert alice.paddlecloud("file", "ls", f"{HOME}/whole").out.split() == ["pkg", "train.py"]
+    assert alice.paddlecloud("file", "get", f"{HOME}/whole/train.py", "./").status == 0
+    assert (alice.project / "train.py").read_text() == "print()"
+    again = alice.paddlecloud("file", "get", f"{HOME}/whole/train.py", "./")
+    assert (again.status, "train.py exists already" in again.err) == (1, True)
+    missing = alice.paddlecloud("file", "get", f"{HOME}/whole/nope", "nope")
+    assert missing.status == 1
+    assert not (alice.project / "nope").exists(), "an error became a file"
+
+
+def test_published_file_needs_no_login(alice) -> None:
+    (alice.project / "model").write_text("public")
+    assert alice.paddlecloud("cp", "model", f"{HOME}/model").status == 0
+    url = alice.paddlecloud("publish", f"{HOME}/model").out.strip()
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url) as reply:
+        assert reply.read() == b"public"
+    listed = alice.paddlecloud("publish").out
+    assert listed.split()[:2] == ["FILE", "URL"]
+    assert url in listed and f"{HOME}/model" in listed
+
+
+def test_registries(alice) -> None:
+    login = ["-name", "hub", "-username", "u", "-server", "hub.example.org"]
+    assert alice.paddlecloud("registry", *login, "-password", "-", stdin="secret\n").status == 0
+    lines = [line.split() for line in alice.paddlecloud("get", "registry").out.splitlines()]
+    assert lines[0] == ["ID", "NAME", "DATA"]
+    assert lines[1][:2] == ["0", "hub"]
+    done = alice.paddlecloud("delete", "registry", "hub")
+    assert (done.status, done.out) == (0, "registry: [hub] is deleted\n")
+    assert alice.paddlecloud("get", "registry").out.split() == ["ID", "NAME", "DATA"]
+    assert alice.paddlecloud("delete", "registry", "hub").status == 1
 
 
 def test_two_uploads_of_one_file_at_once(alice) -> None:
