@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
 PARTS = (
-    *("cli", "exec", "functions", "hostile", "jobs", "paddlecloud", "protocol"),
+    *("cli", "exec", "functions", "hostile", "jobs", "notebooks", "paddlecloud", "protocol"),
     *("restapi", "scheduler", "storage", "store", "webhdfs"),
 )
 SERVICE_PARTS = ("containers", "slurm")
