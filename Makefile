@@ -13,7 +13,7 @@ PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Every worker would compile all tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart compiled setup test test-fast lint docs bench dist clean
+.PHONY: help quickstart compiled setup portal screenshots test test-fast lint docs bench dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,7 +40,18 @@ setup: $(VENV)/.dev ## create the virtual environment with everything a develope
 
 quickstart: $(VENV)/.run ## set up and run a first training job on the embedded cluster
 	@cd examples/quickstart && PATH="$(CURDIR)/$(BIN):$$PATH" pai sub -a local --follow -- python train.py
+	@if $(MAKE) -s portal; then echo "The web portal (the link signs you in for two minutes; pai open makes another):"; \
+	  $(BIN)/pai open -a local --print; \
+	  else echo "Everything but the web portal works; make portal tries again."; fi
 	@echo "pai is $(BIN)/pai. Next, type: source $(BIN)/activate && pai sub --follow -- echo hello"
+
+portal: $(VENV)/.run ## build the web portal, which a cluster of this checkout serves at /
+	@$(BIN)/python portal/bundle_build.py --install-node
+
+SCREENSHOTS ?= /tmp/portal-screenshots
+screenshots: $(VENV)/.dev ## write every page of the portal as a picture to SCREENSHOTS (outside the repository)
+	@PORTAL_SCREENSHOTS=$(SCREENSHOTS) $(PYTEST) tests/system/portal/test_appearance.py
+	@echo "The pictures are in $(SCREENSHOTS)."
 
 lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), import contracts, Python 3.6 check of the runtime
 	@$(BIN)/ruff format --check src tests bench
@@ -50,6 +61,7 @@ lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), import 
 	@$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p openpaisdk
 	@$(BIN)/lint-imports
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
+	@if [ -x portal/node_modules/.bin/tsc ]; then portal/node_modules/.bin/tsc --noEmit -p portal; fi
 
 test-fast: compiled ## the tests that are quick and need no outside service (about four minutes)
 	@$(PYTEST) $(PARALLEL) -m "not slow and not service"

@@ -17,7 +17,9 @@ _DOCUMENT_URI = "urn:description"
 
 
 # Hadoop's protocol, and the private protocols of our client and tasks.
-_UNDESCRIBED_PATHS = ("/webhdfs/", "/api/v2/transfer", "/api/v2/attempts/")
+_UNDESCRIBED_PATHS = ("/webhdfs/", "/api/v2/transfer", "/api/v2/attempts/", "/portal/")
+# Pages for browsers.
+_PORTAL_PATHS = frozenset({"/", "/job-detail.html", "/job-list.html"})
 # Limits in tests about something else: validated responses per schema, and size of a response.
 _MAX_CHECKED = 25
 _MAX_CHECKED_BYTES = 256 << 10
@@ -59,7 +61,7 @@ class Description:
         if path.startswith("/rest-server/"):
             path = path.removeprefix("/rest-server")
         where = f"{method} {url[:120]} -> {status}"
-        if path.startswith(_UNDESCRIBED_PATHS):
+        if path.startswith(_UNDESCRIBED_PATHS) or path in _PORTAL_PATHS:
             return
         template = self._template(path, method.lower()) or self._template(path.rstrip("/"), method.lower())
         if template is None:

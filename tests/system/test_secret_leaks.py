@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import pytest
 
@@ -130,15 +130,15 @@ def test_planted_secrets_leak_nowhere(cluster: Watched, tmp_path: Path) -> None:
     closed = {"name": "nas", "servers": ["nas"], "gpn": "others"}
     assert cluster.listen("POST", "/api/v2/storage/config", closed, token=mine).status == 201
     canaries.append(SERVER_PASSWORD)
-    page = "/job-detail.html?username=carol&jobName=bird"
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    mistyped = urlencode({"username": "carol", "password": WRONG_PASSWORD}).encode()
-    assert cluster.listen("POST", page, mistyped, headers=form, token=None).status == 400
-    right = urlencode({"username": "carol", "password": NEW_PASSWORD}).encode()
-    signed = cluster.ask("POST", page, right, form, token=None)
+    session = "/api/v2/authn/session"
+    mistyped = {"username": "carol", "password": WRONG_PASSWORD}
+    assert cluster.listen("POST", session, mistyped, token=None).status == 400
+    signed = cluster.ask("POST", session, {"username": "carol", "password": NEW_PASSWORD}, token=None)
     cookie = signed.headers["set-cookie"].partition(";")[0]
-    canaries.append(cookie.partition("=")[2])
-    assert cluster.listen("GET", page, headers={"Cookie": cookie}, token=None).status == 200
+    proof = signed.json()["proof"]
+    canaries += [cookie.partition("=")[2], proof]
+    halves = {"Cookie": cookie, "X-PAI-Session-Proof": proof}
+    assert cluster.listen("GET", "/api/v2/jobs", headers=halves, token=None).status == 200
     guess = {"oldPassword": WRONG_PASSWORD, "newPassword": NEW_PASSWORD}
     assert cluster.listen("PUT", "/api/v2/users/carol/password", guess, token=session).status == 403
     # -- looking

@@ -20,6 +20,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("logs", "logs:logs", "print a job's log; -f follows it"),
             ("exec", "exec:exec_command", "run a command in a running job, or open a shell in it"),
             ("forward", "forward:forward", "make ports of a running job reachable on this machine"),
+            ("open", "open:open_portal", "open the web portal in a browser, signed in"),
             ("connect-job", "logs:connect_job", "print a job's state changes until it finishes"),
             ("wait", "logs:wait", "wait until jobs have finished"),
             ("stop-job", "stop_jobs:stop_job", "stop jobs"),

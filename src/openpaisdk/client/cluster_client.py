@@ -370,6 +370,20 @@ class ClusterClient:
         owner, _, bare = self.whole_name(name, user).partition("~")
         return f"{self.uri}/job-detail.html?username={quote(owner)}&jobName={quote(bare)}"
 
+    def portal_link(self, page: str = "") -> str:
+        """A link to a page of the web portal that signs its browser in, once.
+
+        On clusters that issue none, the address of their portal.
+        """
+        try:
+            link = mapping_of(self._request_json("POST", "/api/v2/authn/links", body=b""), self).get("url")
+        except NotFound:
+            owner, _, name = page.removeprefix("/jobs/").partition("~")
+            return self.job_page(name, owner) if name else f"{self.uri}/"
+        if not isinstance(link, str):
+            raise unexpected_response(self)
+        return f"{link}&to={quote(page)}" if page else link
+
     def v1_job_path(self, name: str, user: str = "") -> str:
         """The job's path in version 1 of the API."""
         owner, _, bare = self.whole_name(name, user).partition("~")

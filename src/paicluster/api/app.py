@@ -23,14 +23,23 @@ from paicluster.api.middleware.request_filter import RequestFilter
 from paicluster.api.middleware.route_wrapper import wrap_route
 from paicluster.api.paddlecloud import jobs as paddle_jobs
 from paicluster.api.paddlecloud import routes as paddlecloud
-from paicluster.api.pages import job as job_page
+from paicluster.api.portal import routes as portal
 from paicluster.api.responses import KEY, json_response, peek_body
 from paicluster.api.route_authorities import AUTHORITIES
 from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
+from paicluster.api.v2 import (
+    browser_sessions,
+    follow,
+    forward,
+    jobs,
+    login,
+    sources,
+    task_logs,
+    virtual_clusters,
+)
 from paicluster.api.v2 import exec as exec_route
-from paicluster.api.v2 import follow, forward, jobs, login, sources, task_logs, virtual_clusters
 from paicluster.api.v2 import routes as v2
 from paicluster.api.webhdfs import routes as webhdfs
 
@@ -83,6 +92,9 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v2/authn/info", ["GET"], login.authn_info),
     ("/api/v2/authn/basic/login", ["POST"], login.login),
     ("/api/v2/authn/basic/logout", ["DELETE"], login.logout),
+    ("/api/v2/authn/session", ["POST"], browser_sessions.sign_in),
+    ("/api/v2/authn/session", ["DELETE"], browser_sessions.sign_out),
+    ("/api/v2/authn/links", ["POST"], browser_sessions.issue_link),
     ("/api/v2/tokens", ["GET"], login.list_tokens),
     ("/api/v2/tokens/application", ["POST"], login.application_token),
     ("/api/v2/tokens/check", ["GET"], login.check_token),
@@ -92,8 +104,6 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     *v2.ROUTES,
     *v1.ROUTES,
     *paddlecloud.ROUTES,
-    ("/job-detail.html", ["GET"], job_page.job_detail),
-    ("/job-detail.html", ["POST"], job_page.sign_in_or_out),
     ("/healthz", ["GET"], server_status.health),
     ("/metrics", ["GET"], server_status.metrics),
     ("/openapi.json", ["GET"], openapi),
@@ -104,9 +114,10 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
 DESCRIBED_ROUTES = (*ROUTES, *paddlecloud.SHARED)
 # They are described in `/openapi.json`. The rest is not: WebHDFS is Hadoop's protocol, with its operations
 # in the query; transfers are between our client and server, reports between our tasks and server; and OpenAPI
-# has no words for a WebSocket.
+# has no words for a WebSocket. The portal is for browsers.
 _SESSION_ROUTES = [(_JOB + "/exec", ["GET"], exec_route.exec_session)]
-ALL_ROUTES = (*ROUTES, *_SESSION_ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)
+_UNDESCRIBED = (*_SESSION_ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES, *portal.ROUTES)
+ALL_ROUTES = (*ROUTES, *_UNDESCRIBED)
 
 
 class _Count(IntegerConvertor):
@@ -124,12 +135,14 @@ register_url_convertor("count", _Count())
 _NOT_OF_OPENPAI = {
     _JOB + "/follow",
     _JOB + "/metrics",
+    "/api/v2/job-checks",
     "/api/v2/sources/{sha256}",
-    "/job-detail.html",
+    "/api/v2/authn/session",
+    "/api/v2/authn/links",
     "/healthz",
     "/metrics",
     "/openapi.json",
-    *(path for path, _, _ in (*_SESSION_ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)),
+    *(path for path, _, _ in _UNDESCRIBED),
 }
 
 
@@ -187,9 +200,13 @@ class Gateway:
         if path.startswith("//"):
             # PaddleCloud's Go client appends paths to an endpoint that may end with a slash.
             path = scope["path"] = "/" + path.lstrip("/")
-        if path.startswith(_PREFIX) and (len(path) == len(_PREFIX) or path[len(_PREFIX)] == "/"):
-            scope["path"] = path[len(_PREFIX) :] or "/"
-            path = scope["path"]
+        # The prefix alone is not the portal's address.
+        if (
+            path.startswith(_PREFIX)
+            and path[len(_PREFIX) : len(_PREFIX) + 1] == "/"
+            and path != _PREFIX + "/"
+        ):
+            path = scope["path"] = path[len(_PREFIX) :]
         if path.endswith("/") and path.startswith("/api/"):
             # OpenPAI accepts a trailing slash, and some of its clients always send one.
             path = scope["path"] = path.rstrip("/")

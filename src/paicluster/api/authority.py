@@ -63,7 +63,6 @@ JOBS_V1 = Authority(_JOBS, allows_anonymous=True)
 LOGS = Authority(_JOBS, takes_ticket=True)
 # Cluster, users and groups as every user sees them; deletion of own jobs.
 CLUSTER = Authority(_PROGRAMS)
-PAGE = Authority(_PROGRAMS, is_public=True)
 # The own account: password, profile, tokens. No program acts for the user here.
 ACCOUNT = Authority(_USERS)
 ADMIN_READS = Authority(_PROGRAMS, admin=True)

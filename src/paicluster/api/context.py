@@ -14,6 +14,7 @@ from typing import Protocol
 from starlette.requests import Request
 
 from openpaisdk.errors import Unauthorized
+from paicluster.api import browser_session
 from paicluster.api.authority import Authority
 from paicluster.api.forwarders import Forwarders
 from paicluster.api.job_parser import JobParser
@@ -21,6 +22,7 @@ from paicluster.api.middleware.audit import IDENTITY_KEY
 from paicluster.api.middleware.policies import AUTHORITY_KEY, RATE_LIMIT_KEY, HttpPolicies
 from paicluster.api.responses import KEY
 from paicluster.api.sessions import Sessions
+from paicluster.api.sign_in_links import SignInLinks
 from paicluster.api.v2.detail_cache import ResponseCache
 from paicluster.api.v2.follow_turns import FollowTurns
 from paicluster.auth.sealing import Sealer
@@ -114,6 +116,7 @@ class Context:
     forwarders: Forwarders = field(init=False)
     job_parser: JobParser = field(default_factory=JobParser)
     follow_turns: FollowTurns = field(default_factory=FollowTurns)
+    sign_in_links: SignInLinks = field(default_factory=SignInLinks)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -169,6 +172,10 @@ def token_of(request: Request) -> tuple[str, str | None]:
     """Token of a request, and the user name when the token came as the password of Basic authentication."""
     header = request.headers.get("authorization")
     if not header:
+        if (proof := request.headers.get(browser_session.PROOF_HEADER)) is not None:
+            token = browser_session.token_of_browser(request.cookies, proof, own_url(request))
+            if token is not None:
+                return token, None
         raise Unauthorized(GUEST, hint="Send the header 'Authorization: Bearer <token>'.")
     scheme, _, credentials = header.partition(" ")
     credentials = credentials.strip()

@@ -21,7 +21,6 @@ from paicluster.api.authority import (
     JOBS,
     JOBS_V1,
     LOGS,
-    PAGE,
     PUBLIC,
     TICKET,
     Authority,
@@ -32,7 +31,7 @@ from paicluster.api.paddlecloud import jobs as paddle_jobs
 from paicluster.api.paddlecloud import login as paddle_login
 from paicluster.api.paddlecloud import registries as paddle_registries
 from paicluster.api.paddlecloud import workers as paddle_workers
-from paicluster.api.pages import job as job_page
+from paicluster.api.portal import routes as portal
 from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import ssh as v1_ssh
@@ -41,10 +40,12 @@ from paicluster.api.v1 import users as v1_users
 from paicluster.api.v1 import virtual_clusters as v1_virtual_clusters
 from paicluster.api.v2 import (
     alerts,
+    browser_sessions,
     follow,
     forward,
     groups,
     job_attempts,
+    job_checks,
     jobs,
     kubernetes_lists,
     legacy_storage_configs,
@@ -73,6 +74,8 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         server_status.health,
         paddle_login.api_token_auth,
         paddle_files.get_published,
+        browser_sessions.sign_in,
+        *(handler for _, _, handler in portal.ROUTES),
     ),
     TICKET: (
         *(handler for _, _, handler in task_reports.ROUTES),
@@ -83,6 +86,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
     FILES: (webhdfs.webhdfs, *(handler for _, _, handler in transfer.ROUTES)),
     JOBS: (
         jobs.submit,
+        job_checks.check,
         jobs.list_jobs,
         jobs.detail,
         jobs.config,
@@ -158,6 +162,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         alerts.alerts,
         alerts.as_alertmanager,
         login.check_token,
+        browser_sessions.issue_link,
         server_status.metrics,
         prometheus_query.query,
         prometheus_query.query_range,
@@ -165,9 +170,9 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         marketplace.no_item,
         marketplace.refuse_change,
     ),
-    PAGE: (job_page.job_detail, job_page.sign_in_or_out),
     ACCOUNT: (
         login.logout,
+        browser_sessions.sign_out,
         login.list_tokens,
         login.application_token,
         login.revoke_token,

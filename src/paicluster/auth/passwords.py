@@ -10,6 +10,9 @@ import secrets
 # 16 MiB and about 50 ms per attempt, for the server and for an attacker with stolen hashes.
 _N, _R, _P = 2**14, 8, 1
 
+NO_PASSWORD = "!"
+"""In place of a hash: no password is correct."""
+
 
 def hash_password(password: str) -> str:
     """``scrypt$n,r,p$salt$hash``. Takes tens of milliseconds: not on an event loop."""

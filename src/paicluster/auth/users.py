@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from openpaisdk.errors import ConfigError, Conflict, Forbidden, InvalidParameters, NotFound
-from paicluster.auth.passwords import hash_password, verify_password
+from paicluster.auth.passwords import NO_PASSWORD, hash_password, verify_password
 from paicluster.store import Store, groups, jobs, users
 from paicluster.store.users import UserRow
 
@@ -36,6 +36,12 @@ async def login(store: Store, username: str, password: str) -> UserRow:
     if not await asyncio.to_thread(verify_password, password, user.password_hash):
         raise InvalidParameters("Password is incorrect.", code="IncorrectPasswordError")
     return user
+
+
+async def has_password(store: Store, username: str) -> bool:
+    """Whether the user can log in with a password; the user of an embedded cluster has none."""
+    user = await store.read(lambda conn: users.get_user(conn, username))
+    return user is not None and user.password_hash != NO_PASSWORD
 
 
 async def check_password(user: UserRow, password: str) -> None:

@@ -22,6 +22,7 @@ from paicluster.api.context import Context
 from paicluster.api.job_parser import JobParser
 from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.auth import users as accounts
+from paicluster.auth.passwords import NO_PASSWORD
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.ssh_keys import SshKeys
 from paicluster.auth.tickets import Tickets
@@ -294,7 +295,7 @@ def _embedded_login(store: Store, tokens: Tokens) -> EmbeddedLogin:
     user = re.sub(r"[^\w.-]", "_", _account_name()) or "user"
     if store.read_sync(lambda conn: users.get_user(conn, user)) is None:
         # No password: the token is the only credential, and only this account can read it.
-        store.write_sync(lambda conn: users.add_user(conn, user, "!", created_ms=0, admin=True))
+        store.write_sync(lambda conn: users.add_user(conn, user, NO_PASSWORD, created_ms=0, admin=True))
     rows = store.read_sync(lambda conn: users.list_tokens(conn, user, 0))
     row = next((token for token in rows if token.name == _EMBEDDED_TOKEN), None)
     if row is None:

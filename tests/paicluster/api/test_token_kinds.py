@@ -27,8 +27,7 @@ from support.team_cluster import PASSWORD, TeamCluster
 WRONG_KIND = re.compile("(Applications|Jobs|Delegation tokens) are not allowed to do this operation.")
 NOT_ADMIN = "Non-admin is not allow to do this operation."
 # Routes that end the session that is sent to them get a fresh one.
-LOGOUT = re.compile(r"/authn/basic/logout$")
-PAGE = "/job-detail.html"
+LOGOUT = re.compile(r"/authn/(basic/logout|session)$")
 FILES = re.compile(r"/(webhdfs|api/v2/transfer)\b")
 # Operations of WebHDFS that change nothing where the path does not exist.
 OPERATIONS = {"GET": "GETFILESTATUS", "PUT": "SETTIMES", "POST": "TRUNCATE", "DELETE": "DELETE"}
@@ -91,7 +90,6 @@ def requests() -> Iterator[tuple[str, str, Authority]]:
         path = re.sub(r"\{(?!user\})\w+(:\w+)?\}", "nothing", path)
         for method in methods:
             query = f"?op={OPERATIONS[method]}" if "/webhdfs" in path else ""
-            query = "?username=no&jobName=no" if path == PAGE else query
             yield method, path + query, authority
 
 
@@ -137,8 +135,6 @@ def test_every_kind_of_token_is_sent_to_every_route(team: TeamCluster, senders: 
     connection = Connection(team)
     wrong = []
     for method, path, authority in requests():
-        if (method, path.partition("?")[0]) == ("POST", PAGE):
-            continue  # takes a token in its form: see below
         for sender in senders:
             token = sender.token
             if LOGOUT.search(path) and sender.kind is TokenKind.SESSION:
@@ -240,19 +236,6 @@ def test_delegation_token_reads_and_writes_files(team: TeamCluster, senders: lis
         "message": "Delegation tokens are not allowed to do this operation.",
         "hint": "They are for WebHDFS and transfers only: log in.",
     }
-
-
-def test_page_of_a_job_refuses_tokens_of_jobs_and_delegation(
-    team: TeamCluster, senders: list[Sender]
-) -> None:
-    page = "/job-detail.html?username=alice&jobName=holder_of_alice"
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    for sender in senders[:4]:
-        expected = sender.kind in (TokenKind.SESSION, TokenKind.APPLICATION)
-        signed_in = team.ask("POST", page, f"token={sender.token}".encode(), form, token=None)
-        assert signed_in.status == (303 if expected else 403), sender.kind
-        shown = team.get(page, headers={"Cookie": f"paicluster={sender.token}"}, token=None)
-        assert shown.status == (200 if expected else 403), sender.kind
 
 
 # -- passwords -------------------------------------------------------------------------------------

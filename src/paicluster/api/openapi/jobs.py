@@ -338,7 +338,25 @@ class SshInfo(WireModel):
     host_key: str | UnsetType = UNSET
 
 
+class JobProblem(WireModel):
+    # From 1; 0 where the problem has no place in the text.
+    line: int
+    column: int
+    key: str
+    message: str
+
+
+class JobCheck(WireModel):
+    version: Literal[1, 2]
+    # Null where the job has problems.
+    name: str | None
+    problems: list[JobProblem]
+
+
 OPERATIONS: dict[str, Operation] = {
+    "v2.job_checks.check": Operation(
+        "Check a job file without submitting it", _TAG, {200: JobCheck}, body=JOB
+    ),
     "v2.jobs.submit": Operation(
         "Submit a job", _TAG, {202: MessageWithStatus}, (403, 404, 409, 422, 507), body=JOB, query=(STRICT,)
     ),

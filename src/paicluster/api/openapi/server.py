@@ -1,13 +1,9 @@
-"""Server status, Prometheus queries, marketplace, source archives, pages."""
+"""Server status, Prometheus queries, marketplace, source archives."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-import msgspec
-from msgspec import UNSET, UnsetType
-
-from paicluster.api.openapi.jobs import Count
 from paicluster.api.openapi.operation import (
     FORM,
     Body,
@@ -21,9 +17,7 @@ from paicluster.api.openapi.operation import (
 )
 
 _TAG = "server"
-_PAGE = Text("text/html")
 _QUERY_BODY = Body({FORM: dict[str, str]}, required=False)
-_JOB_QUERY = (Query("username"), Query("jobName"), Query("attempt", Count))
 
 
 class InstantSample(WireModel):
@@ -60,13 +54,6 @@ class PrometheusError(WireModel):
     status: Literal["error"]
     error_type: str
     error: str
-
-
-class LoginForm(msgspec.Struct):
-    username: str | UnsetType = UNSET
-    password: str | UnsetType = UNSET
-    token: str | UnsetType = UNSET
-    leave: str | UnsetType = UNSET
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -107,20 +94,5 @@ OPERATIONS: dict[str, Operation] = {
                 for kind in ("application/octet-stream", "application/vnd.openpai.sources-patch")
             }
         ),
-    ),
-    "pages.job.job_detail": Operation(
-        "HTML page of a job",
-        _TAG,
-        dict.fromkeys((200, 400, 401, 403, 404), _PAGE),
-        query=_JOB_QUERY,
-        token=False,
-    ),
-    "pages.job.sign_in_or_out": Operation(
-        "Sign in to the page of a job, or sign out",
-        _TAG,
-        {303: None, **dict.fromkeys((400, 401, 403, 413, 429), _PAGE)},
-        query=_JOB_QUERY,
-        body=Body({FORM: LoginForm}),
-        token=False,
     ),
 }

@@ -237,6 +237,23 @@ def _change(summary: str, tag: str, kind: Any, *errors: int) -> Operation:
     return Operation(summary, tag, {201: Message}, (403, *errors), body=json_or_form(kind))
 
 
+class BrowserSignIn(msgspec.Struct):
+    username: str | UnsetType = UNSET
+    password: str | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+
+
+class BrowserSession(WireModel):
+    user: str
+    admin: bool
+    # The half of the session's token that is not in the cookie; sent as `X-PAI-Session-Proof`.
+    proof: str
+
+
+class SignInLink(WireModel):
+    url: str
+
+
 OPERATIONS: dict[str, Operation] = {
     "v2.login.banner": Operation("Banner of API version 2", "api", {200: Text()}, token=False),
     "v2.login.info": Operation(
@@ -261,6 +278,24 @@ OPERATIONS: dict[str, Operation] = {
     "v2.login.revoke_token": Operation("Revoke a token", "token", {200: Message}, (403,)),
     "v2.login.log_token": Operation(
         "Issue a token for the log manager", "log", {200: LogToken}, body=json_or_form(LoginBody), token=False
+    ),
+    "v2.browser_sessions.sign_in": Operation(
+        "Start a session in a browser, with a password or the code of a one-time link; sets a cookie",
+        "authn",
+        {200: BrowserSession},
+        (401, 403),
+        body=json_or_form(BrowserSignIn),
+        token=False,
+    ),
+    "v2.browser_sessions.sign_out": Operation(
+        "End the session of this browser, or of all browsers",
+        "authn",
+        {200: Message},
+        (403,),
+        query=(Query("everywhere", Literal["true", "false"]),),
+    ),
+    "v2.browser_sessions.issue_link": Operation(
+        "Issue a link that signs one browser in, once", "authn", {200: SignInLink}, (403,)
     ),
     # -- users
     "v2.users.list_users": Operation("List users", "user", {200: list[UserInfo]}, query=PAGE),

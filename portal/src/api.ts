@@ -1,0 +1,261 @@
+// Client of the cluster's REST API: one function per call, errors as `ApiError`.
+import { signal } from "@preact/signals";
+import { endSession, session, startSession, type Session } from "./session.ts";
+
+export type JobState = "WAITING" | "RUNNING" | "STOPPING" | "SUCCEEDED" | "STOPPED" | "FAILED" | "UNKNOWN";
+
+export interface JobSummary {
+  readonly name: string;
+  readonly username: string;
+  readonly state: JobState;
+  readonly subState: string;
+  readonly executionType: string;
+  readonly tags: readonly string[];
+  readonly retries: number;
+  readonly submissionTime: number;
+  readonly createdTime: number;
+  readonly launchedTime: number | null;
+  readonly completedTime: number | null;
+  readonly appExitCode: number | null;
+  readonly virtualCluster: string;
+  readonly totalGpuNumber: number;
+  readonly totalTaskNumber: number;
+  readonly jobPriority: string | null;
+  readonly reason?: string;
+}
+
+export interface JobPage {
+  readonly totalCount: number;
+  readonly data: readonly JobSummary[];
+}
+
+export interface ExitSpec {
+  readonly reason?: string;
+  readonly solution?: readonly string[];
+}
+
+export interface TaskStatus {
+  readonly taskIndex: number;
+  readonly taskState: JobState;
+  readonly attemptId: number;
+  readonly retries: number;
+  readonly containerIp: string | null;
+  readonly containerNodeName: string | null;
+  readonly containerPorts: Readonly<Record<string, string>> | null;
+  readonly containerExitCode: number | null;
+  /** Exit code of the program, where the reported one differs. */
+  readonly originUserExitCode?: number | null;
+  readonly createdTime: number | null;
+  readonly launchedTime: number | null;
+  readonly completedTime: number | null;
+}
+
+export interface JobDetail {
+  readonly name: string;
+  readonly tags: readonly string[];
+  readonly jobPriority: string | null;
+  readonly reason?: string;
+  readonly jobStatus: {
+    readonly username: string;
+    readonly state: JobState;
+    readonly subState: string;
+    readonly retries: number;
+    readonly submissionTime: number;
+    readonly launchedTime: number | null;
+    readonly completedTime: number | null;
+    readonly attemptId: number;
+    readonly appExitCode: number | null;
+    readonly appExitSpec: ExitSpec | null;
+    readonly appExitMessages: { readonly runtime: { readonly originUserExitCode?: number } | null } | null;
+    readonly appExitTriggerTaskRoleName: string | null;
+    readonly appExitTriggerTaskIndex: number | null;
+    readonly virtualCluster: string;
+  };
+  readonly taskRoles: Readonly<Record<string, { readonly taskStatuses: readonly TaskStatus[] }>>;
+}
+
+export interface Resources {
+  readonly cpu: number;
+  readonly memory: number;
+  readonly gpu: number;
+}
+
+export interface VirtualCluster {
+  readonly resourcesUsed: Resources;
+  readonly resourcesTotal: Resources;
+}
+
+export class ApiError extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+    readonly code = "",
+    readonly hint = "",
+  ) {
+    super(message);
+  }
+}
+
+/** Whether the last request reached the cluster. */
+export const isConnected = signal(true);
+
+const SESSION_ENDED = "Your session has ended. Sign in to continue.";
+
+interface Options {
+  readonly body?: unknown;
+  /** Sent as it is, instead of `body` as JSON. */
+  readonly text?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
+/** Send a request. Relative to the page's address, which may be below a path of another server. */
+export async function request(method: string, path: string, options: Options = {}): Promise<Response> {
+  const used = session.value;
+  const headers: Record<string, string> = { ...options.headers };
+  if (used) headers["X-PAI-Session-Proof"] = used.proof;
+  const init: RequestInit = { method, headers, credentials: "same-origin", signal: options.signal ?? null };
+  if (options.text !== undefined) {
+    init.body = options.text;
+    headers["Content-Type"] ??= "text/yaml";
+  } else if (options.body !== undefined) {
+    init.body = JSON.stringify(options.body);
+    headers["Content-Type"] = "application/json";
+  }
+  let response: Response;
+  try {
+    response = await fetch(path, init);
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    isConnected.value = false;
+    throw new ApiError("The cluster does not answer.", 0, "Unreachable", "The page tries again by itself.");
+  }
+  isConnected.value = true;
+  if (response.ok) return response;
+  const problem = (await response.json().catch(() => ({}))) as { code?: string; message?: string; hint?: string };
+  // Another tab may have signed in meanwhile.
+  if (response.status === 401 && used && session.value === used) endSession(SESSION_ENDED);
+  throw new ApiError(
+    problem.message ?? `The cluster answered with status ${response.status}.`,
+    response.status,
+    problem.code,
+    problem.hint,
+  );
+}
+
+async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await request("GET", path, signal ? { signal } : {})).json() as Promise<T>;
+}
+
+const jobPath = (framework: string) => `api/v2/jobs/${encodeURIComponent(framework)}`;
+
+// -- session ---------------------------------------------------------------------------------------
+
+export async function signIn(credentials: { username: string; password: string } | { code: string }): Promise<void> {
+  const response = await request("POST", "api/v2/authn/session", { body: credentials });
+  startSession((await response.json()) as Session);
+}
+
+export async function signOut(everywhere: boolean): Promise<void> {
+  try {
+    await request("DELETE", `api/v2/authn/session${everywhere ? "?everywhere=true" : ""}`);
+  } finally {
+    endSession(everywhere ? "You are signed out of all browsers." : "You are signed out.");
+  }
+}
+
+// -- jobs ------------------------------------------------------------------------------------------
+
+export function listJobs(query: URLSearchParams, signal?: AbortSignal): Promise<JobPage> {
+  return get<JobPage>(`api/v2/jobs?${query.toString()}`, signal);
+}
+
+export function jobDetail(framework: string, attempt?: string, signal?: AbortSignal): Promise<JobDetail> {
+  return get(`${jobPath(framework)}${attempt ? `/attempts/${encodeURIComponent(attempt)}` : ""}`, signal);
+}
+
+/** The job's configuration, as JSON text. */
+export async function jobConfig(framework: string, signal?: AbortSignal): Promise<string> {
+  return (await request("GET", `${jobPath(framework)}/config`, signal ? { signal } : {})).text();
+}
+
+export async function stopJob(framework: string): Promise<void> {
+  await request("PUT", `${jobPath(framework)}/executionType`, { body: { value: "STOP" } });
+}
+
+export async function deleteJob(username: string, name: string): Promise<void> {
+  await request("DELETE", `api/v1/user/${encodeURIComponent(username)}/jobs/${encodeURIComponent(name)}`);
+}
+
+export interface SubmittedJob {
+  readonly warning: string;
+}
+
+/** Submit a job of protocol version 2 (YAML or JSON), or the JSON of version 1. */
+export async function submitJob(text: string, version: 1 | 2): Promise<SubmittedJob> {
+  const [path, type] = version === 1 ? ["api/v1/jobs", "application/json"] : ["api/v2/jobs", "text/yaml"];
+  const headers = { "Content-Type": type, "Idempotency-Key": crypto.getRandomValues(new Uint32Array(4)).join("-") };
+  const response = await request("POST", path, { text, headers });
+  return { warning: response.headers.get("X-Warning") ?? "" };
+}
+
+export interface LogPlace {
+  readonly role: string;
+  readonly index: number;
+  readonly attempt: number;
+  readonly taskAttempt: number;
+}
+
+/** Address of a task's whole log; valid for two minutes, and needs no header. */
+export async function logAddress(framework: string, place: LogPlace, stream: string): Promise<string> {
+  const { role, index, attempt, taskAttempt } = place;
+  const task = `/attempts/${attempt}/taskRoles/${encodeURIComponent(role)}/taskIndex/${index}/attempts/${taskAttempt}`;
+  const found = await get<{ locations: { name: string; uri: string }[] }>(`${jobPath(framework)}${task}/logs`);
+  const location = found.locations.find((one) => one.name === stream);
+  if (!location) throw new ApiError("The task has no such log.", 404);
+  return location.uri.replace(/^\//, "");
+}
+
+// -- cluster ---------------------------------------------------------------------------------------
+
+export function virtualClusters(signal?: AbortSignal): Promise<Record<string, VirtualCluster>> {
+  return get("api/v2/virtual-clusters", signal);
+}
+
+export interface NodeGpus {
+  readonly gpuUsed: number;
+  readonly gpuTotal: number;
+}
+
+export function nodeGpus(signal?: AbortSignal): Promise<Record<string, NodeGpus>> {
+  return get("api/v2/virtual-clusters?nodes", signal);
+}
+
+// -- job files -------------------------------------------------------------------------------------
+
+export interface JobProblem {
+  readonly line: number;
+  readonly column: number;
+  readonly key: string;
+  readonly message: string;
+}
+
+export interface JobCheck {
+  readonly version: 1 | 2;
+  readonly name: string | null;
+  readonly problems: readonly JobProblem[];
+}
+
+/** Check a job file without submitting it. */
+export async function checkJob(text: string, signal: AbortSignal): Promise<JobCheck> {
+  return (await request("POST", "api/v2/job-checks", { text, signal })).json() as Promise<JobCheck>;
+}
+
+export interface ClusterInfo {
+  /** Whether jobs run in the image they name, or on the host. */
+  readonly containers: boolean;
+}
+
+export function clusterInfo(): Promise<ClusterInfo> {
+  return get("api/v2/info");
+}

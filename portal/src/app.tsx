@@ -1,0 +1,131 @@
+// The frame around every page: left pane, page of the address, messages.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { isConnected, signOut } from "./api.ts";
+import { Icon } from "./components/icons.tsx";
+import { Empty, Toasts } from "./components/parts.tsx";
+import { HomePage } from "./pages/home.tsx";
+import { JobPage } from "./pages/job.tsx";
+import { JobsPage } from "./pages/jobs.tsx";
+import { SignInPage } from "./pages/sign_in.tsx";
+import { SubmitPage } from "./pages/submit.tsx";
+import { ClusterPage } from "./pages/cluster.tsx";
+import { address, href, type Address } from "./router.ts";
+import { session } from "./session.ts";
+import { theme, toggleTheme } from "./theme.ts";
+
+const NAVIGATION = [
+  { path: "/submit", label: "Submit Job", icon: "submit" },
+  { path: "/jobs", label: "Jobs", icon: "jobs" },
+  { path: "/home", label: "Home", icon: "home" },
+  { path: "/cluster", label: "Cluster", icon: "cluster" },
+] as const;
+
+export function App() {
+  const { path, query } = address.value;
+  if (!session.value || path === "/sign-in") return <SignInPage code={query.get("code") ?? ""} />;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={focusMain}>
+        Skip to the page
+      </a>
+      <div class="shell">
+        <LeftPane path={path} />
+        <Main path={path}>{pageOf(address.value)}</Main>
+      </div>
+      {!isConnected.value && (
+        <div class="offline" role="status">
+          The cluster does not answer. Trying again …
+        </div>
+      )}
+      <Toasts />
+    </>
+  );
+}
+
+function pageOf({ path, query }: Address): ComponentChildren {
+  const [, page = "", name = ""] = path.split("/");
+  if (page === "jobs" && name) return <JobPage key={name} framework={decoded(name)} />;
+  if (page === "jobs" || page === "") return <JobsPage query={query} />;
+  if (page === "submit") return <SubmitPage key={query.get("clone") ?? ""} clone={query.get("clone") ?? ""} />;
+  if (page === "home") return <HomePage />;
+  if (page === "cluster") return <ClusterPage />;
+  return (
+    <Empty title="There is no such page">
+      <a href={href("/jobs")}>Jobs</a>
+    </Empty>
+  );
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** The page. A new one gets the focus, so that keyboards and screen readers start there. */
+function Main({ path, children }: { path: string; children: ComponentChildren }) {
+  const element = useRef<HTMLElement>(null);
+  const shown = useRef(path);
+  useEffect(() => {
+    if (shown.current === path) return;
+    shown.current = path;
+    scrollTo(0, 0);
+    element.current?.focus();
+  }, [path]);
+  return (
+    <main id="main" ref={element} tabIndex={-1}>
+      {children}
+    </main>
+  );
+}
+
+function focusMain(event: Event) {
+  event.preventDefault();
+  document.getElementById("main")?.focus();
+}
+
+function LeftPane({ path }: { path: string }) {
+  const current = path === "/" ? "/jobs" : path;
+  return (
+    <header class="pane">
+      <a class="brand" href={href("/jobs")}>
+        <img src="portal/icon.svg" alt="" width="26" height="26" />
+        OpenPAI
+      </a>
+      <nav class="nav" aria-label="Pages">
+        {NAVIGATION.map((one) => (
+          <a
+            key={one.path}
+            href={href(one.path)}
+            aria-current={current === one.path || current.startsWith(`${one.path}/`) ? "page" : undefined}
+          >
+            <Icon name={one.icon} />
+            {one.label}
+          </a>
+        ))}
+      </nav>
+      <div class="who">
+        <strong>{session.value?.user}</strong>
+        <div class="who-actions">
+          <button class="link" type="button" onClick={() => void leave(false)}>
+            Sign out
+          </button>
+          <button class="link everywhere" type="button" onClick={() => void leave(true)}>
+            Sign out everywhere
+          </button>
+          <button class="link theme" type="button" onClick={toggleTheme}>
+            {theme.value === "dark" ? "Light theme" : "Dark theme"}
+          </button>
+        </div>
+      </div>
+    </header>
+  );
+}
+
+async function leave(everywhere: boolean): Promise<void> {
+  // The session ends here in any case; the cluster may be unreachable, or have ended it before.
+  await signOut(everywhere).catch(() => undefined);
+}

@@ -1,0 +1,153 @@
+// Text of a log in an element: blocks of lines, of which the browser lays out only the visible ones.
+// Everything is set as text nodes, so output of a job is never markup.
+
+const BLOCK_BYTES = 32 << 10;
+/** Bytes that stay in the page; beyond it the oldest blocks are dropped, and can be loaded again. */
+const MAX_BYTES = 16 << 20;
+const MAX_HITS = 5000;
+const LINE_PX = 20;
+const NEWLINE = 10;
+
+interface Block {
+  /** Logical offsets in the log. */
+  readonly start: number;
+  end: number;
+  readonly node: Text;
+  readonly element: HTMLElement;
+}
+
+/** Without escape sequences of terminals; of a line that was overwritten, its last version. */
+export function cleanText(text: string): string {
+  return text
+    .replace(/\u001b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\u0007]*\u0007)/g, "")
+    .replace(/\r+\n/g, "\n")
+    .replace(/[^\n]*\r(?=[^\n])/g, "");
+}
+
+export class LogText {
+  private blocks: Block[] = [];
+  private pending = new Uint8Array();
+  private readonly tail = document.createTextNode("");
+  private readonly decoder = new TextDecoder();
+  private readonly body = document.createElement("div");
+
+  constructor(private readonly element: HTMLElement) {
+    element.replaceChildren(this.body, this.tail);
+  }
+
+  get isEmpty(): boolean {
+    return this.blocks.length === 0 && this.pending.length === 0;
+  }
+
+  /** Offset of the first byte that is shown. */
+  get start(): number {
+    return this.blocks[0]?.start ?? 0;
+  }
+
+  clear(): void {
+    this.blocks = [];
+    this.pending = new Uint8Array();
+    this.tail.data = "";
+    this.body.replaceChildren();
+  }
+
+  /** Add output at the end; `offset` is the place of its first byte. */
+  append(bytes: Uint8Array, offset: number): void {
+    const all = new Uint8Array(this.pending.length + bytes.length);
+    all.set(this.pending);
+    all.set(bytes, this.pending.length);
+    const start = offset - this.pending.length;
+    const lines = all.lastIndexOf(NEWLINE) + 1;
+    for (const [from, to] of pieces(all, lines)) this.addLines(all.subarray(from, to), start + from);
+    this.pending = all.slice(lines);
+    this.tail.data = cleanText(this.decoder.decode(this.pending));
+    while (this.blocks.length > 1 && this.end - this.start > MAX_BYTES) this.blocks.shift()?.element.remove();
+  }
+
+  /** Add output before what is shown; what is left of a line at its beginning is left out. */
+  prepend(bytes: Uint8Array, offset: number): void {
+    const first = offset === 0 ? 0 : bytes.indexOf(NEWLINE) + 1;
+    const rest = bytes.subarray(first);
+    const before = this.element.scrollHeight - this.element.scrollTop;
+    const added = pieces(rest, rest.length).map(([from, to]) =>
+      this.block(rest.subarray(from, to), offset + first + from),
+    );
+    this.blocks.unshift(...added);
+    this.body.prepend(...added.map((block) => block.element));
+    this.element.scrollTop = this.element.scrollHeight - before;
+  }
+
+  /** A line of ours between two parts of the log. */
+  note(text: string): void {
+    this.clear();
+    const element = document.createElement("div");
+    element.className = "note";
+    element.textContent = text;
+    this.body.append(element);
+  }
+
+  /** Ranges of all places with this text, in upper or lower case; at most `MAX_HITS`. */
+  find(wanted: string): Range[] {
+    const needle = wanted.toLowerCase();
+    const found: Range[] = [];
+    for (const node of needle ? [...this.blocks.map((block) => block.node), this.tail] : []) {
+      const text = node.data.toLowerCase();
+      // Rare letters change their length in lower case; then places would be wrong.
+      if (text.length !== node.data.length) continue;
+      for (let at = text.indexOf(needle); at >= 0; at = text.indexOf(needle, at + needle.length)) {
+        if (found.length >= MAX_HITS) return found;
+        const range = new Range();
+        range.setStart(node, at);
+        range.setEnd(node, at + needle.length);
+        found.push(range);
+      }
+    }
+    return found;
+  }
+
+  private get end(): number {
+    return this.blocks.at(-1)?.end ?? 0;
+  }
+
+  private addLines(bytes: Uint8Array, start: number): void {
+    const last = this.blocks.at(-1);
+    if (last && last.end === start && last.end - last.start + bytes.length <= BLOCK_BYTES) {
+      last.node.appendData(cleanText(this.decoder.decode(bytes)));
+      last.end += bytes.length;
+      this.estimateHeight(last);
+      return;
+    }
+    const block = this.block(bytes, start);
+    this.blocks.push(block);
+    this.body.append(block.element);
+  }
+
+  private block(bytes: Uint8Array, start: number): Block {
+    const node = document.createTextNode(cleanText(this.decoder.decode(bytes)));
+    const element = document.createElement("div");
+    element.className = "block";
+    element.append(node);
+    const block = { start, end: start + bytes.length, node, element };
+    this.estimateHeight(block);
+    return block;
+  }
+
+  private estimateHeight(block: Block): void {
+    let lines = 0;
+    for (let at = block.node.data.indexOf("\n"); at >= 0; at = block.node.data.indexOf("\n", at + 1)) lines += 1;
+    block.element.style.setProperty("contain-intrinsic-size", `auto ${lines * LINE_PX}px`);
+  }
+}
+
+/** Parts of whole lines, each of about the size of a block. */
+function pieces(bytes: Uint8Array, length: number): [number, number][] {
+  const found: [number, number][] = [];
+  let from = 0;
+  while (from < length) {
+    const line = bytes.indexOf(NEWLINE, Math.min(from + BLOCK_BYTES, length) - 1);
+    const to = line < 0 || line >= length ? length : line + 1;
+    found.push([from, to]);
+    from = to;
+  }
+  return found;
+}

@@ -1,0 +1,53 @@
+// Tabs whose choice is in the address; arrow keys move between them.
+import type { ComponentChildren } from "preact";
+import { address, setQuery } from "../router.ts";
+
+interface Tab {
+  readonly name: string;
+  readonly label: string;
+}
+
+interface Props {
+  readonly tabs: readonly Tab[];
+  readonly label: string;
+  readonly children: (selected: string) => ComponentChildren;
+}
+
+export function Tabs({ tabs, label, children }: Props) {
+  const first = tabs[0]?.name ?? "";
+  const wanted = address.value.query.get("tab") ?? first;
+  const selected = tabs.some((tab) => tab.name === wanted) ? wanted : first;
+  const select = (name: string) => setQuery({ tab: name === first ? undefined : name });
+  const move = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (!step) return;
+    const at = tabs.findIndex((tab) => tab.name === selected);
+    const next = tabs[(at + step + tabs.length) % tabs.length];
+    if (!next) return;
+    select(next.name);
+    document.getElementById(`tab-${next.name}`)?.focus();
+  };
+  return (
+    <>
+      <div class="tabs" role="tablist" aria-label={label} onKeyDown={move}>
+        {tabs.map((tab) => (
+          <button
+            key={tab.name}
+            id={`tab-${tab.name}`}
+            type="button"
+            role="tab"
+            aria-selected={tab.name === selected}
+            aria-controls="tab-panel"
+            tabIndex={tab.name === selected ? 0 : -1}
+            onClick={() => select(tab.name)}
+          >
+            {tab.label}
+          </button>
+        ))}
+      </div>
+      <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${selected}`}>
+        {children(selected)}
+      </div>
+    </>
+  );
+}

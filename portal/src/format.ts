@@ -1,0 +1,72 @@
+// Numbers and times as people read them.
+import type { JobState } from "./api.ts";
+
+const STATE_NAMES: Readonly<Record<string, string>> = {
+  WAITING: "Waiting",
+  RUNNING: "Running",
+  STOPPING: "Stopping",
+  SUCCEEDED: "Succeeded",
+  STOPPED: "Stopped",
+  FAILED: "Failed",
+};
+
+export function stateName(state: string): string {
+  return STATE_NAMES[state] ?? "Unknown";
+}
+
+export function isFinished(state: JobState): boolean {
+  return state === "SUCCEEDED" || state === "FAILED" || state === "STOPPED";
+}
+
+/** "3 s", "5 min 10 s", "2 h 5 min", "3 d 4 h". */
+export function duration(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  const parts: [number, string, number, string][] = [
+    [86_400, "d", 3600, "h"],
+    [3600, "h", 60, "min"],
+    [60, "min", 1, "s"],
+  ];
+  for (const [unit, name, smaller, smallerName] of parts) {
+    if (seconds < unit) continue;
+    const rest = Math.floor((seconds % unit) / smaller);
+    return `${Math.floor(seconds / unit)} ${name}${rest ? ` ${rest} ${smallerName}` : ""}`;
+  }
+  return `${seconds} s`;
+}
+
+/** How long a job or task has run; empty before its start. */
+export function runTime(launched: number | null, completed: number | null, now: number): string {
+  return launched === null ? "" : duration((completed ?? now) - launched);
+}
+
+const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+const dayAndTime = new Intl.DateTimeFormat(undefined, {
+  year: "numeric",
+  month: "short",
+  day: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+  hour12: false,
+});
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+
+/** "14:05" today, else with the day. */
+export function shortTime(ms: number | null, now: number): string {
+  if (ms === null) return "";
+  const isToday = new Date(ms).toDateString() === new Date(now).toDateString();
+  return (isToday ? timeOfDay : dayAndTime).format(ms);
+}
+
+export function exactTime(ms: number | null): string {
+  return ms === null ? "" : exact.format(ms);
+}
+
+/** "1 job", "1,204 jobs". */
+export function counted(count: number, one: string, many = `${one}s`): string {
+  return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+}
+
+/** Memory that the API counts in MB: "512 MB", "62.5 GB". */
+export function memory(mb: number): string {
+  return mb < 1024 ? `${Math.round(mb)} MB` : `${Number((mb / 1024).toFixed(1))} GB`;
+}

@@ -1,0 +1,119 @@
+// Home: the user's jobs by state, what the cluster has free, what runs, recent failures.
+import { useEffect } from "preact/hooks";
+import { jobDetail, listJobs, virtualClusters, type JobSummary } from "../api.ts";
+import { ErrorNotice, Loading, useNow } from "../components/parts.tsx";
+import { VirtualClusterUse } from "../components/use.tsx";
+import { runTime, shortTime, stateName } from "../format.ts";
+import { usePolled } from "../live.ts";
+import { href, jobHref } from "../router.ts";
+import { session } from "../session.ts";
+
+const REFRESH_MS = 3000;
+const STATES = ["WAITING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
+const SHOWN = 8;
+
+// Reasons of failures, by job and time of its end: they do not change.
+const reasons = new Map<string, string>();
+
+async function reasonOf(job: JobSummary, signal: AbortSignal): Promise<string> {
+  const key = `${job.username}~${job.name} ${job.completedTime}`;
+  let reason = reasons.get(key);
+  if (reason === undefined) {
+    const detail = await jobDetail(`${job.username}~${job.name}`, "", signal);
+    reason = detail.jobStatus.appExitSpec?.reason ?? `Exit code ${job.appExitCode}`;
+    reasons.set(key, reason);
+  }
+  return reason;
+}
+
+interface Failure {
+  readonly job: JobSummary;
+  readonly reason: string;
+}
+
+interface Overview {
+  readonly counts: readonly number[];
+  readonly running: readonly JobSummary[];
+  readonly failed: readonly Failure[];
+}
+
+async function overview(user: string, signal: AbortSignal): Promise<Overview> {
+  const page = (values: Record<string, string>) =>
+    listJobs(new URLSearchParams({ withTotalCount: "true", limit: String(SHOWN), ...values }), signal);
+  const counted = STATES.map((state) => page({ state, username: user, limit: "0" }));
+  const running = page({ state: "RUNNING" });
+  const failed = page({ state: "FAILED", username: user, order: "completionTime,DESC" });
+  return {
+    counts: (await Promise.all(counted)).map((one) => one.totalCount),
+    running: (await running).data,
+    failed: await Promise.all(
+      (await failed).data.map(async (job) => ({ job, reason: await reasonOf(job, signal) })),
+    ),
+  };
+}
+
+export function HomePage() {
+  const user = session.value?.user ?? "";
+  const { value, error } = usePolled(`home ${user}`, (signal) => overview(user, signal), REFRESH_MS);
+  const clusters = usePolled("clusters", virtualClusters, REFRESH_MS);
+  const now = useNow(true);
+  useEffect(() => {
+    document.title = "Home · OpenPAI";
+  }, []);
+  return (
+    <>
+      <div class="head">
+        <h1>Home</h1>
+      </div>
+      {error && <ErrorNotice error={error} />}
+      {!value && !error && <Loading what="your jobs" />}
+      {value && (
+        <div class="stack">
+          <section aria-label="My jobs by state">
+            <div class="tiles">
+              {STATES.map((state, index) => (
+                <a class="card tile" key={state} href={href("/jobs", { user, state })}>
+                  <b>{value.counts[index]?.toLocaleString("en")}</b>
+                  <span class="quiet">{stateName(state)}</span>
+                </a>
+              ))}
+            </div>
+          </section>
+          <div class="halves">
+            <section class="card padded" aria-labelledby="free">
+              <h2 id="free">Resources in use</h2>
+              {clusters.value && <VirtualClusterUse clusters={clusters.value} />}
+            </section>
+            <section class="card padded" aria-labelledby="running">
+              <h2 id="running">Running now</h2>
+              {value.running.length === 0 && <p class="quiet">Nothing runs at the moment.</p>}
+              <ul class="rows">
+                {value.running.map((job) => (
+                  <li key={`${job.username}~${job.name}`}>
+                    <a href={jobHref(`${job.username}~${job.name}`)}>{job.name}</a>
+                    <span class="quiet">
+                      {job.username} · {runTime(job.launchedTime, null, now)}
+                    </span>
+                  </li>
+                ))}
+              </ul>
+            </section>
+            <section class="card padded" aria-labelledby="failed">
+              <h2 id="failed">My recent failures</h2>
+              {value.failed.length === 0 && <p class="quiet">None of your jobs has failed.</p>}
+              <ul class="rows">
+                {value.failed.map(({ job, reason }) => (
+                  <li key={`${job.username}~${job.name}`}>
+                    <a href={jobHref(`${job.username}~${job.name}`)}>{job.name}</a>
+                    <span class="quiet">{shortTime(job.completedTime, now)}</span>
+                    <span class="whole">{reason}</span>
+                  </li>
+                ))}
+              </ul>
+            </section>
+          </div>
+        </div>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,360 @@
+// Job: state with its reason, tasks, live log, events, configuration, commands.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ApiError, deleteJob, jobConfig, jobDetail, stopJob, type JobDetail } from "../api.ts";
+import { Command, Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
+import { Tabs } from "../components/tabs.tsx";
+import { duration, exactTime, isFinished } from "../format.ts";
+import { followJob, usePolled, type EventFrame } from "../live.ts";
+import { address, href, navigate, setQuery } from "../router.ts";
+import { session } from "../session.ts";
+import { JobLog } from "./job_log.tsx";
+import { tasksOf, TaskTable } from "./job_tasks.tsx";
+
+const REFRESH_MS = 1500;
+// The detail of thousands of tasks is megabytes.
+const REFRESH_LARGE_MS = 10_000;
+const LARGE_TASKS = 300;
+const FINISHED_REFRESH_MS = 60_000;
+const TABS = [
+  { name: "tasks", label: "Tasks" },
+  { name: "log", label: "Log" },
+  { name: "events", label: "Events" },
+  { name: "config", label: "Configuration" },
+  { name: "commands", label: "Commands" },
+];
+
+export function JobPage({ framework }: { framework: string }) {
+  const attempt = address.value.query.get("attempt") ?? "";
+  const refreshMs = useSignal(REFRESH_MS);
+  const detail = usePolled(
+    `${framework} ${attempt} ${refreshMs.value}`,
+    async (signal) => {
+      const found = await jobDetail(framework, attempt, signal);
+      refreshMs.value = refreshOf(found);
+      return found;
+    },
+    refreshMs.value,
+  );
+  const events = useEvents(framework, detail.reload);
+  const name = framework.slice(framework.indexOf("~") + 1);
+  useEffect(() => {
+    document.title = `${name} · OpenPAI`;
+  }, [name]);
+
+  if (detail.error) {
+    return (
+      <div class="stack">
+        <ErrorNotice error={detail.error} />
+        <p>
+          <a href={href("/jobs")}>All jobs</a>
+        </p>
+      </div>
+    );
+  }
+  if (!detail.value) return <Loading what="the job" />;
+  const job = detail.value;
+  return (
+    <>
+      <div class="head">
+        <div class="title">
+          <h1>{name}</h1>
+          <State state={job.jobStatus.state} />
+        </div>
+        <Actions framework={framework} job={job} onChange={detail.reload} />
+      </div>
+      <div class="stack">
+        <Reason job={job} events={events} />
+        <Facts job={job} />
+        {job.jobStatus.retries > 0 && <Attempts job={job} shown={attempt} />}
+      </div>
+      <Tabs tabs={TABS} label="Parts of the job">
+        {(tab) => (
+          <>
+            {tab === "tasks" && <TaskTable job={job} />}
+            {tab === "log" && <JobLog framework={framework} job={job} />}
+            {tab === "events" && <Events events={events} />}
+            {tab === "config" && <Config framework={framework} />}
+            {tab === "commands" && <Commands framework={framework} />}
+          </>
+        )}
+      </Tabs>
+    </>
+  );
+}
+
+function refreshOf(job: JobDetail): number {
+  if (isFinished(job.jobStatus.state)) return FINISHED_REFRESH_MS;
+  return tasksOf(job).length > LARGE_TASKS ? REFRESH_LARGE_MS : REFRESH_MS;
+}
+
+/** Events of the job as they come, newest first; a change of its state calls `onState`. */
+function useEvents(framework: string, onState: () => void): readonly EventFrame[] {
+  const events = useSignal<readonly EventFrame[]>([]);
+  useEffect(() => {
+    const abort = new AbortController();
+    let states = 0;
+    const seen = new Map<string, EventFrame>();
+    void followJob(
+      framework,
+      { stream: "none" },
+      (frame) => {
+        if (frame.kind === "event") {
+          const key = `${frame.reason}\n${frame.message}`;
+          seen.delete(key);
+          seen.set(key, frame);
+          events.value = [...seen.values()].sort((one, other) => other.time - one.time);
+        }
+        // The first one is what the page has loaded.
+        if (frame.kind === "state" && states++ > 0) onState();
+      },
+      abort.signal,
+    ).catch((error: unknown) => {
+      // The page's own request reports what is wrong.
+      if (!(error instanceof ApiError)) throw error;
+    });
+    return () => abort.abort();
+  }, [framework]);
+  return events.value;
+}
+
+// -- state and reason ------------------------------------------------------------------------------
+
+function Reason({ job, events }: { job: JobDetail; events: readonly EventFrame[] }) {
+  const status = job.jobStatus;
+  if (job.reason) return <p class="notice wait">{job.reason}</p>;
+  if (status.state === "WAITING") {
+    const pending = events.find((event) => event.pending);
+    return pending ? <p class="notice wait">{pending.message}</p> : null;
+  }
+  if (status.appExitCode === null || status.state === "SUCCEEDED" || status.state === "RUNNING") return null;
+  const role = status.appExitTriggerTaskRoleName;
+  const index = status.appExitTriggerTaskIndex;
+  return (
+    <div class={`notice ${status.state === "FAILED" ? "bad" : ""}`}>
+      <p>
+        <strong>{status.appExitSpec?.reason ?? `The job ended with exit code ${exitCode(status)}.`}</strong>
+      </p>
+      {(status.appExitSpec?.solution ?? []).map((text) => (
+        <p key={text}>{text}</p>
+      ))}
+      {role !== null && index !== null && (
+        <p>
+          Task {role}[{index}] ended the job with exit code {exitCode(status)}.{" "}
+          <button
+            class="link"
+            type="button"
+            onClick={() => setQuery({ tab: "log", role, index: String(index) }, { replace: false })}
+          >
+            Read its log
+          </button>
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** Exit code of the program, and the one that OpenPAI reports for it where that differs. */
+function exitCode({ appExitCode: code, appExitMessages: messages }: JobDetail["jobStatus"]): string {
+  const own = messages?.runtime?.originUserExitCode;
+  return own === undefined || own === code ? String(code) : `${own} (reported as ${code})`;
+}
+
+function Facts({ job }: { job: JobDetail }) {
+  const status = job.jobStatus;
+  const isRunning = !isFinished(status.state);
+  const now = useNow(isRunning);
+  // A job that never started has its end as its start.
+  const hasStarted = status.launchedTime !== null && status.launchedTime !== status.completedTime;
+  const waited = (hasStarted ? status.launchedTime : status.completedTime) ?? now;
+  const facts: [string, string][] = [
+    ["User", status.username],
+    ["Virtual cluster", status.virtualCluster],
+    ["Priority", job.jobPriority ?? "default"],
+    ["Submitted", exactTime(status.submissionTime)],
+    ["Waited", duration(waited - status.submissionTime)],
+    ["Ran", hasStarted ? duration((status.completedTime ?? now) - (status.launchedTime ?? now)) : "not yet"],
+    ["Retries", String(status.retries)],
+  ];
+  if (status.appExitCode !== null) facts.push(["Exit code", exitCode(status)]);
+  if (job.tags.length) facts.push(["Tags", job.tags.join(", ")]);
+  return (
+    <dl class="card padded facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Attempts({ job, shown }: { job: JobDetail; shown: string }) {
+  const last = job.jobStatus.retries;
+  return (
+    <div class="actions" role="group" aria-label="Attempts">
+      {Array.from({ length: last + 1 }, (_, number) => {
+        const isShown = shown ? shown === String(number) : number === last;
+        return (
+          <button
+            key={number}
+            type="button"
+            class={`button ${isShown ? "primary" : ""}`}
+            aria-pressed={isShown}
+            onClick={() => setQuery({ attempt: number === last ? undefined : String(number) })}
+          >
+            Attempt {number + 1}
+          </button>
+        );
+      })}
+    </div>
+  );
+}
+
+// -- actions ---------------------------------------------------------------------------------------
+
+interface ActionsProps {
+  readonly framework: string;
+  readonly job: JobDetail;
+  readonly onChange: () => void;
+}
+
+function Actions({ framework, job, onChange }: ActionsProps) {
+  const asked = useSignal<"stop" | "delete" | null>(null);
+  const isBusy = useSignal(false);
+  const { state, username } = job.jobStatus;
+  const mayChange = session.value?.user === username || session.value?.admin === true;
+  const run = async (action: () => Promise<void>, done: () => void) => {
+    isBusy.value = true;
+    try {
+      await action();
+      done();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      toast([error.message, error.hint].filter(Boolean).join(" "));
+    } finally {
+      isBusy.value = false;
+    }
+  };
+  return (
+    <div class="actions">
+      <a class="button" href={href("/submit", { clone: framework })}>
+        Clone
+      </a>
+      {mayChange && !isFinished(state) && (
+        <button
+          class="button danger"
+          type="button"
+          disabled={isBusy.value || state === "STOPPING"}
+          onClick={() => (asked.value = "stop")}
+        >
+          Stop
+        </button>
+      )}
+      {mayChange && isFinished(state) && (
+        <button class="button danger" type="button" disabled={isBusy.value} onClick={() => (asked.value = "delete")}>
+          Delete
+        </button>
+      )}
+      {asked.value === "stop" && (
+        <Confirm
+          title={`Stop ${job.name}?`}
+          text="Its tasks end, and a stopped job does not continue. Logs and outputs stay."
+          action="Stop"
+          onConfirm={() => void run(() => stopJob(framework), onChange)}
+          onClose={() => (asked.value = null)}
+        />
+      )}
+      {asked.value === "delete" && (
+        <Confirm
+          title={`Delete ${job.name}?`}
+          text="The job disappears from the list, with its logs. Outputs that were uploaded to a storage stay."
+          action="Delete"
+          onConfirm={() =>
+            void run(
+              () => deleteJob(username, job.name),
+              () => {
+                toast(`${job.name} is deleted.`);
+                navigate(href("/jobs"));
+              },
+            )
+          }
+          onClose={() => (asked.value = null)}
+        />
+      )}
+    </div>
+  );
+}
+
+// -- tabs ------------------------------------------------------------------------------------------
+
+function Events({ events }: { events: readonly EventFrame[] }) {
+  if (!events.length) return <div class="card"><Empty title="No events" /></div>;
+  return (
+    <div class="card scroll">
+      <table class="events">
+        <caption class="sr">Events, newest first</caption>
+        <thead>
+          <tr>
+            <th>Time</th>
+            <th>Type</th>
+            <th>Reason</th>
+            <th>Message</th>
+          </tr>
+        </thead>
+        <tbody>
+          {events.map((event) => (
+            <tr key={`${event.reason} ${event.message}`}>
+              <td>{exactTime(event.time)}</td>
+              <td>{event.type}</td>
+              <td>{event.reason}</td>
+              <td class="message">{event.message}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Config({ framework }: { framework: string }) {
+  const config = usePolled(`config ${framework}`, (signal) => jobConfig(framework, signal), FINISHED_REFRESH_MS);
+  if (config.error) return <ErrorNotice error={config.error} />;
+  if (config.value === undefined) return <Loading what="the configuration" />;
+  return (
+    <pre class="card config" tabIndex={0} aria-label="Configuration of the job">
+      {readable(config.value)}
+    </pre>
+  );
+}
+
+function readable(json: string): string {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json;
+  }
+}
+
+function Commands({ framework }: { framework: string }) {
+  const [user = "", ...rest] = framework.split("~");
+  const name = user === session.value?.user ? rest.join("~") : framework;
+  const commands: [string, string][] = [
+    ["Follow the log", `pai logs -f ${name}`],
+    ["State and tasks", `pai job-status ${name}`],
+    ["A shell in the job", `pai exec ${name}`],
+    ["Output files", `pai job-outputs ${name}`],
+    ["Stop it", `pai stop-job ${name}`],
+  ];
+  return (
+    <div class="card padded stack">
+      {commands.map(([label, text]) => (
+        <div key={label}>
+          <p class="quiet">{label}</p>
+          <Command text={text} />
+        </div>
+      ))}
+    </div>
+  );
+}

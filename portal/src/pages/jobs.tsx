@@ -1,0 +1,358 @@
+// Job list: filter, order and page are in the address; rows are renewed while the page is visible.
+import { useComputed, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ApiError, listJobs, stopJob, virtualClusters, type JobSummary } from "../api.ts";
+import { Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
+import { counted, exactTime, isFinished, runTime, shortTime, stateName } from "../format.ts";
+import { usePolled } from "../live.ts";
+import { href, jobHref, setQuery } from "../router.ts";
+import { session } from "../session.ts";
+
+const PAGE_SIZE = 50;
+const REFRESH_MS = 2000;
+const CLUSTERS_REFRESH_MS = 60_000;
+const TYPING_MS = 250;
+const STATES = ["WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
+const DEFAULT_ORDER = "submissionTime,DESC";
+// Stops are sent a few at a time: a browser opens six connections.
+const STOPS_AT_ONCE = 5;
+
+interface Column {
+  readonly name: string;
+  readonly label: string;
+  /** The API's name of the order by this column. */
+  readonly order?: string;
+  readonly isNumber?: boolean;
+}
+
+const COLUMNS: readonly Column[] = [
+  { name: "name", label: "Name", order: "jobName" },
+  { name: "state", label: "State", order: "state" },
+  { name: "user", label: "User", order: "username" },
+  { name: "vc", label: "Virtual cluster", order: "vc" },
+  { name: "priority", label: "Priority", order: "jobPriority" },
+  { name: "tasks", label: "Tasks", order: "totalTaskNumber", isNumber: true },
+  { name: "gpus", label: "GPUs", order: "totalGpuNumber", isNumber: true },
+  { name: "submitted", label: "Submitted", order: "submissionTime" },
+  { name: "duration", label: "Duration" },
+  { name: "retries", label: "Retries", order: "retries", isNumber: true },
+];
+
+const frameworkOf = (job: JobSummary) => `${job.username}~${job.name}`;
+
+export function JobsPage({ query }: { query: URLSearchParams }) {
+  const page = Math.max(1, Number.parseInt(query.get("page") ?? "1", 10) || 1);
+  const asked = apiQuery(query, page);
+  const key = asked.toString();
+  const { value, error, reload } = usePolled(key, (signal) => listJobs(asked, signal), REFRESH_MS);
+  const selected = useSignal<ReadonlySet<string>>(new Set());
+  const isStopping = useSignal(false);
+  const jobs = value?.data ?? [];
+  const now = useNow(jobs.some((job) => !isFinished(job.state)));
+
+  useEffect(() => {
+    document.title = "Jobs · OpenPAI";
+  }, []);
+  useEffect(() => {
+    selected.value = new Set();
+  }, [key]);
+
+  const select = (framework: string, isOn: boolean) => {
+    const names = new Set(selected.value);
+    if (isOn) names.add(framework);
+    else names.delete(framework);
+    selected.value = names;
+  };
+  const stopSelected = async () => {
+    const names = [...selected.value];
+    selected.value = new Set();
+    await stopAll(names);
+    reload();
+  };
+
+  return (
+    <>
+      <div class="head">
+        <h1>Jobs</h1>
+        {selected.value.size > 0 && (
+          <div class="selected">
+            <span>{counted(selected.value.size, "job")} selected</span>
+            <button class="button danger" type="button" onClick={() => (isStopping.value = true)}>
+              Stop
+            </button>
+          </div>
+        )}
+      </div>
+      <Filters query={query} />
+      {error && <ErrorNotice error={error} />}
+      {!error && !value && <Loading what="jobs" />}
+      {value && jobs.length === 0 && <NoJobs isFiltered={isFiltered(query)} />}
+      {jobs.length > 0 && (
+        <>
+          <div class="card scroll">
+            <table class="jobs">
+              <caption class="sr">Jobs</caption>
+              <thead>
+                <tr>
+                  <th class="c-select">
+                    <input
+                      type="checkbox"
+                      aria-label="Select all unfinished jobs of this page"
+                      checked={selected.value.size > 0}
+                      onChange={(event) => {
+                        const names = jobs.filter((job) => !isFinished(job.state)).map(frameworkOf);
+                        selected.value = new Set(event.currentTarget.checked ? names : []);
+                      }}
+                    />
+                  </th>
+                  {COLUMNS.map((column) => (
+                    <ColumnHead key={column.name} column={column} order={query.get("order") ?? DEFAULT_ORDER} />
+                  ))}
+                </tr>
+              </thead>
+              <tbody>
+                {jobs.map((job) => (
+                  <Row
+                    key={frameworkOf(job)}
+                    job={job}
+                    now={now}
+                    isSelected={selected.value.has(frameworkOf(job))}
+                    onSelect={select}
+                  />
+                ))}
+              </tbody>
+            </table>
+          </div>
+          <Pager page={page} total={value?.totalCount ?? 0} />
+        </>
+      )}
+      {isStopping.value && (
+        <Confirm
+          title={`Stop ${counted(selected.value.size, "job")}?`}
+          text="Their tasks end, and a stopped job does not continue. Logs and outputs stay."
+          action="Stop"
+          onConfirm={() => void stopSelected()}
+          onClose={() => (isStopping.value = false)}
+        />
+      )}
+    </>
+  );
+}
+
+function apiQuery(query: URLSearchParams, page: number): URLSearchParams {
+  const asked = new URLSearchParams({
+    limit: String(PAGE_SIZE),
+    offset: String((page - 1) * PAGE_SIZE),
+    order: query.get("order") ?? DEFAULT_ORDER,
+    withTotalCount: "true",
+    reasons: "true",
+  });
+  const names = { state: "state", user: "username", vc: "vc", tag: "tagsContain", keyword: "keyword" };
+  for (const [ours, theirs] of Object.entries(names)) {
+    const value = query.get(ours);
+    if (value) asked.set(theirs, value);
+  }
+  return asked;
+}
+
+function isFiltered(query: URLSearchParams): boolean {
+  return ["state", "user", "vc", "tag", "keyword", "page"].some((name) => query.has(name));
+}
+
+function NoJobs({ isFiltered }: { isFiltered: boolean }) {
+  return (
+    <div class="card">
+      {isFiltered ? (
+        <Empty title="No job matches">
+          <a href={href("/jobs")}>Show all jobs</a>
+        </Empty>
+      ) : (
+        <Empty title="No jobs yet">
+          <p>
+            Submit one here, or type <code>pai sub -- echo hello</code> in a shell.
+          </p>
+          <a class="button primary" href={href("/submit")}>
+            Submit a job
+          </a>
+        </Empty>
+      )}
+    </div>
+  );
+}
+
+function Filters({ query }: { query: URLSearchParams }) {
+  const clusters = usePolled("clusters", virtualClusters, CLUSTERS_REFRESH_MS).value;
+  const user = session.value?.user ?? "";
+  // A filter shows its first page.
+  const change = (name: string) => (event: Event) =>
+    setQuery({ [name]: (event.currentTarget as HTMLInputElement).value, page: undefined });
+  const owner = query.get("user") ?? "";
+  const vc = query.get("vc") ?? "";
+  return (
+    <div class="filters" role="search" aria-label="Filter of the jobs">
+      <TypedFilter name="keyword" label="Search jobs" value={query.get("keyword") ?? ""} />
+      <select aria-label="State" value={query.get("state") ?? ""} onChange={change("state")}>
+        <option value="">All states</option>
+        {STATES.map((state) => (
+          <option key={state} value={state}>
+            {stateName(state)}
+          </option>
+        ))}
+      </select>
+      <select aria-label="User" value={owner} onChange={change("user")}>
+        <option value="">All users</option>
+        <option value={user}>My jobs</option>
+        {owner && owner !== user && <option value={owner}>{owner}</option>}
+      </select>
+      <select aria-label="Virtual cluster" value={vc} onChange={change("vc")}>
+        <option value="">All virtual clusters</option>
+        {[...new Set([...Object.keys(clusters ?? {}), ...(vc ? [vc] : [])])].map((name) => (
+          <option key={name} value={name}>
+            {name}
+          </option>
+        ))}
+      </select>
+      {query.get("tag") && (
+        <button class="button" type="button" onClick={() => setQuery({ tag: undefined, page: undefined })}>
+          Tag {query.get("tag")} ✕
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** A text filter that waits until the typing pauses. */
+function TypedFilter({ name, label, value }: { name: string; label: string; value: string }) {
+  const typed = useSignal<string | null>(null);
+  const text = useComputed(() => typed.value).value;
+  useEffect(() => {
+    if (text === null) return;
+    const timer = setTimeout(() => setQuery({ [name]: text, page: undefined }), TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return (
+    <input
+      type="search"
+      placeholder={label}
+      aria-label={label}
+      value={text ?? value}
+      onInput={(event) => (typed.value = event.currentTarget.value)}
+      onBlur={() => (typed.value = null)}
+    />
+  );
+}
+
+function ColumnHead({ column, order }: { column: Column; order: string }) {
+  const classes = `c-${column.name}${column.isNumber ? " number" : ""}`;
+  if (!column.order) return <th class={classes}>{column.label}</th>;
+  const [field, direction] = order.split(",");
+  const isSorted = field === column.order;
+  const isAscending = direction === "ASC";
+  // A first click sorts numbers and times from the largest, names from A.
+  const first = column.isNumber || column.order === "submissionTime" ? "DESC" : "ASC";
+  const next = isSorted ? (isAscending ? "DESC" : "ASC") : first;
+  return (
+    <th class={classes} aria-sort={isSorted ? (isAscending ? "ascending" : "descending") : undefined}>
+      <button type="button" onClick={() => setQuery({ order: `${column.order},${next}`, page: undefined })}>
+        {column.label}
+        {isSorted && <span aria-hidden="true">{isAscending ? " ↑" : " ↓"}</span>}
+      </button>
+    </th>
+  );
+}
+
+interface RowProps {
+  readonly job: JobSummary;
+  readonly now: number;
+  readonly isSelected: boolean;
+  readonly onSelect: (framework: string, isOn: boolean) => void;
+}
+
+function Row({ job, now, isSelected, onSelect }: RowProps) {
+  const framework = frameworkOf(job);
+  return (
+    <tr>
+      <td class="c-select">
+        <input
+          type="checkbox"
+          aria-label={`Select ${job.name}`}
+          checked={isSelected}
+          disabled={isFinished(job.state)}
+          onChange={(event) => onSelect(framework, event.currentTarget.checked)}
+        />
+      </td>
+      <td class="name c-name">
+        <a href={jobHref(framework)} title={job.name}>
+          {job.name}
+        </a>
+        {job.tags.map((tag) => (
+          <a class="tag" key={tag} href={href("/jobs", { tag })}>
+            {tag}
+          </a>
+        ))}
+        {job.reason && (
+          <span class="reason" title={job.reason}>
+            {job.reason}
+          </span>
+        )}
+      </td>
+      <td class="c-state">
+        <State state={job.state} />
+      </td>
+      <td class="c-user">{job.username}</td>
+      <td class="c-vc">{job.virtualCluster}</td>
+      <td class="c-priority">{job.jobPriority ?? "default"}</td>
+      <td class="c-tasks number">{job.totalTaskNumber}</td>
+      <td class="c-gpus number">{job.totalGpuNumber}</td>
+      <td class="c-submitted" title={exactTime(job.submissionTime)}>
+        {shortTime(job.submissionTime, now)}
+      </td>
+      <td class="c-duration">{runTime(job.launchedTime, job.completedTime, now)}</td>
+      <td class="c-retries number">{job.retries}</td>
+    </tr>
+  );
+}
+
+function Pager({ page, total }: { page: number; total: number }) {
+  const last = Math.max(1, Math.ceil(total / PAGE_SIZE));
+  const from = (page - 1) * PAGE_SIZE;
+  const go = (to: number) => setQuery({ page: to === 1 ? undefined : String(to) }, { replace: false });
+  return (
+    <nav class="pager" aria-label="Pages of the list">
+      <span class="quiet">
+        {total <= PAGE_SIZE
+          ? counted(total, "job")
+          : `${(from + 1).toLocaleString("en")} to ${Math.min(total, from + PAGE_SIZE).toLocaleString("en")} of ${counted(total, "job")}`}
+      </span>
+      {last > 1 && (
+        <div class="actions">
+          <button class="button" type="button" disabled={page <= 1} onClick={() => go(page - 1)}>
+            Previous
+          </button>
+          <button class="button" type="button" disabled={page >= last} onClick={() => go(page + 1)}>
+            Next
+          </button>
+        </div>
+      )}
+    </nav>
+  );
+}
+
+async function stopAll(frameworks: readonly string[]): Promise<void> {
+  const left = [...frameworks];
+  const failures: string[] = [];
+  const work = async () => {
+    for (let name = left.shift(); name !== undefined; name = left.shift()) {
+      try {
+        await stopJob(name);
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        failures.push(error.message);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: STOPS_AT_ONCE }, work));
+  const stopped = frameworks.length - failures.length;
+  if (stopped) toast(`${counted(stopped, "job")} stopped.`);
+  if (failures.length) toast(`${counted(failures.length, "job")} not stopped: ${failures[0] ?? ""}`);
+}

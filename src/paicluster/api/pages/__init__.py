@@ -1,1 +1,0 @@
-"""HTML pages without scripts, so that output of a job can never run as one."""

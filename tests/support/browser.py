@@ -1,0 +1,265 @@
+"""A real Chromium, driven through the DevTools protocol over a pipe."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from support.external_services import debian
+from support.server_fixture import DEADLINE_S
+
+_PROGRAM = "chromium"
+_ANSWER_S = 60.0
+# Finds an element by a selector and its whole text, or its accessible name; hidden ones do not count.
+_FIND = """
+(selector, text) => {
+  const name = (e) => (e.getAttribute("aria-label") ?? e.innerText ?? "").trim();
+  const shown = (e) => e.getClientRects().length > 0;
+  const all = [...document.querySelectorAll(selector)].filter(shown);
+  return (text === null ? all : all.filter((e) => name(e) === text))[0] ?? null;
+}
+"""
+
+
+class BrowserError(AssertionError):
+    """Something in the page is not as the test expects."""
+
+
+class Browser:
+    """A process of Chromium. Each page has a context of its own: no cookies or storage are shared."""
+
+    def __init__(self, *, arguments: Sequence[str] = ()) -> None:
+        debian([_PROGRAM], commands=[_PROGRAM])
+        self._folder = tempfile.mkdtemp(prefix="chromium-")
+        to_browser, self._to = os.pipe()
+        self._from, from_browser = os.pipe()
+
+        def install_pipes() -> None:
+            # The protocol's pipes are descriptors 3 and 4; first out of the way of each other.
+            high = [os.dup2(fd, 100 + at) for at, fd in enumerate((to_browser, from_browser))]
+            for at, fd in enumerate(high):
+                os.dup2(fd, 3 + at)
+
+        self._process = subprocess.Popen(
+            [
+                shutil.which(_PROGRAM) or _PROGRAM,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                "--disable-extensions",
+                "--disable-background-networking",
+                "--remote-debugging-pipe",
+                f"--user-data-dir={self._folder}",
+                *arguments,
+                "about:blank",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=install_pipes,
+            close_fds=False,
+            start_new_session=True,
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        self._buffer = b""
+        self._last_id = 0
+        self._answers: dict[int, dict[str, Any]] = {}
+        self.events: list[dict[str, Any]] = []
+
+    def send(self, method: str, parameters: dict[str, Any] | None = None, session: str | None = None) -> Any:
+        """Send a command and wait for its answer."""
+        self._last_id += 1
+        number = self._last_id
+        message: dict[str, Any] = {"id": number, "method": method, "params": parameters or {}}
+        if session is not None:
+            message["sessionId"] = session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        ends = time.monotonic() + _ANSWER_S
+        while number not in self._answers:
+            self._receive(ends, method)
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise BrowserError(f"{method}: {answer['error'].get('message')}")
+        return answer["result"]
+
+    def _receive(self, ends: float, what: str) -> None:
+        ready, _, _ = select.select([self._from], [], [], max(0.0, ends - time.monotonic()))
+        data = os.read(self._from, 1 << 20) if ready else b""
+        if not data:
+            raise BrowserError(f"Chromium did not answer {what}.")
+        *messages, self._buffer = (self._buffer + data).split(b"\0")
+        for text in messages:
+            message = json.loads(text)
+            if "id" in message:
+                self._answers[message["id"]] = message
+            else:
+                self.events.append(message)
+
+    @contextlib.contextmanager
+    def page(self, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Page]:
+        """A page of a new context."""
+        context = self.send("Target.createBrowserContext")["browserContextId"]
+        try:
+            yield self.new_page(context, width=width, height=height, dark=dark)
+        finally:
+            self.send("Target.disposeBrowserContext", {"browserContextId": context})
+
+    def new_page(self, context: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
+        target = self.send("Target.createTarget", {"url": "about:blank", "browserContextId": context})
+        page = Page(self, target["targetId"], context)
+        page.resize(width, height, dark=dark)
+        return page
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, BrowserError):
+            self.send("Browser.close")
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._to)
+        os.close(self._from)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Page:
+    """One page. What a user would do is done with real mouse and key events."""
+
+    def __init__(self, browser: Browser, target: str, context: str) -> None:
+        self._browser = browser
+        self._target = target
+        self.context = context
+        attached = browser.send("Target.attachToTarget", {"targetId": target, "flatten": True})
+        self._session: str = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, parameters: dict[str, Any] | None = None) -> Any:
+        return self._browser.send(method, parameters, self._session)
+
+    def resize(self, width: int, height: int, *, dark: bool = False) -> None:
+        self.send(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
+        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", {"features": [theme]})
+
+    def open(self, url: str) -> None:
+        self.send("Page.navigate", {"url": url})
+        self.wait_for("document.readyState === 'complete'")
+
+    def evaluate(self, expression: str) -> Any:
+        answer = self.send(
+            "Runtime.evaluate",
+            {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True},
+        )
+        if "exceptionDetails" in answer:
+            detail = answer["exceptionDetails"]
+            raise BrowserError(detail.get("exception", {}).get("description") or detail["text"])
+        return answer["result"].get("value")
+
+    def wait_for(self, expression: str, deadline_s: float = DEADLINE_S) -> Any:
+        """The value of an expression once it is true; fails with what the page shows."""
+        ends = time.monotonic() + deadline_s
+        while True:
+            # While a page is loaded there is nothing to evaluate in.
+            with contextlib.suppress(BrowserError):
+                if value := self.evaluate(expression):
+                    return value
+            if time.monotonic() > ends:
+                raise BrowserError(
+                    f"{expression} is not true in this page:\n{self.text[:3000]}\n{self.problems()}"
+                )
+            time.sleep(0.03)
+
+    def wait_for_text(self, text: str, deadline_s: float = DEADLINE_S) -> None:
+        self.wait_for(f"document.body.innerText.includes({json.dumps(text)})", deadline_s)
+
+    @property
+    def text(self) -> str:
+        """What a user reads."""
+        return str(self.evaluate("document.body.innerText"))
+
+    @property
+    def address(self) -> str:
+        return str(self.evaluate("location.href"))
+
+    def click(self, selector: str, text: str | None = None) -> None:
+        """Click the element with this selector and text (or accessible name), once it is there."""
+        x, y = self._place(selector, text)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send(
+                "Input.dispatchMouseEvent",
+                {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1},
+            )
+
+    def _place(self, selector: str, text: str | None) -> tuple[float, float]:
+        found = f"({_FIND})({json.dumps(selector)}, {json.dumps(text)})"
+        self.wait_for(f"{found} !== null")
+        place = self.evaluate(
+            f"""(() => {{ const e = {found}; e.scrollIntoView({{block: "center", inline: "center"}});
+            const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"""
+        )
+        return place[0], place[1]
+
+    def fill(self, selector: str, text: str) -> None:
+        """Replace the content of a field by typing."""
+        self.click(selector)
+        self.press("a", modifiers=2)
+        self.send("Input.insertText", {"text": text})
+
+    def choose(self, selector: str, value: str) -> None:
+        """Choose an option of a select element."""
+        self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null")
+        self.evaluate(
+            f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
+            e.value = {json.dumps(value)};
+            e.dispatchEvent(new Event("change", {{bubbles: true}})); }})()"""
+        )
+
+    def press(self, key: str, *, modifiers: int = 0) -> None:
+        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "a": 65}
+        common = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": codes[key]}
+        if key == "a" and modifiers == 2:
+            common["commands"] = ["selectAll"]
+        down = {**common, "type": "rawKeyDown" if len(key) > 1 and key != "Enter" else "keyDown"}
+        if key == "Enter":
+            down["text"] = "\r"
+        self.send("Input.dispatchKeyEvent", down)
+        self.send("Input.dispatchKeyEvent", {**common, "type": "keyUp"})
+
+    def picture(self, file: Path, *, whole: bool = False) -> None:
+        data = self.send("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole})["data"]
+        file.write_bytes(base64.b64decode(data))
+
+    def problems(self) -> list[str]:
+        """Errors in the page's console and exceptions of its scripts, since the page was made."""
+        # Answers to commands bring the events that came before them.
+        self.evaluate("0")
+        found = []
+        for event in self._browser.events:
+            if event.get("sessionId") != self._session:
+                continue
+            parameters = event["params"]
+            if event["method"] == "Runtime.exceptionThrown":
+                detail = parameters["exceptionDetails"]
+                found.append(detail.get("exception", {}).get("description") or detail["text"])
+            elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] == "error":
+                entry = parameters["entry"]
+                found.append(f"{entry['text']} {entry.get('url', '')}")
+        return found

@@ -1,0 +1,91 @@
+"""The portal in a real Chromium, against a real cluster with three users."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.browser import Browser, Page
+from support.external_services import missing
+from support.paths import REPOSITORY
+from support.portal import NewPage, sign_in, url_of
+from support.team_cluster import MACHINE, USERS, TeamCluster, add_users
+
+# Failed requests are what some tests are about. And a browser copies styles when it edits text itself: the
+# policy blocks that, and the editor draws its lines again.
+EXPECTED = ("Failed to load resource", "Applying inline style")
+
+
+@pytest.fixture(scope="session")
+def portal_files() -> None:
+    """The portal of this checkout, built if its sources are newer."""
+    folder = REPOSITORY / "src/paicluster/api/portal/files"
+    built = folder / "index.html.gz"
+    sources = [
+        *(REPOSITORY / "portal/src").rglob("*"),
+        *(REPOSITORY / "portal" / name for name in ("build.mjs", "package-lock.json")),
+    ]
+    needed = REPOSITORY / "portal/node_modules/axe-core/axe.min.js"
+    newest = max(file.stat().st_mtime for file in sources)
+    if built.exists() and built.stat().st_mtime >= newest and needed.exists():
+        return
+    command = [sys.executable, "portal/bundle_build.py", "--install-node"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=400, check=False)
+    if done.returncode:
+        missing(f"The portal's build ({done.stderr.strip()[-600:]})")
+
+
+@pytest.fixture(scope="module")
+def browser(portal_files: None) -> Iterator[Browser]:
+    running = Browser()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, portal_files: None) -> Iterator[TeamCluster]:
+    home = tmp_path_factory.mktemp("portal") / "home"
+    add_users(home)
+    running = TeamCluster(home, MACHINE)
+    try:
+        running.start()
+        running.tokens = {user: running.log_in(user) for user in USERS}
+        running.user, running.token = "alice", running.tokens["alice"]
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def new_page(browser: Browser, cluster: TeamCluster) -> Iterator[NewPage]:
+    """Makes a page, by default one in which alice is signed in. No script of a page may fail."""
+    pages: list[Page] = []
+    with ExitStack() as stack:
+
+        def make(user: str | None = "alice", at: str = "/jobs", **more: object) -> Page:
+            page = stack.enter_context(browser.page(**more))  # type: ignore[arg-type]
+            pages.append(page)
+            page.open(f"{url_of(cluster)}/#{at}")
+            if user is not None:
+                sign_in(page, user)
+            return page
+
+        yield make
+        for page in pages:
+            own = [one for one in page.problems() if not one.startswith(EXPECTED)]
+            assert own == []
+
+
+@pytest.fixture
+def page(new_page: NewPage) -> Page:
+    return new_page()
+
+
+@pytest.fixture(scope="session")
+def axe(portal_files: None) -> str:
+    return Path(REPOSITORY / "portal/node_modules/axe-core/axe.min.js").read_text()

@@ -1,0 +1,105 @@
+"""Every page at three widths in both themes: contrast and names by axe, nothing too wide, no jumps.
+
+`make screenshots` runs these tests with `PORTAL_SCREENSHOTS`, the folder for the pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from support.browser import Page
+from support.portal import NewPage
+from support.server_fixture import job
+from support.team_cluster import TeamCluster
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
+
+WIDTHS = (1440, 900, 390)
+# Name, address, and what is on the page when it has loaded.
+PAGES = {
+    "jobs": ("/jobs", "document.querySelectorAll('.jobs tbody tr').length > 2"),
+    "no-jobs": ("/jobs?keyword=nothing-has-this-name", "document.querySelector('.empty h2') !== null"),
+    "job": ("/jobs/alice~trains", "document.querySelector('.virtual tbody tr') !== null"),
+    "log": ("/jobs/alice~trains?tab=log", "document.querySelector('.log').textContent.includes('step 99')"),
+    "config": ("/jobs/alice~trains?tab=config", "document.querySelector('pre.config') !== null"),
+    "commands": ("/jobs/alice~trains?tab=commands", "document.querySelector('.copy') !== null"),
+    "failed": ("/jobs/alice~fails", "document.querySelector('.notice.bad') !== null"),
+    "waiting": ("/jobs/alice~waits", "document.querySelector('.notice.wait') !== null"),
+    "submit": (
+        "/submit",
+        "document.querySelector('.editor')?.shadowRoot?.querySelector('.cm-line') !== null",
+    ),
+    "home": ("/home", "document.querySelectorAll('.rows li').length > 1"),
+    "cluster": ("/cluster", "document.querySelector('.use-line') !== null"),
+}
+MAX_SHIFT = 0.05
+WATCH_SHIFTS = """
+window.shift = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+}).observe({type: "layout-shift", buffered: true});
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jobs(cluster: TeamCluster) -> None:
+    cluster.submit(job("trains", "seq -f 'step %g loss 0.1' 1 99; sleep 600", ports={"tensorboard": 1}))
+    cluster.run(job("fails", "echo no data >&2; exit 3"))
+    cluster.submit(job("waits", "true", gpu=64))
+    cluster.wait_state("trains", "RUNNING")
+
+
+def check(page: Page, name: str, axe: str, width: int, dark: bool) -> list[str]:
+    """What is wrong with the page as it is now."""
+    if folder := os.environ.get("PORTAL_SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.picture(Path(folder) / f"{name}-{width}-{'dark' if dark else 'light'}.png")
+    page.evaluate(f"if (!window.axe) {{ {axe} }}")
+    rules = {
+        "resultTypes": ["violations"],
+        "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
+    }
+    found = page.evaluate(
+        f"axe.run(document, {json.dumps(rules)}).then((r) => r.violations.filter((v) => "
+        "['serious', 'critical'].includes(v.impact)).map((v) => v.id + ': ' + v.nodes[0].html))"
+    )
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    shift = page.evaluate("window.shift")
+    if wide > 0:
+        found.append(f"{wide} pixels wider than the window")
+    if shift > MAX_SHIFT:
+        found.append(f"layout shift {shift:.3f}")
+    return [f"{name}, {width} pixels, {'dark' if dark else 'light'}: {one}" for one in found]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_are_accessible_and_fit(new_page: NewPage, axe: str, width: int, dark: bool) -> None:
+    wrong = []
+    stranger = new_page(None, at="/", width=width, dark=dark)
+    stranger.evaluate(WATCH_SHIFTS)
+    stranger.wait_for_text("Password")
+    wrong += check(stranger, "sign-in", axe, width, dark)
+    page = new_page(width=width, dark=dark)
+    for name, (address, is_loaded) in PAGES.items():
+        page.open("about:blank")
+        page.open(f"{stranger.address.partition('#')[0]}#{address}")
+        page.evaluate(WATCH_SHIFTS)
+        page.wait_for(is_loaded)
+        wrong += check(page, name, axe, width, dark)
+    assert wrong == []
+
+
+def test_dialogs_are_accessible(new_page: NewPage, axe: str) -> None:
+    page = new_page(at="/submit")
+    page.evaluate(WATCH_SHIFTS)
+    page.click("button", "JSON")
+    page.wait_for("document.querySelector('dialog[open]') !== null")
+    wrong = check(page, "json", axe, 1280, dark=False)
+    page.press("Escape")
+    page.wait_for("document.querySelector('dialog') === null")
+    assert wrong == []

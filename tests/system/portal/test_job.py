@@ -1,0 +1,153 @@
+"""Job page: reason, tasks, live log with search, restart of the server, clone, delete."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.browser import Browser
+from support.portal import NewPage, sign_in, url_of
+from support.server_fixture import eventually, job
+from support.team_cluster import MACHINE, TeamCluster, add_users
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
+
+LOG = "document.querySelector('.log')"
+
+
+def test_address_of_openpai_leads_to_the_page(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("linked", "true"))
+    page = new_page()
+    page.open(f"{url_of(cluster)}/job-detail.html?username=alice&jobName=linked")
+    page.wait_for("document.querySelector('h1')?.innerText === 'linked'")
+
+
+def test_failure_is_explained_and_leads_to_the_log(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("breaks", "echo a clue; exit 3"))
+    page = new_page(at="/jobs/alice~breaks")
+    page.wait_for_text("The job's commands failed")
+    assert "exit code 3 (reported as 255)" in page.text
+    page.click("button", "Read its log")
+    page.wait_for(f"{LOG}?.innerText.includes('a clue')")
+
+
+def test_log_is_followed_searched_and_downloaded(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.submit(
+        job(
+            "talks",
+            "seq -f 'line %g' 1 3000; while [ ! -e more ]; do sleep 0.05; done; echo the needle; sleep 600",
+        )
+    )
+    page = new_page(at="/jobs/alice~talks?tab=log")
+    page.wait_for(f"{LOG}?.textContent.includes('line 3000')")
+    at_end = f"{LOG}.scrollHeight - {LOG}.scrollTop - {LOG}.clientHeight < 30"
+    page.wait_for(at_end)
+    uid = cluster.detail("talks")["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+    (cluster.home / "tasks" / uid[:2] / uid / "work" / "more").touch()
+    page.wait_for(f"{LOG}.textContent.includes('the needle')")
+    page.wait_for(at_end)
+    page.fill("input[aria-label='Search the log']", "line 29")
+    page.wait_for_text("111 of 111")
+    page.press("Enter")
+    page.wait_for_text("1 of 111")
+    page.fill("input[aria-label='Search the log']", "absent")
+    page.wait_for_text("Not found")
+    page.evaluate("HTMLAnchorElement.prototype.click = function () { window.link = this; }")
+    page.click("button", "Download")
+    link = page.wait_for("window.link && window.link.href")
+    fetched = page.evaluate(f"fetch({json.dumps(link)}).then((r) => r.text())")
+    assert fetched.startswith("line 1\n") and fetched.endswith("the needle\n")
+
+
+def test_earlier_output_of_a_long_log_is_loaded_on_request(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("long", "seq -f 'number %g of a long log' 1 20000"))
+    page = new_page(at="/jobs/alice~long?tab=log")
+    page.wait_for(f"{LOG}?.textContent.includes('number 20000 ')")
+    assert page.evaluate(f"{LOG}.textContent.includes('number 15001 ')")
+    assert not page.evaluate(f"{LOG}.textContent.includes('number 15000 ')")
+    page.click("button", "Show earlier output")
+    page.wait_for(f"{LOG}.textContent.includes('number 1 of')")
+    text = page.evaluate(f"{LOG}.textContent")
+    assert text == "".join(f"number {n} of a long log\n" for n in range(1, 20001))
+
+
+def test_progress_bars_and_colours_are_shown_as_their_last_text(
+    new_page: NewPage, cluster: TeamCluster
+) -> None:
+    cluster.run(job("colours", r"printf '\033[31mred\033[0m\n10%%\r50%%\r100%%\nend\n'"))
+    page = new_page(at="/jobs/alice~colours?tab=log")
+    page.wait_for(f"{LOG}?.textContent === 'red\\n100%\\nend\\n'")
+
+
+def test_table_of_two_thousand_tasks_has_few_rows_in_the_page(
+    new_page: NewPage, cluster: TeamCluster
+) -> None:
+    cluster.submit(job("wide", "true", instances=2000, cpu=100, memory_mb=16))
+    page = new_page(at="/jobs/alice~wide")
+    page.wait_for_text("No tasks yet")  # it waits for more than the cluster has
+    assert page.evaluate("document.querySelectorAll('tr').length") < 200
+
+
+def test_configuration_events_and_commands(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.submit(job("parts", "true", cpu=100))  # more than the cluster has
+    page = new_page(at="/jobs/alice~parts")
+    page.click("[role=tab]", "Configuration")
+    page.wait_for_text('"protocolVersion": 2')
+    page.press("ArrowRight")
+    page.wait_for_text("pai logs -f parts")
+    page.click("[role=tab]", "Events")
+    page.wait_for("document.querySelectorAll('.events tbody tr').length > 0")
+
+
+def test_finished_job_is_cloned_and_deleted(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("original", "echo again"))
+    page = new_page(at="/jobs/alice~original")
+    page.click("a", "Clone")
+    page.wait_for("document.querySelector('[name=command]')?.value === 'echo again'")
+    name = page.evaluate("document.querySelector('[name=name]').value")
+    assert name.startswith("original_")
+    page.click("button", "Submit")
+    page.wait_for_text(f"{name} is submitted.")
+    cluster.wait_state(name, "SUCCEEDED")
+    page.evaluate("location.hash = '#/jobs/alice~original'")
+    page.click("button", "Delete")
+    page.click("dialog button", "Delete")
+    page.wait_for_text("original is deleted.")
+    eventually(lambda: cluster.get(cluster.path("original")).status == 404, "the removal")
+
+
+def test_unknown_job_says_so(new_page: NewPage) -> None:
+    page = new_page(at="/jobs/alice~nowhere")
+    page.wait_for_text("nowhere")
+    page.wait_for("document.querySelector('.notice.bad') !== null")
+
+
+def test_page_recovers_from_a_restart_of_the_server(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser
+) -> None:
+    home = tmp_path_factory.mktemp("restarted") / "home"
+    add_users(home)
+    cluster = TeamCluster(home, MACHINE)
+    try:
+        cluster.start()
+        cluster.tokens = {user: cluster.log_in(user) for user in ("admin", "alice")}
+        cluster.user, cluster.token = "alice", cluster.tokens["alice"]
+        cluster.submit(job("survivor", "i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.2; done"))
+        cluster.wait_state("survivor", "RUNNING")
+        with browser.page() as page:
+            page.open(f"{url_of(cluster)}/#/jobs/alice~survivor?tab=log")
+            sign_in(page, "alice")
+            page.wait_for(f"{LOG}?.textContent.includes('tick 2')")
+            port = cluster.address[1]
+            cluster.terminate()
+            page.wait_for_text("The cluster does not answer.")
+            cluster.start("--port", str(port))
+            page.wait_for("!document.body.innerText.includes('The cluster does not answer.')")
+            last = int(page.evaluate(f"{LOG}.textContent.trim().split(' ').at(-1)"))
+            page.wait_for(f"Number({LOG}.textContent.trim().split(' ').at(-1)) > {last + 2}")
+            ticks = page.evaluate(f"{LOG}.textContent")
+            count = int(ticks.split()[-1])
+            assert ticks == "".join(f"tick {n}\n" for n in range(1, count + 1)), "no byte is lost or repeated"
+    finally:
+        cluster.close()

@@ -1,0 +1,90 @@
+"""Sign in and out: password, one-time link, expired session, two users at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.browser import Browser
+from support.portal import NewPage, sign_in, url_of
+from support.server_fixture import eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
+
+
+def test_wrong_password_says_so_and_the_right_one_leads_to_the_jobs(new_page: NewPage) -> None:
+    page = new_page(None, at="/")
+    page.fill("input[name=username]", "alice")
+    page.fill("input[name=password]", "wrong password")
+    page.press("Enter")
+    page.wait_for_text("Password is incorrect.")
+    page.fill("input[name=password]", PASSWORD)
+    page.press("Enter")
+    page.wait_for("document.querySelector('h1')?.innerText === 'Jobs'")
+    assert page.address.endswith("#/jobs")
+
+
+def test_page_of_a_link_is_shown_after_the_sign_in(new_page: NewPage) -> None:
+    page = new_page("bob", at="/cluster")
+    page.wait_for_text("Virtual clusters")
+
+
+def test_scripts_cannot_read_the_cookie(new_page: NewPage) -> None:
+    page = new_page()
+    assert page.evaluate("document.cookie") == ""
+
+
+def test_one_time_link_opens_a_signed_in_page(new_page: NewPage, cluster: TeamCluster) -> None:
+    link = cluster.ask("POST", "/api/v2/authn/links", token=cluster.tokens["bob"]).json()["url"]
+    page = new_page(None, at=link.partition("#")[2] + "&to=/cluster")
+    page.wait_for_text("Virtual clusters")
+    assert "code" not in page.address
+    again = new_page(None, at=link.partition("#")[2])
+    again.wait_for_text("The sign-in link has expired or was used before.")
+    assert "Type `pai open` for a new one." in again.text
+
+
+def test_expired_session_asks_again_and_returns_to_the_same_page(
+    new_page: NewPage, cluster: TeamCluster
+) -> None:
+    page = new_page("bob", at="/cluster")
+    page.wait_for_text("Virtual clusters")
+    rows = cluster.get("/api/v2/tokens?details", token=cluster.tokens["bob"]).json()["details"]
+    for row in rows:
+        if row["name"] == "browser":
+            cluster.ask("DELETE", f"/api/v2/tokens/{row['id']}", token=cluster.tokens["bob"])
+    page.wait_for_text("Your session has ended. Sign in to continue.")
+    sign_in(page, "bob")
+    page.wait_for_text("Virtual clusters")
+
+
+def test_sign_out_everywhere_signs_other_browsers_out(new_page: NewPage) -> None:
+    one, other, stranger = new_page("bob"), new_page("bob"), new_page("alice")
+    one.click("button", "Sign out everywhere")
+    one.wait_for_text("You are signed out of all browsers.")
+    other.wait_for_text("Your session has ended.")
+    assert "Sign out" in stranger.text
+
+
+def test_sign_out_in_one_tab_reaches_the_other_tab(
+    new_page: NewPage, browser: Browser, cluster: TeamCluster
+) -> None:
+    first = new_page("bob")
+    second = browser.new_page(first.context)
+    second.open(f"{url_of(cluster)}/")
+    second.wait_for("document.querySelector('.shell') !== null")
+    first.click("button", "Sign out")
+    second.wait_for_text("Password")
+
+
+def test_two_users_see_their_own_actions(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.submit(job("of-alice", "sleep 600"))
+    alice, bob = new_page("alice", at="/jobs/alice~of-alice"), new_page("bob", at="/jobs/alice~of-alice")
+    alice.wait_for_text("Stop")
+    bob.wait_for_text("Clone")
+    assert "Stop" not in bob.text.split()
+    alice.click(".head button", "Stop")
+    alice.click("dialog button", "Stop")
+    eventually(lambda: cluster.status("of-alice")["state"] == "STOPPED", "the stop")
+    for page in (alice, bob):
+        page.wait_for("document.querySelector('.title .state').innerText === 'Stopped'")
