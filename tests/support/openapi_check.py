@@ -57,7 +57,8 @@ class Description:
         # CORS preflight requests are not described.
         if method == "OPTIONS":
             return
-        path = unquote(urlsplit(url).path)
+        # Slashes at the beginning count as one.
+        path = "/" + unquote(urlsplit(url).path).lstrip("/")
         if path.startswith("/rest-server/"):
             path = path.removeprefix("/rest-server")
         where = f"{method} {url[:120]} -> {status}"

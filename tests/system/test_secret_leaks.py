@@ -130,10 +130,10 @@ def test_planted_secrets_leak_nowhere(cluster: Watched, tmp_path: Path) -> None:
     closed = {"name": "nas", "servers": ["nas"], "gpn": "others"}
     assert cluster.listen("POST", "/api/v2/storage/config", closed, token=mine).status == 201
     canaries.append(SERVER_PASSWORD)
-    session = "/api/v2/authn/session"
+    sign_in = "/api/v2/authn/session"
     mistyped = {"username": "carol", "password": WRONG_PASSWORD}
-    assert cluster.listen("POST", session, mistyped, token=None).status == 400
-    signed = cluster.ask("POST", session, {"username": "carol", "password": NEW_PASSWORD}, token=None)
+    assert cluster.listen("POST", sign_in, mistyped, token=None).status == 400
+    signed = cluster.ask("POST", sign_in, {"username": "carol", "password": NEW_PASSWORD}, token=None)
     cookie = signed.headers["set-cookie"].partition(";")[0]
     proof = signed.json()["proof"]
     canaries += [cookie.partition("=")[2], proof]
