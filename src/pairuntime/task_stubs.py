@@ -29,6 +29,33 @@ def _load_installed_sdk():
 _load_installed_sdk()
 '''
 
+# Follows the text of ``user_api`` in the stand-in's ``runtime``: names whose modules are in the archive.
+FROM_ARCHIVE = """
+
+# The archive lies beside the folder of this package; a function that runs as a job was started from it.
+if "pairuntime" not in sys.modules:
+    _here = os.path.dirname(os.path.abspath(__file__))
+    sys.path.append(os.path.join(os.path.dirname(os.path.dirname(_here)), "pairuntime.pyz"))
+from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission  # noqa: E402
+from pairuntime.task.saved_state import save_before_stop, saved_state  # noqa: E402
+"""
+
+# For functions of scripts that were written for submitit.
+FUNCTIONS = '''\
+"""What functions use in a task of ``openpaisdk.functions``."""
+
+import openpaisdk.runtime
+from openpaisdk.functions import helpers
+from pairuntime.task.job_environment import JobEnvironment
+'''
+FUNCTION_HELPERS = '''\
+"""What functions use in a task of ``openpaisdk.functions.helpers``."""
+
+import openpaisdk.runtime
+from pairuntime.task.command_function import CommandFunction
+from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission
+'''
+
 # With PAI_CAPTURE_LOGGING, every Python of the task logs with level and time. Another sitecustomize in the
 # path is loaded too.
 SITE = """\

@@ -8,7 +8,7 @@ from typing import Any
 from support.server_fixture import Cluster, job
 from support.slurm_cluster import RealSlurm, eventually
 
-_FILE = """
+SETTINGS = """
 engines:
   - type: process
   - type: slurm
@@ -32,7 +32,7 @@ def over_slurm(name: str, *commands: str, vc: str = "slurm", **more: Any) -> dic
 def make(folder: Path, slurm: RealSlurm) -> Cluster:
     home = folder / "home"
     home.mkdir(parents=True)
-    (home / "cluster.yaml").write_text(_FILE.format(shared=folder / "shared"))
+    (home / "cluster.yaml").write_text(SETTINGS.format(shared=folder / "shared"))
     return Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(slurm.conf)})
 
 

@@ -12,18 +12,17 @@ if TYPE_CHECKING:
     from openpaisdk.functions.executor import AutoExecutor as AutoExecutor
     from openpaisdk.functions.executor import Executor as Executor
     from openpaisdk.functions.function_job import futures_of as futures_of
-    from openpaisdk.functions.job_environment import JobEnvironment as JobEnvironment
     from openpaisdk.functions.job_future import JobFuture as JobFuture
     from openpaisdk.functions.job_future import JobFutures as JobFutures
     from openpaisdk.functions.remote_function import map_items as map_items
     from openpaisdk.functions.remote_function import remote as remote
     from openpaisdk.functions.remote_function import submit as submit
     from openpaisdk.functions.task_errors import TaskError as TaskError
+    from pairuntime.task.job_environment import JobEnvironment as JobEnvironment
 
 _MODULES = {
     "AutoExecutor": "executor",
     "Executor": "executor",
-    "JobEnvironment": "job_environment",
     "JobFuture": "job_future",
     "JobFutures": "job_future",
     "TaskError": "task_errors",
@@ -53,6 +52,8 @@ def __getattr__(name: str) -> object:
 
     if name == "helpers":
         return import_module("openpaisdk.functions.helpers")
+    if name == "JobEnvironment":
+        return import_module("pairuntime.task.job_environment").JobEnvironment
     if name in _MODULES:
         value = getattr(import_module(f"openpaisdk.functions.{_MODULES[name]}"), name)
         globals()[name] = value

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 ROLE = "main"
 TAG = "function"
 _RUNTIME = '"${pai_runtime:-${PAI_RUNTIME_DIR:-/usr/local/pai}/pairuntime.pyz}"'
-_COMMAND = f"exec python -u {_RUNTIME} call"
+# Images of distributions have python3 only.
+_COMMAND = f'exec "$(command -v python || echo python3)" -u {_RUNTIME} call'
 OPTIONS = frozenset(inspect.signature(Job.one_liner).parameters) - {
     "self",
     "commands",
@@ -81,7 +82,7 @@ def submit_calls(
     instances = number_of_tasks(len(calls), options.limit) if array else int(values.get("instances", 1))
     after = [*_items(values.pop("after", ())), *_dependencies(pickler, cluster)]
     entry = cluster.cluster.entry
-    on_this_machine = entry.shares_machine and not values.get("image")
+    on_this_machine = entry.shares_machine and not _image(values)
     request = {
         "python": list(python_version()),
         "call": f"{folder}/{job.name}/calls",
@@ -158,6 +159,15 @@ def _command(request: Mapping[str, object]) -> str:
 
     text = json.dumps(request, separators=(",", ":"))
     return f"{_COMMAND} {quote(text)}"
+
+
+def _image(options: Mapping[str, Any]) -> str:
+    """The image of the job, given or set as default; empty for none."""
+    from openpaisdk.config.defaults import Defaults
+    from openpaisdk.jobs.command_job import HOST_IMAGE
+
+    image = str(options.get("image") or "") or Defaults.load().text("image")
+    return "" if image == HOST_IMAGE else image
 
 
 def _calls_folder(cluster: FunctionCluster, options: Mapping[str, Any]) -> str:

@@ -1,52 +1,7 @@
 """Names of ``submitit.helpers``."""
 
-from __future__ import annotations
-
-import os
-import subprocess
-from collections.abc import Mapping, Sequence
-
-from openpaisdk.functions.job_future import as_completed as as_completed
-from pairuntime.task.delayed_call import Checkpointable as Checkpointable
-from pairuntime.task.delayed_call import DelayedSubmission as DelayedSubmission
+from openpaisdk.functions.job_future import as_completed
+from pairuntime.task.command_function import CommandFunction
+from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission
 
 __all__ = ["Checkpointable", "CommandFunction", "DelayedSubmission", "as_completed"]
-
-
-class CommandFunction:
-    """A command as a function: ``CommandFunction(["ls", "-l"])()`` returns what it wrote to its output.
-
-    Arguments of the call are appended, ``key=value`` as ``--key=value``. A non-zero exit status raises
-    ``subprocess.CalledProcessError``, with what the command wrote to its error output.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        verbose: bool = True,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-    ):
-        if isinstance(command, str) or not all(isinstance(word, str) for word in command):
-            raise TypeError("The command is a list of strings, like ['ls', '-l'].")
-        self.command = list(command)
-        self.verbose = verbose
-        self.cwd = None if cwd is None else str(cwd)
-        self.env = dict(env or {})
-
-    def __call__(self, *args: object, **kwargs: object) -> str:
-        words = [*self.command, *map(str, args), *(f"--{key}={value}" for key, value in kwargs.items())]
-        process = subprocess.Popen(
-            words,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.cwd,
-            env={**os.environ, **self.env},
-        )
-        output, errors = process.communicate()
-        if self.verbose:
-            print(output, end="", flush=True)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, words, output, errors)
-        return output

@@ -199,6 +199,10 @@ class AwaitableJob:
 class JobFutures(list[JobFuture]):
     """The futures of all calls of one job, in the order of the items."""
 
+    def __reduce__(self) -> tuple[type, tuple[list[JobFuture]]]:
+        """As an argument of another call it is a list of results: the task need not have this class."""
+        return list, (list(self),)
+
     @property
     def job(self) -> str:
         return self[0].job if self else ""

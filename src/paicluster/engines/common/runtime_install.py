@@ -57,7 +57,9 @@ def _write_files(folder: Path, data: bytes, authority: str) -> None:
         "bin/hdfs": task_stubs.HDFS,
         "bin/pai-runtime": task_stubs.RUNTIME,
         "lib/openpaisdk/__init__.py": task_stubs.PACKAGE,
-        "lib/openpaisdk/runtime.py": user_api,
+        "lib/openpaisdk/functions/__init__.py": task_stubs.FUNCTIONS,
+        "lib/openpaisdk/functions/helpers.py": task_stubs.FUNCTION_HELPERS,
+        "lib/openpaisdk/runtime.py": user_api + task_stubs.FROM_ARCHIVE,
         "start/sitecustomize.py": task_stubs.SITE,
     }
     if authority:

@@ -1,0 +1,48 @@
+"""A command as a function, as ``submitit.helpers`` has it."""
+
+import os
+import subprocess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # Python 3.6 runs this too
+    from collections.abc import Mapping, Sequence
+
+
+class CommandFunction:
+    """A command as a function: ``CommandFunction(["ls", "-l"])()`` returns what it wrote to its output.
+
+    Arguments of the call are appended, ``key=value`` as ``--key=value``. A non-zero exit status raises
+    ``subprocess.CalledProcessError``, with what the command wrote to its error output.
+    """
+
+    def __init__(
+        self,
+        command: "Sequence[str]",
+        verbose: "bool" = True,
+        cwd: "str | os.PathLike[str] | None" = None,
+        env: "Mapping[str, str] | None" = None,
+    ) -> "None":
+        if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+            raise TypeError("The command is a list of strings, like ['ls', '-l'].")
+        self.command = list(command)
+        self.verbose = verbose
+        self.cwd = None if cwd is None else str(cwd)
+        self.env = dict(env or {})
+
+    def __call__(self, *args: "object", **kwargs: "object") -> "str":
+        words = self.command + [str(arg) for arg in args]
+        words += ["--%s=%s" % (key, value) for key, value in kwargs.items()]
+        process = subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+            cwd=self.cwd,
+            env=dict(os.environ, **self.env),
+        )
+        output, errors = process.communicate()
+        if self.verbose:
+            print(output, end="", flush=True)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, words, output, errors)
+        return output
