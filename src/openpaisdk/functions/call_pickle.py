@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -40,6 +41,8 @@ class CallPickler:
         self._store = store
         self.dependencies: list[ResultReference] = []
         """Futures that the pickled calls refer to."""
+        self.modules: set[str] = set()
+        """Modules that the task imports to load the calls."""
         self._stored: dict[int, tuple[object, str]] = {}
         """Path of each large argument by identity, with the argument, so that the identity stays its own."""
 
@@ -75,7 +78,7 @@ class CallPickler:
     def _dumps(self, value: object, what: str, stored: Mapping[int, str]) -> bytes:
         buffer = io.BytesIO()
         try:
-            _Pickler(buffer, value, self._refer, self._store_value, stored).dump(value)
+            _Pickler(buffer, value, self._refer, self._store_value, stored, self.modules).dump(value)
         except UsageError:
             raise
         except Exception as e:
@@ -101,12 +104,21 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         refer: Callable[[ResultReference], Reference],
         store: Callable[[object], str],
         stored: Mapping[int, str],
+        modules: set[str],
     ):
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self._root = root
         self._refer = refer
         self._store = store
         self._stored = stored
+        self._modules = modules
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, ModuleType):
+            self._modules.add(value.__name__)
+        elif isinstance(value, (type, FunctionType)):
+            self._modules.add(str(value.__module__))
+        return super().reducer_override(value)
 
     def persistent_id(self, value: object) -> Reference | None:
         if isinstance(value, ResultReference):

@@ -14,6 +14,7 @@ from openpaisdk.functions.call_pickle import CallPickler
 from openpaisdk.functions.completion import JobWatcher
 from openpaisdk.functions.function_cluster import FunctionCluster, function_cluster
 from openpaisdk.functions.job_future import JobFuture, JobFutures
+from openpaisdk.functions.local_packages import local_packages
 from openpaisdk.functions.shared_tasks import SharedTasks, number_of_tasks
 from openpaisdk.functions.task_python import import_paths, library, python_version
 from openpaisdk.jobs.job_names import generate_name
@@ -99,6 +100,8 @@ def submit_calls(
         request["retries"] = int(values.pop("retries", 0))
     if not on_this_machine:
         request["library"] = cluster.store(f"{folder}/values", library())
+        if packages := local_packages(pickler.modules):
+            request["packages"] = cluster.store(f"{folder}/values", packages)
     if on_this_machine and not values.get("python"):
         values["python"] = sys.executable
     if array and instances > 1:

@@ -24,7 +24,7 @@ def import_paths(on_this_machine: bool) -> list[str]:
     paths = []
     for entry in sys.path:
         path = here / entry
-        if not path.is_dir() or _is_installed(path):
+        if not path.is_dir() or is_installed(path):
             continue
         if path.is_relative_to(here):
             paths.append(str(path.relative_to(here)))
@@ -33,7 +33,7 @@ def import_paths(on_this_machine: bool) -> list[str]:
     return list(dict.fromkeys(paths)) or ["."]
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
     """Whether a folder belongs to a Python installation, not to the user's project."""
     prefixes = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     return any(path.resolve().is_relative_to(prefix) for prefix in prefixes)

@@ -37,6 +37,7 @@ class Request:
         self.python = tuple(raw["python"])  # type: tuple[int, ...]
         self.call = str(raw["call"])
         self.library = str(raw.get("library") or "")
+        self.packages = str(raw.get("packages") or "")
         self.import_paths = [str(path) for path in raw.get("paths") or []]
         self.address = str(raw.get("address") or "")
         self.user = str(raw.get("user") or "")
@@ -118,6 +119,7 @@ class Call:
         if not self._is_prepared:
             sys.path[:0] = [os.path.join(os.getcwd(), path) for path in request.import_paths]
             self._load_library()
+            self._load_packages()
         try:
             function, arguments, keywords = self._load()
         except (WebHdfsError, FormatError, OSError):
@@ -200,6 +202,18 @@ class Call:
             import cloudpickle  # noqa: F401
         except ImportError:
             sys.path.append(self._fetch(self._request.library, "library.zip"))
+
+    def _load_packages(self) -> "None":
+        """Make packages importable that were not in the user's current folder. Unpacked: they have data."""
+        if not self._request.packages:
+            return
+        import zipfile
+
+        archive = self._fetch(self._request.packages, "packages.zip")
+        folder = archive[: -len(".zip")]
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder)
+        sys.path.insert(0, folder)
 
     def _fetch(self, path: "str", name: "str") -> "str":
         """Local copy of a file on the storage."""

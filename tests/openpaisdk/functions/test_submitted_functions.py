@@ -128,6 +128,25 @@ def test_modules_beside_the_program_are_found(here) -> None:
         assert ran.stdout == "42\n", ran.stderr
 
 
+def test_packages_outside_the_current_folder_travel(here, tmp_path_factory) -> None:
+    """An editable install: a folder outside of the project, which Python finds by its path."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "own_package").mkdir()
+    (elsewhere / "own_package" / "__init__.py").write_text("from own_package.model import predict\n")
+    (elsewhere / "own_package" / "model.py").write_text(
+        "import pathlib\nimport own_sibling\n\n\ndef predict(x):\n"
+        "    factor = pathlib.Path(__file__).with_name('factor').read_text()\n"
+        "    return own_sibling.add_one(x * int(factor))\n"
+    )
+    (elsewhere / "own_package" / "factor").write_text("20")
+    (elsewhere / "own_sibling.py").write_text("def add_one(x):\n    return x + 1\n")
+    program = "import openpaisdk, own_package\nprint(openpaisdk.submit(own_package.predict, 2).result(60))\n"
+    (here / "main.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(elsewhere)}
+    ran = subprocess.run([sys.executable, "main.py"], env=environment, capture_output=True, text=True)
+    assert ran.stdout == "41\n", ran.stderr
+
+
 def test_output_is_followed_while_the_function_runs(here) -> None:
     def count() -> None:
         import logging
