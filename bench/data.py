@@ -22,7 +22,7 @@ PLAIN_FILES = sized(10_000, 100)
 ACCESSES = sized(5_000, 50)
 WORKERS = 2
 HOW = (
-    f"data: {FILES} files of {FILE_BYTES} bytes. {WORKERS} processes that have opened the pack read an epoch; "
+    f"data: {FILES} files of {FILE_BYTES} bytes. {WORKERS} processes with the pack open read an epoch; "
     "its reference reads the shards in pieces of 1 MiB from the page cache."
 )
 
