@@ -37,6 +37,14 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.session import forwarder
 
         return forwarder.run_local(*argv[2:])
+    if len(argv) > 3 and argv[:2] == ["forward", "command"]:
+        from pairuntime.session import forwarder
+
+        return forwarder.run_with_command(argv[2], argv[3:])
+    if argv == ["forward", "node"]:
+        from pairuntime.session import forwarder
+
+        return forwarder.run_on_node()
     if argv == ["upload-outputs"]:
         from pairuntime.task import upload_outputs
 

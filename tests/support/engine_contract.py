@@ -7,25 +7,30 @@ tests. Nothing here may know how an engine does it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import socket
 import subprocess
+import threading
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.engines.interface import Exec, LaunchFailed, Phase, SelfScheduling
+from paicluster.engines.interface import Exec, Forward, LaunchFailed, Phase, SelfScheduling
 from paicluster.logs.reader import STREAMS
 from paicluster.scheduler.node_capacity import NodeCapacity, explain_shortage, place_tasks
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 from support.engine_rig import Driven, Rig, appears, in_terminal, lines_of, mark, nothing_left, task
+from support.hosted_forwarder import HostedForwarder
 from support.session_client import HostedSession, environment_lines, place, run_in_session
+from support.task_service import EchoServer, free_port, receive_all
 
 # A process in its own session that ignores SIGTERM. It prints a line when it does.
 _DEAF_CHILD = "setsid bash -c 'trap \"\" TERM HUP INT; echo deaf; while :; do sleep 0.05; done' &\n"
@@ -677,6 +682,77 @@ class EngineContract:
                 assert (status, out) == (0, b"2000000\n")
             await driven.engine.stop([one.uid], 0)
             await driven.until(one.uid, Phase.ENDED, Phase.LOST)
+
+    # -- forward -------------------------------------------------------------------------------
+
+    async def test_forward_reaches_ports_where_the_task_runs(self, rig: Rig) -> None:
+        """Many connections at once; each direction ends alone; the other end of nothing is told."""
+        one = task(rig, "echo up; sleep 60")
+        server = EchoServer()
+        data = bytes(range(256)) * 4000
+
+        def use(connection: socket.socket) -> bytes:
+            sender = threading.Thread(target=lambda: (connection.sendall(data), connection.shutdown(1)))
+            sender.start()
+            with connection:
+                got = receive_all(connection)
+                sender.join()
+            return got
+
+        def forward(words: Sequence[str]) -> None:
+            hosted = HostedForwarder(words)
+            assert hosted.open(free_port()) == "refused"
+            # One that is not read must not hold up the others.
+            stuck = hosted.open(server.port)
+            assert isinstance(stuck, socket.socket)
+            stuck.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    stuck.send(bytes(1 << 16))
+            opened = [hosted.open(server.port) for _ in range(20)]
+            with ThreadPoolExecutor(20) as pool:
+                assert set(pool.map(use, opened)) == {data + b"bye"}
+            stuck.close()
+            while len(hosted.ended) < 21:
+                hosted.receive()
+            # Connections outlive the server.
+            last = hosted.open(server.port)
+            closing = threading.Thread(target=hosted.close)
+            closing.start()
+            assert use(last) == data + b"bye"
+            closing.join()
+
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Forward):
+                pytest.skip("this engine does not forward ports")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            await asyncio.to_thread(forward, driven.engine.forward_command(one.uid))
+            assert (await driven.look(one.uid)).phase is Phase.RUNNING
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+        server.close()
+
+    async def test_forward_ends_with_the_task(self, rig: Rig) -> None:
+        one = task(rig, "echo up; sleep 60")
+        server = EchoServer()
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Forward):
+                pytest.skip("this engine does not forward ports")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            hosted = HostedForwarder(driven.engine.forward_command(one.uid))
+            connection = await asyncio.to_thread(hosted.open, server.port)
+            assert isinstance(connection, socket.socket)
+            connection.sendall(b"x")
+            assert await asyncio.to_thread(connection.recv, 1) == b"x"
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+            assert await asyncio.to_thread(connection.recv, 1) == b""
+            await asyncio.to_thread(hosted.wait_for_end)
+            with pytest.raises(PaiError):
+                driven.engine.forward_command(one.uid)
+        server.close()
 
     # -- images --------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 
 DEADLINE_S = 60.0
 
@@ -25,9 +27,31 @@ while True:
 """
 
 
-def echo_command(python: str) -> str:
-    """Shell command line of the echo service."""
-    return f"{python} -c '{ECHO}'"
+class EchoServer:
+    """An echo service of the test itself, on loopback: of tasks that share it, a port like their own."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(1 << 16):
+                connection.sendall(data)
+            connection.sendall(b"bye")
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
 
 def free_port() -> int:

@@ -21,9 +21,9 @@ def forward(argv: list[str]) -> int:
         "forward",
         "pai forward train_k3v9xq 6006\npai forward train_k3v9xq 8080:80 0:8888\n"
         "pai forward --role worker --index 2 train_k3v9xq 6006",
-        "Listens on 127.0.0.1 until you press Ctrl-C, and connects whoever connects there with the port of "
-        "the task. Prints a line for each port once it listens. The task may listen on loopback only. If the "
-        "server restarts, connections are opened again when they are needed.",
+        "Listens on 127.0.0.1 until you press Ctrl-C, and connects each program that connects there with "
+        "the port of the task. Prints a line for each port once it listens. The task may listen on loopback "
+        "only. If the server restarts, connections are opened again when they are needed.",
         output=False,
     )
     parser.add_argument("--role", default="", metavar="ROLE", help="task role (default: the first one)")

@@ -12,10 +12,12 @@ import selectors
 import signal
 import socket
 import struct
+import subprocess
 import time
 
+from pairuntime.session.multiplexer import Multiplexer
 from pairuntime.session.relay import Relay, RelayLoop, Stream, WebSocketStream
-from pairuntime.supervisor import claim, process_tree
+from pairuntime.supervisor import claim, exit_record, process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs time
@@ -26,6 +28,8 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 # A port of the same machine answers at once; a service with a full queue may take longer.
 _CONNECT_TIMEOUT_S = 10.0
+# For the program that runs the node's end to notice that it has ended, before it is killed.
+_NODE_EXIT_S = 10.0
 # How soon the end of the task is noticed.
 _CHECK_INTERVAL_S = 1.0
 _MAX_MESSAGE_BYTES = 4096
@@ -220,6 +224,86 @@ def run_local(folder: "str", marker: "str" = "") -> "int":
         forwarder.check_timeouts()
     loop.close()
     return 0
+
+
+def run_with_command(folder: "str", words: "list[str]") -> "int":
+    """Serve a task on another machine, where this command line runs the node's end (`run_on_node`)."""
+    control_socket = take_control_socket()
+    node = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+    )
+    assert node.stdin is not None and node.stdout is not None
+    loop = RelayLoop()
+    multiplexer = Multiplexer(
+        loop, node.stdout.fileno(), node.stdin.fileno(), lambda message: report(message)
+    )
+    waiting = {}  # type: dict[int, int]
+
+    def handle(message: "dict[str, Any]", fd: "int") -> "None":
+        if "open" in message:
+            waiting[message["open"]] = fd
+        elif "start" in message and message["start"] in waiting:
+            multiplexer.add(message["start"], socket.socket(fileno=waiting.pop(message["start"])))
+        multiplexer.send_message(message)
+
+    def report(message: "dict[str, Any]") -> "None":
+        # From the task's account: nothing in it is trusted.
+        number, ended, error = message.get("id"), message.get("ended"), message.get("error")
+        if type(number) is int and number in waiting:
+            if error:
+                os.close(waiting.pop(number))
+                control.report(id=number, error=_printable(error))
+            else:
+                control.report(id=number)
+        elif type(ended) is int:
+            control.report(ended=ended)
+
+    control = Control(loop, control_socket, handle)
+    while multiplexer.is_open and not os.path.lexists(os.path.join(folder, exit_record.NAME)):
+        if not control.is_open and not multiplexer.has_channels:
+            break
+        loop.step(_CHECK_INTERVAL_S)
+    loop.close()
+    node.stdin.close()  # the node's end ends with it
+    try:
+        node.wait(_NODE_EXIT_S)
+    except subprocess.TimeoutExpired:
+        node.kill()
+    return 0
+
+
+def run_on_node() -> "int":
+    """The node's end of a forwarder for a task of another machine, over standard input and output."""
+    _raise_descriptor_limit()
+    loop = RelayLoop()
+
+    def handle(message: "dict[str, Any]") -> "None":
+        if "open" in message:
+            ours, theirs = socket.socketpair()
+            clients[message["open"]] = ours
+            client = WebSocketStream(theirs, masks=False) if message["framed"] else Stream(theirs)
+            forwarder.open(message["open"], message["port"], client)
+        elif "start" in message and message["start"] in clients:
+            multiplexer.add(message["start"], clients.pop(message["start"]))
+            forwarder.start(message["start"])
+
+    def report(**fields: "object") -> "None":
+        if "error" in fields:
+            clients.pop(fields["id"]).close()  # type: ignore[call-overload]
+        multiplexer.send_message(fields)
+
+    clients = {}  # type: dict[int, socket.socket]
+    multiplexer = Multiplexer(loop, 0, 1, handle)
+    forwarder = Forwarder(loop, report)
+    while multiplexer.is_open:
+        loop.step(_CHECK_INTERVAL_S)
+        forwarder.check_timeouts()
+    loop.close()
+    return 0
+
+
+def _printable(text: "object") -> "str":
+    return "".join(char if char.isprintable() else " " for char in str(text)[:200])
 
 
 def take_control_socket(fd: "int" = 0) -> "socket.socket":

@@ -13,7 +13,10 @@ from pairuntime.session import websocket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs time
-    from typing import Callable
+    from typing import Callable, Union
+
+    # What a loop waits for: a socket or a descriptor.
+    Watched = Union[socket.socket, int]
 
 PROTOCOL = "pai.forward.v1"
 
@@ -305,8 +308,8 @@ class RelayLoop:
 
     def __init__(self) -> "None":
         self._selector = selectors.DefaultSelector()
-        self._handlers = {}  # type: dict[socket.socket, Callable[[int], None]]
-        self._events = {}  # type: dict[socket.socket, int]
+        self._handlers = {}  # type: dict[Watched, Callable[[int], None]]
+        self._events = {}  # type: dict[Watched, int]
         self._relays = set()  # type: set[Relay]
         self._next_ping = time.time() + PING_INTERVAL_S
         self._wake_r, self._wake_w = socket.socketpair()
@@ -319,13 +322,13 @@ class RelayLoop:
     def relays(self) -> "tuple[Relay, ...]":
         return tuple(self._relays)
 
-    def watch(self, sock: "socket.socket", events: "int", handler: "Callable[[int], None]") -> "None":
+    def watch(self, sock: "Watched", events: "int", handler: "Callable[[int], None]") -> "None":
         """Call the handler for each of these events; 0: for none yet (`change`)."""
         self._handlers[sock] = handler
         self._events[sock] = 0
         self.change(sock, events)
 
-    def change(self, sock: "socket.socket", events: "int") -> "None":
+    def change(self, sock: "Watched", events: "int") -> "None":
         before = self._events[sock]
         if events == before:
             return
@@ -337,7 +340,7 @@ class RelayLoop:
             self._selector.modify(sock, events)
         self._events[sock] = events
 
-    def forget(self, sock: "socket.socket") -> "None":
+    def forget(self, sock: "Watched") -> "None":
         self.change(sock, 0)
         del self._events[sock], self._handlers[sock]
 
@@ -367,7 +370,7 @@ class RelayLoop:
         """Wait for the next events, for this long at most, and handle them."""
         timeout_s = max(0.0, min(timeout_s, self._next_ping - time.time()))
         for key, events in self._selector.select(timeout_s):
-            handler = self._handlers.get(key.fileobj)  # type: ignore[call-overload]
+            handler = self._handlers.get(key.fileobj)  # type: ignore[arg-type]
             # It may have been forgotten by the handler of an earlier event.
             if handler is not None:
                 handler(events)

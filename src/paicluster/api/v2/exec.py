@@ -9,7 +9,13 @@ from starlette.responses import Response
 
 from paicluster.api.context import Context, context
 from paicluster.api.sessions import PROTOCOL, SessionChannel
-from paicluster.api.v2.running_task import Purpose, RunningTask, check_may_enter, requested_task, running_task
+from paicluster.api.v2.running_task import (
+    Purpose,
+    ReachableTask,
+    check_may_enter,
+    requested_task,
+    running_task,
+)
 from paicluster.api.web_socket_upgrade import UpgradeResponse, accept_token_protocol, accept_upgrade
 from paicluster.auth.tokens import Identity
 from paicluster.store.rows import JobRow
@@ -33,7 +39,7 @@ async def host_command(ctx: Context, row: JobRow, role: str, index: int, *, term
     return _host_command(ctx, await running_task(ctx, row, role, index, EXEC), terminal=terminal)
 
 
-def _host_command(ctx: Context, task: RunningTask, *, terminal: bool) -> Sequence[str]:
+def _host_command(ctx: Context, task: ReachableTask, *, terminal: bool) -> Sequence[str]:
     return task.command(lambda uid: ctx.session_command(uid, terminal=terminal))
 
 

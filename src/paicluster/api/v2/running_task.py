@@ -34,7 +34,7 @@ class Purpose:
 
 
 @dataclass(frozen=True)
-class RunningTask:
+class ReachableTask:
     job: JobRow
     role: str
     index: int
@@ -56,7 +56,7 @@ class RunningTask:
         return words
 
 
-async def requested_task(request: Request, purpose: Purpose) -> tuple[Identity, RunningTask]:
+async def requested_task(request: Request, purpose: Purpose) -> tuple[Identity, ReachableTask]:
     """The caller and the task of a request; raises for callers who may not enter the job."""
     identity = await authenticate(request)
     ctx = context(request)
@@ -69,10 +69,10 @@ async def requested_task(request: Request, purpose: Purpose) -> tuple[Identity, 
     return identity, await running_task(ctx, row, role, index, purpose)
 
 
-async def running_task(ctx: Context, row: JobRow, role: str, index: int, purpose: Purpose) -> RunningTask:
+async def running_task(ctx: Context, row: JobRow, role: str, index: int, purpose: Purpose) -> ReachableTask:
     """A task of a job; raises Conflict if it is not running. Who may enter it was checked before."""
     task = await ctx.store.read(lambda conn: _running_attempt(conn, row, role, index, purpose))
-    return RunningTask(row, role, index, task.uid, purpose)
+    return ReachableTask(row, role, index, task.uid, purpose)
 
 
 def check_may_enter(identity: Identity, row: JobRow, purpose: Purpose) -> None:

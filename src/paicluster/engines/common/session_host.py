@@ -59,6 +59,14 @@ def local_forwarder(folder: Path, *, network_of: str = "") -> list[str]:
     return [*_runtime(), "forward", "local", str(folder), *([network_of] if network_of else [])]
 
 
+def remote_forwarder(folder: Path, node_command: Sequence[str]) -> list[str]:
+    """A forwarder of the task of this attempt folder, which runs on another machine.
+
+    ``node_command``: runs the node's end of the forwarder there.
+    """
+    return [*_runtime(), "forward", "command", str(folder), *node_command]
+
+
 def _runtime() -> list[str]:
     packages = Path(pairuntime.__file__).parent.parent
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, str(packages)]

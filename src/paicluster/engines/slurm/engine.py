@@ -226,14 +226,23 @@ class SlurmEngine:
         return os.path.lexists(self._home.task(uid) / claim.NAME)
 
     def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+        _, folder = self._runtime_on_node(uid)
+        return self._node_command(uid, ["exec-slurm", str(folder), *command], terminal=terminal)
+
+    def _runtime_on_node(self, uid: str) -> tuple[Path, Path]:
+        """The runtime and the attempt folder, as the node has them."""
+        return gang_folder.on_node(self._home, uid) or (self._runtime, self._home.task(uid))
+
+    def _node_command(self, uid: str, words: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """Command line that runs a command of the runtime in the job of a running task, on its node."""
         path = self._home.task(uid)
         job, placement = gang_folder.job_of(path), untrusted_files.read_placement(path)
         if not job or placement is None or os.path.lexists(path / exit_record.NAME):
             raise NotFound("The task is not running.")
         srun = ["srun", "--overlap", *job, f"--nodelist={placement.node}", "--nodes=1", "--ntasks=1"]
         srun += ["--quiet", "--pty"] if terminal else ["--quiet"]
-        archive, folder = gang_folder.on_node(self._home, uid) or (self._runtime, path)
-        srun += [self._options.python, "-I", "-S", str(archive), "exec-slurm", str(folder), *command]
+        archive, _ = self._runtime_on_node(uid)
+        srun += [self._options.python, "-I", "-S", str(archive), *words]
         owner = gang_folder.run_folder(self._home, uid).stat()
         if os.geteuid() == 0 and owner.st_uid != 0:
             account = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}")
@@ -242,6 +251,10 @@ class SlurmEngine:
 
     def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str]:
         return session_host.host_with_command(self.exec_command(uid, (), terminal=terminal))
+
+    def forward_command(self, uid: str) -> Sequence[str]:
+        node_command = self._node_command(uid, ["forward", "node"])
+        return session_host.remote_forwarder(self._home.task(uid), node_command)
 
     # -- writing -------------------------------------------------------------------------------
 

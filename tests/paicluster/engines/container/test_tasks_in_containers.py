@@ -25,6 +25,8 @@ from paicluster.engines.interface import LaunchFailed, Mount, Phase, TaskLaunch
 from support.container_images import PLAIN, WITH_BASH, make
 from support.container_rig import NODE, ContainerRig, in_image, podman
 from support.engine_rig import Driven, appears, mark, missing, nothing_left, task
+from support.hosted_forwarder import HostedForwarder
+from support.task_service import EchoServer, free_port, receive_all
 
 pytestmark = pytest.mark.service
 
@@ -134,6 +136,34 @@ async def test_task_port_is_a_port_of_the_node(rig: ContainerRig, network: str) 
         await appears(answers, "an answer from the task")
         await driven.engine.stop([one.uid], 1)
         await driven.ended(one.uid)
+
+
+async def test_forward_enters_the_network_of_the_container(rig: ContainerRig) -> None:
+    """On its loopback, and not on that of the node."""
+    port = free_port()
+    serve = f"echo hello >/tmp/index.html; echo up; exec httpd -f -p 127.0.0.1:{port} -h /tmp"
+    one = task(rig, serve)
+    on_node = EchoServer()
+
+    def fetch(forwarder: HostedForwarder) -> bytes:
+        connection = forwarder.open(port)
+        if isinstance(connection, str):  # it does not listen yet
+            return b""
+        with connection:
+            connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+            return receive_all(connection)
+
+    async with Driven(rig, host_network=False) as driven:
+        assert isinstance(driven.engine, ContainerEngine)
+        await driven.launch(one)
+        await driven.wait_for_output(one.uid, b"up")
+        forwarder = HostedForwarder(driven.engine.forward_command(one.uid))
+        await appears(lambda: b"hello" in fetch(forwarder), "an answer from the task")
+        assert forwarder.open(on_node.port) == "refused"
+        forwarder.close()
+        await driven.engine.stop([one.uid], 1)
+        await driven.ended(one.uid)
+    on_node.close()
 
 
 @pytest.fixture
