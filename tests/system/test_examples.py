@@ -120,6 +120,13 @@ def test_two_roles_reach_each_other(user: Person) -> None:
     assert "the sum is 10" in user.follow_page("distributed")
 
 
+def test_parameter_server_and_trainer_of_paddlecloud_train_over_sockets(user: Person) -> None:
+    printed = user.follow_page("paddlecloud")
+    assert "y = 3.00 x + 2.00" in printed
+    assert printed.count("Succeeded") == 2
+    assert "/jobs/linear/output/model.json" in printed
+
+
 def test_every_framework_has_a_valid_job_and_a_dockerfile(user: Person) -> None:
     printed = user.follow_page("frameworks")
     folders = sorted(path.name for path in (EXAMPLES / "frameworks").iterdir() if path.is_dir())

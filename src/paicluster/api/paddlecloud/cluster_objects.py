@@ -155,7 +155,8 @@ def pod(row: JobRow, task: TaskRow) -> dict[str, Any]:
         phase = _PHASES.get(state, "Failed" if state == "FAILED" else "Unknown")
     terminated = None
     if task.ended and task.exit_code is not None:
-        exit_code = _program_exit_code(task)
+        # A task that was stopped because the job was done has not failed, however its program ended.
+        exit_code = 0 if phase == "Succeeded" else _program_exit_code(task)
         terminated = {
             "exit_code": exit_code,
             "message": _exit_message(exit_code),

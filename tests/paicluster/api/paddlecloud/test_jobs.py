@@ -11,6 +11,7 @@ import pytest
 
 from support.paddlecloud_cluster import go_client_of, put_package
 from support.paddlecloud_go_client import Code, GoClient, Jobs, Message, Pservers, Workers
+from support.paths import REPOSITORY
 from support.server_fixture import FINISHED_STATES, eventually, job
 from support.team_cluster import TeamCluster
 
@@ -198,6 +199,24 @@ def test_pservers_end_when_the_trainers_are_done(cluster: TeamCluster, go: GoCli
     assert wait_for_end(cluster, name) == "SUCCEEDED"
     workers = go.call("GET", f"/api/v1/workers/?jobname={name}").decode(Workers).items
     assert {one.status.phase for one in workers} == {"Succeeded"}
+
+
+def test_example_trains_with_two_parameter_servers_and_two_trainers(
+    cluster: TeamCluster, go: GoClient, name: str
+) -> None:
+    program = (REPOSITORY / "examples" / "paddlecloud" / "linear" / "train.py").read_text()
+    put_package(cluster, name, train_py=program)
+    reply = go.submit(name, entry="python3 train.py", parallelism=2, pservers=2)
+    assert reply.decode(Message).msg == ""
+    assert wait_for_end(cluster, name) == "SUCCEEDED"
+    served = [go.logs(name, 5, f"{name}-pserver-{index}").decode(Code).msg for index in range(2)]
+    assert [re.findall(r"serving (\w+) at", text) for text in served] == [["slope"], ["offset"]]
+    stored = cluster.get(f"/webhdfs/v1/user/alice/jobs/{name}/output/model.json?op=OPEN&data=true").json()
+    assert abs(stored["slope"] - 3) < 0.05
+    assert abs(stored["offset"] - 2) < 0.05
+    workers = go.call("GET", f"/api/v1/workers/?jobname={name}").decode(Workers).items
+    ends = [one.status.container_statuses[0].state.terminated for one in workers]
+    assert [end and end.exit_code for end in ends] == [0, 0, 0, 0]
 
 
 def test_failed_trainer_fails_the_job_and_shows_its_message(
