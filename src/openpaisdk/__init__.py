@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from openpaisdk.functions.remote_function import map_items as map
     from openpaisdk.functions.remote_function import remote as remote
     from openpaisdk.functions.remote_function import submit as submit
+    from openpaisdk.notebook.notebook_submission import submit_notebook as submit_notebook
 
     __cluster_config_file__: str
 
@@ -33,6 +34,7 @@ _MODULES = {
     "map": "functions.remote_function",
     "remote": "functions.remote_function",
     "submit": "functions.remote_function",
+    "submit_notebook": "notebook.notebook_submission",
 }
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "map",
     "remote",
     "submit",
+    "submit_notebook",
 ]
 
 

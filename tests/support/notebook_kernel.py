@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
+
+from support.cli_user import until
 
 LIMIT_S = 90
 
@@ -32,15 +39,21 @@ class CellResult:
         return f"out: {self.out}\nerr: {self.err}\nerror: {self.error}\nhtml: {self.history}"
 
 
-class NotebookKernel:
-    """Starts a kernel in the current folder and environment; cells run one after the other."""
+class Cells:
+    """Cells of one kernel; they run one after the other."""
 
-    def __init__(self, cwd: str, env: dict[str, str]):
-        self._manager = KernelManager()
-        self._manager.start_kernel(cwd=cwd, env=env)
-        self.client: BlockingKernelClient = self._manager.client()
+    def __init__(self, client: BlockingKernelClient, interrupt: Callable[[], object]):
+        self.client = client
+        self._interrupt = interrupt
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=LIMIT_S)
+        until(self._is_ready, LIMIT_S)
+
+    def _is_ready(self) -> bool:
+        try:
+            self.client.wait_for_ready(timeout=LIMIT_S)
+        except RuntimeError:  # another process starts the kernel, and it does not answer yet
+            return False
+        return True
 
     def run(
         self, code: str, *, interrupt_when: str = "", on_output: Callable[[CellResult], object] | None = None
@@ -56,7 +69,7 @@ class NotebookKernel:
                 on_output(result)
             if interrupt_when and interrupt_when in result.out and not interrupted:
                 interrupted = True
-                self._manager.interrupt_kernel()
+                self._interrupt()
 
         self.client.execute_interactive(code, output_hook=collect, timeout=LIMIT_S)
         return result
@@ -71,7 +84,75 @@ class NotebookKernel:
 
     def close(self) -> None:
         self.client.stop_channels()
+
+
+class NotebookKernel(Cells):
+    """A kernel that this process starts."""
+
+    def __init__(self, cwd: str, env: dict[str, str]):
+        self._manager = KernelManager()
+        self._manager.start_kernel(cwd=cwd, env=env)
+        super().__init__(self._manager.client(), self._manager.interrupt_kernel)
+
+    def close(self) -> None:
+        super().close()
         self._manager.shutdown_kernel(now=True)
+
+
+class JupyterServer:
+    """A Jupyter server with a folder of notebooks; its kernels are those of its sessions."""
+
+    TOKEN = "token-of-the-server"
+
+    def __init__(self, folder: Path, env: dict[str, str]):
+        self.folder = folder
+        self._runtime = folder.parent / "jupyter-runtime"
+        self._cells: list[Cells] = []
+        # No configuration of the machine.
+        settings = {"JUPYTER_RUNTIME_DIR": str(self._runtime), "JUPYTER_NO_CONFIG": "1"}
+        words = ["--allow-root", "--no-browser", "--port=0", f"--ServerApp.root_dir={folder}"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_server", *words, f"--IdentityProvider.token={self.TOKEN}"],
+            env={**env, **settings},
+            stderr=subprocess.DEVNULL,
+        )
+        file = self._runtime / f"jpserver-{self._process.pid}.json"
+        until(file.exists)
+        until(lambda: file.read_text().endswith("}"))
+        self._url = json.loads(file.read_text())["url"]
+        until(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            self.request("GET", "api")
+        except OSError:
+            return False
+        return True
+
+    def open(self, notebook: str) -> Cells:
+        """Open a notebook, as a browser does: a session with a kernel."""
+        session = {"path": notebook, "name": notebook, "type": "notebook", "kernel": {"name": "python3"}}
+        made = self.request("POST", "api/sessions", session)
+        connection = self._runtime / f"kernel-{made['kernel']['id']}.json"
+        client = BlockingKernelClient(connection_file=str(connection))
+        client.load_connection_file()
+        self._cells.append(Cells(client, lambda: None))
+        self._cells[-1].session = made["id"]  # type: ignore[attr-defined]
+        return self._cells[-1]
+
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        data = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(f"{self._url}{path}", data=data, method=method)
+        request.add_header("Authorization", f"token {self.TOKEN}")
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def close(self) -> None:
+        for cells in self._cells:
+            cells.close()
+        self._process.terminate()
+        self._process.wait(LIMIT_S)
 
 
 def _collect(result: CellResult, message: dict[str, Any]) -> None:

@@ -215,6 +215,33 @@ class Job(SubmittedJob):
         self.protocol = self._recipe.preview()
         return self
 
+    def from_notebook(
+        self,
+        notebook: str | os.PathLike[str] = "",
+        image: str = "",
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Make this a job that runs a notebook, by default the one whose cell calls this.
+
+        ``parameters`` are variables that the notebook starts with. ``options`` are those of ``one_liner``.
+        """
+        from openpaisdk.jobs.notebook_job import open_notebook
+
+        if not notebook:
+            from openpaisdk.notebook.current_notebook import current_notebook
+
+            notebook = current_notebook()
+        found = open_notebook(notebook)
+        if not self.name:
+            self.name = found.generate_job_name()
+        self.one_liner(found.command(parameters or {}), image, **options)
+        if self._recipe is not None:
+            found.add_to(self._recipe.options)
+            self._recipe.folder = found.folder
+        return self
+
     # --- submission ---
 
     def submit(self, cluster: Cluster | str | None = None, *, strict: bool = False) -> Self:

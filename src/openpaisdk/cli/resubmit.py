@@ -1,4 +1,4 @@
-"""``pai resubmit``: submit a copy of a job, with changes."""
+"""``pai resubmit``: submit a copy of a job, with changes, or a notebook as it is now."""
 
 from __future__ import annotations
 
@@ -22,29 +22,39 @@ if TYPE_CHECKING:
     from openpaisdk.jobs.copy_changes import CopyChanges
     from openpaisdk.jobs.sources import SourceArchive
 
+NOTEBOOK_SUFFIX = ".ipynb"
 _KEPT_GROUPS = ("Follow",)
 _OWN_DEFAULTS = frozenset(("job_name", "cluster_alias", "output", "strict"))
 """Options whose default is not what the job has; all others of ``sub`` leave the job as it is."""
 
 
 def resubmit(argv: list[str]) -> int:
-    """``pai resubmit [options] job [-- command ...]``"""
+    """``pai resubmit [options] job|notebook [-- command ...]``"""
     parser = command_parser(
         "resubmit",
         "pai resubmit train_k3v9xq --gpu 8 -i pytorch/pytorch --follow\n"
         "pai resubmit train_k3v9xq --timeout 2h -- python train.py --epochs 90\n"
         "pai resubmit train_k3v9xq --role worker --instances 4\n"
         "pai resubmit train_k3v9xq -u taskRoles:main:resourcePerInstance:gpu=4\n"
-        "pai resubmit train_k3v9xq -j second_try --deployment prod",
+        "pai resubmit train_k3v9xq -j second_try --deployment prod\n"
+        "pai resubmit train.ipynb --gpu 8 -i pytorch/pytorch",
         "The copy has the job's files, its commands and everything else that no option changes; -- and a\n"
         "command after it replace the commands. In a job with several task roles, --role says which of\n"
         "them the options change. In a task of a job, pai resubmit uses the job's own token.\n\n"
+        "A notebook, as its file is now, becomes a job, with the options of pai notebook-job. Without\n"
+        "--wait or --follow the command does not wait for it.\n\n"
         "Clusters do not return secrets: give the secrets of the job again with --secret.",
     )
-    parser.usage = "pai resubmit [options] JOB [-- command ...]"
+    parser.usage = "pai resubmit [options] JOB|NOTEBOOK [-- command ...]"
     _add_options(parser)
     words, command = _split_command(argv)
     args = parser.parse(words)
+    if args.job.endswith(NOTEBOOK_SUFFIX):
+        return _resubmit_notebook(argv, args, command)
+    if args.parameter:
+        raise UsageError(
+            "-p sets a parameter of a notebook, and this is a job.", hint="--env sets a variable."
+        )
     if args.no_sources and args.sources:
         raise UsageError("--sources and --no-sources contradict each other.")
     if args.array:
@@ -106,7 +116,32 @@ def _add_options(parser: Parser) -> None:
         "--deployment", default="", metavar="NAME", help="the deployment to use (default: the job's own)"
     )
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
-    parser.add_argument("job", help="the name of the job to copy")
+    parser.add_argument(
+        "-p",
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the notebook, as in pai notebook-job (default: none); may be repeated",
+    )
+    parser.add_argument("job", metavar="JOB|NOTEBOOK", help="the name of the job to copy, or an .ipynb file")
+
+
+def _resubmit_notebook(argv: list[str], args: argparse.Namespace, command: Sequence[str]) -> int:
+    """Run the notebook, as its file is now, as a job; without ``--wait`` its result stays on the cluster."""
+    of_jobs = {
+        "-u": args.update,
+        "--role": args.role,
+        "--deployment": args.deployment,
+        "--user": args.user,
+        "-- COMMAND": command,
+    }
+    if wrong := [option for option, value in of_jobs.items() if value]:
+        raise UsageError(f"{wrong[0]} changes the copy of a job, and {args.job} is a notebook.")
+    from openpaisdk.cli.notebook_job import notebook_job
+
+    is_awaited = args.wait or args.follow or args.fetch is not None or args.preview
+    return notebook_job(argv if is_awaited else ["--no-wait", *argv])
 
 
 def _split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -254,9 +254,9 @@ class Call:
         import traceback
 
         frames = traceback.extract_tb(error.__traceback__)
-        # The frames of the runtime say nothing to the user.
-        runtime = os.path.dirname(Call.run.__code__.co_filename)
-        own = [frame for frame in frames if os.path.dirname(frame[0]) != runtime]
+        # The frames of the runtime, which is an archive or precompiled, say nothing to the user.
+        runtime = os.path.join("pairuntime", "task")
+        own = [frame for frame in frames if not os.path.dirname(frame[0]).endswith(runtime)]
         lines = ["Traceback (most recent call last):\n"] + traceback.format_list(own)
         lines += traceback.format_exception_only(type(error), error)
         text = "".join(lines)

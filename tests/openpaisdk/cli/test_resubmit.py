@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from support.cli_user import done_job
+from support.notebooks import cell, write_notebook
 from support.team_cluster import MACHINE, TeamCluster, add_users
 
 
@@ -229,3 +230,30 @@ def test_clone_of_another_users_job_says_that_its_sources_belong_to_that_user(ne
         assert new_user.pai("clone-job", "-a", "alice", "bare", "--user", "bob", "--wait").status == 0
     finally:
         team.close()
+
+
+def test_resubmit_of_a_notebook_runs_it_as_it_is_now(user) -> None:
+    path = user.project / "lab.ipynb"
+    write_notebook(path, cell("rate = 1", "parameters"), "print('first', rate)")
+    write_notebook(path, cell("rate = 1", "parameters"), "print('edited', rate)")
+    done = user.pai("resubmit", "lab.ipynb", "--mem", "512m", "-p", "rate=7", "-f", "--no-browser")
+    assert (done.status, done.out) == (0, "edited 7\n"), done
+    assert (user.project / "lab.html").exists()
+    done = user.pai("resubmit", "lab.ipynb", "--gpu", "8", "-i", "ours:1", "--preview")
+    job = yaml.safe_load(done.out)
+    assert job["taskRoles"]["main"]["resourcePerInstance"]["gpu"] == 8
+    assert [item["uri"] for item in job["prerequisites"]] == ["ours:1"]
+    done = user.pai("resubmit", "--mem", "512m", "lab.ipynb")
+    assert done.status == 0 and done.out.startswith("lab_"), done
+    assert user.pai("wait", done.out.strip()).status == 0
+
+
+def test_resubmit_of_a_notebook_refuses_what_is_for_jobs(user) -> None:
+    write_notebook(user.project / "lab.ipynb", "1")
+    for words in (["-u", "name=x"], ["--role", "main"], ["--deployment", "x"], ["--user", "x"], ["--", "ls"]):
+        done = user.pai("resubmit", "lab.ipynb", *words)
+        assert done.status == 2 and f"{words[0]}" in done.err and "is a notebook" in done.err, done
+    done = user.pai("resubmit", "absent.ipynb")
+    assert done.status == 2 and "absent.ipynb" in done.err, done
+    done = user.pai("resubmit", "some_job", "-p", "a=1")
+    assert done.status == 2 and "-p sets a parameter of a notebook" in done.err, done

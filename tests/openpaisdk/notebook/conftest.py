@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from support.notebook_kernel import NotebookKernel
+from support.notebook_kernel import JupyterServer, NotebookKernel
 from support.python_session import DROPPED, here_fixture, server_fixture, whose_fixture  # noqa: F401
 
 
@@ -16,3 +16,14 @@ def kernel_fixture(whose, tmp_path_factory):
     assert not kernel.run("%load_ext openpaisdk\nimport os").error
     yield kernel
     kernel.close()
+
+
+@pytest.fixture(scope="module", name="jupyter")
+def jupyter_fixture(whose, tmp_path_factory):
+    """A Jupyter server of a user with a running cluster."""
+    folder = tmp_path_factory.mktemp("jupyter") / "work"
+    folder.mkdir()
+    env = {**{k: v for k, v in os.environ.items() if k not in DROPPED}, "HOME": str(whose)}
+    server = JupyterServer(folder, env)
+    yield server
+    server.close()
