@@ -73,6 +73,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import paddle_launcher
 
         return paddle_launcher.main(argv[1:])
+    if len(argv) == 2 and argv[0] == "notebook-server":
+        from pairuntime.task import notebook_server
+
+        return notebook_server.main(argv)
     if len(argv) > 1 and argv[0] == "notebook":
         from pairuntime.task import notebook_execution
 

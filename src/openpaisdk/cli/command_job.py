@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from openpaisdk.cli.submission import OnEnd
+    from openpaisdk.cli.submission import OnEnd, OnSubmit
     from openpaisdk.client import ClusterClient
     from openpaisdk.config.clusters import ClusterRegistry
     from openpaisdk.jobs.sources import SourceArchive
@@ -61,10 +61,11 @@ def submit_command_job(
     args: argparse.Namespace,
     registry: ClusterRegistry,
     on_end: OnEnd | None = None,
+    on_submit: OnSubmit | None = None,
 ) -> int:
     """Build the job for the cluster, upload its files and submit it; or only print it (``--preview``).
 
-    ``on_end``: as in `submit_and_follow`.
+    ``on_end`` and ``on_submit``: as in `submit_and_follow`.
     """
     options, defaults = command_job.options, registry.defaults
     entry = registry.resolve(args.cluster_alias)
@@ -102,7 +103,8 @@ def submit_command_job(
         job.update(submission.build(new_name))
         return new_name
 
-    return submit_and_follow(cluster, job, args, None if command_job.has_name else rename, warned, on_end)
+    new_name = None if command_job.has_name else rename
+    return submit_and_follow(cluster, job, args, new_name, warned, on_end, on_submit)
 
 
 def send_sources(cluster: ClusterClient, sources: SourceArchive) -> None:

@@ -8,6 +8,7 @@ from openpaisdk.cli.command_job import CommandJob, submit_command_job
 from openpaisdk.cli.parser import command_parser
 from openpaisdk.cli.sub import add_job_options, given_sources, job_options
 from openpaisdk.config.clusters import ClusterRegistry
+from openpaisdk.errors import UsageError
 from openpaisdk.jobs.job_names import expand_name
 from openpaisdk.jobs.notebook_job import Notebook, open_notebook
 from openpaisdk.output import print_notice
@@ -23,10 +24,13 @@ def notebook_job(argv: list[str]) -> int:
     """``pai notebook-job [options] notebook``"""
     parser = command_parser(
         "notebook-job",
-        "pai notebook-job train.ipynb\npai notebook-job --gpu 1 -p lr=0.1 -p epochs=3 train.ipynb",
+        "pai notebook-job train.ipynb\npai notebook-job --gpu 1 -p lr=0.1 -p epochs=3 train.ipynb\n"
+        "pai notebook-job --interactive train.ipynb",
         "Runs all cells of the notebook in a job, and waits for it. Then the executed notebook\n"
         "(train.executed.ipynb) and a page of it (train.html) are downloaded to the current folder, and the\n"
         "page is opened in the browser. If a cell fails, the job fails, and both come as they are.\n\n"
+        "With --interactive a Jupyter server runs in the job until you stop it, and the notebook is opened\n"
+        "there. Edits are in the job's outputs when it ends.\n\n"
         "Options and files are those of pai sub; the notebook itself is always uploaded. The job uses the\n"
         "Jupyter of its environment, and installs one if there is none.",
     )
@@ -45,11 +49,25 @@ def notebook_job(argv: list[str]) -> int:
     notebook_options.add_argument(
         "--no-wait", action="store_true", help="print the job's name and do not wait for the job"
     )
+    notebook_options.add_argument(
+        "--interactive",
+        action="store_true",
+        help="start a Jupyter server in the job and open the notebook in it, instead of running its cells",
+    )
+    notebook_options.add_argument(
+        "--token",
+        default="",
+        metavar="TOKEN",
+        help="the token of the Jupyter server (default: notebook-token of pai set, else abcd on the embedded "
+        "cluster and a random one on others)",
+    )
     parser.add_argument("notebook", help="the notebook, an .ipynb file")
     args = parser.parse(argv)
+    _check_mode(args)
     notebook = open_notebook(args.notebook)
     name = expand_name(args.job_name) if args.job_name else notebook.generate_job_name()
-    options = notebook.add_to(job_options(args, name, notebook.command(args.parameter)))
+    line = notebook.server_command() if args.interactive else notebook.command(args.parameter)
+    options = notebook.add_to(job_options(args, name, line))
     job = CommandJob(
         options,
         given_sources(args),
@@ -58,9 +76,30 @@ def notebook_job(argv: list[str]) -> int:
         folder=notebook.folder,
         generate_name=notebook.generate_job_name,
     )
+    registry = ClusterRegistry.load()
+    if args.interactive:
+        from openpaisdk.cli.notebook_session import NotebookSession
+
+        session = NotebookSession(options, registry, args)
+        return submit_command_job(job, args, registry, on_submit=session.open)
     args.wait = not args.no_wait
     results = NotebookResults(notebook, args, is_single=options.task_count == 1)
-    return submit_command_job(job, args, ClusterRegistry.load(), results.bring)
+    return submit_command_job(job, args, registry, results.bring)
+
+
+def _check_mode(args: argparse.Namespace) -> None:
+    """Reject options of the other mode."""
+    if args.interactive:
+        batch = (args.parameter, "-p"), (args.follow, "--follow"), (args.fetch is not None, "--fetch")
+        unused = next((option for value, option in batch if value), "")
+        if unused:
+            raise UsageError(
+                f"{unused} does not go together with --interactive, which runs no cells by itself."
+            )
+        if args.instances > 1 or args.array:
+            raise UsageError("An interactive notebook has one task: leave --instances and --array out.")
+    elif args.token:
+        raise UsageError("--token is for a Jupyter server: add --interactive.")
 
 
 class NotebookResults:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from openpaisdk.errors import PaiError
 
     OnEnd = Callable[[ClusterClient, str, dict[str, object]], None]
+    OnSubmit = Callable[[ClusterClient, str, dict[str, object]], int]
 
 
 def add_submit_options(
@@ -98,14 +99,18 @@ def submit_and_follow(
     rename: Callable[[], str] | None,
     warned: list[str],
     on_end: OnEnd | None = None,
+    on_submit: OnSubmit | None = None,
 ) -> int:
     """Submit the job; then follow it, wait for it, or print how to follow it.
 
     ``warned``: the warnings that `print_preflight` printed. ``on_end`` is called when a job that was
     followed or waited for has ended, with its name and with the result that is printed, to which it may add.
+    ``on_submit`` does everything that follows the submission instead, and returns the exit status.
     """
     name = submit_job(cluster, job, rename, print_notice, strict=args.strict, warned=warned)
     result: dict[str, object] = {"jobName": name, "cluster": cluster.alias, "user": cluster.user}
+    if on_submit is not None:
+        return on_submit(cluster, name, result)
     is_structured = args.output != "table"
     status = 0
     if args.follow or args.wait or args.fetch is not None:

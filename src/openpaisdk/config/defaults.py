@@ -22,6 +22,7 @@ KEYS = {
     "gpu": "GPUs per task (--gpu)",
     "memoryMB": "memory per task in MB (--memoryMB)",
     "mem": "memory per task with a unit, like 4g (--mem)",
+    "notebook-token": "the token of Jupyter servers (--token of pai notebook-job --interactive)",
     "sources": "files and folders uploaded with a job (--sources); may be set several times",
     "pip-installs": "Python packages a job installs (--pip-installs); may be set several times",
 }

@@ -37,7 +37,7 @@ class Notebook:
     def __init__(self, folder: str, name: str):
         self.folder = folder
         self.name = name
-        """Path of the notebook relative to the folder, which is also its path in the job."""
+        """Path of the notebook relative to the folder."""
 
     @property
     def stem(self) -> str:
@@ -63,7 +63,18 @@ class Notebook:
         else:
             for text in parameters:
                 words += ["-p", _check_parameter(text)]
-        return _COMMAND.format(words=join([*words, self.name.replace(os.sep, "/")]))
+        return _COMMAND.format(words=join([*words, self.path]))
+
+    def server_command(self) -> str:
+        """The shell line that runs a Jupyter server in the task."""
+        from shlex import join
+
+        return _COMMAND.format(words=join(["notebook-server", self.path]))
+
+    @property
+    def path(self) -> str:
+        """Path of the notebook in the job."""
+        return self.name.replace(os.sep, "/")
 
     def add_to(self, options: JobOptions) -> JobOptions:
         """The options of a job, with the notebook as a file that is uploaded in any case."""

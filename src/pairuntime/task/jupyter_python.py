@@ -46,29 +46,41 @@ def _restart(python: "str", argv: "list[str]") -> "None":
 
 
 def _has_packages_here(packages: "tuple[str, ...]") -> "bool":
+    return all(map(is_installed, packages))
+
+
+def is_installed(package: "str") -> "bool":
+    """Whether this Python has a package; nothing is imported."""
     from importlib.util import find_spec
 
-    return all(find_spec(name) is not None for name in packages)
+    return find_spec(package) is not None
 
 
 def _expose_data_folders(packages: "tuple[str, ...]") -> "None":
-    """Let Jupyter find templates, kernels and pages of packages that this environment sees in another one.
+    """Let Jupyter find what belongs to packages that this environment sees in another one: templates, pages.
 
     It searches below the prefix of the running Python, and they are below that of the packages.
     """
     from importlib.util import find_spec
 
-    folders = os.environ.get("JUPYTER_PATH", "").split(os.pathsep)
     for name in packages:
         spec = find_spec(name)
         folder = os.path.dirname(spec.origin) if spec and spec.origin else ""
         # PREFIX/lib/pythonX.Y/site-packages/PACKAGE
         prefix = os.path.normpath(os.path.join(folder, *[os.pardir] * 4))
-        data = os.path.join(prefix, "share", "jupyter")
-        if prefix != sys.prefix and data not in folders and os.path.isdir(data):
-            folders.append(data)
-    if any(folders):
-        os.environ["JUPYTER_PATH"] = os.pathsep.join(folder for folder in folders if folder)
+        if prefix == sys.prefix:
+            continue
+        _append_path("JUPYTER_PATH", os.path.join(prefix, "share", "jupyter"))
+        _append_path("JUPYTER_CONFIG_PATH", os.path.join(prefix, "etc", "jupyter"))
+        lab = os.path.join(prefix, "share", "jupyter", "lab")
+        if os.path.isdir(lab):
+            os.environ.setdefault("JUPYTERLAB_DIR", lab)
+
+
+def _append_path(variable: "str", folder: "str") -> "None":
+    folders = [path for path in os.environ.get(variable, "").split(os.pathsep) if path]
+    if os.path.isdir(folder) and folder not in folders:
+        os.environ[variable] = os.pathsep.join(folders + [folder])
 
 
 def _has_packages(python: "str", packages: "tuple[str, ...]") -> "bool":

@@ -14,7 +14,8 @@ pai add-cluster, pai list-clusters, pai listdir, pai copy, pai makedir, pai make
 delete, pai getinfo, pai cluster-resources, pai edit-clusters, pai list-jobs, pai job-status, pai
 stop-job, pai stop-jobs, pai submit, pai sub, pai list-storages, pai select-storage, pai delete-cluster,
 pai update-clusters, pai add-storage-cluster, pai connect-job, pai select-cluster, pai set, pai unset,
-pai update-token, --cluster-alias, --pai-uri, --user, --password, --token, --editor, --storage-name,
+pai update-token, pai notebook-job, --interactive, abcd,
+--cluster-alias, --pai-uri, --user, --password, --token, --editor, --storage-name,
 --workspace, --type, --address, --path, --update, -u, --cpu, --gpu, --memoryMB, --mem, --ports,
 --sources, --src, --pip-installs, --pip, --pip-path, --preview, --python, --image, --vc, --no-browser,
 -w, [-g], -a -i -j, cluster-alias, image, workspace, container-sdk-branch, clusters-in-local,
