@@ -19,6 +19,9 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("job-status", "job_status:job_status", "show a job's state, tasks or configuration"),
             ("logs", "logs:logs", "print a job's log; -f follows it"),
             ("exec", "exec:exec_command", "run a command in a running job, or open a shell in it"),
+            ("start-container", "start_container:start_container", "start a container, connect by SSH"),
+            ("ssh-container", "ssh_container:ssh_container", "connect with a running job by SSH"),
+            ("ssh-config", "ssh_config:ssh_config", "print an SSH configuration for a running job"),
             ("forward", "forward:forward", "make ports of a running job reachable on this machine"),
             ("open", "open:open_portal", "open the web portal in a browser, signed in"),
             ("connect-job", "logs:connect_job", "print a job's state changes until it finishes"),
@@ -117,12 +120,6 @@ ALIASES = {
     "delete": "remove",
     "rm": "remove",
 }
-NOT_BUILT = {
-    "start-container": "Until then, keep a container running and open a shell in it:\n"
-    "     pai sub -j NAME -i IMAGE -- sleep 1d && pai exec -t NAME",
-    "ssh-container": "Until then, open a shell in a running job with: pai exec -t JOB",
-}
-"""Commands of OpenPAI's SDK that are still to come, and what to use until then."""
 ENTRY_POINTS = {name: entry_point for _, group in GROUPS for name, entry_point, _ in group}
 
 HEAD = """\
@@ -180,8 +177,6 @@ def command_named(name: str) -> Callable[[list[str]], int]:
 def _unknown_command(word: str) -> UsageError:
     if word.startswith("-"):
         return UsageError(f"pai has no option {word}.", hint="pai --help lists the commands.")
-    if word in NOT_BUILT:
-        return UsageError(f"pai {word} is not built yet.", hint=NOT_BUILT[word])
     near = _NAMES_ELSEWHERE.get(word) or _similar_commands(word)
     suggestion = f" Did you mean {' or '.join(f'pai {name}' for name in near)}?" if near else ""
     return UsageError(f"There is no command {word!r}.{suggestion}", hint="pai --help lists the commands.")

@@ -113,7 +113,7 @@ def _ssh_lines(info: dict[str, object]) -> str:
     link = str(pair.get("privateKeyDirectDownloadLink") or "") if isinstance(pair, dict) else ""
     identity = f"-i {key} " if key else ""
     lines = [
-        f"ssh {identity}-p {c.get('sshPort')} root@{c.get('sshIp')}"
+        f"ssh {identity}-p {c.get('sshPort')} {c.get('user') or 'root'}@{c.get('sshIp')}"
         for c in (containers if isinstance(containers, list) else [])
         if isinstance(c, dict)
     ]

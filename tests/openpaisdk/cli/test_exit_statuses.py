@@ -75,7 +75,7 @@ def test_1_of_check_job_is_a_file_with_errors(user) -> None:
         (["list-jobs", "--nosuchoption"], "pai list-jobs has no option --nosuchoption."),
         (["sub", "--cpu", "0", "true"], "--cpu"),
         (["sub", "-a", "nowhere", "true"], "There is no cluster called 'nowhere'"),
-        (["start-container"], "pai start-container is not built yet."),
+        (["start-container", "--timeout", "soon"], "'soon' is not a duration"),
     ],
 )
 def test_2_is_a_wrong_command_line_and_sends_nothing(new_user, words: list[str], says: str) -> None:

@@ -76,20 +76,3 @@ def test_rm_of_a_job_names_delete_job(user, command: str) -> None:
 def test_rm_of_a_missing_file_does_not_mention_jobs(user) -> None:
     done = user.pai("rm", "missing.txt")
     assert done.status == 2 and done.err == "pai: missing.txt: there is no such file or folder.\n", done
-
-
-@pytest.mark.parametrize(
-    ("command", "instead"),
-    [
-        ("start-container", "pai sub"),
-        ("ssh-container", "pai exec -t"),
-    ],
-)
-@pytest.mark.parametrize("form", ["{}", "{} -a team --job-name x", "{} --help", "help {}"])
-def test_documented_command_that_is_not_built_yet_says_so(
-    capsys, command: str, instead: str, form: str
-) -> None:
-    assert run(form.format(command).split()) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"pai: pai {command} is not built yet.\n"), err
-    assert instead in err and "Did you mean" not in err and "start-cluster" not in err, err
