@@ -13,14 +13,14 @@ import pytest
 
 from support.server_fixture import DEADLINE_S, eventually, job
 from support.ssh_client import SshClient
-from support.task_service import echo_command, exchange, free_port, receive_all
+from support.task_service import ECHO, exchange, free_port, receive_all
 from support.team_cluster import TeamCluster
 
 
 @pytest.fixture(scope="module", name="service")
 def echo_service(cluster: TeamCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshClient]:
     """A client of a job with an echo service, whose port is in the file `port` of the task."""
-    cluster.accept(job("echo", echo_command(sys.executable)))
+    cluster.accept(job("echo", f"{sys.executable} -c '{ECHO}'"))
     client = SshClient.of_job(cluster, "alice~echo", tmp_path_factory.mktemp("client"))
     eventually(lambda: client.ssh("cat port").stdout, "the service")
     yield client
