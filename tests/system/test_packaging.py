@@ -18,6 +18,7 @@ from support.paths import REPOSITORY
 from support.server_fixture import Cluster, job
 
 pytestmark = pytest.mark.slow
+PORTAL = "paicluster/api/portal/files/"
 
 
 def run(*command: str | Path, cwd: Path = REPOSITORY, **variables: str) -> str:
@@ -103,6 +104,24 @@ def test_wheel_contains_exactly_the_packages(wheel: Path) -> None:
         "paicluster = paicluster.cli:main",
     ):
         assert line in scripts
+
+
+def test_wheel_contains_the_web_portal(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.removeprefix(PORTAL) for name in archive.namelist() if name.startswith(PORTAL)}
+    assert {"index.html.gz", "index.html.br"} <= names
+    assert any(re.fullmatch(r"portal-\w{8}\.js\.gz", name) for name in names)
+
+
+def test_wheel_is_built_without_node(checkout: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    run("git", "clone", "-q", checkout, copy)
+    build = ("-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "--outdir", tmp_path)
+    said = run(sys.executable, *build, cwd=copy, PATH=str(tmp_path / "nothing"))
+    assert "without the web portal" in said
+    [found] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(found) as archive:
+        assert not [name for name in archive.namelist() if name.startswith(PORTAL)]
 
 
 def test_the_source_distribution_builds_the_same_wheel(checkout: Path, wheel: Path, tmp_path: Path) -> None:
