@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
 PARTS = (
     *("cli", "exec", "functions", "hostile", "jobs", "notebooks", "paddlecloud", "protocol"),
+    "portal",
     *("restapi", "scheduler", "storage", "store", "webhdfs"),
 )
 SERVICE_PARTS = ("containers", "slurm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from paicluster.api.v2.job_checks import MAX_PROBLEMS
+from openpaisdk.protocol.problems import MAX_PROBLEMS
 from support.server_fixture import job
 from support.team_cluster import TeamCluster
 

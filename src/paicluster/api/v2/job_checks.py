@@ -10,13 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import ProtocolError
-from openpaisdk.protocol.problems import Problem
+from openpaisdk.protocol.problems import MAX_PROBLEMS, Problem
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.responses import json_response, read_body
 from paicluster.services.admission import job_text
-
-MAX_PROBLEMS = 100
-"""Problems of one response: more are of no use to the person who fixes them."""
 
 
 async def check(request: Request) -> Response:
