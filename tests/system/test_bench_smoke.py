@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
 PARTS = (
-    *("cli", "exec", "functions", "hostile", "jobs", "notebooks", "paddlecloud", "protocol"),
+    *("cli", "exec", "forward", "functions", "hostile", "jobs", "notebooks", "paddlecloud", "protocol"),
     "portal",
     *("restapi", "scheduler", "storage", "store", "webhdfs"),
 )
