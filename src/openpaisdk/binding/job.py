@@ -236,7 +236,7 @@ class Job(SubmittedJob):
         found = open_notebook(notebook)
         if not self.name:
             self.name = found.generate_job_name()
-        self.one_liner(found.command(parameters or {}), image, **options)
+        self.one_liner(found.command(dict(parameters or {})), image, **options)
         if self._recipe is not None:
             found.add_to(self._recipe.options)
             self._recipe.folder = found.folder

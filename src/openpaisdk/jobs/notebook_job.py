@@ -13,7 +13,7 @@ from openpaisdk.jobs.job_names import ALLOWED, random_letters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from openpaisdk.jobs.command_job import JobOptions
 
@@ -53,7 +53,7 @@ class Notebook:
         kept = "".join(c if c in ALLOWED else "_" for c in self.stem[:MAX_NAME_LENGTH])
         return f"{kept.lstrip('-') or 'notebook'}_{random_letters(6)}"
 
-    def command(self, parameters: Iterable[str] | Mapping[str, object] = ()) -> str:
+    def command(self, parameters: Iterable[str] | dict[str, object] = ()) -> str:
         """The shell line that runs the notebook in the task; parameters as values or as ``NAME=VALUE``."""
         from shlex import join
 

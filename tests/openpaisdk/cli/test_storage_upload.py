@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.notebooks import texts, write_notebook
 from support.server_fixture import Cluster
 
 BIN = Path(sys.executable).parent
@@ -73,6 +74,20 @@ def test_sources_and_outputs_travel_by_storage(foreign: tuple[Cluster, Path], tm
     assert b"from far away" in cluster.log_of("travels")
     assert (tmp_path / "back" / "out.txt").read_text() == "kept"
     assert (tmp_path / "back" / "named.txt").read_text() == "named"
+
+
+@pytest.mark.slow
+def test_notebook_runs_with_the_runtime_that_travels_by_storage(
+    foreign: tuple[Cluster, Path], tmp_path: Path
+) -> None:
+    _, home = foreign
+    write_notebook(tmp_path / "a.ipynb", "print(6 * 7)")
+    # Without our own command pai-runtime, which tasks of such a cluster do not have.
+    path = f"PATH={BIN}:/usr/bin:/bin"
+    words = ("-a", "foreign", "-i", "host", "--no-browser", "--mem", "600m", "--env", path)
+    done = pai(home, tmp_path, "notebook-job", *words, "a.ipynb")
+    assert done.returncode == 0, done.stderr
+    assert texts(tmp_path / "a.executed.ipynb") == ["42\n"] and "42" in (tmp_path / "a.html").read_text()
 
 
 def test_outputs_of_failed_job_are_downloaded(foreign: tuple[Cluster, Path], tmp_path: Path) -> None:
