@@ -289,8 +289,10 @@ class Cluster:
         self.client.stop(name, user)
 
     def delete(self, name: str, user: str = "") -> None:
-        """Delete a finished job, with its logs."""
-        self.client.delete(name, user)
+        """Delete a finished job, with its logs, and with what its function left on the storage."""
+        from openpaisdk.functions.deleted_job import delete_job
+
+        delete_job(self.client, name, user)
 
     def wait(
         self,

@@ -31,7 +31,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("job-outputs", "job_outputs:job_outputs", "list, print or download a job's output files"),
             ("job-metrics", "job_outputs:job_metrics", "plot the metrics a job has logged"),
             ("tag-job", "tag_job:tag_job", "add tags to a job, or remove them"),
-            ("delete-job", "stop_jobs:delete_job", "delete finished jobs"),
+            ("delete-job", "stop_jobs:delete_jobs", "delete finished jobs"),
         ),
     ),
     (

@@ -54,13 +54,13 @@ def stop_job(argv: list[str]) -> int:
     return _report_failures(failed)
 
 
-def delete_job(argv: list[str]) -> int:
+def delete_jobs(argv: list[str]) -> int:
     """``pai delete-job [options] job ...``"""
     parser = command_parser(
         "delete-job",
         "pai delete-job train_k3v9xq\npai delete-job --yes 'sweep_*'",
-        "Deletes the jobs with their logs and records; their names can be used again. A job that has not\n"
-        "finished must be stopped first.",
+        "Deletes the jobs with their logs and records, and calls and results of Python functions; their\n"
+        "names can be used again. A job that has not finished must be stopped first.",
     )
     add_selection_options(parser, "all your finished jobs")
     args = parser.parse(argv)
@@ -71,9 +71,11 @@ def delete_job(argv: list[str]) -> int:
     if asks and names and not confirm(f"Delete {_format_names(names)}, with their logs?", args.yes):
         return 1
 
+    from openpaisdk.functions.deleted_job import delete_job
+
     def delete(name: str) -> bool:
         try:
-            cluster.delete(name, args.user)
+            delete_job(cluster, name, args.user)
         except Conflict as e:
             if e.code != RUNNING_JOB:
                 raise

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from openpaisdk.functions import helpers as helpers
     from openpaisdk.functions.executor import AutoExecutor as AutoExecutor
     from openpaisdk.functions.executor import Executor as Executor
+    from openpaisdk.functions.function_job import clean_up as clean_up
     from openpaisdk.functions.function_job import futures_of as futures_of
     from openpaisdk.functions.job_future import JobFuture as JobFuture
     from openpaisdk.functions.job_future import JobFutures as JobFutures
@@ -26,6 +27,7 @@ _MODULES = {
     "JobFuture": "job_future",
     "JobFutures": "job_future",
     "TaskError": "task_errors",
+    "clean_up": "function_job",
     "futures_of": "function_job",
     "map_items": "remote_function",
     "remote": "remote_function",
@@ -39,6 +41,7 @@ __all__ = [
     "JobFuture",
     "JobFutures",
     "TaskError",
+    "clean_up",
     "futures_of",
     "helpers",
     "map_items",

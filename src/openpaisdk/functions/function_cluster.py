@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class FunctionCluster:
     # --- files ---
 
     def write(self, path: str, content: bytes) -> None:
-        self.storage.backend.write_small(path, content, 0, 0o600)
+        self.storage.backend.write_small(path, content, time.time_ns(), 0o600)
 
     def read(self, path: str) -> bytes | None:
         """Content of a file; None if it does not exist."""
@@ -85,6 +86,11 @@ class FunctionCluster:
         with self._lock:
             self._stored.add(path)
         return path
+
+    def forget_stored(self) -> None:
+        """Look again whether values are there: some were deleted."""
+        with self._lock:
+            self._stored.clear()
 
     # --- logs ---
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from openpaisdk.binding.job import Job
 from openpaisdk.errors import Forbidden, UsageError
 from openpaisdk.functions.call_pickle import CallPickler
+from openpaisdk.functions.call_request import ROLE, command_of, request_of
 from openpaisdk.functions.completion import JobWatcher
 from openpaisdk.functions.function_cluster import FunctionCluster, function_cluster
 from openpaisdk.functions.job_future import JobFuture, JobFutures
 from openpaisdk.functions.local_packages import local_packages
 from openpaisdk.functions.shared_tasks import SharedTasks, number_of_tasks
+from openpaisdk.functions.stored_values import VALUES, StoredValues
 from openpaisdk.functions.task_python import import_paths, library, python_version
 from openpaisdk.jobs.job_names import generate_name
 from openpaisdk.jobs.option_values import seconds
@@ -26,11 +27,7 @@ if TYPE_CHECKING:
 
     Call = tuple[Sequence[object], Mapping[str, object]]
 
-ROLE = "main"
 TAG = "function"
-_RUNTIME = '"${pai_runtime:-${PAI_RUNTIME_DIR:-/usr/local/pai}/pairuntime.pyz}"'
-# Images of distributions have python3 only.
-_COMMAND = f'exec "$(command -v python || echo python3)" -u {_RUNTIME} call'
 OPTIONS = frozenset(inspect.signature(Job.one_liner).parameters) - {
     "self",
     "commands",
@@ -78,7 +75,14 @@ def submit_calls(
     job = Job(options.name or generate_name(_name_of(function)))
     values = dict(options.values)
     folder = _calls_folder(cluster, values)
-    pickler = CallPickler(lambda content: cluster.store(f"{folder}/values", content))
+    used: set[str] = set()
+
+    def store(content: bytes) -> str:
+        path = cluster.store(f"{folder}/{VALUES}", content)
+        used.add(path)
+        return path
+
+    pickler = CallPickler(store)
     content = pack_calls(pickler.function(function), [pickler.arguments(*call) for call in calls])
     instances = number_of_tasks(len(calls), options.limit) if array else int(values.get("instances", 1))
     after = [*_items(values.pop("after", ())), *_dependencies(pickler, cluster)]
@@ -99,15 +103,20 @@ def submit_calls(
         request["timeLimit"] = seconds(limit) if (limit := values.pop("timeout", 0)) else 0
         request["retries"] = int(values.pop("retries", 0))
     if not on_this_machine:
-        request["library"] = cluster.store(f"{folder}/values", library())
+        request["library"] = store(library())
         if packages := local_packages(pickler.modules):
-            request["packages"] = cluster.store(f"{folder}/values", packages)
+            request["packages"] = store(packages)
     if on_this_machine and not values.get("python"):
         values["python"] = sys.executable
     if array and instances > 1:
         values["array"] = f"{instances}%{options.limit}" if options.limit else str(instances)
-    job.one_liner(_command(request), after=after, **values)
+    job.one_liner(command_of(request), after=after, **values)
     job.add_tag(TAG)
+    if (values_of_jobs := StoredValues(cluster, folder)).refer(job.name, used):
+        # A job that used them was deleted, and its values with it: upload them again.
+        cluster.forget_stored()
+        values_of_jobs.delete_of([job.name])
+        return submit_calls(cluster, function, calls, options, array=array, futures=futures)
     cluster.write(str(request["call"]), content)
     job.submit(cluster.cluster)
     futures = futures or JobFutures(JobFuture(cluster) for _ in range(len(calls) if is_shared else instances))
@@ -117,11 +126,8 @@ def submit_calls(
 
 def futures_of(cluster: Cluster, name: str) -> JobFutures:
     """The futures of the calls of a job that was submitted earlier, maybe by another process."""
-    import yaml
-
     functions = function_cluster(cluster)
-    config = yaml.safe_load(cluster.client.job_config(name))
-    request = _request_of(config)
+    request = request_of(cluster.client.job_config(name))
     if request is None:
         raise UsageError(f"The job {name} runs commands, not a Python function: it has no future.")
     if (owner := cluster.status(name).user) != functions.user:
@@ -134,6 +140,16 @@ def futures_of(cluster: Cluster, name: str) -> JobFutures:
     return futures
 
 
+def clean_up(cluster: Cluster | str | None = None, *, min_age_s: float = 3600) -> list[str]:
+    """Delete calls, results and values of functions whose jobs the cluster no longer has.
+
+    Returns the names of those jobs. Those of a job that you delete yourself go with it. What is younger than
+    ``min_age_s`` stays: its job may be about to be submitted.
+    """
+    functions = function_cluster(cluster)
+    return StoredValues(functions, _calls_folder(functions, {})).delete_orphans(min_age_s)
+
+
 def _attach(futures: JobFutures, cluster: FunctionCluster, job: str, request: Mapping[str, Any]) -> None:
     """Make the futures those of the calls of a job, and start to wait for it."""
     folder = str(request["results"])
@@ -142,26 +158,6 @@ def _attach(futures: JobFutures, cluster: FunctionCluster, job: str, request: Ma
         future.attach(job, folder, index, len(futures), shared)
         future.gang = None if request.get("array") else futures
     JobWatcher(cluster, futures).start()
-
-
-def _request_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The request in the command of a job, as ``_command`` wrote it."""
-    from shlex import split
-
-    try:
-        line = config["taskRoles"][ROLE]["commands"][0]
-        if not line.startswith(_COMMAND):
-            return None
-        return dict(json.loads(split(line)[-1]))
-    except (KeyError, IndexError, TypeError, ValueError):
-        return None
-
-
-def _command(request: Mapping[str, object]) -> str:
-    from shlex import quote
-
-    text = json.dumps(request, separators=(",", ":"))
-    return f"{_COMMAND} {quote(text)}"
 
 
 def _image(options: Mapping[str, Any]) -> str:

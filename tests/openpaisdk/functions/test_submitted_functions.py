@@ -211,7 +211,7 @@ def test_large_argument_is_uploaded_once(here) -> None:
     assert first.result(TIMEOUT_S) == len(data)
     folder = first.paths.folder.parent / "values"
     sizes = [entry["size"] for entry in first.cluster.storage.list(str(folder))]
-    assert sum(size > 2 << 20 for size in sizes) == 1
+    assert sum(size > 3 << 20 for size in sizes) == 1
 
 
 def test_cancelled_call_stops_its_job(here) -> None:

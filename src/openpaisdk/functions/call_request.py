@@ -1,0 +1,34 @@
+"""Request of a job that calls a function: the only argument of its command, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+ROLE = "main"
+_RUNTIME = '"${pai_runtime:-${PAI_RUNTIME_DIR:-/usr/local/pai}/pairuntime.pyz}"'
+# Images of distributions have python3 only.
+_COMMAND = f'exec "$(command -v python || echo python3)" -u {_RUNTIME} call'
+
+
+def command_of(request: Mapping[str, object]) -> str:
+    from shlex import quote
+
+    text = json.dumps(request, separators=(",", ":"))
+    return f"{_COMMAND} {quote(text)}"
+
+
+def request_of(config: str) -> dict[str, Any] | None:
+    """The request in the config of a job; None if it runs something else."""
+    if "pairuntime.pyz" not in config:
+        return None
+    from shlex import split
+
+    import yaml
+
+    try:
+        line = yaml.safe_load(config)["taskRoles"][ROLE]["commands"][0]
+        return dict(json.loads(split(line)[-1])) if line.startswith(_COMMAND) else None
+    except (yaml.YAMLError, AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return None

@@ -1,0 +1,82 @@
+"""Deletion of calls, results and values of functions whose jobs are deleted.
+
+The folder of a job belongs to it alone. Values are shared: each job that uses some has a file with their
+names, and a value is deleted with the last job that names it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from openpaisdk.errors import NotFound
+
+if TYPE_CHECKING:
+    from openpaisdk.functions.function_cluster import FunctionCluster
+
+VALUES = "values"
+_REFERENCES = "values"
+"""In the folder of a job: the names of the values that it uses."""
+
+
+class StoredValues:
+    """The folder of all functions of a user on one cluster."""
+
+    def __init__(self, cluster: FunctionCluster, folder: str):
+        self._cluster = cluster
+        self._folder = folder
+
+    def refer(self, job: str, paths: Iterable[str]) -> list[str]:
+        """Note the values that a job uses, before it is submitted; returns those that are gone."""
+        names = sorted({path.rpartition("/")[2] for path in paths})
+        if not names:
+            return []
+        self._cluster.write(f"{self._folder}/{job}/{_REFERENCES}", "\n".join(names).encode())
+        # After the note: a deletion that has not seen it has deleted them by now.
+        present = set(self._cluster.names(f"{self._folder}/{VALUES}"))
+        return [f"{self._folder}/{VALUES}/{name}" for name in names if name not in present]
+
+    def delete_of(self, jobs: Iterable[str]) -> int:
+        """Delete what deleted jobs left; returns the number of values that went with them."""
+        released: set[str] = set()
+        for job in jobs:
+            released |= self._references(job)
+            self._delete(f"{self._folder}/{job}")
+        if not released:
+            return 0
+        for job in self._jobs():
+            released -= self._references(job)
+        for name in released:
+            self._delete(f"{self._folder}/{VALUES}/{name}")
+        self._cluster.forget_stored()
+        return len(released)
+
+    def delete_orphans(self, min_age_s: float) -> list[str]:
+        """Delete what jobs left that the cluster no longer has; returns their names."""
+        newest_ns = time.time_ns() - int(min_age_s * 1e9)
+        backend = self._cluster.storage.backend
+        old = [
+            e.name for e in backend.list_folder(self._folder) if e.name != VALUES and e.mtime_ns <= newest_ns
+        ]
+        gone = [job for job in old if not self._exists(job)]
+        self.delete_of(gone)
+        return gone
+
+    def _jobs(self) -> list[str]:
+        return [name for name in self._cluster.names(self._folder) if name != VALUES]
+
+    def _exists(self, job: str) -> bool:
+        try:
+            self._cluster.client.job(job)
+        except NotFound:
+            return False
+        return True
+
+    def _references(self, job: str) -> set[str]:
+        return set((self._cluster.read(f"{self._folder}/{job}/{_REFERENCES}") or b"").decode().split())
+
+    def _delete(self, path: str) -> None:
+        backend = self._cluster.storage.backend
+        if backend.status(path) is not None:
+            backend.delete(path)
