@@ -19,11 +19,11 @@ def delete_job(client: ClusterClient, name: str, user: str = "") -> None:
     client.delete(name, user)
     if folder:
         # Imported for jobs that call functions only: other commands need not wait for it.
-        from openpaisdk.binding.cluster import Cluster
-        from openpaisdk.functions.function_cluster import function_cluster
+        from openpaisdk.functions.function_files import FunctionFiles
         from openpaisdk.functions.stored_values import StoredValues
+        from openpaisdk.storage import Storage
 
-        StoredValues(function_cluster(Cluster(client.alias)), folder).delete_of([own_name])
+        StoredValues(client, FunctionFiles(Storage.of_jobs(client)), folder).delete_of([own_name])
 
 
 def _folder(client: ClusterClient, name: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from openpaisdk.binding.cluster import Cluster
-from openpaisdk.errors import NotFound, PaiError
+from openpaisdk.errors import PaiError
+from openpaisdk.functions.function_files import FunctionFiles
 
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
@@ -45,28 +45,20 @@ class FunctionCluster:
 
     # --- files ---
 
+    @cached_property
+    def files(self) -> FunctionFiles:
+        return FunctionFiles(self.storage)
+
     def write(self, path: str, content: bytes) -> None:
-        self.storage.backend.write_small(path, content, time.time_ns(), 0o600)
+        self.files.write(path, content)
 
     def read(self, path: str) -> bytes | None:
         """Content of a file; None if it does not exist."""
-        try:
-            source = self.storage.backend.open(path)
-        except PaiError as e:
-            if isinstance(e, NotFound) or e.status == 404:
-                return None
-            raise
-        try:
-            return b"".join(map(bytes, source.chunks(0, source.size)))
-        finally:
-            source.close()
+        return self.files.read(path)
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder; none if it does not exist."""
-        try:
-            return [entry.name for entry in self.storage.backend.list_folder(folder)]
-        except NotFound:
-            return []
+        return self.files.names(folder)
 
     def owner(self, path: str) -> str:
         """The user who wrote a file; empty if unknown."""

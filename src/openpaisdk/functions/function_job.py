@@ -112,7 +112,7 @@ def submit_calls(
         values["array"] = f"{instances}%{options.limit}" if options.limit else str(instances)
     job.one_liner(command_of(request), after=after, **values)
     job.add_tag(TAG)
-    if (values_of_jobs := StoredValues(cluster, folder)).refer(job.name, used):
+    if (values_of_jobs := StoredValues(cluster.client, cluster.files, folder)).refer(job.name, used):
         # A job that used them was deleted, and its values with it: upload them again.
         cluster.forget_stored()
         values_of_jobs.delete_of([job.name])
@@ -147,7 +147,8 @@ def clean_up(cluster: Cluster | str | None = None, *, min_age_s: float = 3600) -
     ``min_age_s`` stays: its job may be about to be submitted.
     """
     functions = function_cluster(cluster)
-    return StoredValues(functions, _calls_folder(functions, {})).delete_orphans(min_age_s)
+    stored = StoredValues(functions.client, functions.files, _calls_folder(functions, {}))
+    return stored.delete_orphans(min_age_s)
 
 
 def _attach(futures: JobFutures, cluster: FunctionCluster, job: str, request: Mapping[str, Any]) -> None:

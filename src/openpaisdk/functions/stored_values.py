@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from openpaisdk.errors import NotFound
 
 if TYPE_CHECKING:
-    from openpaisdk.functions.function_cluster import FunctionCluster
+    from openpaisdk.client import ClusterClient
+    from openpaisdk.functions.function_files import FunctionFiles
 
 VALUES = "values"
 _REFERENCES = "values"
@@ -23,8 +24,9 @@ _REFERENCES = "values"
 class StoredValues:
     """The folder of all functions of a user on one cluster."""
 
-    def __init__(self, cluster: FunctionCluster, folder: str):
-        self._cluster = cluster
+    def __init__(self, client: ClusterClient, files: FunctionFiles, folder: str):
+        self._client = client
+        self._files = files
         self._folder = folder
 
     def refer(self, job: str, paths: Iterable[str]) -> list[str]:
@@ -32,9 +34,9 @@ class StoredValues:
         names = sorted({path.rpartition("/")[2] for path in paths})
         if not names:
             return []
-        self._cluster.write(f"{self._folder}/{job}/{_REFERENCES}", "\n".join(names).encode())
+        self._files.write(f"{self._folder}/{job}/{_REFERENCES}", "\n".join(names).encode())
         # After the note: a deletion that has not seen it has deleted them by now.
-        present = set(self._cluster.names(f"{self._folder}/{VALUES}"))
+        present = set(self._files.names(f"{self._folder}/{VALUES}"))
         return [f"{self._folder}/{VALUES}/{name}" for name in names if name not in present]
 
     def delete_of(self, jobs: Iterable[str]) -> int:
@@ -42,41 +44,32 @@ class StoredValues:
         released: set[str] = set()
         for job in jobs:
             released |= self._references(job)
-            self._delete(f"{self._folder}/{job}")
+            self._files.delete(f"{self._folder}/{job}")
         if not released:
             return 0
         for job in self._jobs():
             released -= self._references(job)
         for name in released:
-            self._delete(f"{self._folder}/{VALUES}/{name}")
-        self._cluster.forget_stored()
+            self._files.delete(f"{self._folder}/{VALUES}/{name}")
         return len(released)
 
     def delete_orphans(self, min_age_s: float) -> list[str]:
         """Delete what jobs left that the cluster no longer has; returns their names."""
-        newest_ns = time.time_ns() - int(min_age_s * 1e9)
-        backend = self._cluster.storage.backend
-        old = [
-            e.name for e in backend.list_folder(self._folder) if e.name != VALUES and e.mtime_ns <= newest_ns
-        ]
-        gone = [job for job in old if not self._exists(job)]
+        before_ns = time.time_ns() - int(min_age_s * 1e9)
+        old = self._files.names(self._folder, older_than_ns=before_ns)
+        gone = [job for job in old if job != VALUES and not self._exists(job)]
         self.delete_of(gone)
         return gone
 
     def _jobs(self) -> list[str]:
-        return [name for name in self._cluster.names(self._folder) if name != VALUES]
+        return [name for name in self._files.names(self._folder) if name != VALUES]
 
     def _exists(self, job: str) -> bool:
         try:
-            self._cluster.client.job(job)
+            self._client.job(job)
         except NotFound:
             return False
         return True
 
     def _references(self, job: str) -> set[str]:
-        return set((self._cluster.read(f"{self._folder}/{job}/{_REFERENCES}") or b"").decode().split())
-
-    def _delete(self, path: str) -> None:
-        backend = self._cluster.storage.backend
-        if backend.status(path) is not None:
-            backend.delete(path)
+        return set((self._files.read(f"{self._folder}/{job}/{_REFERENCES}") or b"").decode().split())
