@@ -247,8 +247,11 @@ def detect_dead_peer(sock: socket.socket) -> None:
     Keep-alive probes find a peer that died while we wait for it, the user timeout one that died while we
     send. A connection inside this machine needs neither: its peer cannot vanish without an end.
     """
-    if sock.getpeername()[0] in ("127.0.0.1", "::1"):
-        return
+    try:
+        if sock.getpeername()[0] in ("127.0.0.1", "::1"):
+            return
+    except OSError:
+        return  # the peer has closed it already: the request will tell why
     probes = (DEAD_PEER_TIMEOUT_S - _KEEPALIVE_IDLE_S) // _KEEPALIVE_INTERVAL_S
     options = {
         "TCP_KEEPIDLE": _KEEPALIVE_IDLE_S,

@@ -115,6 +115,10 @@ class HttpClientConnection:
             self.http.sock.settimeout(timeout)
             self.http.request(method, self.prefix + target, content, sent)  # type: ignore[arg-type]
             self.last = HttpClientResponse(self.http.getresponse())
+        except OSError as e:
+            alert = self._tls_alert() if _is_closed_by_peer(e) else None
+            self.close()
+            raise alert or e from None
         except http.client.HTTPException as e:
             self.close()
             raise HttpProtocolError(
@@ -124,6 +128,19 @@ class HttpClientConnection:
             self.close()
             raise
         return self.last
+
+    def _tls_alert(self) -> OSError | None:
+        """Why the server closed the connection before it had the request: it refused the certificate."""
+        import ssl
+
+        if isinstance(self.http.sock, ssl.SSLSocket):
+            try:
+                self.http.sock.recv(1)
+            except ssl.SSLError as e:
+                return e
+            except OSError:
+                pass
+        return None
 
     def _connect(self) -> None:
         try:
@@ -141,6 +158,10 @@ class HttpClientConnection:
     def close(self) -> None:
         self.http.close()
         self.last = None
+
+
+def _is_closed_by_peer(error: OSError) -> bool:
+    return isinstance(error, ConnectionError) or type(error).__name__ == "SSLEOFError"
 
 
 def speaks_tls(address: Address) -> bool:

@@ -16,6 +16,7 @@ import threading
 from openpaisdk.errors import ConnectionFailed
 from openpaisdk.fileio.ranges import read_at, write_at
 from openpaisdk.paddlecloud.multipart import SourceChanged, changed_during_copy
+from openpaisdk.paddlecloud.worker_threads import share_work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ def download(
         os.ftruncate(fd, source.size)
         work = _Download(fd, old, source.path, is_resumed=is_resumed)
         count = _run(pfs, source.size, chunk_bytes, work.transfer_chunk, advance)
-        now = pfs.stat(source.path)
-        if now is None or (now.size, now.mtime_ns) != (source.size, source.mtime_ns):
+        # A single chunk is consistent in itself.
+        if count.chunks > 1 and not _is_unchanged(pfs.stat(source.path), source):
             raise changed_during_copy(source.path)
         is_same = old is not None and not count.sent and not is_resumed
         if is_same and old is not None and os.fstat(old).st_size == source.size:
@@ -189,38 +190,6 @@ class _Download:
         return _read_all(fd, buffer, offset) == len(buffer) and _is_equal(expected, buffer, _md5(buffer))
 
 
-class _Chunks:
-    """Distribution of the chunks of a file to threads; the first error ends all of them."""
-
-    def __init__(self, size: int, chunk_bytes: int, advance: Advance | None):
-        self._size = size
-        self._chunk_bytes = chunk_bytes
-        self._advance = advance
-        self._lock = threading.Lock()
-        self._next = 0
-        self.count = TransferCount()
-        self.error: BaseException | None = None
-
-    def take(self) -> tuple[int, int] | None:
-        """Offset and length of the next chunk."""
-        with self._lock:
-            if self.error is not None or self._next >= self._size:
-                return None
-            offset, self._next = self._next, self._next + self._chunk_bytes
-            return offset, min(self._chunk_bytes, self._size - offset)
-
-    def done(self, length: int, was_sent: bool) -> None:
-        with self._lock:
-            self.count.chunks += 1
-            self.count.sent += was_sent
-            if self._advance is not None:
-                self._advance(length)
-
-    def fail(self, error: BaseException) -> None:
-        with self._lock:
-            self.error = self.error or error
-
-
 def _run(
     pfs: PfsClient,
     size: int,
@@ -228,35 +197,32 @@ def _run(
     transfer_chunk: Callable[[PfsClient, int, memoryview], bool],
     advance: Advance | None,
 ) -> TransferCount:
-    chunks = _Chunks(size, chunk_bytes, advance)
+    threads = min(MAX_THREADS, MAX_BUFFERED_BYTES // chunk_bytes, -(-size // chunk_bytes)) or 1
+    clients = [pfs, *(pfs.with_own_connection() for _ in range(threads - 1))]
+    owned = [(own, memoryview(bytearray(min(chunk_bytes, size)))) for own in clients]
+    count = TransferCount()
+    lock = threading.Lock()
 
-    def work(own: PfsClient) -> None:
-        try:
-            buffer = memoryview(bytearray(min(chunk_bytes, size)))
-            while place := chunks.take():
-                offset, length = place
-                chunks.done(length, transfer_chunk(own, offset, buffer[:length]))
-        except Exception as e:  # raised again in the thread of the caller
-            chunks.fail(e)
+    def work(own: tuple[PfsClient, memoryview], offset: int) -> None:
+        client, buffer = own
+        length = min(chunk_bytes, size - offset)
+        was_sent = transfer_chunk(client, offset, buffer[:length])
+        with lock:
+            count.chunks += 1
+            count.sent += was_sent
+            if advance is not None:
+                advance(length)
 
-    count = min(MAX_THREADS, MAX_BUFFERED_BYTES // chunk_bytes, -(-size // chunk_bytes))
-    others = [pfs.with_own_connection() for _ in range(count - 1)]
-    threads = [threading.Thread(target=work, args=(own,), daemon=True) for own in others]
-    for thread in threads:
-        thread.start()
     try:
-        work(pfs)
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt as e:
-        chunks.fail(e)  # the others end with their chunk, which is not waited for
-        raise
+        share_work(range(0, size, chunk_bytes), owned, work)
     finally:
-        for own in others:
-            own.close()
-    if chunks.error is not None:
-        raise chunks.error
-    return chunks.count
+        for client in clients[1:]:
+            client.close()
+    return count
+
+
+def _is_unchanged(now: PfsFile | None, before: PfsFile) -> bool:
+    return now is not None and (now.size, now.mtime_ns) == (before.size, before.mtime_ns)
 
 
 def _open_existing(path: str) -> int | None:

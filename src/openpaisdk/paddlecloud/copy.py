@@ -195,29 +195,50 @@ def _plan_download(
 
 
 def _fetch(args: Arguments, client: PaddleCloudClient, plan: Download) -> None:
-    from openpaisdk.paddlecloud.chunk_transfer import DEFAULT_CHUNK_BYTES, download
+    import threading
+
+    from openpaisdk.paddlecloud.chunk_transfer import (
+        DEFAULT_CHUNK_BYTES,
+        MAX_THREADS,
+        TransferCount,
+        download,
+    )
+    from openpaisdk.paddlecloud.worker_threads import share_work
 
     source, files, folders = plan
-    pfs = PfsClient(client)
-    chunks = sent = sent_files = 0
+    chunk_bytes = args.number("chunksize") or DEFAULT_CHUNK_BYTES
+    counts: list[TransferCount] = []
+    lock = threading.Lock()
     with ProgressStep(f"Downloading {source}") as step:
         step.progress.total = sum(file.size for file, _ in files)
         for folder in folders:
             os.makedirs(folder, exist_ok=True)
-        for file, target in files:
+
+        def advance(length: int) -> None:
+            with lock:
+                step.progress.advance(length)
+
+        def fetch(own: PfsClient, item: tuple[PfsFile, str]) -> None:
+            file, target = item
             if os.path.isdir(target):
                 raise PaiError(f"{target} is a folder, so no file can be copied there.")
-            count = download(
-                pfs,
-                file,
-                target,
-                chunk_bytes=args.number("chunksize") or DEFAULT_CHUNK_BYTES,
-                advance=step.progress.advance,
-            )
-            chunks += count.chunks
-            sent += count.sent
-            sent_files += bool(count.sent)
+            counts.append(download(own, file, target, chunk_bytes=chunk_bytes, advance=advance))
+
+        # Requests for small files mostly wait for the server; a large file has threads for its chunks.
+        small = [item for item in files if item[0].size <= chunk_bytes]
+        pfs = PfsClient(client)
+        clients = [pfs, *(pfs.with_own_connection() for _ in range(min(MAX_THREADS, len(small)) - 1))]
+        try:
+            share_work(small, clients, fetch)
+        finally:
+            for own in clients[1:]:
+                own.close()
+        for item in files:
+            if item[0].size > chunk_bytes:
+                fetch(pfs, item)
     if args.is_set("v"):
+        sent_files = sum(bool(count.sent) for count in counts)
+        chunks, sent = sum(count.chunks for count in counts), sum(count.sent for count in counts)
         _print_counts(len(files), sent_files, chunks, sent)
 
 

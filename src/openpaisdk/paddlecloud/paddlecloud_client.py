@@ -8,6 +8,7 @@ a message where none is expected.
 from __future__ import annotations
 
 import json
+import time
 
 from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized
 
@@ -318,10 +319,23 @@ class PaddleCloudClient:
         return Unauthorized(message, code=error.code, status=error.status, hint=hint)
 
     def _unreachable(self, error: ConnectionFailed) -> ConnectionFailed:
+        if certificate := self.transport.endpoint.certificate:
+            from openpaisdk.paddlecloud.certificate_expiry import expiry_of
+
+            # The server's alert may be lost when it closes the connection, so it is not asked.
+            if (expired := expiry_of(certificate[0])) is not None and expired < time.time():
+                when = time.strftime("%Y-%m-%d", time.localtime(expired))
+                return type(error)(
+                    f"The datacenter {self.datacenter} does not accept you: your certificate has expired, "
+                    f"on {when}.",
+                    hint=f"Ask its administrator for a new one, and put it into {certificate[0]}.",
+                )
         if not self.is_configured or "pai " not in error.hint:
             return error
         what = "Name its CA file as cacert" if "--ca" in error.hint else "Check endpoint"
         hint = f"{what} of {self.datacenter} in ~/.paddle/config."
+        if certificate and any(words in error.message for words in _CLOSED_EARLY):
+            hint = f"It may refuse your certificate {certificate[0]}: look whether it issued it."
         return type(error)(error.message, code=error.code, status=error.status, hint=hint)
 
     def _not_paddlecloud(self) -> ConnectionFailed:
@@ -332,6 +346,8 @@ class PaddleCloudClient:
         )
 
 
+_CLOSED_EARLY = ("reset by peer", "broken pipe", "eof occurred", "connection was closed")
+"""What is left of a refused certificate when the server's alert is lost with the connection."""
 _RESOURCES = {
     "requests.memory": "Memory",
     "requests.cpu": "CPU",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import posixpath
+import threading
 
 from openpaisdk.errors import PaiError
+from openpaisdk.paddlecloud.chunk_transfer import DEFAULT_CHUNK_BYTES, MAX_THREADS, upload
 from openpaisdk.paddlecloud.pfs_client import PfsClient
+from openpaisdk.paddlecloud.worker_threads import share_work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from openpaisdk.output.progress import Progress
     from openpaisdk.paddlecloud.local_tree import LocalFile, LocalTree
     from openpaisdk.paddlecloud.paddlecloud_client import PaddleCloudClient
@@ -40,55 +41,73 @@ class TreeUpload:
         self.client = client
         self.pfs = PfsClient(client)
         self.report = UploadReport()
-        self._chunk_bytes = chunk_bytes
-        self._folders: set[str] = set()
+        self._chunk_bytes = chunk_bytes or DEFAULT_CHUNK_BYTES
+        self._lock = threading.Lock()
 
-    def put_tree(self, tree: LocalTree, target: str, progress: Progress | None = None) -> None:
+    def put_tree(self, tree: LocalTree, target: str, progress: Progress) -> None:
         """Upload the content of a folder into a folder, which is created if needed."""
         there = self.pfs.stat(target)
         if there is not None and not there.is_folder:
             raise PaiError(f"{target} is a file, so no folder can be copied there.")
-        known: dict[str, PfsFile] = {}
-        if there is not None:
-            known = {posixpath.normpath(file.path): file for file in self.pfs.list(target, recursive=True)}
-            self._folders = {target, *(path for path, file in known.items() if file.is_folder)}
-        else:
-            self._make_folders([target])
-        self._make_folders([f"{target}/{name}" for name in tree.empty_folders])
-        for file in tree.files:
-            path = f"{target}/{file.name}"
-            self.put_file(file, path, known.get(path), progress)
+        known = self.pfs.list(target, recursive=True) if there is not None else []
+        existing = {posixpath.normpath(file.path): file for file in known}
+        wanted = {target, *(f"{target}/{name}" for name in tree.empty_folders)}
+        wanted |= {posixpath.dirname(f"{target}/{file.name}") for file in tree.files}
+        self.pfs.make_folders(sorted(wanted - {path for path, file in existing.items() if file.is_folder}))
 
-    def put_file(
-        self, file: LocalFile, target: str, existing: PfsFile | None, progress: Progress | None = None
+        def put(client: PaddleCloudClient, file: LocalFile) -> None:
+            path = f"{target}/{file.name}"
+            self._put(client, file, path, existing.get(path), progress)
+
+        # Requests for small files mostly wait for the server; a large file has threads for its chunks.
+        small = [file for file in tree.files if file.size <= self._chunk_bytes]
+        threads = max(1, min(MAX_THREADS, len(small)))
+        clients = [self.client, *(self.client.with_own_connection() for _ in range(threads - 1))]
+        try:
+            share_work(small, clients, put)
+        finally:
+            for client in clients[1:]:
+                client.transport.close()
+        for file in tree.files:
+            if file.size > self._chunk_bytes:
+                put(self.client, file)
+
+    def put_file(self, file: LocalFile, target: str, existing: PfsFile | None, progress: Progress) -> None:
+        """Upload one file to this path, whose folder is created if needed. ``existing`` is there now."""
+        if existing is None:
+            self.pfs.make_folders([posixpath.dirname(target)])
+        self._put(self.client, file, target, existing, progress)
+
+    def _put(
+        self,
+        client: PaddleCloudClient,
+        file: LocalFile,
+        target: str,
+        existing: PfsFile | None,
+        progress: Progress,
     ) -> None:
-        """Upload one file to this path. ``existing`` is what is there now."""
         if existing is not None and existing.is_folder:
             raise PaiError(f"{target} is a folder, so no file can be copied there.")
-        self.report.files += 1
-        is_same_size = existing is not None and existing.size == file.size
-        if file.size <= WHOLE_FILE_BYTES and not is_same_size:
-            self.client.put_file(target, file.path, file.name, file.size)
-            self.report.sent_files += 1
-            if progress is not None:
-                progress.advance(file.size)
+        if file.size <= WHOLE_FILE_BYTES and (existing is None or existing.size != file.size):
+            client.put_file(target, file.path, file.name, file.size)
+            self._count(file.size, progress, is_sent=True)
             return
-        from openpaisdk.paddlecloud.chunk_transfer import DEFAULT_CHUNK_BYTES, upload
 
-        self._make_folders([posixpath.dirname(target)])
+        def advance(length: int) -> None:
+            with self._lock:
+                progress.advance(length)
+
         count = upload(
-            self.pfs,
-            file.path,
-            target,
-            existing,
-            chunk_bytes=self._chunk_bytes or DEFAULT_CHUNK_BYTES,
-            advance=progress.advance if progress else None,
+            PfsClient(client), file.path, target, existing, chunk_bytes=self._chunk_bytes, advance=advance
         )
-        self.report.sent_files += bool(count.sent)
-        self.report.chunks += count.chunks
-        self.report.sent_chunks += count.sent
+        self._count(0, progress, bool(count.sent), count.chunks, count.sent)
 
-    def _make_folders(self, paths: Sequence[str]) -> None:
-        if missing := [path for path in paths if path not in self._folders]:
-            self.pfs.make_folders(missing)
-            self._folders.update(missing)
+    def _count(
+        self, advanced: int, progress: Progress, is_sent: bool, chunks: int = 0, sent_chunks: int = 0
+    ) -> None:
+        with self._lock:
+            self.report.files += 1
+            self.report.sent_files += is_sent
+            self.report.chunks += chunks
+            self.report.sent_chunks += sent_chunks
+            progress.advance(advanced)

@@ -230,7 +230,9 @@ def test_certificate_of_another_authority(paddle_user, tls, tmp_path) -> None:
     configure(paddle_user, tls, files)
     done = paddle_user.paddlecloud("jobs")
     assert done.status == 1
-    assert "your certificate was issued by an authority that it does not know" in done.err
+    # The server closes the connection, and its alert may be lost with it.
+    known = "your certificate was issued by an authority that it does not know" in done.err
+    assert known or f"It may refuse your certificate {files[0]}" in done.err, done
 
 
 def test_certificate_that_is_not_there_or_not_one(paddle_user, tls, tmp_path) -> None:

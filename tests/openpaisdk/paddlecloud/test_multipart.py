@@ -1,4 +1,4 @@
-"""Multipart bodies: whole files that change while they are sent, and chunks that are not what was asked for."""
+"""Multipart bodies: whole files that change while they are sent, and chunks of another size."""
 
 import pytest
 
