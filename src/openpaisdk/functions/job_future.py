@@ -67,6 +67,11 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
             raise UsageError("This call is in a batch: it is submitted when the batch ends.")
         return self._job
 
+    @property
+    def is_submitted(self) -> bool:
+        """False for a call in a batch that has not ended."""
+        return bool(self._job)
+
     # --- what submitit's jobs have ---
 
     @property
@@ -220,6 +225,25 @@ class JobFutures(list[JobFuture]):
         pending[0].cluster.client.stop(self.job)
         stopped = [future.set_stopped() for future in pending]
         return all(stopped)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {state}" for state, count in self._counts().items() if count)
+        return f"<JobFutures {self.job}: {counts}>" if self and self[0].is_submitted else super().__repr__()
+
+    def _repr_html_(self) -> str:
+        from openpaisdk.output.html import html_fields
+
+        job = self.job if self and self[0].is_submitted else "-"
+        counts = {state: str(count) for state, count in self._counts().items()}
+        return html_fields({"job": job, "calls": str(len(self)), **counts})
+
+    def _counts(self) -> dict[str, int]:
+        """How many calls have returned, failed, run now and wait."""
+        ended = [future for future in self if future.done()]
+        failed = sum(future.cancelled() or future.exception() is not None for future in ended)
+        running = sum(future.running() for future in self)
+        waiting = len(self) - len(ended) - running
+        return {"done": len(ended) - failed, "failed": failed, "running": running, "waiting": waiting}
 
 
 def as_completed(futures: Iterable[JobFuture], timeout: float | None = None) -> Iterator[JobFuture]:

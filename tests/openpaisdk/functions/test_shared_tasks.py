@@ -1,5 +1,6 @@
 """Calls of a map that share tasks: users see items with their own results, errors, logs, limits."""
 
+import concurrent.futures
 import os
 import time
 
@@ -133,6 +134,15 @@ def test_output_of_an_item_is_followed(here) -> None:
     futures = openpaisdk.map(work, range(4), limit=1)
     assert list(futures[1].logs(follow=True)) == ["begin 1\n", "\n", "end 1\n"]
     assert list(futures[3].logs(follow=True)) == ["begin 3\n", "\n", "end 3\n"]
+
+
+def test_progress_of_a_map_is_shown(here_on_host) -> None:
+    futures = openpaisdk.map(lambda x: 1 / x, range(3), limit=0)
+    concurrent.futures.wait(futures, TIMEOUT_S)
+    assert repr(futures) == f"<JobFutures {futures.job}: 2 done, 1 failed>"
+    shown = futures._repr_html_()
+    assert futures.job in shown and "failed" in shown and "waiting" in shown
+    assert repr(openpaisdk.map(str, [])) == "[]"
 
 
 @pytest.mark.slow
