@@ -84,9 +84,9 @@ class _Run:
             status = self._execute(client)
         finally:
             self._save()
+        if page_import.ident is not None:
             page_import.join()
-            self._write_page()
-        return status
+        return self._write_page() or status
 
     def _execute(self, client: "Any") -> "int":
         from jupyter_client.kernelspec import NoSuchKernel
@@ -126,12 +126,17 @@ class _Run:
         _write(self._target + EXECUTED_SUFFIX, nbformat.writes(self._notebook))
         self._saved_at = time.monotonic()
 
-    def _write_page(self) -> "None":
-        from nbconvert import HTMLExporter
-
+    def _write_page(self) -> "int":
         title = os.path.basename(self._target)
-        page, _ = HTMLExporter().from_notebook_node(self._notebook, {"metadata": {"name": title}})
+        try:
+            from nbconvert import HTMLExporter
+
+            page, _ = HTMLExporter().from_notebook_node(self._notebook, {"metadata": {"name": title}})
+        except Exception as e:  # noqa: BLE001 - nbconvert of whatever version, with whatever templates
+            sys.stderr.write("The page of %s could not be made: %s\n" % (self._name, e))
+            return FAILED
         _write(self._target + PAGE_SUFFIX, page)
+        return 0
 
 
 def _write(path: "str", text: "str") -> "None":

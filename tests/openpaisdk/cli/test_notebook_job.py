@@ -227,6 +227,7 @@ def test_kernel_that_only_the_authors_machine_has_becomes_python(user) -> None:
     assert done.status == 3 and "r.ipynb needs the kernel ir, which this task does not have." in done.out, (
         done
     )
+    assert "Traceback" not in done.out
 
 
 @pytest.mark.slow
