@@ -1,5 +1,7 @@
 """`pai resubmit`, also called `pai clone-job`: submit a changed copy of a job."""
 
+import sys
+
 import pytest
 import yaml
 
@@ -62,6 +64,10 @@ def test_clone_can_use_another_deployment(user) -> None:
     assert user.pai("clone-job", one, "-f", "--deployment", "prod").out == "prod\n"
     done = user.pai("clone-job", one, "--deployment", "none")
     assert done.status == 2 and "it has test, prod" in done.err, done
+
+
+OWN_PYTHON = ("--mem", "512m", "--python", sys.executable)
+"""The Python of the tests has Jupyter; another one would install it first."""
 
 
 def preview_of(user, *words: str) -> dict:
@@ -232,18 +238,19 @@ def test_clone_of_another_users_job_says_that_its_sources_belong_to_that_user(ne
         team.close()
 
 
+@pytest.mark.slow
 def test_resubmit_of_a_notebook_runs_it_as_it_is_now(user) -> None:
     path = user.project / "lab.ipynb"
     write_notebook(path, cell("rate = 1", "parameters"), "print('first', rate)")
     write_notebook(path, cell("rate = 1", "parameters"), "print('edited', rate)")
-    done = user.pai("resubmit", "lab.ipynb", "--mem", "512m", "-p", "rate=7", "-f", "--no-browser")
+    done = user.pai("resubmit", "lab.ipynb", *OWN_PYTHON, "-p", "rate=7", "-f", "--no-browser")
     assert (done.status, done.out) == (0, "edited 7\n"), done
     assert (user.project / "lab.html").exists()
     done = user.pai("resubmit", "lab.ipynb", "--gpu", "8", "-i", "ours:1", "--preview")
     job = yaml.safe_load(done.out)
     assert job["taskRoles"]["main"]["resourcePerInstance"]["gpu"] == 8
     assert [item["uri"] for item in job["prerequisites"]] == ["ours:1"]
-    done = user.pai("resubmit", "--mem", "512m", "lab.ipynb")
+    done = user.pai("resubmit", *OWN_PYTHON, "lab.ipynb")
     assert done.status == 0 and done.out.startswith("lab_"), done
     assert user.pai("wait", done.out.strip()).status == 0
 
@@ -257,3 +264,17 @@ def test_resubmit_of_a_notebook_refuses_what_is_for_jobs(user) -> None:
     assert done.status == 2 and "absent.ipynb" in done.err, done
     done = user.pai("resubmit", "some_job", "-p", "a=1")
     assert done.status == 2 and "-p sets a parameter of a notebook" in done.err, done
+
+
+@pytest.mark.slow
+def test_resubmit_of_a_notebook_from_inside_an_interactive_job(user) -> None:
+    """The notebook as it was edited in the job, with the job's own token and no clusters file."""
+    write_notebook(user.project / "lab.ipynb", "print('not edited')")
+    write_notebook(
+        user.project / "edited.ipynb", "from openpaisdk.runtime import where\nprint('now', where())"
+    )
+    line = (
+        "mv edited.ipynb lab.ipynb && HOME=$PWD pai resubmit lab.ipynb --mem 512m -f --no-browser 2>/dev/null"
+    )
+    done = user.pai("sub", "--mem", "1g", "--env", "PAI_INTERACTIVE=1", "-f", line)
+    assert (done.status, done.out) == (0, "now batch\n"), done

@@ -15,7 +15,9 @@ WHERE = "from openpaisdk.runtime import where\nprint('runs', where(), rate)"
 def test_job_from_a_notebook_runs_it_with_its_folder_and_parameters(here) -> None:
     (here / "data").write_text("content")
     write_notebook(here / "train.ipynb", cell("rate = 1", "parameters"), "print(open('data').read(), rate)")
-    job = Job().from_notebook("train.ipynb", parameters={"rate": 3}, mem="512m").submit()
+    job = (
+        Job().from_notebook("train.ipynb", parameters={"rate": 3}, mem="512m", python=sys.executable).submit()
+    )
     assert job.name.startswith("train_")
     assert job.wait() == "SUCCEEDED" and "content 3" in job.logs(), job.logs()
     named = Job("named_$").from_notebook(here / "train.ipynb", mem="256m", tags=["lab"])
