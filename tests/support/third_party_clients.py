@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,21 @@ def readers_of_shards() -> Path:
         return [*pip, "--target", str(folder), "webdataset==1.0.2", "tfrecord==1.14.6"]
 
     return _install("readers-of-shards", install)
+
+
+def torch() -> Path:
+    """Folder to put on `sys.path`: torch without the libraries for GPUs, which take gigabytes."""
+    version = "torch==2.5.1"  # the last one without them on PyPI, for ARM
+    source = []
+    if platform.machine() == "x86_64":
+        version, source = version + "+cpu", ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
+    needed = ("filelock", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe")
+
+    def install(folder: Path) -> list[str]:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", *source]
+        return [*pip, "--no-deps", "--target", str(folder), version, *needed]
+
+    return _install("torch-2.5.1", install)
 
 
 def _install(name: str, command: Callable[[Path], list[str]]) -> Path:
