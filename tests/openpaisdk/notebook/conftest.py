@@ -13,7 +13,7 @@ def kernel_fixture(whose, tmp_path_factory):
     env = {**{k: v for k, v in os.environ.items() if k not in DROPPED}, "HOME": str(whose)}
     kernel = NotebookKernel(str(folder), env)
     kernel.folder = folder
-    assert not kernel.run("%load_ext openpaisdk\nimport os").error
+    assert not kernel.run("%load_ext openpaisdk\nimport os\nfrom openpaisdk import Cluster, Job").error
     yield kernel
     kernel.close()
 
