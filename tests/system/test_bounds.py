@@ -125,7 +125,11 @@ def send(cluster: TeamCluster, row: Row, chunks: Iterator[bytes], length: int | 
     connection = cluster.connect()
     try:
         connection.putrequest(row.method, row.target + query)
-        token = cluster.log_in("admin") if row.path.endswith("/logout") else cluster.tokens["admin"]
+        token = (
+            cluster.log_in("admin")
+            if row.path.endswith(("/logout", "/authn/session"))
+            else cluster.tokens["admin"]
+        )
         connection.putheader("Authorization", f"Bearer {token}")
         connection.putheader("Content-Type", "application/json")
         if length is None:
@@ -238,7 +242,18 @@ def test_head_of_bound_and_one_is_refused(server: TeamCluster) -> None:
     assert server.get("/healthz").status == 200
 
 
-_OF_JSON = [row for row in ROWS if row.body in ("4 KiB", "64 KiB", "1 MiB", "pack", "body-mb")]
+# A check of a job file answers with the problems of that file.
+_CHECKS = "/api/v2/job-checks"
+_OF_JSON = [
+    row for row in ROWS if row.body in ("4 KiB", "64 KiB", "1 MiB", "pack", "body-mb") and row.path != _CHECKS
+]
+
+
+def test_deep_job_file_is_a_problem_of_the_file(server: TeamCluster) -> None:
+    body = b'{"value":' + b"[" * 30_000 + b"]" * 30_000 + b"}"
+    with small_growth(server):
+        reply = server.ask("POST", _CHECKS, body, token=server.tokens["admin"])
+    assert reply.status == 200 and reply.json()["problems"]
 
 
 def test_deep_json_is_refused_by_every_route(server: TeamCluster) -> None:

@@ -20,6 +20,7 @@ EXCLUDED_PATHS = (
     "/follow$",
     # These could revoke the session in use.
     "/logout$",
+    "/authn/session$",
     "/tokens?/{token}$",
     "/password$",
     # These respond 500 to unknown names, as in OpenPAI.
