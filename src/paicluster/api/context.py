@@ -16,6 +16,7 @@ from starlette.requests import Request
 from openpaisdk.errors import Unauthorized
 from paicluster.api import browser_session
 from paicluster.api.authority import Authority
+from paicluster.api.dialect import CERTIFICATE_EXTENSION
 from paicluster.api.forwarders import Forwarders
 from paicluster.api.job_parser import JobParser
 from paicluster.api.middleware.audit import IDENTITY_KEY
@@ -29,6 +30,7 @@ from paicluster.auth.sealing import Sealer
 from paicluster.auth.ssh_keys import SshKeys
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, TokenKind, Tokens
+from paicluster.auth.user_certificates import PresentedCertificate, UserCertificates
 from paicluster.engines.interface import LogSource, Node, ReportSink
 from paicluster.engines.registry import check_job_options
 from paicluster.logs.log_watcher import LogWatcher
@@ -65,6 +67,7 @@ class Context:
     tokens: Tokens
     tickets: Tickets
     sealer: Sealer
+    certificates: UserCertificates
     logs: LogSource
     log_watcher: LogWatcher
     # Current nodes; also updates the capacity of externally scheduled virtual clusters.
@@ -193,6 +196,29 @@ def token_of(request: Request) -> tuple[str, str | None]:
 
 async def identify(request: Request) -> Identity:
     """Identity of the caller, not counted by a rate limit; raises Unauthorized with OpenPAI's message."""
+    presented = request.scope.get("extensions", {}).get(CERTIFICATE_EXTENSION)
+    if presented is not None:
+        return await _identify_by_certificate(request, presented)
+    return await _identify_by_token(request)
+
+
+async def _identify_by_certificate(request: Request, presented: PresentedCertificate) -> Identity:
+    """The user of the client's certificate. With a token, that must be of the same user."""
+    identity = await context(request).certificates.verify(presented)
+    if "authorization" in request.headers:
+        by_token = await _identify_by_token(request)
+        if by_token.username != identity.username:
+            raise Unauthorized(
+                f"The certificate is that of user {identity.username}, the token that of "
+                f"{by_token.username}.",
+                hint="Send only one of them.",
+            )
+        return by_token
+    request.scope[IDENTITY_KEY] = identity
+    return identity
+
+
+async def _identify_by_token(request: Request) -> Identity:
     token, username = token_of(request)
     identity = await context(request).tokens.verify(token)
     # Only application tokens are accepted as the password of Basic authentication.

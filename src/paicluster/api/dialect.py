@@ -40,6 +40,8 @@ _decoder = json.JSONDecoder()
 _KEY = re.compile(r'[\s,{]*(?=")')
 _COLON = re.compile(r"\s*:\s*")
 
+CERTIFICATE_EXTENSION = "paicluster.certificate"
+"""Extension of a request's scope: the certificate that its client has presented."""
 SHARED_JOBS_PATH = "/api/v1/jobs"
 """Both dialects submit jobs here: the body of a POST decides."""
 LOOKED_AT_BYTES = 64 << 10
@@ -69,8 +71,8 @@ def dialect(path: str, authorization: bytes | None, certificate: bool, body: byt
 def dialect_of(scope: Scope, body: bytes | None = None) -> Dialect:
     """`dialect` of a request's scope. On `SHARED_JOBS_PATH` it needs the beginning of the body, too."""
     authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-    tls = scope.get("extensions", {}).get("tls", {})
-    return dialect(scope["path"], authorization, bool(tls.get("client_cert_chain")), body)
+    has_certificate = CERTIFICATE_EXTENSION in scope.get("extensions", {})
+    return dialect(scope["path"], authorization, has_certificate, body)
 
 
 def _is_paddle_job(body: bytes) -> bool:

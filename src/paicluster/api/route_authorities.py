@@ -41,6 +41,7 @@ from paicluster.api.v1 import virtual_clusters as v1_virtual_clusters
 from paicluster.api.v2 import (
     alerts,
     browser_sessions,
+    certificates,
     follow,
     forward,
     groups,
@@ -200,6 +201,8 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         groups.update_description,
         groups.update_external_name,
         quotas.set_user_quota,
+        certificates.issue,
+        certificates.revoke,
         quotas.set_group_quota,
         virtual_clusters.put_cluster,
         virtual_clusters.delete_cluster,

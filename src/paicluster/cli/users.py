@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
+import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +35,7 @@ group = CommandGroup(
     "  paicluster user add alice --home ./cluster --vc lab\n"
     '  echo "$PASSWORD" | paicluster user passwd alice --home ./cluster\n'
     "  paicluster user grant alice --admin --home ./cluster\n"
+    "  paicluster user certificate alice --to certificates --home ./cluster\n"
     "  paicluster user set-quota alice --tasks 20 --gpu 4 --storage 500g --home ./cluster\n"
     "  paicluster user list --home ./cluster -o json",
 )
@@ -126,6 +130,38 @@ def remove(api: AdminApi, arguments: argparse.Namespace) -> None:
         )
     api.request("DELETE", path("users", name))
     print(f"Removed user {name}." + (f" Stopping {jobs}." if count else ""))
+
+
+@group.command("certificate", "issue a certificate with which TLS clients log in, or revoke all of a user")
+def _certificate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="USER")
+    parser.add_argument(
+        "--to", default=".", metavar="FOLDER", help="where USER.pem and USER-key.pem are written (default: .)"
+    )
+    parser.add_argument("--revoke", action="store_true", help="revoke all certificates of the user")
+
+
+@group.handler("certificate")
+def certificate(api: AdminApi, arguments: argparse.Namespace) -> None:
+    name = arguments.name
+    where = path("users", name, "certificates")
+    if arguments.revoke:
+        print(api.request("DELETE", where)["message"])
+        return
+    folder = Path(arguments.to)
+    files = {"certificate": folder / f"{name}.pem", "key": folder / f"{name}-key.pem"}
+    for file in files.values():
+        if file.exists():
+            raise Conflict(f"The file {file} exists; nothing was changed.", hint="Move it away first.")
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}.")
+    issued = api.request("POST", where)
+    for key, file in files.items():
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(issued[key])
+    expires = time.strftime("%Y-%m-%d", time.localtime(issued["expires"] / 1000))
+    print(f"Wrote {files['certificate']} and {files['key']}, valid until {expires}.")
 
 
 add_quota_commands(group, "user")

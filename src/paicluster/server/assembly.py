@@ -27,6 +27,7 @@ from paicluster.auth.sealing import Sealer
 from paicluster.auth.ssh_keys import SshKeys
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, TokensWithLocalAdmin, new_token_row
+from paicluster.auth.user_certificates import UserCertificates
 from paicluster.config.cluster_file import is_loopback
 from paicluster.config.settings import Settings, shares
 from paicluster.controller.allocations import Allocations
@@ -216,6 +217,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         tokens=tokens,
         tickets=Tickets.open(keys),
         sealer=sealer,
+        certificates=UserCertificates(store, keys),
         logs=engines,
         log_watcher=LogWatcher(),
         nodes=nodes,

@@ -160,6 +160,9 @@ class _Server:
             timeout_graceful_shutdown=1,
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
+            # Clients may present a certificate, and need not.
+            ssl_ca_certs=str(cluster.context.certificates.authority_file()) if settings.tls_cert else None,
+            ssl_cert_reqs=ssl.CERT_OPTIONAL if settings.tls_cert else ssl.CERT_NONE,
         )
         loop = asyncio.get_running_loop()
         checks: list[asyncio.Task[None]] = []

@@ -236,6 +236,10 @@ def call_storage_and_node_routes(call: SuccessfulCalls) -> None:
 
 
 def call_paddlecloud_routes(call: SuccessfulCalls) -> None:
+    for users in ("users", "user"):
+        assert call("POST", f"/api/v2/{users}/alice/certificates").json()["certificate"]
+        call("DELETE", f"/api/v2/{users}/alice/certificates")
+
     def succeed(method: str, path: str, body: Any = None) -> Any:
         reply = call(method, path, body, user="alice").json()
         assert reply.get("code", 200) == 200, f"{method} {path}: {reply}"

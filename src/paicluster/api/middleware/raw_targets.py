@@ -9,10 +9,15 @@ follows. Where the bounds of a request were mistaken, its target would not be en
 
 from __future__ import annotations
 
+import asyncio
 import re
 from enum import Enum, auto
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from paicluster.api.dialect import CERTIFICATE_EXTENSION
+from paicluster.auth.user_certificates import PresentedCertificate
 
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _HEAD_END = b"\r\n\r\n"
@@ -37,6 +42,8 @@ class RawTargetHttpProtocol(HttpToolsProtocol):
     _section = _Section.START
     # Scope of the last request that the parser has seen to its end; each request has its own.
     _complete_scope: object = None
+    # Certificate of the client, which TLS has verified.
+    _certificate: PresentedCertificate | None = None
     # Bytes of a body with Content-Length that have not arrived.
     _body_left = 0
 
@@ -56,6 +63,17 @@ class RawTargetHttpProtocol(HttpToolsProtocol):
                 self._section = self._next_section(piece)
             if data and (self.transport.is_closing() or self.parser.should_upgrade()):
                 return
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        encrypted = transport.get_extra_info("ssl_object")
+        self._certificate = None if encrypted is None else _presented(encrypted.getpeercert())
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._certificate is not None:
+            extensions: Any = self.scope.setdefault("extensions", {})
+            extensions[CERTIFICATE_EXTENSION] = self._certificate
 
     def begin_next_request(self) -> None:
         """The current request was received without this protocol, to its end."""
@@ -98,6 +116,14 @@ class RawTargetHttpProtocol(HttpToolsProtocol):
 
 
 _LINE = (_Section.START, _Section.REQUEST_LINE)
+
+
+def _presented(certificate: Any) -> PresentedCertificate | None:
+    """User and serial number of a client's certificate; None without one."""
+    if not certificate:
+        return None
+    names = [value for part in certificate["subject"] for key, value in part if key == "commonName"]
+    return PresentedCertificate(names[0] if names else "", f"{int(certificate['serialNumber'], 16):x}")
 
 
 def _percent_encode(match: re.Match[bytes]) -> bytes:

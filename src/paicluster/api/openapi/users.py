@@ -219,6 +219,16 @@ class QuotaDetails(WireModel):
     resources: QuotaResources
 
 
+class UserCertificate(WireModel):
+    """PEM texts; the cluster does not keep the key."""
+
+    certificate: str
+    key: str
+    serial: str
+    # Milliseconds since the epoch.
+    expires: int
+
+
 class QuotaList(WireModel):
     quotas: list[QuotaDetails]
 
@@ -314,6 +324,11 @@ OPERATIONS: dict[str, Operation] = {
     "v2.users.add_group": _change("Add a user to a group", "user", GroupBody),
     "v2.users.remove_group": _change("Remove a user from a group", "user", GroupBody),
     "v2.users.set_groups": _change("Set a user's groups", "user", GroupsBody),
+    # -- certificates
+    "v2.certificates.issue": Operation(
+        "Issue a certificate of a user", "user", {201: UserCertificate}, (400, 403)
+    ),
+    "v2.certificates.revoke": Operation("Revoke all certificates of a user", "user", {200: Message}, (403,)),
     # -- quotas
     "v2.quotas.own_quotas": Operation(
         "Use of the caller's quota and of those of the caller's groups", "quota", {200: QuotaList}

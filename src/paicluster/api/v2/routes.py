@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from paicluster.api.v2 import (
     alerts,
+    certificates,
     groups,
     job_attempts,
     job_checks,
@@ -43,6 +44,8 @@ def _user_routes(prefix: str) -> list[Row]:
         (prefix + "/me", ["PUT"], users.update_me),
         (user, ["GET"], users.one_user),
         (user, ["DELETE"], users.delete_user),
+        (user + "/certificates", ["POST"], certificates.issue),
+        (user + "/certificates", ["DELETE"], certificates.revoke),
         (user + "/quota", ["GET"], quotas.user_quota),
         (user + "/quota", ["PUT"], quotas.set_user_quota),
         (user + "/group", ["PUT"], users.add_group),

@@ -1,0 +1,149 @@
+"""Certificates of users as a login: issued and revoked by `paicluster user certificate`."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.certificates import Authority, certificate
+from support.server_fixture import COMMAND
+from support.team_cluster import MACHINE, PASSWORD, USERS, TeamCluster, add_users
+
+pytestmark = pytest.mark.slow
+Files = tuple[Path, Path]
+
+
+class TlsCluster(TeamCluster):
+    """A cluster that listens with TLS."""
+
+    authority: Path
+
+    def connect(self, timeout: float = 60) -> http.client.HTTPConnection:
+        return self.connect_with(None, timeout)
+
+    def connect_with(self, files: Files | None, timeout: float = 60) -> http.client.HTTPSConnection:
+        trust = ssl.create_default_context(cafile=str(self.authority))
+        if files is not None:
+            trust.load_cert_chain(*files)
+        return http.client.HTTPSConnection(*self.address, timeout=timeout, context=trust)
+
+    def call(
+        self, files: Files | None, method: str, path: str, body: Any = None, **headers: str
+    ) -> tuple[int, Any]:
+        connection = self.connect_with(files)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsCluster]:
+    folder = tmp_path_factory.mktemp("tls")
+    made = certificate(folder, "127.0.0.1")
+    add_users(folder / "home")
+    options = ("--tls-cert", str(made / "cert.pem"), "--tls-key", str(made / "key.pem"), *MACHINE)
+    cluster = TlsCluster(folder / "home", options, description=None)
+    cluster.authority = made / "cert.pem"
+    try:
+        cluster.start()
+        cluster.tokens = {user: cluster.log_in(user) for user in USERS}
+        cluster.user, cluster.token = "alice", cluster.tokens["alice"]
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def paicluster(cluster: TlsCluster, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "user", "certificate", *words, "--home", str(cluster.home)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def issue(cluster: TlsCluster, user: str, folder: Path) -> Files:
+    folder.mkdir()
+    done = paicluster(cluster, user, "--to", str(folder))
+    assert done.returncode == 0, done.stderr
+    files = folder / f"{user}.pem", folder / f"{user}-key.pem"
+    assert done.stdout.startswith(f"Wrote {files[0]} and {files[1]}, valid until 20")
+    return files
+
+
+def test_certificate_is_a_login(tls: TlsCluster, tmp_path: Path) -> None:
+    files = issue(tls, "bob", tmp_path / "bob")
+    assert oct(files[1].stat().st_mode & 0o777) == "0o600"
+    assert tls.call(files, "GET", "/api/v1/token2user/") == (200, {"user": "bob"})
+    status, reply = tls.call(files, "GET", "/api/v1/jobs")
+    assert (status, reply["code"], reply["msg"]) == (200, 200, [])
+    # A path of another user is refused.
+    _, reply = tls.call(files, "GET", "/api/v1/pfs/files?method=ls&r=true&arg=/pfs/dc/home/alice")
+    assert "unauthorized" in reply["err"]
+
+
+def test_clients_need_no_certificate(tls: TlsCluster) -> None:
+    assert tls.call(None, "GET", "/api/v1/token2user")[0] == 401
+    body = {"username": "alice", "password": PASSWORD}
+    status, reply = tls.call(None, "POST", "/api-token-auth/", body)
+    assert (status, len(reply["token"])) == (200, 40)
+
+
+def test_token_of_another_user_is_refused_with_a_certificate(tls: TlsCluster, tmp_path: Path) -> None:
+    files = issue(tls, "bob", tmp_path / "bob")
+    token = {"Authorization": f"Token {tls.tokens['alice']}"}
+    status, reply = tls.call(files, "GET", "/api/v1/token2user", **token)
+    assert status == 401
+    assert "The certificate is that of user bob" in reply["detail"]
+    own = {"Authorization": f"Token {tls.tokens['bob']}"}
+    assert tls.call(files, "GET", "/api/v1/token2user", **own) == (200, {"user": "bob"})
+
+
+def test_revoked_certificate_is_refused(tls: TlsCluster, tmp_path: Path) -> None:
+    files = issue(tls, "alice", tmp_path / "alice")
+    assert tls.call(files, "GET", "/api/v1/token2user")[0] == 200
+    done = paicluster(tls, "alice", "--revoke")
+    assert done.stdout == "Revoked 1 certificate of user alice.\n"
+    status, reply = tls.call(files, "GET", "/api/v1/token2user")
+    assert status == 401
+    assert reply["detail"].startswith("The certificate of alice was revoked.")
+
+
+@pytest.mark.parametrize("name", ["alice", "admin"])
+def test_certificate_of_another_authority_is_refused(tls: TlsCluster, tmp_path: Path, name: str) -> None:
+    files = Authority(tmp_path, "paicluster users").issue(tmp_path / "other", name)
+    with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+        tls.call(files, "GET", "/api/v1/token2user")
+
+
+def test_certificate_survives_a_restart(tls: TlsCluster, tmp_path: Path) -> None:
+    files = issue(tls, "bob", tmp_path / "bob")
+    assert tls.terminate() == 0
+    tls.start()
+    assert tls.call(files, "GET", "/api/v1/token2user") == (200, {"user": "bob"})
+
+
+def test_errors_of_the_command(tls: TlsCluster, tmp_path: Path) -> None:
+    unknown = paicluster(tls, "nobody", "--to", str(tmp_path))
+    assert unknown.returncode != 0
+    assert "User nobody not found." in unknown.stderr
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "bob.pem").write_text("mine")
+    exists = paicluster(tls, "bob", "--to", str(tmp_path))
+    assert exists.returncode != 0
+    assert "exists; nothing was changed" in exists.stderr
+    assert (tmp_path / "bob.pem").read_text() == "mine"
+    missing = paicluster(tls, "bob", "--to", str(tmp_path / "no"))
+    assert "There is no folder" in missing.stderr
