@@ -20,6 +20,8 @@ _VERSION = 3
 _MAX_PACKET_BYTES = 256 << 10
 # Of one read or write: a packet without its head.
 _MAX_DATA_BYTES = _MAX_PACKET_BYTES - 1024
+# Type and number of a request.
+_HEAD_BYTES = 5
 # Open files and folders of one client: below the usual limit of a process, 1024.
 _MAX_HANDLES = 900
 # Entries of a folder in one reply.
@@ -181,6 +183,8 @@ class SftpServer:
             body = self._source.read(size)
             if len(body) < size:
                 return
+            if len(body) < _HEAD_BYTES:
+                return  # there is no number to answer to
             reply = self._reply(_Packet(body))
             self._target.write(len(reply).to_bytes(4, "big") + reply)
             self._target.flush()

@@ -27,7 +27,8 @@ _SFTP = (
     "for server in /usr/lib/openssh /usr/libexec/openssh /usr/lib/ssh /usr/libexec; do "
     'if [ -x "$server/sftp-server" ]; then exec "$server/sftp-server"; fi; done; '
     'echo "scp and sftp need Python 3 or an sftp-server in the image of the task; it has neither." >&2; '
-    "exit 127"
+    # scp ends its ssh with the end of the output: the sentence must have been printed before.
+    "sleep 1; exit 127"
 )
 
 
