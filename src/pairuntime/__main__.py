@@ -66,9 +66,9 @@ def main(argv: "list[str]") -> "int":
 
         return python_packages.main(argv[1:])
     if len(argv) == 2 and argv[0] == "call":
-        from pairuntime.task import function_call
+        from pairuntime.task import function_task
 
-        return function_call.main(argv[1:])
+        return function_task.main(argv[1:])
     if argv and argv[0] == "paddle":
         from pairuntime.task import paddle_launcher
 

@@ -47,7 +47,8 @@ def forward(argv: list[str]) -> int:
     ports = [_port_pair(text) for text in args.ports]
     _check_unique([local for local, _ in ports])
     cluster = open_cluster(args.cluster_alias, notify=print_notice)
-    from openpaisdk.client.port_forward import PortForward, TaskChoice
+    from openpaisdk.client.port_forward import PortForward
+    from openpaisdk.client.task_choice import TaskChoice
 
     with ExitStack() as stack:
         forwards = []

@@ -55,7 +55,8 @@ class NotebookSession:
         if self._is_local:
             self._show(port, page, result)
             return 0
-        from openpaisdk.client.port_forward import PortForward, TaskChoice
+        from openpaisdk.client.port_forward import PortForward
+        from openpaisdk.client.task_choice import TaskChoice
 
         with PortForward(cluster, TaskChoice(name), port) as forward:
             self._show(forward.local_port, page, result)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from openpaisdk.client.http1 import Body, Response
     from openpaisdk.client.models import JobFilter
-    from openpaisdk.client.port_forward import TaskChoice
     from openpaisdk.client.session import Session
+    from openpaisdk.client.task_choice import TaskChoice
     from openpaisdk.client.transport import Renew
 
 PAGE_SIZE = 1000

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from openpaisdk.client.cluster_client import ClusterClient
+    from openpaisdk.client.task_choice import TaskChoice
 
 HOST = "127.0.0.1"
 
@@ -33,18 +34,6 @@ _RECONNECT_INTERVAL_S = 0.5
 _MAX_OPENING = 32
 _BACKLOG = 512
 _NOT_RUNNING = "TaskNotRunningError"
-
-
-class TaskChoice:
-    """The task whose ports are forwarded."""
-
-    __slots__ = ("index", "job", "role", "user")
-
-    def __init__(self, job: str, user: str = "", role: str = "", index: int = 0):
-        self.job = job
-        self.user = user
-        self.role = role
-        self.index = index
 
 
 class PortForward:

@@ -18,6 +18,6 @@ def open_page(address: str) -> bool:
 
 def has_display() -> bool:
     """Whether pages can be shown. Without a display the browser would be one that occupies the terminal."""
-    if sys.platform in ("win32", "darwin"):
-        return True
-    return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
+    return sys.platform in ("win32", "darwin") or any(
+        os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    )

@@ -5,7 +5,6 @@ Nothing but the standard library is needed: the library that the function was pi
 """
 
 import io
-import json
 import os
 import pickle
 import signal
@@ -67,19 +66,6 @@ class Request:
 
 class _StopRequest(BaseException):
     """Raised in the main thread when the task is asked to stop and the function can continue later."""
-
-
-def main(argv: "list[str]") -> "int":
-    request = Request(json.loads(argv[0]))
-    try:
-        if request.calls:
-            from pairuntime.task import shared_calls
-
-            return shared_calls.run(request)
-        return Call(request, open_storage(request), continues=request.is_later_attempt).run()
-    except (WebHdfsError, FormatError, OSError) as e:
-        sys.stderr.write("The function could not be called: %s\n" % e)
-        return FAILED
 
 
 class Call:

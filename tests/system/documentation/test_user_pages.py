@@ -30,6 +30,7 @@ ELSEWHERE = {
     "coming-from-skypilot",
     "coming-from-submitit",
     "coming-from-openpai",
+    "training-data",
 }
 
 

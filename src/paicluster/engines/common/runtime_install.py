@@ -21,6 +21,7 @@ _COMPILED = (
     "pairuntime/task/call_format",
     "pairuntime/task/delayed_call",
     "pairuntime/task/function_call",
+    "pairuntime/task/function_task",
     "pairuntime/task/http_connection",
     "pairuntime/task/saved_state",
     "pairuntime/task/webhdfs",

@@ -1,0 +1,21 @@
+"""Task that runs functions: one call, or one after the other of the calls that share the task."""
+
+import json
+import sys
+
+from pairuntime.task.call_format import FormatError
+from pairuntime.task.function_call import FAILED, Call, Request, open_storage
+from pairuntime.task.webhdfs import WebHdfsError
+
+
+def main(argv: "list[str]") -> "int":
+    request = Request(json.loads(argv[0]))
+    try:
+        if request.calls:
+            from pairuntime.task import shared_calls  # imports more than a single call needs
+
+            return shared_calls.run(request)
+        return Call(request, open_storage(request), continues=request.is_later_attempt).run()
+    except (WebHdfsError, FormatError, OSError) as e:
+        sys.stderr.write("The function could not be called: %s\n" % e)
+        return FAILED
