@@ -27,7 +27,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("connect-job", "logs:connect_job", "print a job's state changes until it finishes"),
             ("wait", "logs:wait", "wait until jobs have finished"),
             ("stop-job", "stop_jobs:stop_job", "stop jobs"),
-            ("resubmit", "resubmit:resubmit", "submit a changed copy of a job, or a notebook"),
+            ("resubmit", "resubmit:resubmit", "submit a changed copy, or a notebook"),
             ("job-outputs", "job_outputs:job_outputs", "list, print or download a job's output files"),
             ("job-metrics", "job_outputs:job_metrics", "plot the metrics a job has logged"),
             ("tag-job", "tag_job:tag_job", "add tags to a job, or remove them"),
