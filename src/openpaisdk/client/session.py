@@ -32,6 +32,7 @@ class Session:
     def __init__(self, sock: socket.socket):
         self._sock = sock
         self._reader = websocket.MessageReader(masked=False)
+        self._mask_key = websocket.key_for(sock)
         self.stdin_credit = STDIN_WINDOW_BYTES
         """Bytes of stdin that may be sent now."""
         self.exit_status: int | None = None
@@ -73,7 +74,7 @@ class Session:
 
     def _send(self, opcode: int, payload: bytes) -> None:
         try:
-            self._sock.sendall(websocket.frame(opcode, payload, masked=True))
+            self._sock.sendall(websocket.frame(opcode, payload, masked=True, key=self._mask_key))
         except OSError:
             # What the host has sent before, which may be the end of the command, is still to be read.
             pass

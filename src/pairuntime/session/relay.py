@@ -143,6 +143,7 @@ class WebSocketStream(Stream):
     def __init__(self, sock: "socket.socket", *, masks: "bool") -> "None":
         super().__init__(sock)
         self._masks = masks
+        self._mask_key = websocket.key_for(sock) if masks else b""
         self._reader = websocket.MessageReader(masked=not masks)
         self._has_peer_closed = False
         self._has_sent_close = False
@@ -221,7 +222,7 @@ class WebSocketStream(Stream):
             self._write(websocket.close_frame(websocket.NORMAL, masked=self._masks))
 
     def _frame(self, opcode: "int", payload: "bytes") -> "bytes":
-        return websocket.frame(opcode, payload, masked=self._masks)
+        return websocket.frame(opcode, payload, masked=self._masks, key=self._mask_key)
 
     def _on_deaf_peer(self) -> "None":
         if not self._has_peer_closed:

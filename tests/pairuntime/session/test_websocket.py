@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,3 +85,22 @@ def test_arbitrary_bytes_raise_nothing_else(data: bytes, masked: bool) -> None:
 
 def test_close_frame_has_code_and_reason() -> None:
     assert read(websocket.close_frame(1002, "ö" * 100)) == [(CLOSE, b"\x03\xea" + ("ö" * 100).encode()[:123])]
+
+
+def test_only_connections_that_nobody_can_read_go_without_a_mask() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as sock,
+    ):
+        key = websocket.key_for(sock)
+        sent = websocket.frame(websocket.BINARY, b"content", masked=True, key=key)
+        assert sent.endswith(b"content")
+        reader = websocket.MessageReader(masked=True)
+        assert list(reader.feed(sent)) == [(websocket.BINARY, b"content")]
+    assert websocket.key_for(_Elsewhere()) == b""
+    assert not websocket.frame(websocket.BINARY, b"content" * 9, masked=True).endswith(b"content" * 9)
+
+
+class _Elsewhere:
+    def getpeername(self) -> tuple[str, int]:
+        return "192.0.2.1", 80
