@@ -77,7 +77,6 @@ def start_container(argv: list[str]) -> int:
         gpu=args.gpu,
         memory_mb=args.memoryMB,
         virtual_cluster=args.virtual_cluster,
-        inherited_env={"PAI_INTERACTIVE": "1"},  # programs in it are told so by openpaisdk.runtime.where()
     )
     # What the submission of every job reads.
     args.output, args.follow, args.wait, args.fetch, args.strict = "table", False, False, None, False

@@ -66,7 +66,7 @@ def test_container_is_started_and_its_command_printed(user) -> None:
     key = user.project / shlex.split(line)[4]
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert f"The private key is in {key.name}." in done.err
-    assert run_here(user, line, "echo $PAI_JOB_NAME $PAI_INTERACTIVE").stdout.endswith("~dev 1\n")
+    assert run_here(user, line, "echo $PAI_JOB_NAME").stdout.endswith("~dev\n")
     assert "sleep 3600" in user.pai("job-status", "dev", "config").out
     assert own_ssh_files(user) == []
     user.pai("stop-job", "dev")
