@@ -16,11 +16,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
 PARTS = (
-    *("cli", "exec", "forward", "functions", "hostile", "jobs", "notebooks", "paddlecloud", "protocol"),
+    *("cli", "data", "exec", "functions", "hostile", "jobs", "notebooks", "paddlecloud", "protocol"),
     "portal",
     *("restapi", "scheduler", "storage", "store", "webhdfs"),
 )
-SERVICE_PARTS = ("containers", "slurm")
+SERVICE_PARTS = ("containers", "forward", "slurm")
 NOT_PARTS = {"__main__", "load", "probe", "server", "table"}
 
 pytestmark = pytest.mark.slow

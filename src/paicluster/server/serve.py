@@ -109,7 +109,7 @@ def _bind(listener: socket.socket, settings: Settings) -> None:
     try:
         last_port.write_text(str(listener.getsockname()[1]))
     except OSError as error:  # a full disk: the server works without it
-        log.warning("%s cannot be written: %s", last_port, error.strerror)
+        log.debug("%s cannot be written: %s", last_port, error.strerror)
 
 
 class _Server:

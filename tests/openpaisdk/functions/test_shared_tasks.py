@@ -15,7 +15,9 @@ TIMEOUT_S = 90
 
 
 def test_many_items_share_as_many_tasks_as_run_at_a_time(here) -> None:
-    futures = openpaisdk.map(lambda x: (x * x, os.getppid()), range(12), limit=2)
+    futures = openpaisdk.map(
+        lambda x: (x * x, (os.getppid(), os.readlink("/proc/self/ns/pid"))), range(12), limit=2
+    )
     results = futures.results(TIMEOUT_S)
     assert [square for square, _ in results] == [x * x for x in range(12)]
     assert len({task for _, task in results}) == 2

@@ -132,6 +132,7 @@ def call_log_routes(call: SuccessfulCalls) -> None:
     for address in (of_v1, "/api/v1/jobs/alice~seen/ssh", "/api/v2/jobs/alice~seen/ssh"):
         link = call("GET", address, user="alice").json()["keyPair"]["privateKeyDirectDownloadLink"]
         call("GET", link.removeprefix(base), token=None)
+    call("GET", "/api/v2/jobs/alice~seen/forward", user="alice")
     call("PUT", "/api/v2/jobs/alice~seen/executionType", {"value": "STOP"}, user="alice")
 
 

@@ -26,7 +26,6 @@ from support.team_cluster import TeamCluster
         ("PATCH", "/api/v2/jobs"),
         ("GET", "/rest-server/api/v3/jobs"),
         ("GET", "/api/v2/jobs/a~b/attempts/1/taskRoles"),
-        ("GET", "//api/v2/jobs"),
         ("GET", "/api/v2/jobs/a~b/attempts/" + "9" * 5000),
     ],
 )

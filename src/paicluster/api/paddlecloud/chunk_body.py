@@ -56,7 +56,10 @@ def boundary_of(content_type: str) -> bytes | None:
 
 def read_range(query: str) -> ChunkRange | None:
     """The chunk that a query names; None if a parameter is missing or not a number."""
-    fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=20))
+    try:
+        fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=20))
+    except ValueError:  # too many fields
+        return None
     path, offset, size = (fields.get(name, "") for name in ("path", "offset", "chunksize"))
     checksum = fields.get("checksum", "")
     if not path or not _NUMBER.fullmatch(offset) or not _NUMBER.fullmatch(size):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from paicluster.api.paddlecloud import chunk_body
 from support.paddlecloud_go_client import (
     BOUNDARY,
     ChunkMeta,
@@ -350,3 +351,7 @@ def test_file_that_shrinks_is_read_to_its_new_end(cluster: TeamCluster, go: GoCl
     assert meta is not None
     assert touch(go, path, 5).err == ""
     assert download(go, path, 0, meta.len) == (b"x" * 5, {"err": "this file reaches end", "results": None})
+
+
+def test_query_with_too_many_fields_names_no_chunk() -> None:
+    assert chunk_body.read_range("path=/pfs/x&chunksize=4096" + "&offset=1" * 50) is None
