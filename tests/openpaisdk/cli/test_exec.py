@@ -127,7 +127,7 @@ def test_cgroup_account_and_limits_are_those_of_the_task(user, job: str) -> None
 def test_shell_on_a_terminal(user, job: str) -> None:
     terminal = start_on_terminal(user, "exec", "-t", job, columns=101, lines=31)
     terminal.type("stty size; echo $TERM; tty; echo $((20+22))\n")
-    terminal.wait_for("42")
+    terminal.wait_for("\n42\r\n")
     assert "31 101" in terminal.text and "xterm" in terminal.text and "/dev/pts/" in terminal.text
     terminal.type("sh -c 'echo sleep''ing; exec sleep 600'\n")
     terminal.wait_for("sleeping")

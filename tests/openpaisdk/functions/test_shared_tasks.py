@@ -23,7 +23,8 @@ def test_many_items_share_as_many_tasks_as_run_at_a_time(here) -> None:
     futures = openpaisdk.map(call, range(12), limit=2)
     results = futures.results(TIMEOUT_S)
     assert [square for square, _ in results] == [x * x for x in range(12)]
-    assert len({task for _, task in results}) == 2
+    # One that starts late may find nothing left to do.
+    assert 1 <= len({task for _, task in results}) <= 2
     status = Job(futures.job).select_cluster().get_status()
     assert len(status.tasks) == 2
     assert futures[3].job_id == f"{futures.job}_3" and futures[3].state == "SUCCEEDED"

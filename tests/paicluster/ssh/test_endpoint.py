@@ -76,7 +76,7 @@ def test_terminal_has_a_size_and_is_resized(client: SshClient) -> None:
     command = ["ssh", "-tt", "-F", str(client.folder / "config"), "task"]
     terminal = Terminal(command, 101, 31, cwd=client.folder)
     terminal.type("stty size; tty; echo $((20+22))\n")
-    terminal.wait_for("42")
+    terminal.wait_for("\n42\r\n")
     assert "31 101" in terminal.text and "/dev/pts/" in terminal.text
     terminal.resize(77, 22)
     terminal.type("until [ \"$(stty size)\" = '22 77' ]; do :; done; echo $((60+6))\n")

@@ -142,6 +142,8 @@ async def test_pull_without_waiting_attempts_is_cancelled(rig: ContainerRig) -> 
             assert isinstance(driven.engine, ContainerEngine)
             launches = [asyncio.create_task(driven.launch(each)) for each in (one, other)]
             await appears(lambda: silent.asked, "the pull")
+            waiting = {one.uid, other.uid}
+            await appears(lambda: {uid for uid, _ in driven.notices} >= waiting, "both of them wait for it")
             await driven.engine.stop([one.uid], 0)
             assert rig.leftovers(image), "another still waits for it"
             await driven.engine.stop([other.uid], 0)
