@@ -63,7 +63,7 @@ lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), import 
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
 	@if [ -x portal/node_modules/.bin/tsc ]; then portal/node_modules/.bin/tsc --noEmit -p portal; fi
 
-test-fast: compiled ## the tests that are quick and need no outside service (about four minutes)
+test-fast: compiled ## the tests that are quick and need no outside service (about five minutes)
 	@$(PYTEST) $(PARALLEL) -m "not slow and not service"
 
 test: lint compiled ## everything: lint, types, import contracts, the whole suite
