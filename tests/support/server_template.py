@@ -80,7 +80,13 @@ def fork_server(arguments: Sequence[str], environment: Mapping[str, str], output
     template = _running_template()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(Path.cwd())}
+        request = {
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "folder": str(Path.cwd()),
+            # As a child of this process would inherit it; the template may have been started under nohup.
+            "ignores-hangup": signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
+        }
         fds = [output.fileno(), theirs.fileno()]
         socket.send_fds(template, [json.dumps(request).encode()], fds)
     return ForkedServer(int(ours.recv(16)), arguments, ours)
@@ -142,6 +148,7 @@ class _Template:
         os.closerange(3, 1 << 16)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if request["ignores-hangup"] else signal.SIG_DFL)
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
         time.tzset()

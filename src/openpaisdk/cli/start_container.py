@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
 
 _DEFAULT_TIMEOUT = "1d"
-# How long a container may take to start before the user is told to come back.
+# How long a container may take to start; then the command for a later connection is printed.
 _START_TIMEOUT_S = 60.0
 _POLL_INTERVAL_S = 0.2
 
@@ -30,7 +30,7 @@ def start_container(argv: list[str]) -> int:
     parser = command_parser(
         "start-container",
         "pai start-container -a lab -j dev --timeout 1d -i pytorch/pytorch\npai start-container --gpu 1",
-        "Submits a job that does nothing until the time is over, waits until it runs, writes its private key "
+        "Submits a job that sleeps for the given time, waits until it runs, writes its private key "
         "to the current folder, prints the ssh command that uses it, and runs it if there is a terminal. "
         "Stop the job with pai stop-job when you no longer need it.",
         output=False,

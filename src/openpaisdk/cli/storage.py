@@ -48,7 +48,7 @@ def listdir(argv: list[str]) -> int:
     found = backend.status(path)
     rows: list[tuple[str, FileInfo]]
     if found is None or args.records:
-        from openpaisdk.cli.pack_listing import list_records
+        from openpaisdk.cli.pack_contents import list_records
 
         listed = list_records(backend, path, location.text, is_recursive=args.recursive)
         if listed is None:

@@ -84,7 +84,8 @@ class PortForward:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end: True after ``close``, False after ``timeout_s``.
 
-        Raises the error after which no connection can be opened any more: the job is over, or forbidden.
+        Raises the error after which no connection can be opened any more: the job has finished, or access
+        was denied.
         """
         ended = self._is_closed.wait(timeout_s)
         if self._failure is not None:

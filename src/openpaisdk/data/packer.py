@@ -28,6 +28,7 @@ from openpaisdk.storage.backends.base import STORAGE_FULL, WriteAccess
 from openpaisdk.storage.transfer.executor import TransferProgress
 from openpaisdk.storage.transfer.plan import PARTIAL_SUFFIXES
 from openpaisdk.storage.transfer.spool import Spool
+from openpaisdk.storage.transfer.worker_threads import run_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,24 +110,14 @@ class PackOperation:
         with WriteAccess(self.target, self.target_path):
             self._prepare_target()
             shards = self._shards()
-            threads = [
-                threading.Thread(target=self._work, args=(shards,), name=f"pack-{i}", daemon=True)
-                for i in range(self.options.jobs)
-            ]
-            for thread in threads:
-                thread.start()
-            try:
-                for thread in threads:
-                    while thread.is_alive():
-                        thread.join(0.1)
-                        if watch is not None:
-                            watch(self.progress)
-            except BaseException as e:
-                # The threads abandon their shards before this process goes on.
-                self._error = self._error or e
-                for thread in threads:
-                    thread.join()
-                raise
+            run_threads(
+                lambda: self._work(shards),
+                self.options.jobs,
+                "pack",
+                watch=None if watch is None else lambda: watch(self.progress),
+                cancel=self._cancel,
+                joins=True,
+            )
             if self._error is not None:
                 raise _with_hint(self._error)
             manifest = Manifest(
@@ -179,6 +170,9 @@ class PackOperation:
             except BaseException as e:
                 self._error = self._error or e
 
+    def _cancel(self, error: BaseException) -> None:
+        self._error = self._error or error
+
     def _kept_shard(self, shard: ShardInput) -> ShardEntry | None:
         """The shard as an earlier run wrote it from the same files."""
         name = self._name(shard)
@@ -189,7 +183,7 @@ class PackOperation:
                 return None
             index = ShardIndex(read_whole(self.target, path), self.target.display_path(path))
         except PaiError:
-            return None  # written anew
+            return None  # it is written again
         stored = self.target.status(self._target(name))
         is_same = index.header.get("input") == self._input_hash(shard) and stored is not None
         if not is_same or stored is None or stored.size != index.shard_bytes:

@@ -44,7 +44,7 @@ class RecordSource:
         return [self.key(number) for number in range(run.first, run.first + run.count)]
 
     def runs(self, max_bytes: int, max_records: int) -> list[RecordRun]:
-        """All records, in runs of about so many bytes."""
+        """All records, in runs of at most ``max_bytes`` and ``max_records``."""
         raise NotImplementedError
 
     def run_identity(self, run: RecordRun) -> str:

@@ -1,7 +1,7 @@
 """Relay of forwarded connections: copies between pairs of streams, each as fast as the slower one takes it.
 
 Used by both ends of a forwarded connection. Between them the bytes are in WebSocket frames, so that the end
-of one direction is told from a connection that broke, also over TLS and through proxies.
+of one direction differs from a connection that broke, also over TLS and through proxies.
 """
 
 import selectors

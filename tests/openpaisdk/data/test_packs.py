@@ -181,9 +181,9 @@ def test_flipped_byte_is_reported_with_its_record(tmp_path: Path, kind) -> None:
     offset = opened._index(0).offsets[victim]
     data[offset + opened._index(0).lengths[victim] // 2] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(DamagedShard) as told:
+    with pytest.raises(DamagedShard) as caught:
         open_pack(tmp_path / "pack").read(victim)
-    assert shard.name in told.value.message and f"record {victim} at byte {offset}" in told.value.message
+    assert shard.name in caught.value.message and f"record {victim} at byte {offset}" in caught.value.message
 
 
 @pytest.mark.parametrize("kind", KINDS)

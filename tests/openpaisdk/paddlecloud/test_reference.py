@@ -7,7 +7,7 @@ from support.paths import REPOSITORY
 
 def test_reference_is_current() -> None:
     page = REPOSITORY / "docs/paddlecloud-references.md"
-    assert page.read_text() == reference(), "write it anew with: make docs"
+    assert page.read_text() == reference(), "regenerate it with: make docs"
 
 
 def test_reference_is_complete() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 VERSION = 3
 LINES_PER_RANGE = 1000
-"""``_masterindex`` has a line for every so many lines of ``_index``."""
+"""``_masterindex`` has one line for this many lines of ``_index``."""
 # Time, mode (0644 and 0755 as decimal numbers), owner and group: fixed, so that the same files give the same
 # bytes.
 _FILE_PROPERTIES = "0 420 hdfs supergroup"

@@ -28,7 +28,7 @@ BYTES_WRITABLE = "org.apache.hadoop.io.BytesWritable"
 NULL_WRITABLE = "org.apache.hadoop.io.NullWritable"
 SYNC_BYTES = 16
 SYNC_DISTANCE = 2000
-"""Hadoop writes a sync marker after at least so many bytes, so that a reader can begin in the middle."""
+"""Hadoop writes a sync marker after at least this many bytes, so that a reader can begin in the middle."""
 BLOCK_BYTES = 1_000_000
 """A block is compressed when its records reach this size, as by default in Hadoop."""
 MAX_RECORD_BYTES = (1 << 31) - 1 - (1 << 16)

@@ -23,6 +23,7 @@ from openpaisdk.storage.backends.base import (
 )
 from openpaisdk.storage.backends.descriptor_io import copy_hashed
 from openpaisdk.storage.transfer.plan import TransferPlan, count_of, list_names
+from openpaisdk.storage.transfer.worker_threads import run_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,24 +76,16 @@ class TransferExecutor:
         units = _WorkQueue(self._units())
         # A single small file needs no thread; a large one has parts for all threads.
         count = 1 if self.plan.new.count <= 1 and self.plan.new.size <= PART_BYTES else self.workers
-        threads = [
-            threading.Thread(target=self._work, args=(units,), daemon=True, name=f"transfer-{i}")
-            for i in range(count)
-        ]
         if count == 1 and watch is None:
             self._work(units)
         else:
-            for thread in threads:
-                thread.start()
-            try:
-                for thread in threads:
-                    while thread.is_alive():
-                        thread.join(0.1)
-                        if watch is not None:
-                            watch(self.progress)
-            except BaseException as e:
-                self.fatal_error = self.fatal_error or e
-                raise
+            run_threads(
+                lambda: self._work(units),
+                count,
+                "transfer",
+                watch=None if watch is None else lambda: watch(self.progress),
+                cancel=self._cancel,
+            )
         for large in self._open:
             large.close()
         if self.fatal_error is not None:
@@ -158,6 +151,9 @@ class TransferExecutor:
                 unit()
             except BaseException as e:
                 self.fatal_error = self.fatal_error or e
+
+    def _cancel(self, error: BaseException) -> None:
+        self.fatal_error = self.fatal_error or error
 
     def _make_folders(self, folders: list[str]) -> None:
         if self.target.supports_packs:

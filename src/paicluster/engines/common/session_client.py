@@ -17,7 +17,7 @@ STDERR = messages.STDERR
 
 
 class SessionListener(Protocol):
-    """Is told what happens in a session."""
+    """Receives the events of a session."""
 
     def output_received(self, stream: int, data: bytes) -> None: ...
 
