@@ -33,9 +33,7 @@ def _hidden() -> dict[Path, set[Path]]:
 def _script(scratch: Path, groups: Sequence[Path], command: list[str]) -> str:
     """In mounts of its own: opens the barred ways, joins the cgroups, becomes the ordinary user."""
     lines = ["set -e", *(f"echo $$ > {group}/cgroup.procs" for group in groups)]
-    for name in ("passwd", "group", "subuid", "subgid"):
-        if (scratch / name).exists():
-            lines.append(f"mount --bind {scratch / name} /etc/{name}")
+    lines.append(f"mount --bind {scratch / 'etc'} /etc")
     for number, (folder, paths) in enumerate(_hidden().items()):
         asides = {path: scratch / f"aside-{number}-{n}" for n, path in enumerate(sorted(paths))}
         for path, aside in asides.items():
@@ -90,7 +88,12 @@ def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[P
 
 
 def _describe_account(scratch: Path, home: Path) -> None:
-    """Seen only by what runs there; the machine's own files stay as they are."""
+    """Seen only by what runs there; the machine's own files stay as they are.
+
+    All of /etc is copied: a mount on one of its files would end when another test adds an account, which
+    replaces that file.
+    """
+    subprocess.run(["cp", "-a", "/etc", scratch / "etc"], check=True)
     lines = {
         "passwd": f"{_NAME}:x:{UID}:{UID}::{home}:/bin/sh\n",
         "group": f"{_NAME}:x:{UID}:\n",
@@ -98,7 +101,7 @@ def _describe_account(scratch: Path, home: Path) -> None:
         "subgid": f"{_NAME}:2000000:65536\n",
     }
     for name, line in lines.items():
-        real = Path("/etc") / name
-        if not real.exists() and name.startswith("sub"):
-            continue
-        (scratch / name).write_text(real.read_text() + line)
+        file = scratch / "etc" / name
+        if file.exists() or not name.startswith("sub"):
+            with file.open("a") as out:
+                out.write(line)

@@ -91,6 +91,7 @@ def test_completion_check_does_not_depend_on_ended_tasks() -> None:
         record = array(ended, RUNNING)
         return work_of(lambda: transitions.advance(record, Changes(), 0))
 
+    work(50)  # fills caches
     assert work(5000) == work(50)
 
 
@@ -99,6 +100,7 @@ def test_launch_does_not_depend_on_ended_tasks() -> None:
         record = array(ended, PREPARING)
         return work_of(lambda: build_launch(record, SETTINGS, record.to_launch))
 
+    work(50)  # fills caches
     assert work(5000) == work(50)
     environment = build_launch(array(5000, PREPARING), SETTINGS, ["t5000"])[0].shared_environment
     assert sum(map(len, environment.values())) < 2000
