@@ -223,6 +223,15 @@ class Page:
         self.press("a", modifiers=2)
         self.send("Input.insertText", {"text": text})
 
+    def insert(self, text: str) -> None:
+        """Type where the focus is; a line break is the key Enter."""
+        *lines, last = text.split("\n")
+        for line in lines:
+            self.send("Input.insertText", {"text": line})
+            self.press("Enter")
+        if last:
+            self.send("Input.insertText", {"text": last})
+
     def choose(self, selector: str, value: str) -> None:
         """Choose an option of a select element."""
         self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null")

@@ -1,6 +1,7 @@
 // Job: state with its reason, tasks, live log, events, configuration, commands.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { ApiError, deleteJob, jobConfig, jobDetail, stopJob, type JobDetail } from "../api.ts";
 import { Command, Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
 import { Tabs } from "../components/tabs.tsx";
@@ -9,6 +10,7 @@ import { followJob, usePolled, type EventFrame } from "../live.ts";
 import { address, href, navigate, setQuery } from "../router.ts";
 import { session } from "../session.ts";
 import { JobLog } from "./job_log.tsx";
+import { JobTerminal } from "./job_terminal.tsx";
 import { tasksOf, TaskTable } from "./job_tasks.tsx";
 
 const REFRESH_MS = 1500;
@@ -19,6 +21,7 @@ const FINISHED_REFRESH_MS = 60_000;
 const TABS = [
   { name: "tasks", label: "Tasks" },
   { name: "log", label: "Log" },
+  { name: "terminal", label: "Terminal" },
   { name: "events", label: "Events" },
   { name: "config", label: "Configuration" },
   { name: "commands", label: "Commands" },
@@ -73,6 +76,9 @@ export function JobPage({ framework }: { framework: string }) {
           <>
             {tab === "tasks" && <TaskTable job={job} />}
             {tab === "log" && <JobLog framework={framework} job={job} />}
+            <KeptPanel isShown={tab === "terminal"}>
+              <JobTerminal framework={framework} job={job} />
+            </KeptPanel>
             {tab === "events" && <Events events={events} />}
             {tab === "config" && <Config framework={framework} />}
             {tab === "commands" && <Commands framework={framework} />}
@@ -81,6 +87,13 @@ export function JobPage({ framework }: { framework: string }) {
       </Tabs>
     </>
   );
+}
+
+/** A panel that stays in the page once it was shown: what runs in a terminal does not end with a look at the log. */
+function KeptPanel({ isShown, children }: { isShown: boolean; children: ComponentChildren }) {
+  const wasShown = useRef(false);
+  wasShown.current ||= isShown;
+  return wasShown.current ? <div hidden={!isShown}>{children}</div> : null;
 }
 
 function refreshOf(job: JobDetail): number {

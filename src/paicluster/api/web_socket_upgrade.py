@@ -14,16 +14,21 @@ import hashlib
 import os
 import socket
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from openpaisdk.errors import InvalidParameters, PaiError, Unavailable
+from openpaisdk.errors import Forbidden, InvalidParameters, PaiError, Unavailable
+from paicluster.api.browser_session import PROOF_HEADER
+from paicluster.api.context import own_url
 from paicluster.api.responses import error_response
 
-# A browser can set no header but the protocols: it offers its token as one of them.
-TOKEN_PREFIX = b"bearer."
+# A browser can set no header but the protocols: it offers its token as one of them, and the portal, whose
+# cookie has the other half, the proof of its session.
+TOKEN_PREFIX = "bearer."
+PROOF_PREFIX = "proof."
 
 _VERSION = "13"
 _KEY_SUFFIX = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -169,10 +174,30 @@ def accept_upgrade(request: Request, protocol: str) -> str:
 
 
 def accept_token_protocol(request: Request) -> None:
-    """Let a browser, which can set no header of a WebSocket, send its token as a protocol that it offers."""
-    # The raw headers: what Starlette makes of them is not made again.
-    headers = request.scope["headers"]
-    offered = b",".join(value for name, value in headers if name == b"sec-websocket-protocol").split(b",")
-    tokens = [one.strip()[len(TOKEN_PREFIX) :] for one in offered if one.strip().startswith(TOKEN_PREFIX)]
-    if tokens and not any(name == b"authorization" for name, _ in headers):
-        headers.append((b"authorization", b"Bearer " + tokens[0]))
+    """Let a browser, which can set no header of a WebSocket, send its token as a protocol that it offers.
+
+    The proof of a browser session is accepted from pages of this server only.
+    """
+    if "authorization" in request.headers:
+        return
+    offered = request.headers.get("sec-websocket-protocol", "").split(",")
+    # The list that `request.headers` looks into.
+    headers: list[tuple[bytes, bytes]] = request.scope["headers"]
+    if tokens := _values(offered, TOKEN_PREFIX):
+        headers.append((b"authorization", f"Bearer {tokens[0]}".encode("latin-1")))
+    elif proofs := _values(offered, PROOF_PREFIX):
+        _check_own_origin(request)
+        headers.append((PROOF_HEADER.encode(), proofs[0].encode("latin-1")))
+
+
+def _values(protocols: list[str], prefix: str) -> list[str]:
+    return [one.strip()[len(prefix) :] for one in protocols if one.strip().startswith(prefix)]
+
+
+def _check_own_origin(request: Request) -> None:
+    """Raise Forbidden for pages of other sites: browsers send the user's cookies with their WebSockets, too."""
+    origin = urlsplit(request.headers.get("origin", ""))
+    # Behind a proxy the server may be asked for by another name than users know it by.
+    own = {request.headers.get("host", ""), urlsplit(own_url(request)).netloc}
+    if origin.scheme not in ("http", "https") or origin.netloc not in own:
+        raise Forbidden("Only pages of this cluster may use a browser's session.")

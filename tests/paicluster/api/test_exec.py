@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from paicluster.api.browser_session import cookie_name, split_token
 from support.engine_rig import mark, running_with
 from support.server_fixture import SecureCluster, eventually, job
 from support.team_cluster import TeamCluster
@@ -58,6 +59,29 @@ def test_browser_sends_its_token_as_a_protocol(team: TeamCluster, running: str) 
     wrong = {"token": None, "protocols": "pai.session.v1, bearer.wrong"}
     assert refused(team, running, **wrong)[0] == 401
     assert refused(team, running, token=None)[0] == 401
+
+
+def test_portal_uses_the_session_of_its_browser(team: TeamCluster, running: str) -> None:
+    """The cookie and the proof, together and from a page of this server only."""
+    cookie, proof = split_token(team.log_in("alice"))
+    host = "{}:{}".format(*team.address)
+    own, name = f"http://{host}", cookie_name(f"http://{host}")
+    browser = {
+        "token": None,
+        "Cookie": f"{name}={cookie}",
+        "protocols": f"pai.session.v1, proof.{proof}",
+        "Origin": own,
+    }
+    session = open_session(team, running, **browser)
+    session.send("start", command=["echo", "hello"])
+    assert session.finish()["status"] == 0
+    assert session.written[1] == b"hello\n" and session.protocol == "pai.session.v1"
+    for origin in ("http://elsewhere.example", f"{own}0", "null", ""):
+        status, _, message = refused(team, running, **browser | {"Origin": origin})
+        assert (status, message) == (403, "Only pages of this cluster may use a browser's session.")
+    assert refused(team, running, **browser | {"Cookie": ""})[0] == 401
+    assert refused(team, running, **browser | {"protocols": "pai.session.v1"})[0] == 401
+    assert refused(team, running, **browser | {"protocols": "pai.session.v1, proof.wrong"})[0] == 401
 
 
 def test_only_the_owner_and_administrators_may(team: TeamCluster, running: str) -> None:

@@ -18,7 +18,7 @@ from support.team_cluster import MACHINE, USERS, TeamCluster, add_users
 
 # Failed requests are what some tests are about. And a browser copies styles when it edits text itself: the
 # policy blocks that, and the editor draws its lines again.
-EXPECTED = ("Failed to load resource", "Applying inline style")
+EXPECTED = ("Failed to load resource", "WebSocket connection to", "Applying inline style")
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,10 @@ PAGES = {
     "log": ("/jobs/alice~trains?tab=log", "document.querySelector('.log').textContent.includes('step 99')"),
     "config": ("/jobs/alice~trains?tab=config", "document.querySelector('pre.config') !== null"),
     "commands": ("/jobs/alice~trains?tab=commands", "document.querySelector('.copy') !== null"),
+    "terminal": (
+        "/jobs/alice~trains?tab=terminal",
+        "document.querySelector('.xterm-rows')?.innerText.includes('work')",
+    ),
     "failed": ("/jobs/alice~fails", "document.querySelector('.notice.bad') !== null"),
     "waiting": ("/jobs/alice~waits", "document.querySelector('.notice.wait') !== null"),
     "submit": (

@@ -13,6 +13,7 @@ from support.team_cluster import MACHINE, TeamCluster, add_users
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
 
+SCREEN = "document.querySelector('.xterm-rows')?.innerText.replaceAll('\\u00a0', ' ')"
 LOG = "document.querySelector('.log')"
 
 
@@ -91,6 +92,39 @@ def test_table_of_many_tasks_has_few_rows_in_the_page(new_page: NewPage, cluster
     page.wait_for_text("main[1499]")
     assert "main[0]" not in page.text.split()
     cluster.stop("wide")
+
+
+def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.submit(job("enters", "sleep 600", instances=2))
+    cluster.wait_state("enters", "RUNNING")
+    page = new_page(at="/jobs/alice~enters?tab=terminal")
+    page.wait_for_text("Connected")
+    page.choose(".terminal-card select", "main[1]")
+    page.wait_for_text("Connected")
+    page.insert("echo task $PAI_TASK_INDEX of $(stty size)\n")
+    rows, columns = page.wait_for(f"/^task 1 of (\\d+) (\\d+)$/m.exec({SCREEN})?.slice(1)")
+    assert int(rows) > 10 and int(columns) > 60
+    # 24-bit colours are inline styles of xterm.js, which the page's policy must not lose.
+    page.insert(r"printf '\033[38;2;10;200;30mgreen\033[0m\n'" + "\n")
+    page.wait_for(
+        "[...document.querySelectorAll('.xterm-rows span')].some((e) => e.innerText === 'green'"
+        " && e.style.color !== '')"
+    )
+    page.resize(700, 900)
+    page.wait_for("innerWidth === 700")
+    page.insert("stty size\n")
+    page.wait_for(f"Number(/^\\d+ (\\d+)$/m.exec({SCREEN})?.[1]) < {columns}")
+    # A look at another tab ends nothing.
+    page.click("[role=tab]", "Events")
+    page.click("[role=tab]", "Terminal")
+    page.insert("exit 7\n")
+    page.wait_for_text("The shell ended with exit status 7.")
+    page.click("button", "Open again")
+    page.wait_for_text("Connected")
+    cluster.stop("enters")
+    page.wait_for_text("The shell ended with exit status")
+    page.click("button", "Open again")
+    page.wait_for_text("so no command can be run in it.")
 
 
 def test_configuration_events_and_commands(new_page: NewPage, cluster: TeamCluster) -> None:

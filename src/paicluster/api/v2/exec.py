@@ -27,9 +27,10 @@ async def exec_session(request: Request) -> Response:
     """Open a session: see docs/contributing/exec-and-forward.md."""
     accept_token_protocol(request)
     identity, task = await requested_task(request, EXEC)
-    accept = accept_upgrade(request, PROTOCOL)
     ctx = context(request)
+    # Before the upgrade is looked at: a page learns why there is no session by asking without one.
     ctx.sessions.check_limits(identity.username)
+    accept = accept_upgrade(request, PROTOCOL)
     words = _host_command(ctx, task, terminal=request.query_params.get("terminal") == "true")
     return UpgradeResponse(SessionChannel(ctx.sessions, identity, words), accept, PROTOCOL)
 

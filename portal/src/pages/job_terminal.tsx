@@ -1,0 +1,169 @@
+// Terminal of a job: the user's shell in one of its running tasks.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { ApiError, request, type JobDetail } from "../api.ts";
+import { Empty, ErrorNotice } from "../components/parts.tsx";
+import { isFinished } from "../format.ts";
+import { ExecSession, sessionPath, type SessionEnd, type TaskName } from "../terminal/exec_session.ts";
+import type { Screen } from "../terminal/screen.ts";
+import { theme } from "../theme.ts";
+import { tasksOf } from "./job_tasks.tsx";
+
+const nameOf = ({ role, index }: TaskName) => `${role}[${index}]`;
+
+export function JobTerminal({ framework, job }: { framework: string; job: JobDetail }) {
+  const running = tasksOf(job)
+    .filter((task) => task.taskState === "RUNNING")
+    .map((task) => ({ role: task.role, index: task.taskIndex }));
+  const chosen = useSignal("");
+  // The choice stays when its task ends: the terminal says so itself.
+  const isKept = useSignal<TaskName | null>(null);
+  const task = running.find((one) => nameOf(one) === chosen.value) ?? isKept.value ?? running[0];
+  useEffect(() => {
+    if (task) isKept.value = task;
+  }, [task && nameOf(task)]);
+  if (!task) {
+    return (
+      <div class="card">
+        <Empty title="No running task">
+          <p>
+            {isFinished(job.jobStatus.state)
+              ? "The job has finished. A terminal needs a task that runs."
+              : "A terminal can be opened as soon as a task of the job runs."}
+          </p>
+        </Empty>
+      </div>
+    );
+  }
+  const choices = running.some((one) => nameOf(one) === nameOf(task)) ? running : [task, ...running];
+  return (
+    <div class="card terminal-card">
+      <TerminalView key={nameOf(task)} framework={framework} task={task}>
+        <label>
+          <span>Task</span>
+          <select value={nameOf(task)} onChange={(event) => choose(event.currentTarget.value)}>
+            {choices.map((one) => (
+              <option key={nameOf(one)} value={nameOf(one)}>
+                {nameOf(one)}
+              </option>
+            ))}
+          </select>
+        </label>
+      </TerminalView>
+    </div>
+  );
+
+  function choose(name: string): void {
+    isKept.value = null;
+    chosen.value = name;
+  }
+}
+
+interface ViewProps {
+  readonly framework: string;
+  readonly task: TaskName;
+  readonly children: ComponentChildren;
+}
+
+type State = "connecting" | "open" | SessionEnd;
+
+function TerminalView({ framework, task, children }: ViewProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const tools = useRef<HTMLDivElement>(null);
+  const screen = useRef<Screen | null>(null);
+  const session = useRef<ExecSession | null>(null);
+  const state = useSignal<State>("connecting");
+  const error = useSignal<ApiError | null>(null);
+
+  const connect = () => {
+    const shown = screen.current;
+    if (!shown) return;
+    session.current?.close();
+    state.value = "connecting";
+    error.value = null;
+    const path = sessionPath(framework, task);
+    session.current = new ExecSession(path, shown.size(), {
+      onOpen: () => {
+        state.value = "open";
+        shown.focus();
+      },
+      onOutput: shown.write,
+      onEnd: (end) => {
+        state.value = end;
+        if (end.kind === "refused") void refusal(path).then((found) => (error.value = found));
+      },
+    });
+  };
+  const again = () => {
+    screen.current?.clear();
+    connect();
+  };
+  useEffect(() => {
+    let isGone = false;
+    void import("../terminal/screen.ts").then(
+      ({ createScreen }) => {
+        if (isGone || !host.current) return;
+        screen.current = createScreen(host.current, {
+          onInput: (text) => session.current?.type(text),
+          onResize: (size) => session.current?.resize(size),
+          onLeave: () => tools.current?.querySelector<HTMLElement>("select, button")?.focus(),
+        });
+        connect();
+      },
+      () => (error.value = new ApiError("The terminal cannot be loaded.", 0, "", "Reload the page.")),
+    );
+    return () => {
+      isGone = true;
+      session.current?.close();
+      screen.current?.destroy();
+    };
+  }, []);
+  useEffect(() => screen.current?.applyTheme(), [theme.value]);
+
+  const hasEnded = typeof state.value !== "string";
+  return (
+    <>
+      <div class="log-tools" ref={tools}>
+        {children}
+        <span class={`terminal-state ${hasEnded ? "ended" : ""}`} role="status">
+          {sentence(state.value)}
+        </span>
+        {hasEnded && (
+          <button class="button" type="button" onClick={again}>
+            {typeof state.value !== "string" && state.value.kind === "lost" ? "Reconnect" : "Open again"}
+          </button>
+        )}
+        <span class="quiet terminal-hint">Ctrl + . leaves the terminal</span>
+      </div>
+      {error.value && <ErrorNotice error={error.value} />}
+      <div class="screen" ref={host} />
+    </>
+  );
+}
+
+function sentence(state: State): string {
+  if (state === "connecting") return "Connecting …";
+  if (state === "open") return "Connected";
+  if (state.kind === "exit") return `The shell ended with exit status ${state.status}.`;
+  if (state.kind === "error") return state.message;
+  if (state.kind === "refused") return "No terminal.";
+  return "The connection was lost; what ran in the terminal was told to end.";
+}
+
+/** Why there is no session: a browser does not show a page the response to its WebSocket. */
+async function refusal(path: string): Promise<ApiError> {
+  const blocked = new ApiError(
+    "No WebSocket reaches the cluster.",
+    0,
+    "",
+    "A proxy between this browser and the cluster must let them pass.",
+  );
+  try {
+    await request("GET", path);
+    return blocked;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    return error.code === "UpgradeRequiredError" ? blocked : error;
+  }
+}

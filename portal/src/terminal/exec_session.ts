@@ -1,0 +1,106 @@
+// An exec session: the WebSocket of a command in a task (docs/contributing/exec-and-forward.md).
+import { session } from "../session.ts";
+
+const PROTOCOL = "pai.session.v1";
+const STDIN = 0;
+/** So many bytes of input may be on their way. */
+const WINDOW_BYTES = 1 << 20;
+const MAX_PART_BYTES = 64 << 10;
+
+export interface TaskName {
+  readonly role: string;
+  readonly index: number;
+}
+
+export interface WindowSize {
+  readonly rows: number;
+  readonly columns: number;
+}
+
+export type SessionEnd =
+  | { readonly kind: "exit"; readonly status: number }
+  | { readonly kind: "error"; readonly message: string }
+  /** There never was a session; the API says why. */
+  | { readonly kind: "refused" }
+  | { readonly kind: "lost" };
+
+interface Handlers {
+  readonly onOpen: () => void;
+  readonly onOutput: (bytes: Uint8Array) => void;
+  readonly onEnd: (end: SessionEnd) => void;
+}
+
+/** Path of a task's sessions, relative to the page. */
+export function sessionPath(framework: string, { role, index }: TaskName): string {
+  const query = new URLSearchParams({ role, index: String(index), terminal: "true" });
+  return `api/v2/jobs/${encodeURIComponent(framework)}/exec?${query.toString()}`;
+}
+
+/** The user's shell in a task, with a terminal. */
+export class ExecSession {
+  readonly #socket: WebSocket;
+  readonly #encoder = new TextEncoder();
+  readonly #waiting: Uint8Array[] = [];
+  #unacknowledged = 0;
+  #isOpen = false;
+  #end: SessionEnd | null = null;
+
+  constructor(path: string, size: WindowSize, handlers: Handlers) {
+    const url = new URL(path, location.href);
+    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+    // A page can set no header of a WebSocket, so the proof of the session is a protocol that it offers.
+    this.#socket = new WebSocket(url, [PROTOCOL, `proof.${session.value?.proof ?? ""}`]);
+    this.#socket.binaryType = "arraybuffer";
+    this.#socket.onopen = () => {
+      this.#isOpen = true;
+      this.#send({ type: "start", command: [], terminal: { term: "xterm-256color", ...size } });
+      handlers.onOpen();
+    };
+    this.#socket.onmessage = ({ data }: MessageEvent<ArrayBuffer | string>) => {
+      if (typeof data === "string") this.#receive(data);
+      else handlers.onOutput(new Uint8Array(data, 1));
+    };
+    this.#socket.onclose = () => handlers.onEnd(this.#end ?? { kind: this.#isOpen ? "lost" : "refused" });
+  }
+
+  type(text: string): void {
+    const bytes = this.#encoder.encode(text);
+    for (let at = 0; at < bytes.length; at += MAX_PART_BYTES) this.#waiting.push(bytes.subarray(at, at + MAX_PART_BYTES));
+    this.#flush();
+  }
+
+  resize(size: WindowSize): void {
+    if (this.#isOpen) this.#send({ type: "resize", ...size });
+  }
+
+  close(): void {
+    this.#socket.onclose = this.#socket.onmessage = null;
+    this.#socket.close();
+  }
+
+  #send(message: Readonly<Record<string, unknown>>): void {
+    this.#socket.send(JSON.stringify(message));
+  }
+
+  #flush(): void {
+    while (this.#isOpen && this.#unacknowledged < WINDOW_BYTES - MAX_PART_BYTES) {
+      const part = this.#waiting.shift();
+      if (!part) return;
+      const frame = new Uint8Array(part.length + 1);
+      frame[0] = STDIN;
+      frame.set(part, 1);
+      this.#socket.send(frame);
+      this.#unacknowledged += part.length;
+    }
+  }
+
+  #receive(text: string): void {
+    const message = JSON.parse(text) as { type: string; bytes?: number; status?: number; message?: string };
+    if (message.type === "ack") {
+      this.#unacknowledged -= message.bytes ?? 0;
+      this.#flush();
+    }
+    if (message.type === "exit") this.#end = { kind: "exit", status: message.status ?? 0 };
+    if (message.type === "error") this.#end = { kind: "error", message: message.message ?? "" };
+  }
+}
