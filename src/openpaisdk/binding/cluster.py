@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
 from openpaisdk.binding.job_list import JobList
+from openpaisdk.binding.rest_api_names import RestApiNames
 from openpaisdk.binding.wait_report import WaitReport
 from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
@@ -19,12 +20,11 @@ from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.connect import open_embedded, open_entry
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.job_notices import STATE, WAITING, job_notices
-from openpaisdk.jobs.option_values import items_of, seconds
+from openpaisdk.jobs.option_values import seconds
 
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
     from openpaisdk.functions import JobFuture, JobFutures
-    from openpaisdk.jobs.option_values import Items
     from openpaisdk.storage import Storage
 
 
@@ -39,7 +39,7 @@ class Submittable(Protocol):
 SubmittableT = TypeVar("SubmittableT", bound=Submittable)
 
 
-class Cluster:
+class Cluster(RestApiNames):
     """One cluster, as one user.
 
     ``Cluster("team")`` is an entry of your clusters file, ``Cluster()`` the one that commands use, and
@@ -391,55 +391,6 @@ class Cluster:
     def get_job_link(self, name: str, user: str = "") -> str:
         """The page of a job on the cluster's web portal."""
         return self.client.job_page(name, user)
-
-    # --- names of OpenPAI's SDK for single REST requests ---
-
-    def rest_api_cluster_info(self) -> dict[str, object]:
-        return self.info()
-
-    def rest_api_jobs(self, name: str = "") -> Any:
-        return self.rest_api_job_info(name) if name else self.rest_api_job_list()
-
-    def rest_api_job_list(self, user: str = "") -> list[dict[str, object]]:
-        return [job.raw for job in self.client.all_jobs(user=user or self.user)]
-
-    def rest_api_job_info(self, name: str, info: str | None = None, user: str = "") -> dict[str, object]:
-        """The status of a job; with ``info`` its ``config``, or its ``ssh`` access."""
-        if info == "config":
-            import yaml
-
-            found = yaml.safe_load(self.client.job_config(name, user))
-            return found if isinstance(found, dict) else {}
-        if info == "ssh":
-            return self.client.job_ssh(name, user)
-        if info:
-            raise UsageError(f"A job has no {info!r}: use config or ssh.")
-        return self.client.job(name, user).raw
-
-    def rest_api_token(self, expiration: int = 3600) -> str:
-        return self.get_token()
-
-    def rest_api_submit(self, job: Mapping[str, Any]) -> str:
-        """Submit a job (version 1 or 2) unchanged; returns its name."""
-        from openpaisdk.jobs.submission import submit_job
-
-        return submit_job(self.client, dict(job))
-
-    def rest_api_execute_job(self, name: str, e_type: str = "STOP", user: str = "") -> None:
-        """``STOP`` a job, or ``START`` it again where the cluster supports it."""
-        self.client.execute(name, e_type, user)
-
-    def rest_api_virtual_clusters(self) -> dict[str, dict[str, object]]:
-        return {vc.name: vc.raw for vc in self.client.virtual_clusters()}
-
-    def rest_api_user(self, user: str = "") -> dict[str, object]:
-        return self.client.user_info(user)
-
-    def rest_api_storage_configs(self, names: Items | None = None) -> list[dict[str, object]]:
-        return self.client.storage_records("config", items_of(names, "names"))
-
-    def rest_api_storage_servers(self, names: Items | None = None) -> list[dict[str, object]]:
-        return self.client.storage_records("server", items_of(names, "names"))
 
 
 def _seconds(timeout: str | float) -> float:

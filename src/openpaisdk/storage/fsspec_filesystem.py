@@ -3,45 +3,34 @@ point."""
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from glob import has_magic
 
-from fsspec.caching import BaseCache, register_cache  # type: ignore[import-untyped]
-from fsspec.core import OpenFile  # type: ignore[import-untyped]
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
+from openpaisdk.errors import Conflict, PaiError, UsageError
 from openpaisdk.storage.backends.base import (
     CHUNK_BYTES,
-    PART_BYTES,
     Backend,
     SourceFile,
     TargetFile,
     content_key,
     damaged_error,
-    not_found_error,
 )
 from openpaisdk.storage.backends.hdfs_checksum import ChecksumComparison
-from openpaisdk.storage.backends.webhdfs import IS_FOLDER, NO_FILE, NOT_FOLDER
 from openpaisdk.storage.catalog import StorageOpener
+from openpaisdk.storage.fsspec_file import BytesWriter, PaiFile, TextWriter, compressed_writer
 from openpaisdk.storage.location import parse_location
-from openpaisdk.storage.transfer.stream_upload import StreamUpload
+from openpaisdk.storage.os_errors import URL_PREFIX, as_oserror, no_such_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Any
 
     from openpaisdk.storage.backends.base import Chunks
     from openpaisdk.storage.file_info import FileInfo
     from openpaisdk.storage.location import Location
-
-URL_PREFIX = "pai://"
-MIN_READ_AHEAD_BYTES = 256 << 10
-MAX_READ_AHEAD_BYTES = 8 << 20
 
 
 class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -69,7 +58,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _open_backend(
         self, opened: Callable[[Location], tuple[Backend, str]], path: str
     ) -> tuple[Backend, str]:
-        with _as_oserror(path):
+        with as_oserror(path):
             try:
                 return opened(self._location(path))
             except UsageError as e:  # no such cluster or storage: nothing exists at that address
@@ -80,7 +69,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _job_names(self, path: str) -> list[str] | None:
         """The names in ``pai://<cluster>/jobs``; None for any other path."""
-        with _as_oserror(path):
+        with as_oserror(path):
             try:
                 return self._opener.job_names(self._location(path))
             except UsageError as e:
@@ -103,10 +92,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if names is not None:
             return [_folder_info(f"{path}/{name}") for name in names]
         backend, there = self._resolve(path)
-        with _as_oserror(path):
+        with as_oserror(path):
             found = backend.status(there)
             if found is None:
-                raise _not_found(path)
+                raise no_such_file(path)
             if not found.is_folder:
                 return [_info(path, found)]
             return [_info(f"{path}/{entry.name}", entry) for entry in backend.list_folder(there)]
@@ -141,10 +130,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if self._job_names(path) is not None:
             return _folder_info(path)
         backend, there = self._resolve(path)
-        with _as_oserror(path):
+        with as_oserror(path):
             found = backend.status(there)
         if found is None:
-            raise _not_found(path)
+            raise no_such_file(path)
         return _info(path, found)
 
     def modified(self, path: str) -> Any:
@@ -169,7 +158,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         backend, there = self._resolve_for_writing(path)
-        with _as_oserror(path):
+        with as_oserror(path):
             if not exist_ok and backend.status(there) is not None:
                 raise FileExistsError(path)
             backend.make_folder(there)
@@ -177,7 +166,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def rmdir(self, path: str) -> None:
         backend, there = self._resolve_for_writing(path)
-        with _as_oserror(path):
+        with as_oserror(path):
             found = backend.status(there)
             if found is not None and not found.is_folder:
                 raise NotADirectoryError(path)
@@ -206,7 +195,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return [path]
         found: list[str] = self.glob(path)
         if not found:
-            raise _not_found(path)
+            raise no_such_file(path)
         return found
 
     def _delete_to_depth(self, path: str, maxdepth: int) -> None:
@@ -219,11 +208,11 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _delete(self, path: str) -> None:
         backend, there = self._resolve_for_writing(path)
-        with _as_oserror(path):
+        with as_oserror(path):
             if there == "/":
                 raise UsageError("The root of a storage cannot be removed.")
             if backend.status(there) is None:
-                raise _not_found(path)
+                raise no_such_file(path)
             backend.delete(there)
         self.invalidate_cache(path)
 
@@ -235,7 +224,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
             return
         parent = there.rpartition("/")[0]
-        with _as_oserror(path1):
+        with as_oserror(path1):
             try:
                 source.rename(here, there)
             except PaiError:
@@ -251,7 +240,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
-        with _as_oserror(path1):
+        with as_oserror(path1):
             source_file = source.open(here)
             try:
                 self._write_file(source_file, path2)
@@ -266,7 +255,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return
         from openpaisdk.storage.backends.local import LocalSource
 
-        with _as_oserror(rpath):
+        with as_oserror(rpath):
             source = LocalSource(os.path.abspath(lpath), lpath)
             try:
                 self._write_file(source, rpath, callback, overwrite=mode != "create")
@@ -286,7 +275,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         from openpaisdk.storage.backends.local import LocalBackend
 
         backend, there = self._resolve(rpath)
-        with _as_oserror(rpath):
+        with as_oserror(rpath):
             source = backend.open(there)
             try:
                 full_path = os.path.abspath(lpath)
@@ -331,10 +320,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return super().open(path, mode, *args, compression=compression, **options)
         text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
         file: PaiFile = super().open(path, mode.replace("b", "").replace("t", "") + "b", *args, **options)
-        compressed = _compressed(file, path, compression)
+        compressed = compressed_writer(file, path, compression)
         if "b" in mode:
-            return _BytesWriter(compressed, file)
-        return _TextWriter(compressed, file, **text)
+            return BytesWriter(compressed, file)
+        return TextWriter(compressed, file, **text)
 
     def _open(
         self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **options: Any
@@ -361,7 +350,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             found: bytes = super().cat_file(path, start, end, **options)
             return found
         backend, there = self._resolve(path)
-        with _as_oserror(path):
+        with as_oserror(path):
             source = backend.open(there)
             try:
                 first = min(start or 0, source.size)
@@ -369,198 +358,6 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 return b"".join(bytes(chunk) for chunk in source.chunks(first, max(0, last - first)))
             finally:
                 source.close()
-
-
-class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A file open for reading at any offset, or for writing from its beginning; a write is atomic.
-
-    Without ``overwrite`` (``"xb"``), of two simultaneous writers the second one to close gets an error.
-    """
-
-    closed: bool
-
-    def __init__(
-        self,
-        fs: PaiFileSystem,
-        path: str,
-        backend: Backend,
-        there: str,
-        mode: str,
-        overwrite: bool = True,
-        **options: Any,
-    ):
-        self._backend = backend
-        self._there = there
-        self._overwrite = overwrite
-        self._is_aborted = False
-        self._opened_during = sys.exception()
-        self._source: SourceFile | None = None
-        self._upload: StreamUpload | None = None
-        self._pending = bytearray()
-        if mode == "rb":
-            with _as_oserror(path):
-                self._source = backend.open(there)
-            options["size"] = self._source.size
-        super().__init__(
-            fs, path, mode, block_size=PART_BYTES if mode != "rb" else MAX_READ_AHEAD_BYTES, **options
-        )
-
-    def _fetch_range(self, start: int, end: int) -> bytes:
-        if self._source is None:
-            raise ValueError("The file is closed, or open for writing.")
-        with _as_oserror(self.path):
-            # Some of fsspec's caches request whole blocks, also where the file ends in the middle of one.
-            length = max(0, min(end, self._source.size) - start)
-            # Each chunk is copied: its memory is reused for the next one.
-            chunks = [bytes(chunk) for chunk in self._source.chunks(start, length)]
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    def _initiate_upload(self) -> None:
-        with _as_oserror(self.path):
-            self._upload = StreamUpload(self._backend, self._there, overwrite=self._overwrite)
-
-    def _upload_chunk(self, final: bool = False) -> bool:
-        upload = self._upload
-        if upload is None:
-            raise ValueError("The file is not open for writing.")
-        self._pending += self.buffer.getvalue()
-        with _as_oserror(self.path):
-            while len(self._pending) >= PART_BYTES or (final and self._pending):
-                upload.add(bytes(self._pending[:PART_BYTES]))
-                del self._pending[:PART_BYTES]
-        if final and self.autocommit:
-            self.commit()
-        return True
-
-    def commit(self) -> None:
-        if self._upload is not None:
-            with _as_oserror(self.path):
-                self._upload.finish()
-            self._upload = None
-            self.fs.invalidate_cache(self.path)
-
-    def discard(self) -> None:
-        if self._upload is not None:
-            self._upload.abandon()
-            self._upload = None
-
-    def write(self, data: Any) -> int:
-        if self._is_aborted:
-            return len(data)  # what the wrappers still had in their buffers
-        written: int = super().write(data)
-        return written
-
-    def abort(self) -> None:
-        """Discard the write after an exception: the target is unchanged."""
-        if self.mode != "rb" and not self.closed:
-            self._is_aborted = True
-
-    def close(self) -> None:
-        # fsspec.open closes its file in any case, and does not report that an exception was raised.
-        current = sys.exception()
-        if current is not None and current is not self._opened_during and _closed_by_fsspec():
-            self.abort()
-        if self._is_aborted and not self.closed:
-            self.discard()
-            self.closed = True
-        super().close()
-        if self._source is not None:
-            self._source.close()
-            self._source = None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        self.close()
-
-
-def _closed_by_fsspec() -> bool:
-    """Whether the caller of close is ``fsspec.open``, and not its user, who may mean it."""
-    try:
-        return sys._getframe(2).f_code is OpenFile.close.__code__
-    except ValueError:  # no Python caller: pyarrow's threads
-        return False
-
-
-class _WriterWrapper:
-    """Mixin of writers around a PaiFile: closes and aborts it with itself."""
-
-    _file: PaiFile
-
-    def close(self) -> None:
-        try:
-            super().close()  # type: ignore[misc]
-        except BaseException:
-            self._file.abort()
-            raise
-        finally:
-            self._file.close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._file.abort()
-        self.close()
-
-
-class _TextWriter(_WriterWrapper, io.TextIOWrapper):
-    def __init__(self, compressed: Any, file: PaiFile, **options: Any):
-        self._file = file
-        super().__init__(compressed, **options)
-
-
-class _BytesWriter(_WriterWrapper, io.BufferedWriter):
-    def __init__(self, compressed: Any, file: PaiFile):
-        self._file = file
-        super().__init__(compressed)
-
-
-def _compressed(file: PaiFile, path: str, compression: Any) -> Any:
-    """The file itself, or a compressing writer around it."""
-    from fsspec.compression import compr  # type: ignore[import-untyped]
-    from fsspec.core import get_compression
-
-    found = get_compression(path, compression)
-    return file if found is None else compr[found](file, mode="w")
-
-
-class AdaptiveReadAhead(BaseCache):  # type: ignore[misc]
-    """Read-ahead cache: none for random reads, doubling for sequential reads."""
-
-    name = "pai"
-
-    def __init__(self, blocksize: int, fetcher: Callable[[int, int], bytes], size: int):
-        super().__init__(blocksize, fetcher, size)
-        self._start = 0
-        self._cached = b""
-        self._next = 0
-        self._ahead = 0
-
-    def _fetch(self, start: int | None, end: int | None) -> bytes:
-        first = 0 if start is None else start
-        last = self.size if end is None else min(end, self.size)
-        if first >= last:
-            return b""
-        cached_end = self._start + len(self._cached)
-        if self._start <= first and last <= cached_end:
-            self._next = last
-            return self._cached[first - self._start : last - self._start]
-        is_sequential = first == self._next if first else last < MIN_READ_AHEAD_BYTES
-        self._ahead = (
-            min(max(MIN_READ_AHEAD_BYTES, self._ahead * 2), MAX_READ_AHEAD_BYTES) if is_sequential else 0
-        )
-        self._next = last
-        prefix = self._cached[first - self._start :] if self._start <= first < cached_end else b""
-        got: bytes = self.fetcher(first + len(prefix), min(self.size, last + self._ahead))
-        data = prefix + got if prefix else got
-        self._start, self._cached = first, data if self._ahead else b""
-        return data[: last - first] if self._ahead else data
-
-
-register_cache(AdaptiveReadAhead, clobber=True)
 
 
 def _transfer(source: SourceFile, target: TargetFile, display_path: str, callback: Any = None) -> None:
@@ -611,35 +408,3 @@ def _raise_unless_hidden(error: OSError) -> None:
     """Missing and forbidden folders are skipped, as everywhere in fsspec; other errors are raised."""
     if not isinstance(error, (FileNotFoundError, PermissionError)):
         raise error
-
-
-def _not_found(path: str) -> FileNotFoundError:
-    return FileNotFoundError(not_found_error(URL_PREFIX + PaiFileSystem._strip_protocol(path)).message)
-
-
-class _as_oserror:  # noqa: N801 - read as a word: with _as_oserror(path)
-    """Converts our errors to OSErrors, which fsspec's callers expect."""
-
-    def __init__(self, path: str):
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        if isinstance(error, PaiError) and error.code == NO_FILE:
-            raise _not_found(self.path) from error  # with the address; a storage's message has only the path
-        if isinstance(error, NotFound) or (isinstance(error, PaiError) and error.status == 404):
-            raise FileNotFoundError(error.message) from error
-        if isinstance(error, Forbidden):
-            raise PermissionError(error.message) from error
-        if isinstance(error, PaiError) and error.code == IS_FOLDER:
-            raise IsADirectoryError(error.message) from error
-        if isinstance(error, PaiError) and error.code == NOT_FOLDER:
-            raise NotADirectoryError(error.message) from error
-        if isinstance(error, Conflict):
-            raise FileExistsError(error.message) from error
-        if isinstance(error, PaiError) and not isinstance(error, UsageError):
-            raise OSError(error.message) from error

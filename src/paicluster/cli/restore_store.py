@@ -17,7 +17,7 @@ from paicluster.config import cluster_file
 from paicluster.config.settings import Settings
 from paicluster.engines.common import attempt_folder
 from paicluster.engines.interface import Phase
-from paicluster.engines.process.engine import signal_owner
+from paicluster.engines.process.attempt_owner import signal_owner
 from paicluster.server.home_lock import lock_home
 from paicluster.store.backups import BackupFolder, return_to
 

@@ -39,6 +39,7 @@ from paicluster.engines.interface import (
     ignore_notice,
 )
 from paicluster.engines.process import cgroup_limits, cgroups
+from paicluster.engines.process.attempt_owner import living_owner, signal_owner
 from paicluster.engines.process.local_node import is_ephemeral
 from paicluster.engines.process.prelaunch_journal import PrelaunchJournal
 from paicluster.engines.process.zygote_client import ForkGroup, Zygote
@@ -541,7 +542,7 @@ class ProcessEngine:
             owner = attempt_folder.owner_of(attempt_folder.path_of(self._tasks, uid))
             if owner is None:
                 return
-            pid = _living_owner(owner)
+            pid = living_owner(owner)
             if pid is None:
                 # It died, and its tree may still be being killed: check again.
                 asyncio.get_running_loop().call_later(_RECHECK_INTERVAL_S, self._hint, uid)
@@ -589,30 +590,3 @@ def _sweep(root: Path) -> None:
                 path.rmdir()
             except OSError:
                 pass
-
-
-def _living_owner(owner: dict[str, object]) -> int | None:
-    """The supervisor's pid, if this process is still the one that claimed."""
-    pid = owner.get("pid")
-    if not isinstance(pid, int) or owner.get("boot_id") != claim.boot_id():
-        return None
-    return pid if claim.start_time(pid) == owner.get("start_time") else None
-
-
-def signal_owner(owner: dict[str, object], signum: signal.Signals) -> None:
-    """Signal the supervisor that claimed an attempt, if it still runs."""
-    pid = owner.get("pid")
-    if not isinstance(pid, int):
-        return
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        # Checked while the pidfd is open: the pid cannot be reused in between.
-        if _living_owner(owner) is not None:
-            signal.pidfd_send_signal(fd, signum)
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(fd)
