@@ -181,7 +181,7 @@ class RealSlurm:
                 self.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
             return said.split() == ["idle"] * len(NODES)
 
-        eventually(idle, "all nodes to be idle", 60)
+        eventually(idle, "all nodes to be idle", 180)
 
     def ask(self, *words: str) -> str:
         done = subprocess.run(

@@ -16,7 +16,7 @@ from support.cli_user import CliUser, until
 from support.notebooks import notebook, write_notebook
 
 ROOM = ("--mem", "600m")
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 @pytest.fixture(scope="session", name="jupyter")

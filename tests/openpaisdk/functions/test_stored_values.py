@@ -10,7 +10,7 @@ from openpaisdk.binding.cluster import Cluster
 from openpaisdk.functions import JobFuture, clean_up
 from support.python_session import BIN
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 def names(future: JobFuture, folder: PurePosixPath) -> set[str]:

@@ -13,7 +13,7 @@ from openpaisdk import Job
 from openpaisdk.errors import UsageError
 from openpaisdk.functions import task_errors
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 def test_result_of_a_call(here) -> None:
