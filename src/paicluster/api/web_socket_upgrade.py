@@ -195,7 +195,7 @@ def _values(protocols: list[str], prefix: str) -> list[str]:
 
 
 def _check_own_origin(request: Request) -> None:
-    """Raise Forbidden for pages of other sites: browsers send the user's cookies with their WebSockets, too."""
+    """Raise Forbidden for pages of other sites: browsers send cookies with their WebSockets, too."""
     origin = urlsplit(request.headers.get("origin", ""))
     # Behind a proxy the server may be asked for by another name than users know it by.
     own = {request.headers.get("host", ""), urlsplit(own_url(request)).netloc}
