@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 
+from pairuntime import saved_environment
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any
@@ -36,6 +38,9 @@ def run(folder: "str", command: "list[str]", variables: "dict[str, str] | None" 
             own["TERM"] = os.environ["TERM"]
         own.update(variables or {})
         environment = attempt.whole_environment(folder, own, spec.get("env_suffixes"))
+        if spec.get("session_folder"):
+            shell, term = spec["argv"][0], (variables or {}).get("TERM", "")
+            command = saved_environment.enter(spec["session_folder"], command, shell=shell, term=term)
         # In the task's cgroup it is found, limited, and ended with the rest.
         cgroup = process_tree.Cgroup(spec["cgroup"]["mode"], spec["cgroup"]["path"])
         if cgroup.path and os.path.isdir(cgroup.path):
@@ -108,6 +113,8 @@ def _take_limits(folder: "str") -> "None":
 def run_slurm(folder: "str", command: "list[str]") -> "int":
     """The same on a node of a Slurm cluster."""
     spec = _read_spec(folder)
+    if spec.get("session_folder"):
+        command = saved_environment.enter(spec["session_folder"], command)
     if spec.get("shared_exports"):
         # The environment that the gang shares is a file of shell exports.
         command = ["/bin/sh", "-c", '. "$0"; exec "$@"', spec["shared_exports"]] + command

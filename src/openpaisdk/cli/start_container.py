@@ -77,6 +77,7 @@ def start_container(argv: list[str]) -> int:
         gpu=args.gpu,
         memory_mb=args.memoryMB,
         virtual_cluster=args.virtual_cluster,
+        env={"PAI_INTERACTIVE": "1"},  # openpaisdk.runtime.where() reads it
     )
     # What the submission of every job reads.
     args.output, args.follow, args.wait, args.fetch, args.strict = "table", False, False, None, False

@@ -188,23 +188,31 @@ def _role(
     )
 
 
-def task_scripts(job: JobSpec, secrets: Mapping[str, Any]) -> dict[str, str]:
-    """Scripts of all roles with everything inserted; ProtocolError when they are too long together."""
+def task_scripts(job: JobSpec, secrets: Mapping[str, Any], *, after_pre_commands: str = "") -> dict[str, str]:
+    """Scripts of all roles with everything inserted; ProtocolError when they are too long together.
+
+    ``after_pre_commands``: the cluster's own command, in the scripts of roles that have preCommands.
+    """
     budget = ExpansionBudget()
-    scripts = {role.name: task_script(role, job, budget) for role in job.task_roles}
+    scripts = {role.name: task_script(role, job, budget, after_pre_commands) for role in job.task_roles}
     if secrets:
         return {name: render_secrets(script, secrets, budget) for name, script in scripts.items()}
     return scripts
 
 
-def task_script(role: TaskRole | str, job: JobSpec, budget: ExpansionBudget | None = None) -> str:
+def task_script(
+    role: TaskRole | str, job: JobSpec, budget: ExpansionBudget | None = None, after_pre_commands: str = ""
+) -> str:
     """Script of the role's tasks: plugin, deployment and role commands in order.
 
     All references are rendered except ``$secrets``, which :func:`render_secrets` inserts where the task runs.
     """
     task_role = job.role(role) if isinstance(role, str) else role
     budget = budget or ExpansionBudget()
-    commands = (*task_role.pre_commands, *task_role.commands, *task_role.post_commands)
+    before_commands = task_role.pre_commands
+    if before_commands and after_pre_commands:
+        before_commands = (*before_commands, after_pre_commands)
+    commands = (*before_commands, *task_role.commands, *task_role.post_commands)
     budget.spend(sum(map(len, commands)))
     if task_role.prerequisites or RUNTIME_PLUGIN in job.extras:
         from openpaisdk.protocol.plugins import plugin_scripts

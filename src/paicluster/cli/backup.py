@@ -116,7 +116,7 @@ def _open_folder(path: Path) -> Iterator[int]:
 def _holds_secrets(name: str) -> bool:
     """Whether it is a file of an attempt that holds the job's secrets; a restored cluster writes it again."""
     top, *inside = name.split("/")
-    return top == "tasks" and len(inside) == 3 and inside[2] in attempt_folder.FILES_WITH_SECRETS
+    return top == "tasks" and "/".join(inside[2:]) in attempt_folder.FILES_WITH_SECRETS
 
 
 def _described(not_saved: NotSaved, limit: int) -> str:

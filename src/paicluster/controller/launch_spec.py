@@ -13,6 +13,7 @@ from openpaisdk.protocol.storage_layout import output_folder
 from openpaisdk.protocol.task_environment import GangEnvironment, TaskPlacement
 from paicluster.controller.job_record import JobRecord, placement_of, ports_of
 from paicluster.controller.storage_mounts import MountableStorage, mounts_of
+from paicluster.engines.common.task_files import SAVE_ENVIRONMENT
 from paicluster.engines.interface import Mount, OutputUpload, Placeholders, RegistryLogin, TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
 
@@ -83,7 +84,7 @@ def build_launch(record: JobRecord, settings: LaunchSettings, uids: Sequence[str
     secrets: dict[str, object] = {}
     if record.sealed is not None:
         secrets = json.loads(settings.unseal(record.sealed, record.row.framework))
-    scripts = task_scripts(record.job, secrets)
+    scripts = task_scripts(record.job, secrets, after_pre_commands=SAVE_ENVIRONMENT)
     roles = {
         role.name: _role_launch(role, record.job, secrets, scripts[role.name])
         for role in record.job.task_roles

@@ -47,6 +47,17 @@ def test_environment_is_that_of_the_task(user, job: str) -> None:
     assert any(line.startswith("PAI_JOB_NAME=") for line in of_exec)
 
 
+def test_variables_of_the_job_are_those_of_the_command(user) -> None:
+    options = ("--env", "RATE=it's 0.1", "--secret", "KEY=swordfish", "--array", "n=1")
+    name = user.pai("sub", "--no-sources", "-j", "env_$", *options, "--", "sleep", "600").out.strip()
+    until(lambda: user.state(name) == "RUNNING")
+    done = user.pai("exec", name, "--", "sh", "-c", 'echo "$RATE" "$KEY" "$n"')
+    assert (done.status, done.out, done.err) == (0, "it's 0.1 swordfish 1\n", ""), done
+    done = user.pai("exec", name, "--", "nosuch")
+    assert done.status == 127 and "nosuch: not found" in done.err, done
+    user.pai("stop-job", name)
+
+
 def test_input_is_sent_with_i(user, job: str) -> None:
     assert user.pai("exec", "-i", job, "--", "wc", "-c", stdin="1234567").out.strip() == "7"
     assert user.pai("exec", "--stdin", job, "cat", stdin="").out == ""

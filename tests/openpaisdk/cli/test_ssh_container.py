@@ -14,6 +14,8 @@ from support.cli_user import LIMIT, until
 from support.ssh_client import install_openssh
 from support.terminal import start_on_terminal
 
+WHERE = ("python3", "-c", "from openpaisdk.runtime import where; print(where())")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def openssh() -> None:
@@ -66,7 +68,9 @@ def test_container_is_started_and_its_command_printed(user) -> None:
     key = user.project / shlex.split(line)[4]
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert f"The private key is in {key.name}." in done.err
-    assert run_here(user, line, "echo $PAI_JOB_NAME").stdout.endswith("~dev\n")
+    asked = run_here(user, line, f"echo $PAI_JOB_NAME; {shlex.join(WHERE)}")
+    assert asked.stdout.endswith("~dev\ninteractive\n"), asked
+    assert user.pai("exec", "dev", "--", *WHERE).out == "interactive\n"
     assert "sleep 3600" in user.pai("job-status", "dev", "config").out
     assert own_ssh_files(user) == []
     user.pai("stop-job", "dev")

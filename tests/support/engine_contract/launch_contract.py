@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.interface import LaunchFailed, Phase, SelfScheduling
+from paicluster.engines.interface import Exec, LaunchFailed, Phase, SelfScheduling
 from paicluster.scheduler.node_capacity import NodeCapacity, explain_shortage, place_tasks
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
+from pairuntime.saved_environment import SAVE_COMMAND
 from support.engine_contract.stubborn_processes import DAEMON, DEAF_CHILD
 from support.engine_rig import Driven, Rig, appears, lines_of, mark, nothing_left, task
+from support.session_client import run_in_session
 
 
 class LaunchContract:
@@ -196,12 +198,15 @@ class LaunchContract:
             (seen,) = await driven.run(one)
             assert seen.exit_code not in (None, 0) and not seen.start_error
             assert b"not reached" not in driven.log(one.uid)
-            stopped = rig.bare(
-                task(rig, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done")
-            )
+            script = f"export ADDED=\"it's 1\"\n{SAVE_COMMAND}\ntrap 'echo bye; exit 7' TERM; echo up; "
+            stopped = rig.bare(task(rig, script + "while :; do sleep 0.05; done"))
             assert stopped is not None
             await driven.launch(stopped)
             await driven.wait_for_output(stopped.uid, b"up")
+            if isinstance(driven.engine, Exec):
+                words = driven.engine.session_command(stopped.uid)
+                ran = await asyncio.to_thread(run_in_session, words, ["sh", "-c", 'echo "$ADDED"'])
+                assert ran[:2] == (0, b"it's 1\n"), ran
             await driven.engine.stop([stopped.uid], 20)
             assert (await driven.ended(stopped.uid)).exit_code == 7
             assert driven.log(stopped.uid, "stdout") == b"up\nbye\n"

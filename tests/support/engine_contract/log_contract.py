@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paicluster.engines.interface import Phase
 from paicluster.logs.reader import STREAMS
+from pairuntime.saved_environment import SAVE_COMMAND
 from support.engine_rig import Driven, Rig, mark, task
 
 
@@ -25,6 +26,11 @@ def _readable_by_others(folder: Path) -> list[str]:
     if any(not one.stat().st_mode & 0o001 for one in (folder, folder.parent)):
         return []  # other engines do not get that far
     return [str(path) for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o004]
+
+
+def _files_with(text: str, folder: Path) -> list[str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [str(path) for path in files if text.encode() in path.read_bytes()]
 
 
 class LogContract:
@@ -132,7 +138,8 @@ class LogContract:
     async def test_secret_reaches_only_the_task(self, rig: Rig, tmp_path: Path) -> None:
         secret = f"swordfish-{mark()}"
         go = tmp_path / "go"
-        script = f'test "$TOLD" = {secret} && echo same; echo up; until [ -e {go} ]; do sleep 0.02; done'
+        script = f'test "$TOLD" = {secret} && echo same\n{SAVE_COMMAND}\n'
+        script += f"echo up; until [ -e {go} ]; do sleep 0.02; done"
         one = task(rig, script, environment={"TOLD": secret}, secrets=(secret,))
         async with Driven(rig) as driven:
             await driven.launch(one)
@@ -142,5 +149,7 @@ class LogContract:
             go.touch()
             assert (await driven.ended(one.uid)).exit_code == 0
             assert driven.log(one.uid) == b"same\nup\n"
+            left = _files_with(secret, driven.engine.log_folder(one.uid))
         assert shown == []
         assert readable == []
+        assert left == [], "its files with secrets are removed when it has ended"

@@ -15,6 +15,7 @@ import pytest
 
 from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Exec, Forward, Phase
+from pairuntime.saved_environment import SAVE_COMMAND
 from support.engine_contract.stubborn_processes import DAEMON, DEAF_CHILD
 from support.engine_rig import Driven, Rig, in_terminal, mark, nothing_left, task
 from support.hosted_forwarder import HostedForwarder
@@ -68,15 +69,16 @@ class SessionContract:
     # -- sessions ----------------------------------------------------------------------------------
 
     async def test_session_runs_a_command_beside_the_task(self, rig: Rig) -> None:
-        """Same folder, account, cgroups, ignored signals and environment as the task; streams apart; its
-        exit status.
+        """Same folder, account, cgroups, ignored signals and environment as the task, with what its
+        preCommands exported; streams apart; its exit status.
         """
         looks = "pwd; id -u; id -g; cat /proc/self/cgroup; "
         # Signals 1 to 28; some higher ones belong to the C library.
         looks += "grep SigIgn /proc/self/status | tail -c 8"
         one = task(
             rig,
-            f"({looks}) >look; env -0 >env; echo up; sleep 60",
+            'export ADDED="it\'s\nlater" PATH="$PWD/own:$PATH" NUMBER=2\n'
+            f"{SAVE_COMMAND}\n({looks}) >look; env -0 >env; echo up; sleep 60",
             environment={"NUMBER": "it's 1"},
             shared_environment={"SHARED": "by\nall"},
         )
@@ -96,6 +98,7 @@ class SessionContract:
             )
             of_task, _, of_session = out.partition(b"==\0")
             assert environment_lines(of_task) == environment_lines(of_session)
+            assert {"ADDED=it's\nlater", "NUMBER=2"} <= environment_lines(of_session)
             await driven.engine.stop([one.uid], 0)
             await driven.ended(one.uid)
             with pytest.raises(PaiError):

@@ -15,12 +15,14 @@ from paicluster.engines.common import folder_size, task_files
 from paicluster.engines.common.shared_environment import encode_shared_variables, task_specific
 from paicluster.engines.common.unix_accounts import Account
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
+from pairuntime import saved_environment
 from pairuntime.supervisor import attempt, claim, exit_record, process_tree, zygote
 
 SCRIPT = "task.sh"
 WORK = "work"
 # Files and folders with the job's secrets or the task's token. They are removed when the attempt has ended,
-# and no backup contains them. The names of all engines: `config` is a container's, `login.json` is Slurm's.
+# and no backup contains them. The names of all engines: `config` and `shared` are a container's, `login.json`
+# is Slurm's.
 FILES_WITH_SECRETS = (
     SCRIPT,
     attempt.SPEC,
@@ -28,6 +30,8 @@ FILES_WITH_SECRETS = (
     attempt.SHARED_ENVIRONMENT_FILE,
     "config",
     "login.json",
+    saved_environment.FOLDER,
+    f"shared/{saved_environment.FOLDER}",
 )
 
 _BASH_HEADER = "set -o errexit -o nounset -o pipefail\n"
@@ -92,12 +96,7 @@ def prepare(
     script, runtime_folder = f"{home}/{SCRIPT}", str(runtime.parent)
     # Closed to other accounts: script and environment may contain secrets.
     os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
-    try:
-        os.mkdir(work)  # noqa: PTH102
-    except FileExistsError:
-        # The machine crashed, and with it the claim may be gone, but not the links that the task made.
-        folder_size.remove_leftover(folder / WORK)
-        os.mkdir(work)  # noqa: PTH102
+    _create_empty(work)
     inner = task_files.create_output_folders(work)
     if account is not None:
         # The working folder last: until then no other account can exchange anything in it.
@@ -123,6 +122,13 @@ def prepare(
         spec = {**spec, "env_suffixes": suffixes}
         _link(shared_file, f"{home}/{attempt.SHARED_ENVIRONMENT_FILE}")
     environment[key] = value
+    if task_files.saves_environment(task):
+        session_folder = f"{home}/{saved_environment.FOLDER}"
+        _create_empty(session_folder)
+        if account is not None:
+            _give_folder(session_folder, account)
+        environment[saved_environment.VARIABLE] = session_folder
+        spec = {**spec, "session_folder": session_folder}
     environment.update(
         task_files.runtime_variables({**task.shared_environment, **environment}, work, runtime_folder)
     )
@@ -151,6 +157,15 @@ def prepare(
 def _system_python() -> str:
     """A system Python: the server's own may be unreadable to other accounts."""
     return shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
+
+
+def _create_empty(path: str) -> None:
+    try:
+        os.mkdir(path)  # noqa: PTH102
+    except FileExistsError:
+        # The machine crashed, and with it the claim may be gone, but not the links that the task made.
+        folder_size.remove_leftover(Path(path))
+        os.mkdir(path)  # noqa: PTH102
 
 
 def _give_folder(path: str, account: Account) -> None:

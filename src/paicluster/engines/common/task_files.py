@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paicluster.engines.interface import OutputUpload, TaskLaunch
+from pairuntime import saved_environment
 from pairuntime.task.upload_outputs import VARIABLE
 
 # In the working folder.
 PAI_FOLDER = ".pai"
 OUTPUT_FOLDER = f"{PAI_FOLDER}/output"
 METRICS_FILE = f"{PAI_FOLDER}/metrics.jsonl"
+
+# In the script of a task: sessions then have the environment that the task has at this point.
+SAVE_ENVIRONMENT = saved_environment.SAVE_COMMAND
 
 # Variables of the server's machine and account: meaningless in a container.
 _ACCOUNT_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "PWD", "PAI_WORK_DIR")
@@ -55,6 +59,10 @@ def runtime_variables(environment: Mapping[str, str], work: str, runtime: str) -
 
 def _join_paths(first: str, second: str) -> str:
     return f"{first}:{second}" if first else second
+
+
+def saves_environment(task: TaskLaunch) -> bool:
+    return SAVE_ENVIRONMENT in task.script
 
 
 def output_upload_spec(

@@ -23,6 +23,7 @@ from paicluster.engines.container.attempt_files import CONTAINER_FILE, write
 from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_options
 from paicluster.engines.container.gpu_options import DRIVER_FOLDER, gpu_options
 from paicluster.engines.interface import LaunchFailed, Mount, TaskLaunch
+from pairuntime import saved_environment
 from pairuntime.supervisor import attempt, container_attempt
 
 HOME = "/usr/local/pai"
@@ -80,8 +81,9 @@ PATH=$PATH:{RUNTIME}/bin
 export PAI_WORK_DIR PATH
 """
 _EXEC = f"""{_ENVIRONMENT}
-exec @env@ "$@"
+exec @enter@ @env@ "$@"
 """
+_SESSION_FOLDER = f"{HOME}/{SHARED}/{saved_environment.FOLDER}"
 _MAIN = f"""
 : >{HOME}/{SHARED}/{container_attempt.STARTED}
 @unpack@
@@ -154,6 +156,9 @@ def prepare(
             raise LaunchFailed(f"The folder to mount at {mount.target} does not exist: {mount.source}.")
     devices, has_driver_folder = gpu_options(client, task.gpus)
     environment = _environment(task)
+    saves_environment = task_files.saves_environment(task)
+    if saves_environment:
+        environment[saved_environment.VARIABLE] = _SESSION_FOLDER
     not_exported = {name: value for name, value in environment.items() if not can_be_exported(name)}
     variables = exports(environment)
     if has_driver_folder:
@@ -165,10 +170,11 @@ def prepare(
         if not_exported
         else ""
     )
+    enter = shlex.join(saved_environment.enter(_SESSION_FOLDER, ())) if saves_environment else ""
     texts = {
         "init.sh": _INIT_SCRIPT.replace("@counters@", _COUNTERS if limited else ""),
         "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "").replace("@env@", env_command),
-        "exec.sh": _EXEC.replace("@env@", env_command),
+        "exec.sh": _EXEC.replace("@env@", env_command).replace("@enter@", enter),
         "env.sh": variables,
         "task.sh": task.script + "\n",
     }

@@ -91,6 +91,11 @@ def cleanup(task: TaskLaunch, options: SlurmOptions) -> list[str]:
     return [*_command(options), "rm", "--force", "--ignore", "--time=0", f"pai-{task.uid}"]
 
 
+def sessions_enter_image(task: TaskLaunch, options: SlurmOptions) -> bool:
+    """Whether a session is where the task is; else it is outside its image, in another environment."""
+    return not (task.image and options.container) or bool(exec_prefix(task, options, Path()))
+
+
 def exec_prefix(task: TaskLaunch, options: SlurmOptions, work: Path) -> list[str]:
     """Prefix of a command that runs inside a task's container; empty: it runs on the host."""
     if not task.image or options.container != "podman":

@@ -24,6 +24,7 @@ from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.engines.slurm import container_command, sbatch_command, untrusted_files
 from paicluster.engines.slurm.launch_bundle import RemoteLaunch, remote_batch_script
 from paicluster.engines.slurm.options import SlurmOptions
+from pairuntime import saved_environment
 from pairuntime.slurm import gang_launcher
 from pairuntime.supervisor import attempt, claim
 
@@ -227,6 +228,10 @@ def _prepare_task(
     )
     if "HOME" not in task.shared_environment:
         environment.setdefault("HOME", str(work))
+    if task_files.saves_environment(task) and container_command.sessions_enter_image(task, options):
+        session_folder = str(path / saved_environment.FOLDER)
+        environment[saved_environment.VARIABLE] = session_folder
+        common_spec = {**common_spec, "session_folder": session_folder}
     text = ""
     if len(gang) == 1:
         environment = {**task.shared_environment, **environment}

@@ -40,6 +40,7 @@ _INCLUDED = (
     "__main__",
     "pairuntime/__",
     "pairuntime/exec_in_task",
+    "pairuntime/saved_environment",
     "pairuntime/session/",
     "pairuntime/supervisor/",
     "pairuntime/slurm/",

@@ -114,7 +114,7 @@ def test_brief_task_sends_only_its_end_event(tmp_path: Path) -> None:
     # Independent of the machine's speed.
     program = (
         "import sys; from pairuntime.slurm import slurm_attempt as a, gang_launcher;"
-        "a._BRIEF_S = 60; gang_launcher.run(sys.argv[1])"
+        "a._START_EVENT_DELAY_S = 60; gang_launcher.run(sys.argv[1])"
     )
     subprocess.run([sys.executable, "-c", program, str(home.gang("ab12"))], check=True, timeout=60)
     assert _notes(tmp_path) == ["ab12.ended"]
