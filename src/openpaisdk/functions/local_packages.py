@@ -24,13 +24,13 @@ _IGNORED = frozenset(("__pycache__", "node_modules"))
 
 def local_packages(modules: Iterable[str]) -> bytes:
     """The packages of these modules that are local and not in the current folder, as a zip file; or none."""
-    roots = {name: root for name in _closure(modules) if (root := _root(name)) is not None}
+    roots = [(name, root) for name in sorted(_closure(modules)) for root in _roots(name)]
     if not roots:
         return b""
     out = io.BytesIO()
     size = 0
     with zipfile.ZipFile(out, "w") as archive:
-        for name, root in sorted(roots.items()):
+        for name, root in roots:
             for path in _files(root):
                 content = path.read_bytes()
                 size += len(content)
@@ -50,7 +50,7 @@ def _closure(modules: Iterable[str]) -> set[str]:
     pending = {name.partition(".")[0] for name in modules}
     while pending:
         name = pending.pop()
-        if name in found or name in _IN_EVERY_TASK or _root(name) is None:
+        if name in found or name in _IN_EVERY_TASK or not _roots(name):
             continue
         found.add(name)
         for loaded, module in list(sys.modules.items()):
@@ -66,17 +66,19 @@ def _used_by(module: ModuleType) -> Iterator[str]:
             yield used.partition(".")[0]
 
 
-def _root(name: str) -> Path | None:
-    """Folder or file of a package that is neither installed nor in the current folder."""
+def _roots(name: str) -> list[Path]:
+    """Folders or file of a package that is neither installed nor in the current folder."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str):
-        return None
-    path = Path(file)
-    root = path.parent if path.name == "__init__.py" else path
-    if is_installed(root) or root.is_relative_to(Path.cwd()) or not root.exists():
-        return None
-    return root
+    if isinstance(file, str):
+        path = Path(file)
+        found = [path.parent if path.name == "__init__.py" else path]
+    else:  # a package without __init__.py, whose modules may be in several folders; or a part of Python
+        found = [Path(folder) for folder in getattr(module, "__path__", ())]
+    here = Path.cwd()
+    return [
+        root for root in found if root.exists() and not is_installed(root) and not root.is_relative_to(here)
+    ]
 
 
 def _files(root: Path) -> Iterator[Path]:
