@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.errors import UsageError
+from openpaisdk.functions.copied_job import CopiedJob
 from openpaisdk.jobs.clone import clone_job
 from openpaisdk.jobs.copy_changes import CopyChanges
 from openpaisdk.jobs.option_values import items_of
@@ -59,8 +60,9 @@ def copy_of_job(
     if sources is not None:
         changes.sources, upload = _collect(client, items_of(sources, "sources"))
     changes.check(entry)
+    config = client.job_config(job)
     data = clone_job(
-        client.job_config(job),
+        config,
         name=name,
         updates=items_of(updates, "updates"),
         deployment=deployment,
@@ -70,7 +72,23 @@ def copy_of_job(
         user=client.user,
         notify=lambda message: warnings.warn(message, stacklevel=4),
     )
-    return data, upload
+    function = CopiedJob.of(
+        config,
+        data,
+        job=job,
+        owner=client.whole_name(job).partition("~")[0],
+        user=client.user,
+        image=changes.options.image,
+    )
+    if function is None:
+        return data, upload
+
+    def upload_all(client: ClusterClient) -> None:
+        if upload is not None:
+            upload(client)
+        function.send_calls(client)
+
+    return function.data, upload_all
 
 
 def _collect(client: ClusterClient, paths: list[str]) -> tuple[dict[str, object], Upload | None]:

@@ -62,6 +62,7 @@ def resubmit(argv: list[str]) -> int:
             "A copy cannot be made an array, or have other values than the array of its job.",
             hint="Submit the command again with pai sub --array.",
         )
+    from openpaisdk.functions.copied_job import CopiedJob
     from openpaisdk.jobs.clone import clone_job
     from openpaisdk.jobs.pre_commands import parse_variables
 
@@ -72,8 +73,9 @@ def resubmit(argv: list[str]) -> int:
     cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
     sources = _sources(args, changes, cluster)
     changes.check(entry)
+    config = cluster.job_config(args.job, args.user)
     job = clone_job(
-        cluster.job_config(args.job, args.user),
+        config,
         name=args.job_name,
         updates=args.update,
         deployment=args.deployment,
@@ -83,6 +85,15 @@ def resubmit(argv: list[str]) -> int:
         user=cluster.user,
         notify=print_notice,
     )
+    function = CopiedJob.of(
+        config,
+        job,
+        job=args.job,
+        owner=cluster.whole_name(args.job, args.user).partition("~")[0],
+        user=cluster.user,
+        image=args.image or "",
+    )
+    job = function.data if function else job
     if args.preview:
         return preview(job, args.output)
     warned = print_preflight(entry, cluster, job, args)
@@ -90,6 +101,8 @@ def resubmit(argv: list[str]) -> int:
         from openpaisdk.cli.command_job import send_sources
 
         send_sources(cluster, sources)
+    if function is not None:
+        function.send_calls(cluster)
     return _submit(cluster, job, args, warned)
 
 

@@ -23,12 +23,20 @@ def request_of(config: str) -> dict[str, Any] | None:
     """The request in the config of a job; None if it runs something else."""
     if "pairuntime.pyz" not in config:
         return None
-    from shlex import split
-
     import yaml
 
     try:
-        line = yaml.safe_load(config)["taskRoles"][ROLE]["commands"][0]
+        return request_in(yaml.safe_load(config))
+    except yaml.YAMLError:
+        return None
+
+
+def request_in(job: Any) -> dict[str, Any] | None:
+    """The request in a job as plain data; None if it runs something else."""
+    from shlex import split
+
+    try:
+        line = job["taskRoles"][ROLE]["commands"][0]
         return dict(json.loads(split(line)[-1])) if line.startswith(_COMMAND) else None
-    except (yaml.YAMLError, AttributeError, KeyError, IndexError, TypeError, ValueError):
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         return None

@@ -39,6 +39,10 @@ class StoredValues:
         present = set(self._files.names(f"{self._folder}/{VALUES}"))
         return [f"{self._folder}/{VALUES}/{name}" for name in names if name not in present]
 
+    def share(self, job: str, other: str) -> bool:
+        """Note that another job uses the values of a job; returns whether some are gone."""
+        return bool(self.refer(other, self._references(job)))
+
     def delete_of(self, jobs: Iterable[str]) -> int:
         """Delete what deleted jobs left; returns the number of values that went with them."""
         released: set[str] = set()
