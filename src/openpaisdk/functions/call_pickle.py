@@ -15,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import PaiError, UsageError
 from pairuntime.task.call_format import RESULT_OF_CALL, STORED_VALUE
 
 LARGE_VALUE_BYTES = 1 << 20
@@ -79,7 +79,7 @@ class CallPickler:
         buffer = io.BytesIO()
         try:
             _Pickler(buffer, value, self._refer, self._store_value, stored, self.modules).dump(value)
-        except UsageError:
+        except PaiError:  # of the storage, or of a call in a batch
             raise
         except Exception as e:
             raise UsageError(

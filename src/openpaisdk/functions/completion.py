@@ -6,7 +6,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import InvalidStateError
+from concurrent.futures import CancelledError, InvalidStateError
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.client.follow import follow
@@ -14,6 +14,7 @@ from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
 from openpaisdk.client.models import FINAL_STATES, text
 from openpaisdk.errors import Forbidden, NotFound, PaiError
 from openpaisdk.functions.task_errors import (
+    DependencyFailed,
     OtherPython,
     RemoteError,
     RemoteTraceback,
@@ -121,8 +122,7 @@ class JobWatcher:
 
     def _set_running(self, *futures: JobFuture) -> None:
         for future in futures:
-            if not future.running() and not future.done():
-                future.set_running_or_notify_cancel()
+            future.set_running()
 
     def _complete_all(self) -> None:
         pending = [future for future in self._futures.values() if not future.done()]
@@ -141,6 +141,9 @@ def complete(future: JobFuture, status: JobStatus | None = None) -> JobStatus | 
         data = future.cluster.read(future.result_path())
         if data is not None:
             _set_outcome(future, data)
+            return status
+        if future.has_cancelled_claim():
+            _set_cancelled(future)
             return status
         status = status or future.cluster.client.job(future.job)
     except NotFound as error:
@@ -167,6 +170,11 @@ def _set_outcome(future: JobFuture, data: bytes) -> None:
             _set_result(future, value)
     elif status == call_format.OTHER_PYTHON:
         _set_exception(future, OtherPython(str(fields["message"]), job=future.job))
+    elif status == call_format.DEPENDENCY_FAILED:
+        message = f"The function was not called ({future.job_id}). {fields['message']}"
+        _set_exception(future, DependencyFailed(message, job=future.job))
+    elif status == call_format.CANCELLED:
+        _set_cancelled(future)
     elif status == call_format.ENDED:
         _set_exception(
             future, ended_error(fields, job=future.job, call=future.job_id, log_end=future.log_end())
@@ -204,8 +212,7 @@ def _loads(future: JobFuture, payload: memoryview) -> Any:
 
 
 def _set_result(future: JobFuture, value: object) -> None:
-    if not future.running():
-        future.set_running_or_notify_cancel()
+    future.set_running()
     try:
         future.set_result(value)
     except InvalidStateError:
@@ -213,11 +220,14 @@ def _set_result(future: JobFuture, value: object) -> None:
 
 
 def _set_exception(future: JobFuture, error: BaseException) -> None:
-    if future.done():
-        return
-    if not future.running():
-        future.set_running_or_notify_cancel()
+    future.set_running()
     try:
         future.set_exception(error)
     except InvalidStateError:
-        pass
+        pass  # cancelled, or completed by another thread
+
+
+def _set_cancelled(future: JobFuture) -> None:
+    """Another program cancelled the call."""
+    if not future.set_cancelled():
+        _set_exception(future, CancelledError())

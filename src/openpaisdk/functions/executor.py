@@ -63,7 +63,8 @@ class Executor(concurrent.futures.Executor):
         self._is_shut_down = True
         if cancel_futures:
             for future in self._futures:
-                future.cancel()
+                if not future.running():
+                    future.cancel()
         if wait:
             concurrent.futures.wait(self._futures)
 
@@ -93,7 +94,7 @@ class Executor(concurrent.futures.Executor):
             yield
         finally:
             self._batch = None
-        if delayed:
+        if delayed := [one for one in delayed if not one[0].cancelled()]:
             calls: list[Call] = [(args, kwargs) for _, args, kwargs in delayed]
             futures = JobFutures(future for future, _, _ in delayed)
             self._keep(submit_calls(self._cluster, call, calls, self._options, array=True, futures=futures))

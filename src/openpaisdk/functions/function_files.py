@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import TYPE_CHECKING
 
-from openpaisdk.errors import NotFound, PaiError
+from openpaisdk.errors import Conflict, NotFound, PaiError
 
 if TYPE_CHECKING:
     from openpaisdk.storage import Storage
@@ -19,6 +20,23 @@ class FunctionFiles:
 
     def write(self, path: str, content: bytes) -> None:
         self._backend.write_small(path, content, time.time_ns(), 0o600)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Write a file that no one has written; False if it exists, also if it was written at this moment."""
+        try:
+            stat = (len(content), time.time_ns(), 0o600)
+            target = self._backend.create(path, stat, secrets.token_hex(8), overwrite=False)
+        except Conflict:
+            return False
+        try:
+            target.put(0, len(content), lambda: iter((content,)))
+            target.finish(len(content))
+        except BaseException as error:
+            target.abandon()
+            if isinstance(error, Conflict):
+                return False
+            raise
+        return True
 
     def read(self, path: str) -> bytes | None:
         """Content of a file; None if it does not exist."""

@@ -157,7 +157,7 @@ def _attach(futures: JobFutures, cluster: FunctionCluster, job: str, request: Ma
     shared = SharedTasks(cluster, job, folder) if request.get("calls") else None
     for index, future in enumerate(futures):
         future.attach(job, folder, index, len(futures), shared)
-        future.gang = None if request.get("array") else futures
+        future.gang, future.array = (None, futures) if request.get("array") else (futures, None)
     JobWatcher(cluster, futures).start()
 
 
@@ -171,14 +171,18 @@ def _image(options: Mapping[str, Any]) -> str:
 
 
 def _calls_folder(cluster: FunctionCluster, options: Mapping[str, Any]) -> str:
-    """Folder of calls and results on the storage: in the workspace, else in the user's home."""
+    """Folder of calls and results on the storage: in the workspace, if that is in the user's home.
+
+    Loading a pickle runs code: in a folder of several users, another one could replace it.
+    """
     from openpaisdk.config.defaults import Defaults
     from openpaisdk.jobs.command_job import absolute_workspace
 
     workspace = str(options.get("workspace") or "") or Defaults.load().text("workspace")
     workspace = workspace or cluster.cluster.entry.text("workspace")
-    base = absolute_workspace(workspace, cluster.user) if workspace else f"/user/{cluster.user}"
-    return f"{base.rstrip('/')}/functions"
+    home = f"/user/{cluster.user}"
+    base = absolute_workspace(workspace, cluster.user).rstrip("/") if workspace else home
+    return f"{base if base.startswith(home + '/') else home}/functions"
 
 
 def _dependencies(pickler: CallPickler, cluster: FunctionCluster) -> list[str]:

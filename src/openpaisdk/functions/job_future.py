@@ -46,6 +46,9 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         self.tasks = 1
         self.gang: JobFutures | None = None
         """The futures of all tasks, where each of them makes the same call."""
+        self.array: JobFutures | None = None
+        """The futures of all calls of the array that this one belongs to."""
+        self._is_cancelling = False
         self.shared: SharedTasks | None = None
         """Where the calls of the job share its tasks."""
 
@@ -84,6 +87,8 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         """The state of the call: WAITING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
         if self.shared is not None:
             return self.shared.state_of(self.index)
+        if self.has_cancelled_claim():
+            return "STOPPED"
         status = self.cluster.client.job(self.job)
         return next((task.state for task in status.tasks if task.index == self.index), status.state)
 
@@ -154,23 +159,65 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
     # --- control ---
 
     def cancel(self) -> bool:
-        """Stop the job. False if the call has ended, or if its job has other calls: ``JobFutures.cancel``."""
-        if self.done() or (self.tasks > 1 and not self.gang):
-            return self.cancelled()
+        """Stop the job of the call, also if it runs. False if the call has ended.
+
+        Of the calls of an array, only one that has not begun can be cancelled; the others are kept.
+        ``JobFutures.cancel`` stops all of them.
+        """
+        if self.done() or not self.is_submitted:
+            return self.set_cancelled()
         if self.gang:
             return self.gang.cancel()
+        if self.tasks > 1:
+            return self._cancel_item()
         self.cluster.client.stop(self.job)
         return self.set_stopped()
 
+    def _cancel_item(self) -> bool:
+        """Claim the call, so that no task runs it; False if a task has claimed it."""
+        # The claim looks like a start to the thread that waits for the calls.
+        self._is_cancelling = True
+        try:
+            if not self.cluster.files.create(self._claim_path(), call_format.CANCELLED_CLAIM):
+                return False
+            self.set_cancelled()
+        finally:
+            self._is_cancelling = False
+        # For other programs, and for calls that have the result as an argument.
+        self.cluster.write(self.result_path(), b"".join(call_format.pack_result(call_format.CANCELLED, b"")))
+        if self.array and all(future.cancelled() for future in self.array):
+            self.cluster.client.stop(self.job)  # it may wait for resources that no call needs
+        return True
+
+    def has_cancelled_claim(self) -> bool:
+        """Whether a program has cancelled the call, and maybe ended before it could tell others."""
+        return self.tasks > 1 and self.cluster.read(self._claim_path()) == call_format.CANCELLED_CLAIM
+
+    def _claim_path(self) -> str:
+        return call_format.claim_path(self._results, self.index)
+
+    # --- states of concurrent.futures.Future ---
+
+    def set_running(self) -> None:
+        """Mark as running, unless it ended or was cancelled."""
+        with self._condition:
+            if not self._is_cancelling and not self.running() and not self.done():
+                self.set_running_or_notify_cancel()
+
+    def set_cancelled(self) -> bool:
+        """Mark as cancelled; False if it runs or has ended otherwise."""
+        with self._condition:
+            if not self.done() and super().cancel():
+                self.set_running_or_notify_cancel()
+            return self.cancelled()
+
     def set_stopped(self) -> bool:
         """Mark as cancelled; a call that runs already ends with ``JobStopped``."""
-        if not super().cancel():
+        if not self.set_cancelled():
             try:
                 self.set_exception(JobStopped(f"The job {self.job} was stopped on request.", job=self.job))
             except concurrent.futures.InvalidStateError:
                 return False
-            return True
-        self.set_running_or_notify_cancel()
         return True
 
     def __await__(self) -> Generator[Any, None, Any]:

@@ -45,17 +45,17 @@ class SharedTasks:
 
     def task_of(self, index: int) -> int | None:
         """Index of the task that runs a call; None if the call has not started."""
-        claim = self._cluster.read(f"{call_format.claims_folder(self._folder)}/{index}")
-        return int(claim) if claim else None
+        claim = self._cluster.read(call_format.claim_path(self._folder, index))
+        return int(claim) if claim and claim.isdigit() else None
 
     def state_of(self, index: int) -> str:
         result = self._cluster.read(call_format.shared_result(self._folder, index))
         if result is not None:
-            is_done = call_format.read_result(result)[0]["status"] == call_format.DONE
-            return "SUCCEEDED" if is_done else "FAILED"
-        status = self._cluster.client.job(self._job)
-        if status.state in FINAL_STATES:
-            return "STOPPED" if status.state == "STOPPED" else "FAILED"
+            status = call_format.read_result(result)[0]["status"]
+            return {call_format.DONE: "SUCCEEDED", call_format.CANCELLED: "STOPPED"}.get(status, "FAILED")
+        job = self._cluster.client.job(self._job)
+        if job.state in FINAL_STATES:
+            return "STOPPED" if job.state == "STOPPED" else "FAILED"
         return "RUNNING" if self.task_of(index) is not None else "WAITING"
 
     def log(self, index: int, stream: str) -> str:

@@ -29,17 +29,27 @@ RAISED = "raised"
 OTHER_PYTHON = "other-python"
 ENDED = "ended"
 """Its process ended, and not the call: killed, out of time or of memory."""
+DEPENDENCY_FAILED = "dependency-failed"
+"""It was not made: a call whose result is one of its arguments has none."""
+CANCELLED = "cancelled"
+
+CANCELLED_CLAIM = b"cancelled"
+"""What a client writes that claims a call so that no task runs it."""
 
 
 class FormatError(Exception):
     """The file is not what it should be."""
 
 
-# Files of calls that share tasks, below the folder of the job.
+# Files of the calls of an array, below the folder of the job.
 
 
 def claims_folder(job_folder: "str") -> "str":
     return job_folder + "/claims"
+
+
+def claim_path(job_folder: "str", index: "int") -> "str":
+    return "%s/%d" % (claims_folder(job_folder), index)
 
 
 def results_folder(job_folder: "str") -> "str":

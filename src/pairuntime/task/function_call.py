@@ -46,8 +46,9 @@ class Request:
         self.retries = int(raw.get("retries") or 0)
         attempts = (os.environ.get(name, "0") for name in ("FC_TASK_ATTEMPT_ID", "FC_FRAMEWORK_ATTEMPT_ID"))
         self.is_later_attempt = any(attempt not in ("", "0") for attempt in attempts)
-        folder = str(raw["results"])
-        self.claims_folder = call_format.claims_folder(folder)
+        self.job_folder = folder = str(raw["results"])
+        self.has_claims = bool(raw.get("array")) and self.tasks > 1
+        """Whether a call is claimed before it runs: one of several may be cancelled."""
         self.results_folder = call_format.results_folder(folder)
         self.call_index = self.task_index if raw.get("array") else 0
         own = "%s/%s-%d" % (folder, raw["role"], self.task_index) if self.tasks > 1 else folder
@@ -66,6 +67,10 @@ class Request:
 
 class _StopRequest(BaseException):
     """Raised in the main thread when the task is asked to stop and the function can continue later."""
+
+
+class _NoArgument(Exception):
+    """The call that should give an argument has no result."""
 
 
 class Call:
@@ -108,6 +113,10 @@ class Call:
             self._load_packages()
         try:
             function, arguments, keywords = self._load()
+        except _NoArgument as error:
+            sys.stderr.write("The function was not called. %s\n" % error)
+            self.write_result(call_format.DEPENDENCY_FAILED, message=str(error))
+            return FAILED
         except (WebHdfsError, FormatError, OSError):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever the import of the user's modules raises
@@ -226,10 +235,13 @@ class Call:
         if kind == call_format.RESULT_OF_CALL:
             data = self._files.read_if_exists(path)
             if data is None:
-                raise FormatError("The result that the function is called with does not exist: %s" % path)
+                raise _NoArgument("The call whose result is an argument left none (%s)." % path)
             fields, payload = call_format.read_result(data)
+            if fields["status"] == call_format.CANCELLED:
+                raise _NoArgument("The call whose result is an argument was cancelled (%s)." % path)
             if fields["status"] != call_format.DONE:
-                raise FormatError("The call that gives an argument of this one failed: %s" % path)
+                reason = ": ".join(str(fields[key]) for key in ("type", "message") if fields.get(key))
+                raise _NoArgument("The call whose result is an argument failed (%s): %s" % (path, reason))
             return self._unpickle(bytes(payload))
         raise FormatError("The call refers to an unknown kind of value: %s" % kind)
 

@@ -3,6 +3,7 @@
 import json
 import sys
 
+from pairuntime.task.call_claims import CallClaims
 from pairuntime.task.call_format import FormatError
 from pairuntime.task.function_call import FAILED, Call, Request, open_storage
 from pairuntime.task.webhdfs import WebHdfsError
@@ -15,7 +16,11 @@ def main(argv: "list[str]") -> "int":
             from pairuntime.task import shared_calls  # imports more than a single call needs
 
             return shared_calls.run(request)
-        return Call(request, open_storage(request), continues=request.is_later_attempt).run()
+        files = open_storage(request)
+        if request.has_claims and not CallClaims(request, files).take(request.task_index):
+            sys.stderr.write("The call was cancelled before it began.\n")
+            return 0
+        return Call(request, files, continues=request.is_later_attempt).run()
     except (WebHdfsError, FormatError, OSError) as e:
         sys.stderr.write("The function could not be called: %s\n" % e)
         return FAILED

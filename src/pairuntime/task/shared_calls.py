@@ -15,8 +15,8 @@ import sys
 import time
 
 from pairuntime.task import call_format
+from pairuntime.task.call_claims import CallClaims, indexes_in
 from pairuntime.task.function_call import CONTINUES_IN_RETRY, FAILED, Call, Request, open_storage
-from pairuntime.task.webhdfs import WebHdfsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
@@ -27,7 +27,7 @@ GRACE_PERIOD_S = 10.0
 """Between SIGTERM at the time limit of a call and SIGKILL, as for a task."""
 STOP_SIGNAL_DELAY_S = 1.0
 """At most between the signals to two processes of a task."""
-_OOM_COUNTERS = ("/sys/fs/cgroup%s/memory.events", "/sys/fs/cgroup/memory%s/memory.oom_control")
+_CGROUPS = "/sys/fs/cgroup"
 
 
 def run(request: "Request") -> "int":
@@ -224,6 +224,7 @@ class CallQueue:
     def __init__(self, request: "Request") -> "None":
         self._request = request
         self._files = open_storage(request)
+        self._claims = CallClaims(request, self._files)
         self._started = set()  # type: set[int]
         self._again = []  # type: list[tuple[int, bool]]
         self._retries = {}  # type: dict[int, int]
@@ -232,12 +233,9 @@ class CallQueue:
         """In a later attempt of the task: go on with the calls that the previous one did not finish."""
         if not self._request.is_later_attempt:
             return
-        finished = self._names(self._request.results_folder)
-        for index in sorted(self._claims()):
-            if index in finished:
-                continue
-            owner = self._files.read_if_exists(self._claim_path(index))
-            if owner == self._own_name():
+        finished = indexes_in(self._files, self._request.results_folder)
+        for index in sorted(self._claims.indexes() - finished):
+            if self._claims.is_own(index):
                 self._again.append((index, True))
         self._started.update(finished)
 
@@ -267,7 +265,7 @@ class CallQueue:
             if index not in self._started and self._claim(index):
                 yield index, False
         while True:
-            taken = self._claims()
+            taken = self._claims.indexes()
             left = [index for index in range(request.calls) if index not in taken]
             if not left:
                 return
@@ -277,38 +275,10 @@ class CallQueue:
                 yield claimed, False
 
     def _claim(self, index: "int") -> "bool":
-        try:
-            self._files.put_bytes(self._own_name(), self._claim_path(index), overwrite=False)
-        except WebHdfsError as error:
-            if error.kind != "FileAlreadyExistsException":
-                raise
-            # If the response to this very request was lost, the file is our own.
-            if (
-                index in self._started
-                or self._files.read_if_exists(self._claim_path(index)) != self._own_name()
-            ):
-                return False
+        if index in self._started or not self._claims.take(index):
+            return False
         self._started.add(index)
         return True
-
-    def _own_name(self) -> "bytes":
-        return b"%d" % self._request.task_index
-
-    def _claim_path(self, index: "int") -> "str":
-        return "%s/%d" % (self._request.claims_folder, index)
-
-    def _claims(self) -> "set[int]":
-        return self._names(self._request.claims_folder)
-
-    def _names(self, folder: "str") -> "set[int]":
-        try:
-            entries = self._files.entries(folder)
-        except WebHdfsError as error:
-            if error.status == 404:
-                return set()
-            raise
-        names = (str(entry["pathSuffix"]).partition(".")[0] for entry in entries)
-        return {int(name) for name in names if name.isdigit()}
 
 
 def _mark(index: "int | None") -> "None":
@@ -363,16 +333,35 @@ def _drain(descriptor: "int") -> "bytes | None":
 
 def _oom_kills() -> "int":
     """Processes of this task that the kernel killed for lack of memory; 0 where that cannot be read."""
-    try:
-        with open("/proc/self/cgroup") as f:
-            paths = [line.rstrip("\n").split(":", 2)[2] for line in f]
-    except (OSError, IndexError):
-        return 0
-    for pattern in _OOM_COUNTERS:
-        for path in paths + [""]:
-            try:
-                with open(pattern % path.rstrip("/")) as f:
-                    return sum(int(line.split()[1]) for line in f if line.startswith("oom_kill "))
-            except (OSError, ValueError, IndexError):
-                continue
+    for path in _oom_counters():
+        try:
+            with open(path) as f:
+                return sum(int(line.split()[1]) for line in f if line.startswith("oom_kill "))
+        except (OSError, ValueError, IndexError):
+            continue
     return 0
+
+
+def _oom_counters(memberships: "str" = "/proc/self/cgroup") -> "list[str]":
+    """Files that may have the count, the likeliest first: of the own group, else of what is mounted as root.
+
+    The other hierarchies of cgroups v1 name other groups: their paths say nothing about memory.
+    """
+    own = []  # type: list[str]
+    roots = []  # type: list[str]
+    try:
+        with open(memberships) as f:
+            lines = [line.rstrip("\n").split(":", 2) for line in f]
+    except OSError:
+        lines = []
+    for hierarchy, controllers, path in (fields for fields in lines if len(fields) == 3):
+        if "memory" in controllers.split(","):
+            folder, name = _CGROUPS + "/memory", "memory.oom_control"
+        elif hierarchy == "0":
+            folder, name = _CGROUPS, "memory.events"
+        else:
+            continue
+        own.append(folder + os.path.join("/", path.rstrip("/"), name))
+        # A container sees its own group as the root, and in v1 may be told the path outside of it.
+        roots.append(folder + "/" + name)
+    return own + roots
