@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from openpaisdk.cli import job_watch
+from openpaisdk.cli import job_watch, live_screen
 from openpaisdk.client.models import JobSummary
 from support.cli_user import done_job, until
 from support.terminal import run_on_terminal, start_on_terminal
@@ -109,22 +109,22 @@ def test_window_resized_while_it_is_drawn_is_drawn_again() -> None:
     drawn: list[list[str]] = []
     screen = SimpleNamespace(size=os.terminal_size((50, 24)), draw=drawn.append)
     before = os.terminal_size((80, 9))
-    job_watch._sleep(2 * job_watch.RESIZE_INTERVAL_S, screen, before, lambda: ["picture"])
+    live_screen._sleep(2 * live_screen.RESIZE_INTERVAL_S, screen, before, lambda size: ["picture"])
     assert drawn == [["picture"]]
 
 
 def test_picture_of_a_thousand_jobs_fits_the_window() -> None:
     jobs = [JobSummary({"name": f"job{i}", "username": "me", "state": "RUNNING"}) for i in range(1000)]
-    screen = SimpleNamespace(size=os.terminal_size((80, 24)))
-    cluster = SimpleNamespace(alias="team")
-    poller = job_watch._Poller(cluster, lambda: (jobs, False), (jobs, False))
+    transport = SimpleNamespace(shorten_timeouts=lambda seconds: None)
+    cluster = SimpleNamespace(alias="team", transport=transport)
+    poller = live_screen.Poller(cluster, lambda: (jobs, False))
     rendered: list[int] = []
 
     def render(shown: list[JobSummary], columns: int | None) -> str:
         rendered.append(len(shown))
         return "\n".join(["NAME", *(job.name for job in shown)])
 
-    picture = job_watch._picture(cluster, poller, render, 2, screen)
+    picture = job_watch._picture(poller, render, 2, os.terminal_size((80, 24)))
     assert len(picture) < 24 and picture[-1] == "and 981 more", picture
     assert rendered == [19], "only what is shown is formatted"
 
