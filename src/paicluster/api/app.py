@@ -135,6 +135,10 @@ register_url_convertor("count", _Count())
 _NOT_OF_OPENPAI = {
     _JOB + "/follow",
     _JOB + "/metrics",
+    _JOB + "/usage",
+    "/api/v2/usage",
+    "/api/v2/usage/nodes/{node}",
+    "/api/v2/usage/virtual-clusters/{vc}",
     "/api/v2/job-checks",
     "/api/v2/sources/{sha256}",
     "/api/v2/authn/session",

@@ -34,6 +34,7 @@ from paicluster.auth.user_certificates import PresentedCertificate, UserCertific
 from paicluster.engines.interface import LogSource, Node, ReportSink
 from paicluster.engines.registry import check_job_options
 from paicluster.logs.log_watcher import LogWatcher
+from paicluster.metrics.usage_sampler import UsageSampler
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.admission import Admission
 from paicluster.services.file_service import FileService
@@ -113,6 +114,7 @@ class Context:
     policies: HttpPolicies = field(default_factory=HttpPolicies)
     detail_cache: ResponseCache = field(default_factory=ResponseCache)
     work_journal: WorkJournal = field(default_factory=WorkJournal)
+    usage: UsageSampler = field(default_factory=UsageSampler.idle)
     source_checkouts: SourceCheckouts = field(init=False)
     admission: Admission = field(init=False)
     sessions: Sessions = field(init=False)

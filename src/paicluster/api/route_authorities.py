@@ -57,6 +57,7 @@ from paicluster.api.v2 import (
     storages,
     task_logs,
     task_metrics,
+    usage,
     users,
     virtual_clusters,
 )
@@ -102,6 +103,10 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         forward.forward,
         task_logs.locations,
         task_metrics.metrics,
+        usage.current,
+        usage.of_job,
+        usage.of_node,
+        usage.of_virtual_cluster,
         job_attempts.list_attempts,
         job_attempts.healthz,
         job_attempts.one_attempt,

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from paicluster.api.context import Context, authenticate, context
 from paicluster.engines.interface import Node
 from paicluster.metrics import exposition
+from paicluster.metrics.usage_exposition import usage_lines
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.store import jobs
 
@@ -47,6 +48,7 @@ async def metric_lines(request: Request) -> list[str]:
     return [
         *exposition.cluster_lines(_cluster_snapshot(await ctx.nodes(), counts)),
         *exposition.server_lines(_server_snapshot(ctx)),
+        *usage_lines(ctx.usage.current),
         *ctx.policies.metrics.lines(),
     ]
 

@@ -18,6 +18,7 @@ from paicluster.config.sections import (
     EngineSettings,
     RequestLimits,
     StorageSettings,
+    UsageSettings,
 )
 from paicluster.config.settings import DEFAULT, Settings
 from paicluster.engines.registry import LOCAL_KINDS
@@ -264,6 +265,8 @@ def _fields(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if "folder" in section:
             section["folder"] = _under(folder, section["folder"])
         fields["backups"] = BackupSettings(**_section(section, _BACKUPS))
+    if "usage" in content:
+        fields["usage"] = UsageSettings(**_section(content["usage"], _USAGE))
     kept = {"days": "keep_days", "jobs": "keep_jobs", "files-mb": "keep_mb"}
     fields.update({kept[key]: value for key, value in (content.get("retention") or {}).items()})
     if "accounts" in content:
@@ -343,6 +346,12 @@ _BACKUPS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "folder": ("folder", Path),
     "every": ("every_s", lambda value: None if value is None else float(seconds(value))),
     "keep": ("keep_s", lambda value: float(seconds(value))),
+}
+
+
+_USAGE: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "every": ("every_s", lambda value: None if value is None else float(seconds(value))),
+    "keep-mb": ("keep_mb", int),
 }
 
 

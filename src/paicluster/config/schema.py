@@ -205,6 +205,7 @@ _SECTIONS: dict[str, Node] = {
     "backups": Fields(
         {"folder": Text(), "every": Nullable(Duration()), "keep": Duration()},
     ),
+    "usage": Fields({"every": Nullable(Duration()), "keep-mb": Int(minimum=1)}),
     "accounts": MappingOf(UnixAccountField(), key=Text(pattern=r"[\w.-]+", form="the name of a user")),
     "allow-shared-account": Bool(),
 }

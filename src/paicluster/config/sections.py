@@ -57,6 +57,16 @@ class BackupSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageSettings:
+    """Section ``usage``: samples of what tasks, nodes and virtual clusters use."""
+
+    # None: no samples.
+    every_s: float | None = 5.0
+    # Size of the history.
+    keep_mb: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class StorageSettings:
     """A storage. ``kind``: `own` (a folder the cluster serves), `mount` (a path on every machine) or `hdfs`
     (an external HDFS at ``url``)."""

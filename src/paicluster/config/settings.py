@@ -15,6 +15,7 @@ from paicluster.config.sections import (
     EngineSettings,
     RequestLimits,
     StorageSettings,
+    UsageSettings,
 )
 from paicluster.scheduler.resource_requests import Resources
 
@@ -56,6 +57,7 @@ class Settings:
     authentication: Authentication = field(default_factory=Authentication)
     limits: RequestLimits = field(default_factory=RequestLimits)
     backups: BackupSettings = field(default_factory=BackupSettings)
+    usage: UsageSettings = field(default_factory=UsageSettings)
     # Unix accounts of users, where the names differ.
     accounts: Mapping[str, str] = field(default_factory=dict)
     # Run all users' tasks under the server's account: they can read each other's files.

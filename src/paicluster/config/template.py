@@ -71,6 +71,11 @@ backups:
   keep: 30d
   # folder: /mnt/other-disk/paicluster    # default: database-backups in the home
 
+# Samples of what tasks, nodes and virtual clusters use, for `pai top` and the portal; the older, the fewer.
+usage:
+  every: 5s                             # null: none
+  keep-mb: 256
+
 # With more than one user, run the server as root: each job then runs under its user's Unix account.
 # accounts:                               # where account and user names differ
 #   alice: asmith

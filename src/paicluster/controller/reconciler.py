@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from paicluster.controller.transitions import NextQueue, next_queue
 from paicluster.controller.wakeups import Wakeups
 from paicluster.engines.interface import Engine, Node
 from paicluster.engines.router import EngineRouter
+from paicluster.metrics.usage import MeasuredTask
 from paicluster.scheduler.plan import Preempt, Snapshot, Start, plan
 from paicluster.scheduler.quotas import QuotaLimit, Running
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
@@ -155,6 +157,28 @@ class Controller:
     def running(self) -> Mapping[str, Running]:
         """Tasks of each user and what they hold."""
         return self._active.allocations.running
+
+    def running_tasks(self) -> list[MeasuredTask]:
+        """All tasks that run now."""
+        return [
+            MeasuredTask(
+                task.uid,
+                record.row.id,
+                record.row.username,
+                record.row.name,
+                record.row.vc,
+                task.role,
+                task.task_index,
+                task.node or "",
+                task.launched_ms or task.created_ms or 0,
+                task.cpu,
+                task.memory_mb,
+                tuple(json.loads(task.gpus or "[]")),
+            )
+            for record in self._active.records.values()
+            for task in record.tasks.live.values()
+            if task.sub_state == RUNNING
+        ]
 
     async def stop_without_store(self, job_id: int) -> None:
         await self._recovery.stop_without_store(job_id)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from openpaisdk.errors import PaiError
 from openpaisdk.protocol.ports import PORT_END, PORT_START
+from paicluster.metrics.usage import UsageReading
 
 
 class LaunchFailed(PaiError):
@@ -396,3 +397,11 @@ class Forward(Protocol):
 
         It gets a control socket as its standard input (docs/contributing/exec-and-forward.md).
         """
+
+
+@runtime_checkable
+class MeasuresUsage(Protocol):
+    """Capability: measure what running attempts and the engine's nodes use."""
+
+    async def usage(self, uids: Sequence[str]) -> UsageReading:
+        """Usage up to now of these running attempts and of all nodes; without those that are unknown."""

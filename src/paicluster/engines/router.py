@@ -18,6 +18,7 @@ from paicluster.engines.interface import (
     Forward,
     Hint,
     LogSource,
+    MeasuresUsage,
     Node,
     Notice,
     Notify,
@@ -31,6 +32,7 @@ from paicluster.engines.interface import (
     TaskLaunch,
     ignore_notice,
 )
+from paicluster.metrics.usage import NodeReading, UsageCounters, UsageReading
 
 log = logging.getLogger(__name__)
 
@@ -229,6 +231,21 @@ class EngineRouter:
         for engine in self.all():
             found.update(await engine.sizes())
         return found
+
+    async def usage(self, uids: Sequence[str]) -> UsageReading:
+        """Usage of running attempts and of nodes, of all engines that measure it."""
+        groups = self._grouped(uids)
+        tasks: dict[str, UsageCounters] = {}
+        nodes: dict[str, NodeReading] = {}
+        cost_s = 0.0
+        for name in self._factories:
+            engine = self.get(name)
+            if isinstance(engine, MeasuresUsage):
+                reading = await engine.usage(groups.get(name, ()))
+                tasks.update(reading.tasks)
+                nodes.update(reading.nodes)
+                cost_s += reading.cost_s
+        return UsageReading(tasks, nodes, cost_s)
 
     def report_sink(self, uid: str) -> ReportSink | None:
         """Report sink of an attempt's engine; None if its tasks do not report over HTTP."""

@@ -1,1 +1,1 @@
-"""Metrics of the server: requests, event loop, Prometheus text format. Imports no other package of ours."""
+"""Metrics: requests, event loop, usage of resources, Prometheus text format. Imports no other package of ours."""

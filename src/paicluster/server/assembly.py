@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import logging
 import os
@@ -41,6 +42,8 @@ from paicluster.engines.process.local_node import detect_node
 from paicluster.engines.router import EngineRouter
 from paicluster.files.ownership import HOMES
 from paicluster.logs.log_watcher import LogWatcher
+from paicluster.metrics.usage_history import UsageHistory
+from paicluster.metrics.usage_sampler import UsageSampler
 from paicluster.scheduler.resource_requests import MINIMUM, NO_MINIMUM
 from paicluster.server.backup_schedule import BackupSchedule
 from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
@@ -129,12 +132,14 @@ class Cluster:
         self._retention.start()
         self._backups.start()
         self._ssh.resume()
+        await self.context.usage.start()
         self._started = True
 
     async def close(self) -> None:
         """Close all parts. Tasks keep running; the next server adopts them."""
         await self._ssh.close()
         if self._started:
+            await self.context.usage.close()
             await self._retention.close()
             await self.storage_counter.close()
             await self._backups.close()
@@ -211,6 +216,14 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         virtual_clusters.resize(external_shares(settings, engines))
         return engines.nodes()
 
+    usage = UsageSampler(
+        UsageHistory(home / "usage.db", settings.usage.keep_mb << 20),
+        engines.usage,
+        controller.running_tasks,
+        lambda: virtual_clusters.quotas,
+        settings.usage.every_s,
+    )
+
     storage_configs = storages.of_settings(settings.storages, urls.external)
     context = Context(
         store=store,
@@ -244,9 +257,15 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         external_url=settings.external_url,
         policies=HttpPolicies.open(settings),
         work_journal=work_journal,
+        usage=usage,
         # The embedded cluster has one user.
         job_parser=JobParser(None if settings.embedded else settings.limits.parse_s_per_minute),
     )
+
+    async def remove_elsewhere(job_ids: Sequence[int]) -> None:
+        await context.source_checkouts.remove(job_ids)
+        await asyncio.to_thread(usage.history.remove_jobs, job_ids)
+
     ssh = SshEndpoint(context, SshKeys.open(keys), settings.host, settings.ssh_port, home / "ssh-port")
     retention = RetentionSweeper(
         store,
@@ -255,7 +274,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         home / "sources",
         initial_delay_s=settings.clean_after_s,
         clock_file=home / "last-time-seen",
-        on_remove=context.source_checkouts.remove,
+        on_remove=remove_elsewhere,
     )
     storage_counter = StorageCounter(files.storage, store, home / "sources")
     quotas.count_storage = storage_counter.ensure_counted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,9 @@ def call_server_routes(call: SuccessfulCalls) -> None:
         for method in ("GET", "POST", "PUT", "DELETE"):
             call(method, path, token=None)
     call("GET", "/", token=None)
+    call("GET", "/api/v2/usage")
+    call("GET", f"/api/v2/usage/nodes/{socket.gethostname()}")
+    call("GET", "/api/v2/usage/virtual-clusters/default")
 
 
 def call_token_routes(call: SuccessfulCalls) -> None:
@@ -102,6 +106,7 @@ def call_job_routes(call: SuccessfulCalls) -> None:
         "/config",
         "/events",
         "/metrics",
+        "/usage",
         "/attempts/0",
         "/attempts/0/taskRoles/main/taskIndex/0/attempts",
         "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs",

@@ -172,6 +172,74 @@ class KubernetesList(WireModel):
     items: list[dict[str, Any]]
 
 
+class UsageSeries(WireModel):
+    """Columns of equal length, one entry for each point in the order of time."""
+
+    times: list[int]
+    cpu: list[float]
+    memory: list[int]
+    read: list[int]
+    write: list[int]
+    gpu: list[float | None]
+    gpu_memory: list[int | None]
+
+
+class CurrentUsage(WireModel):
+    """Cores, bytes of memory, bytes per second, busy GPUs, bytes of GPU memory; null: not measured."""
+
+    cpu: float
+    memory: int
+    read: int
+    write: int
+    gpu: float | None
+    gpu_memory: int | None
+
+
+class UsageOfTotal(CurrentUsage):
+    cpu_total: float
+    memory_total: int
+    gpu_total: int
+
+
+class NamedUsage(UsageOfTotal):
+    name: str
+
+
+class JobUsage(UsageOfTotal):
+    user: str
+    name: str
+    virtual_cluster: str
+    tasks: int
+
+
+class RunningTaskUsage(UsageOfTotal):
+    role: str
+    index: int
+    node: str
+
+
+class _Sample(WireModel):
+    time: int | None
+    interval: float | None
+
+
+class ClusterUsage(_Sample):
+    nodes: list[NamedUsage]
+    virtual_clusters: list[NamedUsage]
+    jobs: list[JobUsage]
+    job_count: int
+    server: CurrentUsage
+
+
+class UsageOverTime(_Sample):
+    series: UsageSeries
+
+
+class JobUsageOverTime(UsageOverTime):
+    tasks: list[RunningTaskUsage]
+    task_count: int
+
+
 _NAMES = (Query("names", list[str]),)
 _NAMES_BODY = Body({JSON: StorageNamesBody}, required=False)
 
@@ -220,6 +288,23 @@ OPERATIONS: dict[str, Operation] = {
         {200: dict[str, Sku]},
         (404,),
         query=(Query("vc"),),
+    ),
+    "v2.usage.current": Operation(
+        "Usage of nodes, virtual clusters and running jobs now",
+        _VC,
+        {200: ClusterUsage},
+        query=(Query("user", description="Only jobs of this user."),),
+    ),
+    "v2.usage.of_node": Operation("Usage of a node over time", _VC, {200: UsageOverTime}, (404,)),
+    "v2.usage.of_virtual_cluster": Operation(
+        "Usage of a virtual cluster over time", _VC, {200: UsageOverTime}, (404,)
+    ),
+    "v2.usage.of_job": Operation(
+        "Usage of a job or of one of its tasks over time, and of its running tasks now",
+        "job",
+        {200: JobUsageOverTime},
+        (400, 403),
+        query=(Query("role"), Query("index", Count)),
     ),
     "v2.storages.list_storages": Operation(
         "List the storages the caller may use", _STORAGE, {200: StorageList}, query=(Query("default", bool),)

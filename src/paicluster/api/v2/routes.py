@@ -22,6 +22,7 @@ from paicluster.api.v2 import (
     storages,
     task_logs,
     task_metrics,
+    usage,
     users,
     virtual_clusters,
 )
@@ -80,6 +81,10 @@ def _group_routes(prefix: str) -> list[Row]:
 ROUTES: list[Row] = [
     (_JOB + "/ssh", ["GET"], ssh.ssh),
     (_JOB + "/metrics", ["GET"], task_metrics.metrics),
+    (_JOB + "/usage", ["GET"], usage.of_job),
+    ("/api/v2/usage", ["GET"], usage.current),
+    ("/api/v2/usage/nodes/{node}", ["GET"], usage.of_node),
+    ("/api/v2/usage/virtual-clusters/{vc}", ["GET"], usage.of_virtual_cluster),
     (_JOB + "/tag", ["PUT"], jobs.add_tag),
     (_JOB + "/tag", ["DELETE"], jobs.delete_tag),
     (_JOB + "/job-attempts", ["GET"], job_attempts.list_attempts),

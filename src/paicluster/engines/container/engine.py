@@ -330,6 +330,9 @@ class ContainerEngine(ProcessEngine):
         if self._containers is not None:
             self._containers.images.release(uids)
 
+    def _is_container(self, folder: Path) -> bool:
+        return attempt_files.is_container(folder)
+
     # -- exec and removal ----------------------------------------------------------------------
 
     def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:

@@ -41,9 +41,11 @@ from paicluster.engines.interface import (
 from paicluster.engines.process import cgroup_limits, cgroups
 from paicluster.engines.process.attempt_owner import living_owner, signal_owner
 from paicluster.engines.process.local_node import is_ephemeral
+from paicluster.engines.process.local_usage import LocalUsage
 from paicluster.engines.process.prelaunch_journal import PrelaunchJournal
 from paicluster.engines.process.zygote_client import ForkGroup, Zygote
 from paicluster.logs.reader import LogReader
+from paicluster.metrics.usage import UsageReading
 from pairuntime.supervisor import claim, exit_record, process_tree
 
 log = logging.getLogger(__name__)
@@ -120,6 +122,7 @@ class ProcessEngine:
         self._runtime = self._runtimes
         self._zygote: Zygote | None = None
         self._pidfds: dict[str, int] = {}
+        self._usage = LocalUsage(node.name, self._tasks, self._limits, self._is_container)
 
     # -- lifecycle -----------------------------------------------------------------------------
 
@@ -496,6 +499,12 @@ class ProcessEngine:
 
     async def sizes(self) -> dict[str, int]:
         return await self._in_files(lambda: attempt_folder.sizes(self._tasks))
+
+    def _is_container(self, folder: Path) -> bool:
+        return False
+
+    async def usage(self, uids: Sequence[str]) -> UsageReading:
+        return await asyncio.to_thread(self._usage.read, uids)
 
     # -- hints ---------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import socket
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from openpaisdk.protocol.ports import PORT_END, PORT_START
 from paicluster.engines.interface import Node
+from paicluster.engines.process.gpu_driver import GpuDriver
 from pairuntime.supervisor import claim
 
 _FIRST_UNPRIVILEGED_PORT = 1024
@@ -76,23 +76,13 @@ def _ephemeral_range() -> tuple[int, int, frozenset[int]]:
 
 def gpu_indexes() -> tuple[int, ...]:
     """GPU indexes as in CUDA_VISIBLE_DEVICES: from the driver's library, else from the device files."""
-    count = _query_driver()
-    if count is not None:
-        return tuple(range(count))
+    driver = GpuDriver.open()
+    if driver is not None:
+        try:
+            count = driver.count()
+        finally:
+            driver.close()
+        if count is not None:
+            return tuple(range(count))
     found = (re.fullmatch(r"nvidia(\d+)", name) for name in os.listdir("/dev"))
     return tuple(sorted(int(match[1]) for match in found if match))
-
-
-def _query_driver() -> int | None:
-    """Number of GPUs by NVML; None without a driver."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    if nvml.nvmlInit_v2() != 0:
-        return None
-    try:
-        count = ctypes.c_uint(0)
-        return count.value if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 else None
-    finally:
-        nvml.nvmlShutdown()
