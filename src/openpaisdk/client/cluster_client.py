@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Mapping
-    from typing import Unpack
+    from typing import Any, Unpack
 
     from openpaisdk.client.http1 import Body, Response
     from openpaisdk.client.models import JobFilter
@@ -284,6 +284,25 @@ class ClusterClient:
     def user_info(self, user: str = "") -> dict[str, object]:
         """Profile of a user: groups, virtual clusters, storages."""
         return mapping_of(self._get(f"/api/v2/users/{quote(user or self.user)}"), self)
+
+    def usage(self, user: str = "") -> dict[str, Any]:
+        """What nodes, virtual clusters and running jobs use now; with ``user``, only jobs of this user."""
+        return self._usage("/api/v2/usage" + (f"?user={quote(user)}" if user else ""))
+
+    def job_usage(self, name: str, user: str = "") -> dict[str, Any]:
+        """What the running tasks of a job use now, and what the job used over time."""
+        return self._usage(f"{self.job_path(name, user)}/usage")
+
+    def _usage(self, path: str) -> dict[str, Any]:
+        try:
+            return mapping_of(self._get(path), self)
+        except NotFound as e:
+            if e.code != NO_API:
+                raise
+            raise PaiError(
+                f"The cluster {self.alias} does not tell what its tasks use.",
+                hint="Clusters of this product do; for OpenPAI's see the metrics in its portal.",
+            ) from None
 
     def storages(self) -> list[dict[str, object]]:
         """Storages this user may use, as the cluster lists them; empty if the cluster has no such API."""

@@ -1,1 +1,4 @@
-"""Metrics: requests, event loop, usage of resources, Prometheus text format. Imports no other package of ours."""
+"""Metrics: requests, event loop, usage of resources, Prometheus text format.
+
+Imports no other package of ours.
+"""
