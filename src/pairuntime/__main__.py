@@ -53,6 +53,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import hdfs_cli
 
         return hdfs_cli.main(argv[1:])
+    if argv and argv[0] == "hdfs-mount":
+        from pairuntime.task import hdfs_mount
+
+        return hdfs_mount.main(argv[1:])
     if len(argv) == 2 and argv[0] == "sources":
         from pairuntime.task import fetch_sources
 

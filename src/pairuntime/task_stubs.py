@@ -95,4 +95,5 @@ exit 127
 """
 
 HDFS = _COMMAND % ("hdfs", "hdfs")
+HDFS_MOUNT = _COMMAND % ("hdfs-mount", "hdfs-mount")
 RUNTIME = _COMMAND % ("", "pai-runtime")

@@ -72,6 +72,8 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("sync", "storage_copy:sync", "make a folder equal to another, sending only changes"),
             ("pack", "pack:pack", "pack many small files into few large ones"),
             ("unpack", "pack:unpack", "write the records of a pack as files"),
+            ("mount", "mount:mount", "use the files of a storage as a folder of this machine"),
+            ("unmount", "mount:unmount", "end a mount"),
             ("makedir", "storage:makedir", "create folders"),
             ("remove", "storage:remove", "remove files and folders"),
             ("getinfo", "storage:getinfo", "show size, times and permissions of a file or folder"),

@@ -8,27 +8,25 @@ from glob import has_magic
 
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from openpaisdk.errors import Conflict, PaiError, UsageError
+from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.backends.base import (
     CHUNK_BYTES,
     Backend,
     SourceFile,
     TargetFile,
     content_key,
-    damaged_error,
 )
-from openpaisdk.storage.backends.hdfs_checksum import ChecksumComparison
 from openpaisdk.storage.catalog import StorageOpener
 from openpaisdk.storage.fsspec_file import BytesWriter, PaiFile, TextWriter, compressed_writer
 from openpaisdk.storage.location import parse_location
 from openpaisdk.storage.os_errors import URL_PREFIX, as_oserror, no_such_file
+from openpaisdk.storage.transfer.file_transfer import transfer_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from openpaisdk.storage.backends.base import Chunks
     from openpaisdk.storage.file_info import FileInfo
     from openpaisdk.storage.location import Location
 
@@ -363,28 +361,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 def _transfer(source: SourceFile, target: TargetFile, display_path: str, callback: Any = None) -> None:
     if callback is not None:
         callback.set_size(source.size)
-    comparison = ChecksumComparison(source, target)
-
-    def chunks(offset: int, length: int) -> Chunks:
-        return comparison.observe(offset, source.chunks(offset, length))
-
-    try:
-        for offset, length in target.missing_ranges(source.max_part_bytes):
-            target.put(offset, length, lambda at=offset, length=length: chunks(at, length))  # type: ignore[misc]
-            comparison.confirm(offset)
-            if callback is not None:
-                callback.relative_update(length)
-        source.check()
-        if comparison.matches(source.size) is False:
-            target.abandon()
-            raise damaged_error(display_path)
-        try:
-            target.finish(source.size)
-        except Conflict:
-            target.abandon()
-            raise
-    finally:
-        target.close()
+    transfer_file(source, target, display_path, None if callback is None else callback.relative_update)
 
 
 def _info(path: str, entry: FileInfo) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
-from openpaisdk.storage.backends.base import not_found_error
+import errno
+
+from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, Unauthorized, UsageError
+from openpaisdk.storage.backends.base import STORAGE_FULL, not_found_error
 from openpaisdk.storage.backends.webhdfs import IS_FOLDER, NO_FILE, NOT_FOLDER
 
 TYPE_CHECKING = False
@@ -43,3 +45,38 @@ class as_oserror:  # noqa: N801 - read as a word: with as_oserror(path)
             raise FileExistsError(error.message) from error
         if isinstance(error, PaiError) and not isinstance(error, UsageError):
             raise OSError(error.message) from error
+
+
+class as_errno:  # noqa: N801 - read as a word: with as_errno(path)
+    """Converts our errors to OSErrors with the number that a program expects from a file system."""
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if isinstance(error, PaiError):
+            raise OSError(errno_of(error), error.message, self.path) from error
+
+
+def errno_of(error: PaiError) -> int:
+    """Error number of one of our errors; EIO for those that programs cannot tell apart."""
+    if isinstance(error.__context__, OSError) and error.__context__.errno:
+        return error.__context__.errno  # of a storage that is a folder of this machine
+    if error.code == IS_FOLDER:
+        return errno.EISDIR
+    if error.code == NOT_FOLDER:
+        return errno.ENOTDIR
+    if error.code == STORAGE_FULL or error.status == 507:
+        return errno.ENOSPC
+    if isinstance(error, NotFound) or error.status == 404:
+        return errno.ENOENT
+    if isinstance(error, (Forbidden, Unauthorized)):
+        return errno.EACCES
+    if isinstance(error, Conflict):
+        return errno.EEXIST
+    return errno.EINVAL if isinstance(error, UsageError) else errno.EIO

@@ -52,6 +52,10 @@ class Storage:
         self._user = user
         self._connections = {}  # type: dict[str, AnyConnection]
 
+    def with_own_connections(self) -> "Storage":
+        """The same storage for another thread."""
+        return Storage(self._address, self._token, self._user)
+
     # -- operations --------------------------------------------------------------------------------
 
     def status(self, path: "str") -> "dict[str, Any] | None":
@@ -77,10 +81,17 @@ class Storage:
     def rename(self, path: "str", target: "str") -> "bool":
         return bool(self._call("PUT", path, op="RENAME", destination=target).get("boolean"))
 
+    def replace(self, path: "str", target: "str") -> "None":
+        """Rename to a path at which a file may be. A failure is an error."""
+        self._call("PUT", path, op="RENAME", destination=target, renameoptions="OVERWRITE")
+
     def put(self, source: "str", path: "str", overwrite: "bool" = True) -> "int":
         """Upload a whole file; returns its size. A file that changes meanwhile is an error."""
         with open(source, "rb") as f:
             return self.put_file(f, path, overwrite)
+
+    def set_time(self, path: "str", mtime_ns: "int") -> "None":
+        self._call("PUT", path, op="SETTIMES", modificationtime=str(max(0, mtime_ns // 10**6)))
 
     def put_file(self, source: "IO[bytes]", path: "str", overwrite: "bool" = True) -> "int":
         """Upload a whole open file; returns its size."""

@@ -32,4 +32,4 @@ def test_every_block_of_the_page_runs(workspace: StorageWorkspace, monkeypatch: 
         done = workspace.person.run(command)
         assert done.status == 0, (block, done)
         ran += 1
-    assert ran == 3
+    assert ran == 4

@@ -56,6 +56,7 @@ def _write_files(folder: Path, data: bytes, authority: str) -> None:
     user_api = (package / "user_api.py").read_text()
     texts = {
         "bin/hdfs": task_stubs.HDFS,
+        "bin/hdfs-mount": task_stubs.HDFS_MOUNT,
         "bin/pai-runtime": task_stubs.RUNTIME,
         "lib/openpaisdk/__init__.py": task_stubs.PACKAGE,
         "lib/openpaisdk/functions/__init__.py": task_stubs.FUNCTIONS,

@@ -1,0 +1,317 @@
+"""Mounting: connects a folder with ``/dev/fuse``, serves it until it is unmounted, cleans up after a kill.
+
+Root mounts by itself; other users need the program ``fusermount``, which every distribution has in its
+package fuse or fuse3.
+"""
+
+import array
+import ctypes
+import errno
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+
+from pairuntime.fuse.server import Server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # Python 3.6 runs this too
+    from typing import Callable
+
+    from pairuntime.fuse.file_system import FileSystem
+
+assert sys.platform == "linux"
+
+DEVICE = "/dev/fuse"
+MOUNTS = "/proc/self/mountinfo"
+KEEP_ALIVE_INTERVAL_S = 300.0
+"""An embedded cluster stops when it is idle. While one of its storages is mounted, it gets requests."""
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV = 1, 2, 4
+_MNT_DETACH = 2
+# Waits for the end of its input, which the kernel closes even after a kill -9.
+_CLEANUP = """
+trap "" TERM INT HUP
+read -r _
+umount -l "$1" 2>/dev/null || "${2:-true}" -u -z "$1" 2>/dev/null
+"""
+
+
+class MountError(Exception):
+    """The folder cannot be mounted, or unmounted. The message is for the user, and so is the ``hint``."""
+
+    def __init__(self, message: "str", hint: "str" = "") -> "None":
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def check_available() -> "None":
+    """Raise where FUSE cannot be had, before anything else is done."""
+    if not os.path.exists(DEVICE):
+        raise MountError(
+            "This machine has no %s, so nothing can be mounted here." % DEVICE,
+            "In a container, start it with --device %s --cap-add SYS_ADMIN; or copy the files." % DEVICE,
+        )
+    if os.geteuid() != 0 and not _fusermount():
+        raise MountError(
+            "Only root can mount without the program fusermount, which was not found.",
+            "Install the package fuse3, or copy the files.",
+        )
+
+
+def check_folder(folder: "str") -> "str":
+    """Absolute path of a folder to mount on: it must exist and be empty."""
+    path = os.path.realpath(folder)
+    try:
+        found = os.stat(path)
+    except OSError as e:
+        if e.errno == errno.ENOTCONN:
+            raise MountError(
+                "%s is still mounted by a process that has ended." % folder,
+                "Unmount it first: umount -l %s" % folder,
+            )
+        if isinstance(e, FileNotFoundError):
+            raise MountError("%s: there is no such folder." % folder, "Create it: mkdir -p %s" % folder)
+        raise MountError("%s: %s." % (folder, (e.strerror or str(e)).lower()))
+    if not stat.S_ISDIR(found.st_mode):
+        raise MountError("%s is a file; a folder is needed to mount on." % folder)
+    if path in mounted_folders():
+        raise MountError("%s is mounted already." % folder, "Unmount it first: umount %s" % folder)
+    try:
+        has_entries = bool(os.listdir(path))
+    except OSError as e:
+        raise MountError("%s: %s." % (folder, (e.strerror or str(e)).lower()))
+    if has_entries:
+        raise MountError("%s is not empty: a mount would hide its files." % folder, "Name an empty folder.")
+    return path
+
+
+def mounted_folders(kind: "str" = "") -> "dict[str, str]":
+    """Folders of this mount namespace on which something is mounted, and its type."""
+    found = {}
+    with open(MOUNTS, "rb") as f:
+        for line in f:
+            before, _, after = line.partition(b" - ")
+            path = before.split()[4].decode("unicode_escape").encode("latin-1")
+            of_type = after.split()[0].decode()
+            if not kind or of_type == kind:
+                found[os.fsdecode(path)] = of_type
+    return found
+
+
+class Mount:
+    """A mounted file system. ``source`` and ``kind`` are what ``mount`` and ``df`` show."""
+
+    def __init__(self, storage: "FileSystem", folder: "str", source: "str", kind: "str") -> "None":
+        self._storage = storage
+        self.folder = folder
+        self._device = _mount_as_root(folder, source, kind, storage.is_read_only) if os.geteuid() == 0 else -1
+        if self._device < 0:
+            self._device = _mount_by_program(folder, source, kind, storage.is_read_only)
+        try:
+            self._cleanup = subprocess.Popen(
+                ["/bin/sh", "-c", _CLEANUP, "sh", folder, _fusermount()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+            )
+        except BaseException:
+            self.detach()
+            os.close(self._device)
+            raise
+
+    def serve(self, on_mounted: "Callable[[], None]", report: "Callable[[str], None]") -> "int":
+        """Serve until it is unmounted, or until SIGINT, SIGTERM or SIGHUP: returns the signal, or 0."""
+        server = Server(self._storage, self._device, self.folder, report)
+        stopped_by = []  # type: list[int]
+
+        def stop(number: "int", frame: "object") -> "None":
+            stopped_by.append(number)
+            raise _Stopped
+
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = [signal.signal(number, stop) for number in signals]
+        try:
+            try:
+                server.start()
+                on_mounted()
+                while not server.wait(KEEP_ALIVE_INTERVAL_S):
+                    try:
+                        self._storage.status("/")
+                    except OSError:
+                        pass  # it may be back for the next program that needs it
+            except _Stopped:
+                for number in signals:
+                    signal.signal(number, signal.SIG_IGN)
+                self.detach()
+            server.finish(was_unmounted=not stopped_by)
+        finally:
+            self._end_cleanup()
+            for i, number in enumerate(signals):
+                signal.signal(number, before[i])
+        return stopped_by[0] if stopped_by else 0
+
+    def detach(self) -> "None":
+        """Unmount at once; programs that have files of it open get errors when this process ends."""
+        if not _umount(self.folder, _MNT_DETACH) and _fusermount():
+            _run([_fusermount(), "-u", "-z", "--", self.folder])
+
+    def _end_cleanup(self) -> "None":
+        # Killed and not woken: the folder may be mounted by another program by now.
+        self._cleanup.kill()
+        self._cleanup.wait()
+        if self._cleanup.stdin is not None:
+            self._cleanup.stdin.close()
+
+
+class _Stopped(Exception):
+    pass
+
+
+def unmount(folder: "str") -> "None":
+    """Unmount a folder. A mount whose process has ended is removed, too; one that is in use is an error."""
+    path = os.path.abspath(folder)  # realpath would ask a mount that does not answer
+    known = mounted_folders()
+    if path not in known:
+        path = os.path.realpath(folder)
+    if path not in known:
+        raise MountError("%s is not mounted." % folder)
+    if not known[path].startswith("fuse"):
+        raise MountError("%s is not a FUSE mount but %s; it stays mounted." % (folder, known[path]))
+    if _umount(path, 0):
+        return
+    reason = os.strerror(ctypes.get_errno())
+    if ctypes.get_errno() != errno.EBUSY and _fusermount():
+        reason = _run([_fusermount(), "-u", "--", path])
+        if not reason:
+            return
+    if ctypes.get_errno() == errno.EBUSY or "busy" in reason:
+        raise MountError(
+            "%s is in use: a program has a file of it open, or works in it." % folder,
+            "Close it, and unmount again.",
+        )
+    raise MountError("%s cannot be unmounted: %s." % (folder, reason.lower()))
+
+
+def run_in_background(run: "Callable[[Callable[[], None]], int]") -> "int":
+    """Run in a process of its own; returns when it has mounted, or with its exit status when it failed.
+
+    Called before any thread exists: only the calling thread survives a fork.
+    """
+    read_end, write_end = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        os.close(write_end)
+        try:
+            is_mounted = bool(os.read(read_end, 1))
+        except KeyboardInterrupt:
+            os.kill(pid, signal.SIGTERM)
+            raise
+        if is_mounted:
+            return 0
+        status = os.waitpid(pid, 0)[1]
+        return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1
+    status = 1
+    try:
+        os.close(read_end)
+        os.setsid()
+
+        def on_mounted() -> "None":
+            null = os.open(os.devnull, os.O_RDWR)
+            for number in range(3):
+                os.dup2(null, number)
+            os.close(null)
+            os.chdir("/")  # the folder it was started in can be unmounted
+            os.write(write_end, b"1")
+            os.close(write_end)
+
+        status = run(on_mounted)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+# -- system calls and programs -----------------------------------------------------------------------
+
+
+def _libc() -> "ctypes.CDLL":
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _mount_as_root(folder: "str", source: "str", kind: "str", is_read_only: "bool") -> "int":
+    """Descriptor of the connection; -1 where root may not mount, as in most containers."""
+    try:
+        device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as e:
+        raise MountError("%s cannot be opened: %s." % (DEVICE, (e.strerror or str(e)).lower()))
+    options = "fd=%d,rootmode=40000,user_id=%d,group_id=%d" % (device, os.getuid(), os.getgid())
+    flags = _MS_NOSUID | _MS_NODEV | (_MS_RDONLY if is_read_only else 0)
+    words = [os.fsencode(word) for word in (source, folder, "fuse." + kind)]
+    if _libc().mount(words[0], words[1], words[2], ctypes.c_ulong(flags), options.encode()) == 0:
+        return device
+    reason = ctypes.get_errno()
+    os.close(device)
+    if reason == errno.EPERM and _fusermount():
+        return -1
+    if reason == errno.EPERM:
+        raise MountError(
+            "This process may not mount file systems.",
+            "In a container, start it with --device %s --cap-add SYS_ADMIN; or copy the files." % DEVICE,
+        )
+    raise MountError("%s cannot be mounted: %s." % (folder, os.strerror(reason).lower()))
+
+
+def _umount(folder: "str", flags: "int") -> "bool":
+    return bool(_libc().umount2(os.fsencode(folder), flags) == 0)
+
+
+def _fusermount() -> "str":
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        for name in ("fusermount3", "fusermount"):
+            path = os.path.join(folder, name)
+            if os.access(path, os.X_OK):
+                return path
+    return ""
+
+
+def _mount_by_program(folder: "str", source: "str", kind: "str", is_read_only: "bool") -> "int":
+    """``fusermount`` opens the device, mounts it and passes the descriptor back."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    escaped = source.replace("\\", "\\\\").replace(",", "\\,")
+    options = "fsname=%s,subtype=%s,nosuid,nodev%s" % (escaped, kind, ",ro" if is_read_only else "")
+    with ours, its:
+        process = subprocess.Popen(
+            [_fusermount(), "-o", options, "--", folder],
+            env=dict(os.environ, _FUSE_COMMFD=str(its.fileno())),
+            pass_fds=(its.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        its.close()
+        descriptors = array.array("i")
+        _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(descriptors.itemsize))
+        for _, _, data in ancillary:
+            descriptors.frombytes(data[: descriptors.itemsize])
+        message = process.communicate()[1].decode("utf-8", "replace").strip()
+    if not descriptors:
+        reason = message.rpartition(":")[2].strip() or "fusermount gave no reason"
+        raise MountError("%s cannot be mounted: %s." % (folder, reason.lower().rstrip(".")))
+    os.set_inheritable(descriptors[0], False)
+    return descriptors[0]
+
+
+def _run(command: "list[str]") -> "str":
+    """Error message of a program; empty if it succeeded."""
+    done = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    message = done.communicate()[1].decode("utf-8", "replace").strip()
+    return "" if done.returncode == 0 else message or "exit status %d" % done.returncode

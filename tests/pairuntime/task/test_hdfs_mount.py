@@ -1,0 +1,53 @@
+"""`hdfs-mount` in a task: the cluster's storage as a folder, over WebHDFS and FUSE."""
+
+import hashlib
+import random
+from pathlib import Path
+
+import pytest
+
+from support.cli_user import shared_user_fixture, user_fixture  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="this machine has no /dev/fuse")
+
+# As the scripts of OpenPAI's examples use it: in the foreground, with the address of the name node.
+SCRIPT = """
+exec 2>&1
+mkdir storage again
+hdfs-mount "${{PAI_DEFAULT_FS_URI#hdfs://}}" storage &
+for _ in $(seq 600); do mountpoint -q storage && break; sleep 0.1; done
+cd storage{there}
+md5sum large | cut -d' ' -f1
+printf 'from a task' > new
+hdfs dfs -cat {there}/new; echo
+mv new renamed && cat renamed && rm renamed
+mkdir folder && rmdir folder
+cd - > /dev/null
+hdfs-mount --background --read-only {there} again
+ls again
+touch again/file
+hdfs-mount {there} again
+hdfs-mount {there}/none storage
+hdfs-mount --strange {there} again 2>&1 | head -1
+"""
+
+
+def test_task_mounts_the_storage_and_the_mount_ends_with_it(user, tmp_path) -> None:
+    content = random.Random(1).randbytes(11 << 20)  # more than is read ahead
+    (tmp_path / "large").write_bytes(content)
+    there = f"/mounts/{tmp_path.name}"
+    assert user.pai("copy", str(tmp_path / "large"), f"pai://local/0{there}/large").status == 0
+    (user.project / "job.sh").write_text(SCRIPT.format(there=there))
+    done = user.pai("sub", "--follow", "--", "bash", "job.sh")
+    lines = [line for line in done.out.splitlines() if line]
+    assert lines == [
+        hashlib.md5(content).hexdigest(),
+        "from a task",
+        "from a task" + "large",
+        "touch: cannot touch 'again/file': Read-only file system",
+        "hdfs-mount: again is mounted already. Unmount it first: umount again",
+        "hdfs-mount: storage is mounted already. Unmount it first: umount storage",
+        "hdfs-mount: there is no option --strange.",
+    ], done
+    mounts = Path("/proc/self/mountinfo").read_text()
+    assert str(user.home) not in mounts, mounts
