@@ -134,6 +134,7 @@ register_url_convertor("count", _Count())
 # and some of its clients test for that.
 _NOT_OF_OPENPAI = {
     _JOB + "/follow",
+    _JOB + "/log-search",
     _JOB + "/metrics",
     _JOB + "/usage",
     "/api/v2/usage",

@@ -121,6 +121,8 @@ class Context:
     forwarders: Forwarders = field(init=False)
     job_parser: JobParser = field(default_factory=JobParser)
     follow_turns: FollowTurns = field(default_factory=FollowTurns)
+    # Searches in logs take turns: each holds the interpreter and a few blocks of memory.
+    log_search_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     sign_in_links: SignInLinks = field(default_factory=SignInLinks)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -89,9 +89,9 @@ class LogReader:
     def last(self, size: int) -> bytes:
         """The last ``size`` bytes that are kept."""
         end = self.size()
-        return b"".join(chunk.data for chunk in self._between(max(0, end - size), end))
+        return b"".join(chunk.data for chunk in self.between(max(0, end - size), end))
 
-    def _between(self, begin: int, end: int) -> list[Chunk]:
+    def between(self, begin: int, end: int) -> list[Chunk]:
         """Everything kept of this range, in order."""
         found = []
         while begin < end:
@@ -103,24 +103,31 @@ class LogReader:
             begin = found[-1].end
         return found
 
-    def tail(self, lines: int) -> int:
-        """The offset at which the last ``lines`` lines begin."""
+    def tail(self, lines: int, max_bytes: int | None = None) -> int:
+        """The offset at which the last ``lines`` lines begin; with ``max_bytes`` no further from the end.
+
+        Only of a line that is longer than that, a part is left out.
+        """
         end = self.size()
         if lines <= 0:
             return end
+        earliest = 0 if max_bytes is None else max(0, end - max_bytes)
         first = end
         position = end
         # The newline that ends the last line does not start another one.
         ignored = end - 1
-        while position > 0:
-            begin = max(0, position - _TAIL_BLOCK)
-            for chunk in reversed(self._between(begin, position)):
+        line_start = None
+        while position > earliest:
+            begin = max(earliest, position - _TAIL_BLOCK)
+            for chunk in reversed(self.between(begin, position)):
                 at = len(chunk.data)
                 while (at := chunk.data.rfind(b"\n", 0, at)) >= 0:
                     if chunk.offset + at != ignored:
                         lines -= 1
+                        line_start = chunk.offset + at + 1
                         if not lines:
-                            return chunk.offset + at + 1
+                            return line_start
                 first = chunk.offset
             position = begin
-        return first
+        # Where the bytes are the limit, the first of them are rarely the first of a line.
+        return line_start if earliest and line_start is not None else first

@@ -103,6 +103,7 @@ def call_job_routes(call: SuccessfulCalls) -> None:
     for rest in (
         "",
         "/follow?follow=false",
+        "/log-search?text=e",
         "/config",
         "/events",
         "/metrics",

@@ -357,3 +357,10 @@ def test_stream_with_endless_output_ends_with_logout(cluster: TeamCluster, name:
     finally:
         cluster.stop(name)
     cluster.wait_over(name)
+
+
+def test_tail_of_long_lines_is_limited_by_its_size(cluster: TeamCluster, name: str) -> None:
+    cluster.make_long_log(name, 4 << 30)
+    before = cluster.bytes_read()
+    assert log_in(frames_of(cluster, name, tail=5000, tailBytes=1 << 20)) == bytes(1 << 20)
+    assert cluster.bytes_read() - before < 16 << 20

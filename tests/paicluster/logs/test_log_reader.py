@@ -155,3 +155,11 @@ def test_names_with_non_ascii_digits_are_not_segments(tmp_path: Path) -> None:
         (tmp_path / name).write_text("no log\n")
     reader = LogReader(tmp_path, "all")
     assert (reader.size(), reader.read(0, 100).data) == (4, b"log\n")
+
+
+def test_tail_has_at_most_so_many_bytes(tmp_path: Path) -> None:
+    log = _segments(tmp_path, [(0, b"first\nsecond\nthird\n")])
+    assert log.tail(3, 15) == 6, "whole lines, where there are some"
+    assert log.tail(3, 1000) == 0
+    assert log.tail(1, 15) == 13
+    assert log.tail(3, 4) == 15, "of a longer line its end"

@@ -436,7 +436,27 @@ OPERATIONS: dict[str, Operation] = {
             Query("stream", Literal["stdout", "stderr", "all", "none"]),
             Query("from", description="ATTEMPT.TASKATTEMPT:OFFSET."),
             Query("tail", Count, description="Start with this number of last lines."),
+            Query("tailBytes", Count, description="With tail: start with at most so many bytes."),
             Query("follow", bool, description="Stream until the job has finished; by default true."),
+        ),
+    ),
+    "v2.log_search.search": Operation(
+        "Search a task's log for a text, in upper or lower case; lines of JSON: `hit` with the offsets of "
+        "the text and of its line, `progress`, and `end`, whose `offset` is where a next search may start",
+        _TAG,
+        {200: Text(NDJSON)},
+        (403,),
+        query=(
+            Query("text", required=True, description="One line of 1 to 1024 bytes."),
+            Query("role"),
+            Query("index", Count),
+            Query("attempt", Count, description="By default the latest attempt of the job and of the task."),
+            Query("taskAttempt", Count),
+            Query("stream", Literal["all", "stdout", "stderr"]),
+            Query("direction", Literal["forward", "backward"]),
+            Query("from", Count, description="Byte offset; by default the start, or backward the end."),
+            Query("limit", Annotated[int, Meta(ge=1, le=1000)], description="Number of lines, by default 1."),
+            Query("matchCase", bool),
         ),
     ),
     "v2.forward.forward": Operation(

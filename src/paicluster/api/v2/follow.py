@@ -64,13 +64,14 @@ async def follow(request: Request) -> Response:
         start = tuple(int(part) for part in match.groups())
     tail = get("tail")
     lines = None if tail is None else int_param(tail, "tail")
+    tail_bytes = int_param(get("tailBytes"), "tailBytes") if get("tailBytes") else None
     until_end = get("follow") != "false"
     follower = _Follower(ctx, row.id, role, index, stream, identity.token_id, until_end=until_end)
     if start is not None:
         follower.attempt, follower.task_attempt, follower.offset = start[0], start[1], start[2]
     else:
         follower.attempt, follower.task_attempt = row.attempt, _LATEST
-        follower.tail = lines
+        follower.tail, follower.tail_bytes = lines, tail_bytes
     return StreamingResponse(follower.frames(), media_type=MEDIA_TYPE)
 
 
@@ -123,6 +124,7 @@ class _Follower:
         self.task_attempt = 0
         self.offset = 0
         self.tail: int | None = None
+        self.tail_bytes: int | None = None
         # Event uid to the count that was sent last.
         self._sent_counts: dict[str, int] = {}
         self._last_degraded = ""
@@ -150,7 +152,7 @@ class _Follower:
                     if task is not None and self.tail is not None:
                         # In a thread: finding the first line of the tail may read the whole log.
                         log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
-                        self.offset = await asyncio.to_thread(log.tail, self.tail)
+                        self.offset = await asyncio.to_thread(log.tail, self.tail, self.tail_bytes)
                         self.tail = None
                     if log_watch is not None:
                         log_watch.event.clear()
