@@ -18,10 +18,14 @@ from openpaisdk.output.untrusted_text import log_output
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from openpaisdk.cli.task_logs import TaskName
     from openpaisdk.client import ClusterClient
 
 UNFINISHED_STATUS = 5
+MAX_SEARCHED_BYTES = 1024
+"""Length of a text to search for, as clusters accept it."""
 
 
 def logs(argv: list[str]) -> int:
@@ -29,7 +33,7 @@ def logs(argv: list[str]) -> int:
     parser = command_parser(
         "logs",
         "pai logs -f train_k3v9xq\npai logs -f --task worker train_k3v9xq\n"
-        "pai logs --tail 20 --task worker:1 train_k3v9xq",
+        "pai logs --tail 20 --task worker:1 train_k3v9xq\npai logs --grep error --task all train_k3v9xq",
         "With -f, every line of a job with several tasks has the task's name before it; --task selects some\n"
         "of them. Without -f, the log of the first task is printed. The log of a single task is printed\n"
         "unchanged.",
@@ -68,9 +72,17 @@ def logs(argv: list[str]) -> int:
         type=str.upper,
         help="only records of Python's logging with at least this level (see pai sub --capture-logging)",
     )
+    parser.add_argument(
+        "--grep",
+        metavar="TEXT",
+        help="only lines that contain this text, in upper or lower case; the cluster searches, so that a "
+        "long log is not sent",
+    )
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
     parser.add_argument("job", help="the job's name")
     args = parser.parse(argv)
+    if args.grep is not None:
+        _check_search(args)
     if args.task and (args.role or args.index is not None):
         raise UsageError("--task names a task with its role and index: do not add --role or --index.")
     cluster = open_cluster(args.cluster_alias, notify=print_notice)
@@ -83,16 +95,18 @@ def logs(argv: list[str]) -> int:
         tail=args.tail,
         follow=args.follow,
     )
+    if args.grep is not None:
+        return _print_matches(cluster, request, args)
     if args.role or args.index is not None:
         return _print_one(cluster, request, args)
-    from openpaisdk.cli.task_logs import label, limit_followed, print_task_logs, select_tasks, tasks_of_job
+    from openpaisdk.cli.task_logs import limit_followed, print_task_logs, select_tasks, tasks_of_job
 
     job = cluster.job(args.job, args.user)
     tasks = tasks_of_job(cluster, job)
     shown = select_tasks(tasks, args.task, job.name) if args.task else tasks if args.follow else tasks[:1]
     if len(shown) < 2:
         if len(tasks) > 1 and not args.task:
-            print_notice(f"showing {label(tasks[0])}, the first of {len(tasks)} tasks; --task all shows all")
+            print_notice(_first_of(tasks))
         return _print_one(cluster, request.for_task(*shown[0]) if args.task else request, args)
     in_parallel = args.follow and not job.is_finished
     if in_parallel:
@@ -107,6 +121,39 @@ def logs(argv: list[str]) -> int:
         on_silence=lambda state: _report_silence(request, state),
     )
     return report_outcome(cluster, request, state, shown) if args.follow and state else 0
+
+
+def _check_search(args: argparse.Namespace) -> None:
+    if args.follow or args.tail is not None or args.level:
+        raise UsageError(
+            "--grep searches the whole log: it cannot be combined with --follow, --tail or --level.",
+            hint=f"To search what follows: pai logs -f {args.job} | grep TEXT",
+        )
+    if not args.grep or "\n" in args.grep or len(args.grep.encode("utf-8", "replace")) > MAX_SEARCHED_BYTES:
+        raise UsageError(f"--grep needs a text of one line and at most {MAX_SEARCHED_BYTES} bytes.")
+
+
+def _print_matches(cluster: ClusterClient, request: FollowRequest, args: argparse.Namespace) -> int:
+    """Print the lines that contain the text of ``--grep``."""
+    from openpaisdk.cli.task_logs import print_matches, select_tasks, tasks_of_job
+
+    if args.role or args.index is not None:
+        searched = [(args.role, args.index or 0)]
+    else:
+        job = cluster.job(args.job, args.user)
+        tasks = tasks_of_job(cluster, job)
+        searched = select_tasks(tasks, args.task, job.name) if args.task else tasks[:1]
+        if len(tasks) > 1 and not args.task:
+            print_notice(_first_of(tasks))
+    if not print_matches(cluster, request, searched, args.grep):
+        print_notice(f"No line of the log of {request.name} contains {args.grep!r}.")
+    return 0
+
+
+def _first_of(tasks: Sequence[TaskName]) -> str:
+    from openpaisdk.cli.task_logs import label
+
+    return f"showing {label(tasks[0])}, the first of {len(tasks)} tasks; --task all shows all"
 
 
 def _print_one(cluster: ClusterClient, request: FollowRequest, args: argparse.Namespace) -> int:

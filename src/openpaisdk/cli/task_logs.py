@@ -115,6 +115,26 @@ def print_task_logs(
     return printer.final
 
 
+def print_matches(
+    cluster: ClusterClient, request: FollowRequest, tasks: Sequence[TaskName], wanted: str
+) -> bool:
+    """Print the lines of the tasks' logs that contain a text, as it finds them; False if none does."""
+    from openpaisdk.client.log_search import search_log
+
+    out = log_output(sys.stdout)
+    logs = _TaskLogs(sys.stdout, tasks, "") if len(tasks) > 1 else None
+    has_found = False
+    for task in tasks:
+        for frame in search_log(cluster, request.for_task(*task), wanted):
+            has_found = True
+            if logs is not None:
+                logs.write(task, frame)
+            else:
+                out.write(frame.data)
+                out.flush()
+    return has_found
+
+
 def _in_turn(
     cluster: ClusterClient, requests: Iterable[FollowRequest]
 ) -> Iterator[tuple[FollowRequest, Frame]]:

@@ -102,7 +102,7 @@ def follow_stream(
         try:
             response = _open(cluster, request, str(position), tries=3 if first else 1)
             first, attempts = False, 0
-            for frame in _frames(response):
+            for frame in read_frames(response):
                 if lost_reported:
                     yield Frame("back", {})
                 lost_at, lost_reported = 0.0, False
@@ -151,7 +151,7 @@ def _open(cluster: ClusterClient, request: FollowRequest, position: str, tries: 
     )
 
 
-def _frames(response: Response) -> Iterator[Frame]:
+def read_frames(response: Response) -> Iterator[Frame]:
     """Split a stream into frames. A large log frame is yielded in the pieces in which it arrives."""
     buffer = b""
     while True:

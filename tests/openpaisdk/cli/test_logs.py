@@ -91,3 +91,42 @@ def test_filtered_log_says_that_nothing_passed(user) -> None:
     job = done_job(user, "loud_$", "echo text without a level")
     done = user.pai("logs", "--level", "ERROR", job)
     assert done.out == "" and f"{job} has written no records of level ERROR or higher." in done.err, done
+
+
+def test_grep_prints_the_lines_with_a_text_from_the_whole_log(user) -> None:
+    job = done_job(user, "searched_$", "seq -f 'Line %g' 1 3000; echo no >&2")
+    done = user.pai("logs", "--grep", "line 29", job)
+    expected = [f"Line {n}" for n in range(1, 3001) if str(n).startswith("29")]
+    assert (done.status, done.out.splitlines()) == (0, expected), done
+    many = user.pai("logs", "--grep", "Line", "--stream", "stdout", job)
+    assert many.out.splitlines() == [f"Line {n}" for n in range(1, 3001)]
+    nothing = user.pai("logs", "--grep", "absent", job)
+    assert (nothing.status, nothing.out) == (0, "") and f"the log of {job} contains 'absent'" in nothing.err
+
+
+def test_grep_in_several_tasks_names_them(user) -> None:
+    job = done_job(user, "crew_$", "--array", "2", "--mem", "64m", "--", "echo I am $PAI_TASK_INDEX of two")
+    done = user.pai("logs", "--grep", "AM", "--task", "all", job)
+    lines = [line.split("|")[1].strip() for line in done.out.splitlines()]
+    assert lines == ["I am 0 of two", "I am 1 of two"], done
+    one = user.pai("logs", "--grep", "am", "--index", "1", job)
+    assert one.out == "I am 1 of two\n", one
+    first = user.pai("logs", "--grep", "am", job)
+    assert first.out == "I am 0 of two\n" and "the first of 2 tasks" in first.err, first
+
+
+@pytest.mark.parametrize("options", [["-f"], ["--tail", "3"], ["--level", "INFO"]])
+def test_grep_searches_the_whole_log_and_says_so(user, options: list[str]) -> None:
+    done = user.pai("logs", "--grep", "x", *options, "nowhere")
+    assert done.status == 2 and "searches the whole log" in done.err, done
+
+
+@pytest.mark.parametrize("text", ["", "two\nlines", "x" * 1025])
+def test_grep_needs_one_line_of_text(user, text: str) -> None:
+    done = user.pai("logs", "--grep", text, "nowhere")
+    assert done.status == 2 and "one line" in done.err, done
+
+
+def test_grep_in_a_job_that_does_not_exist(user) -> None:
+    done = user.pai("logs", "--grep", "x", "--index", "0", "nowhere_9")
+    assert done.status == 1 and "nowhere_9" in done.err and "Traceback" not in done.err, done
