@@ -216,6 +216,36 @@ export async function logAddress(framework: string, place: LogPlace, stream: str
   return location.uri.replace(/^\//, "");
 }
 
+export interface LogHit {
+  readonly offset: number;
+  readonly lineOffset: number;
+}
+
+export interface LogQuery {
+  readonly stream: string;
+  readonly text: string;
+  readonly direction: "forward" | "backward";
+  /** Where to start; by default at the log's beginning, or backward at its end. */
+  readonly from: number | undefined;
+}
+
+/** The next line of a task's log with a text, or null. */
+export async function searchLog(
+  framework: string,
+  place: LogPlace,
+  wanted: LogQuery,
+  signal: AbortSignal,
+): Promise<LogHit | null> {
+  const { role, index, attempt, taskAttempt } = place;
+  const { from, ...rest } = wanted;
+  const task = { role, index: String(index), attempt: String(attempt), taskAttempt: String(taskAttempt) };
+  const query = new URLSearchParams({ ...task, ...rest, ...(from === undefined ? {} : { from: String(from) }) });
+  const response = await request("GET", `${jobPath(framework)}/log-search?${query.toString()}`, { signal });
+  const frames = (await response.text()).trim().split("\n");
+  const found = frames.map((line) => JSON.parse(line) as LogHit & { kind: string });
+  return found.find((frame) => frame.kind === "hit") ?? null;
+}
+
 // -- cluster ---------------------------------------------------------------------------------------
 
 export function virtualClusters(signal?: AbortSignal): Promise<Record<string, VirtualCluster>> {

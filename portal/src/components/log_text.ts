@@ -5,6 +5,8 @@ const BLOCK_BYTES = 32 << 10;
 /** Bytes that stay in the page; beyond it the oldest blocks are dropped, and can be loaded again. */
 const MAX_BYTES = 16 << 20;
 const MAX_HITS = 5000;
+/** A longer line is broken: it would be decoded again with every part of it that arrives. */
+const MAX_LINE_BYTES = 1 << 20;
 const LINE_PX = 20;
 const NEWLINE = 10;
 
@@ -27,6 +29,9 @@ export function cleanText(text: string): string {
 export class LogText {
   private blocks: Block[] = [];
   private pending = new Uint8Array();
+  private pendingStart = 0;
+  /** Whether the last block is left as it is. */
+  private hasFullBlock = false;
   private readonly tail = document.createTextNode("");
   private readonly decoder = new TextDecoder();
   private readonly body = document.createElement("div");
@@ -41,12 +46,36 @@ export class LogText {
 
   /** Offset of the first byte that is shown. */
   get start(): number {
-    return this.blocks[0]?.start ?? 0;
+    return this.blocks[0]?.start ?? this.pendingStart;
+  }
+
+  /** Offset after the last byte that is shown. */
+  get end(): number {
+    return this.pendingStart + this.pending.length;
+  }
+
+  /** Show a part of the log instead. At `line`, where a line begins, a block begins. */
+  show(bytes: Uint8Array, offset: number, line: number): void {
+    this.clear();
+    this.prepend(bytes.subarray(0, line - offset), offset);
+    this.hasFullBlock = true;
+    this.append(bytes.subarray(line - offset), line);
+  }
+
+  /** Index of the first of these ranges that is at or after an offset where a block begins; -1 if none is. */
+  firstFrom(offset: number, ranges: readonly Range[]): number {
+    const after = new Set<Node>(this.blocks.filter((block) => block.start >= offset).map((block) => block.node));
+    return ranges.findIndex((range) => after.has(range.startContainer) || range.startContainer === this.tail);
+  }
+
+  scrollTo(offset: number): void {
+    this.blocks.find((block) => block.start >= offset)?.element.scrollIntoView({ block: "start" });
   }
 
   clear(): void {
     this.blocks = [];
     this.pending = new Uint8Array();
+    this.pendingStart = 0;
     this.tail.data = "";
     this.body.replaceChildren();
   }
@@ -57,9 +86,10 @@ export class LogText {
     all.set(this.pending);
     all.set(bytes, this.pending.length);
     const start = offset - this.pending.length;
-    const lines = all.lastIndexOf(NEWLINE) + 1;
+    const lines = all.lastIndexOf(NEWLINE) + 1 || (all.length > MAX_LINE_BYTES ? all.length : 0);
     for (const [from, to] of pieces(all, lines)) this.addLines(all.subarray(from, to), start + from);
     this.pending = all.slice(lines);
+    this.pendingStart = start + lines;
     this.tail.data = cleanText(this.decoder.decode(this.pending));
     while (this.blocks.length > 1 && this.end - this.start > MAX_BYTES) this.blocks.shift()?.element.remove();
   }
@@ -105,19 +135,16 @@ export class LogText {
     return found;
   }
 
-  private get end(): number {
-    return this.blocks.at(-1)?.end ?? 0;
-  }
-
   private addLines(bytes: Uint8Array, start: number): void {
     const last = this.blocks.at(-1);
-    if (last && last.end === start && last.end - last.start + bytes.length <= BLOCK_BYTES) {
+    if (last && !this.hasFullBlock && last.end === start && last.end - last.start + bytes.length <= BLOCK_BYTES) {
       last.node.appendData(cleanText(this.decoder.decode(bytes)));
       last.end += bytes.length;
       this.estimateHeight(last);
       return;
     }
     const block = this.block(bytes, start);
+    this.hasFullBlock = false;
     this.blocks.push(block);
     this.body.append(block.element);
   }

@@ -1,16 +1,21 @@
-// Log of a task: followed live, searched, wrapped, downloaded. Starts at its end; earlier parts on request.
+// Log of a task: followed live, searched, wrapped, downloaded. Starts at its end; other parts on request.
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { ApiError, logAddress, type JobDetail, type LogPlace } from "../api.ts";
-import { ErrorNotice, toast } from "../components/parts.tsx";
+import { ApiError, logAddress, searchLog, type JobDetail, type LogPlace } from "../api.ts";
+import { SearchField, useSearch, type Direction } from "../components/log_search.tsx";
 import { LogText } from "../components/log_text.ts";
+import { ErrorNotice, toast } from "../components/parts.tsx";
 import { isFinished } from "../format.ts";
 import { followJob } from "../live.ts";
 import { address, setQuery } from "../router.ts";
 import { tasksOf } from "./job_tasks.tsx";
 
 const TAIL_LINES = 5000;
-const EARLIER_BYTES = 1 << 20;
+/** Of long lines fewer are shown at first. */
+const TAIL_BYTES = 2 << 20;
+const PART_BYTES = 1 << 20;
+/** What is shown around a match, before and after it. */
+const SURROUNDINGS_BYTES = 256 << 10;
 /** Tasks that are listed for a choice; of more, the table of tasks links to each log. */
 const MAX_LISTED = 200;
 const AT_END_PX = 30;
@@ -32,11 +37,53 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
   const text = useRef<LogText | null>(null);
   const place = useRef<LogPlace | null>(null);
   const hasEarlier = useSignal(false);
+  /** Whether a part away from the log's end is shown; then new output is not. */
+  const isAway = useSignal(false);
+  const followed = useSignal(0);
   const isEmpty = useSignal(true);
   const isFollowing = useSignal(true);
   const isWrapped = useSignal(localStorage.getItem("pai-log-wrap") === "yes");
   const error = useSignal<ApiError | null>(null);
-  const search = useSearch(element, text);
+
+  const toEnd = () => {
+    followed.value += 1;
+    isFollowing.value = true;
+  };
+  /** Bytes of the log, and its whole size. */
+  const read = async (start: number, end: number, signal?: AbortSignal): Promise<[Uint8Array, number]> => {
+    const from = await logAddress(framework, place.current as LogPlace, stream);
+    const response = await fetch(from, { headers: { Range: `bytes=${start}-${end - 1}` }, signal: signal ?? null });
+    if (!response.ok) throw new ApiError("This part of the log cannot be read.", response.status);
+    const size = Number(/\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "")?.[1] ?? end);
+    return [new Uint8Array(await response.arrayBuffer()), size];
+  };
+  const showBeyond = async (wanted: string, direction: Direction, isFromEnd: boolean, signal: AbortSignal) => {
+    const log = text.current;
+    const at = place.current;
+    if (!log || !at) return null;
+    const from = isFromEnd ? undefined : direction === "backward" ? log.start : log.end;
+    let line: number | null = null;
+    await reported(async () => {
+      const hit = await searchLog(framework, at, { stream, text: wanted, direction, from }, signal);
+      if (!hit || signal.aborted) return;
+      const start = Math.max(0, hit.lineOffset - SURROUNDINGS_BYTES);
+      const [bytes, size] = await read(start, hit.offset + SURROUNDINGS_BYTES, signal);
+      if (signal.aborted) return;
+      log.show(bytes, start, hit.lineOffset);
+      line = hit.lineOffset;
+      hasEarlier.value = log.start > 0;
+      isAway.value = true;
+      isFollowing.value = false;
+      if (log.end >= size && isFinished(job.jobStatus.state)) isAway.value = false;
+    }, signal);
+    return line;
+  };
+  const search = useSearch({
+    element,
+    text,
+    hasMore: (direction) => (direction === "backward" ? hasEarlier.value : isAway.value),
+    showBeyond,
+  });
 
   useEffect(() => {
     const box = element.current;
@@ -45,14 +92,16 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
     const abort = new AbortController();
     isEmpty.value = true;
     hasEarlier.value = false;
+    isAway.value = false;
     error.value = null;
     place.current = null;
-    const parameters = { role, index: String(index), stream, tail: String(TAIL_LINES) };
+    const limits = { tail: String(TAIL_LINES), tailBytes: String(TAIL_BYTES) };
+    const parameters = { role, index: String(index), stream, ...limits };
     followJob(
       framework,
       parameters,
       (frame, bytes) => {
-        if (frame.kind !== "log") return;
+        if (frame.kind !== "log" || isAway.value) return;
         const before = place.current;
         if (before && (before.attempt !== frame.attempt || before.taskAttempt !== frame.taskAttempt)) {
           log.note(`The task started again: attempt ${frame.attempt + frame.taskAttempt + 1}.`);
@@ -73,23 +122,30 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       abort.abort();
       text.current = null;
     };
-  }, [framework, role, index, stream]);
+  }, [framework, role, index, stream, followed.value]);
 
-  const loadEarlier = async () => {
-    const log = text.current;
-    if (!log || !place.current) return;
-    const end = log.start;
-    const start = Math.max(0, end - EARLIER_BYTES);
-    await reported(async () => {
-      const from = await logAddress(framework, place.current as LogPlace, stream);
-      const response = await fetch(from, { headers: { Range: `bytes=${start}-${end - 1}` } });
-      if (!response.ok) throw new ApiError("This part of the log cannot be read.", response.status);
-      log.prepend(new Uint8Array(await response.arrayBuffer()), start);
+  const loadEarlier = () =>
+    reported(async () => {
+      const log = text.current;
+      if (!log || !place.current) return;
+      const start = Math.max(0, log.start - PART_BYTES);
+      const [bytes] = await read(start, log.start);
+      log.prepend(bytes, start);
       hasEarlier.value = start > 0;
       isFollowing.value = false;
       search.renew();
     });
-  };
+  const loadLater = () =>
+    reported(async () => {
+      const log = text.current;
+      if (!log || !place.current) return;
+      const [bytes, size] = await read(log.end, log.end + PART_BYTES);
+      log.append(bytes, log.end);
+      hasEarlier.value = log.start > 0;
+      // What a running task writes from now on is followed again.
+      if (log.end >= size) toEnd();
+      else search.renew();
+    });
   const download = () =>
     reported(async () => {
       const at = place.current;
@@ -101,7 +157,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
     });
   const onScroll = () => {
     const box = element.current;
-    if (box) isFollowing.value = box.scrollHeight - box.scrollTop - box.clientHeight < AT_END_PX;
+    if (box) isFollowing.value = !isAway.value && box.scrollHeight - box.scrollTop - box.clientHeight < AT_END_PX;
   };
 
   return (
@@ -145,7 +201,8 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
           value={isFollowing}
           onChange={(isOn) => {
             const box = element.current;
-            if (isOn && box) box.scrollTop = box.scrollHeight;
+            if (isOn && isAway.value) toEnd();
+            else if (isOn && box) box.scrollTop = box.scrollHeight;
           }}
         />
         <Toggle
@@ -158,12 +215,23 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
         </button>
       </div>
       {error.value && <ErrorNotice error={error.value} />}
-      {hasEarlier.value && (
+      {(hasEarlier.value || isAway.value) && (
         <div class="log-tools">
-          <button class="button" type="button" onClick={() => void loadEarlier()}>
-            Show earlier output
-          </button>
-          <span class="quiet">The search covers what is shown.</span>
+          {hasEarlier.value && (
+            <button class="button" type="button" onClick={() => void loadEarlier()}>
+              Show earlier output
+            </button>
+          )}
+          {isAway.value && (
+            <>
+              <button class="button" type="button" onClick={() => void loadLater()}>
+                Show later output
+              </button>
+              <button class="button" type="button" onClick={toEnd}>
+                Back to the end
+              </button>
+            </>
+          )}
         </div>
       )}
       {isEmpty.value && !error.value && (
@@ -184,10 +252,11 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
   );
 }
 
-async function reported(action: () => Promise<void>): Promise<void> {
+async function reported(action: () => Promise<void>, signal?: AbortSignal): Promise<void> {
   try {
     await action();
   } catch (error) {
+    if (signal?.aborted) return;
     toast(error instanceof ApiError ? error.message : "The cluster does not answer.");
   }
 }
@@ -211,101 +280,5 @@ function Toggle({ label, value, onChange }: ToggleProps) {
       />
       {label}
     </label>
-  );
-}
-
-// -- search ----------------------------------------------------------------------------------------
-
-interface Search {
-  readonly wanted: Signal<string>;
-  readonly hits: Signal<number>;
-  readonly current: Signal<number>;
-  /** Search again, after the text has changed. */
-  readonly renew: () => void;
-  readonly find: (text: string) => void;
-  readonly step: (by: number) => void;
-}
-
-/** Marks what is found with the browser's highlights: the text itself is not touched. */
-function useSearch(element: { current: HTMLElement | null }, text: { current: LogText | null }): Search {
-  const wanted = useSignal("");
-  const hits = useSignal(0);
-  const current = useSignal(0);
-  const ranges = useRef<Range[]>([]);
-  const mark = () => {
-    if (!("highlights" in CSS)) return;
-    const now = ranges.current[current.value];
-    CSS.highlights.set("found", new Highlight(...ranges.current));
-    CSS.highlights.set("current", now ? new Highlight(now) : new Highlight());
-  };
-  const renew = () => {
-    if (!wanted.value && !ranges.current.length) return;
-    ranges.current = text.current?.find(wanted.value) ?? [];
-    hits.value = ranges.current.length;
-    if (current.value >= hits.value) current.value = Math.max(0, hits.value - 1);
-    mark();
-  };
-  const show = () => {
-    const range = ranges.current[current.value];
-    const block = range?.startContainer.parentElement;
-    if (!range || !block || !element.current) return;
-    const box = element.current;
-    // A block that was never on screen has no lines yet.
-    if (block !== box) block.scrollIntoView({ block: "nearest" });
-    requestAnimationFrame(() => {
-      box.scrollTop += range.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
-    });
-  };
-  const step = (by: number) => {
-    if (!hits.value) return;
-    current.value = (current.value + by + hits.value) % hits.value;
-    mark();
-    show();
-  };
-  const find = (to: string) => {
-    wanted.value = to;
-    renew();
-    // The newest is the likeliest.
-    current.value = Math.max(0, hits.value - 1);
-    mark();
-    if (to) show();
-  };
-  useEffect(
-    () => () => {
-      if ("highlights" in CSS) CSS.highlights.clear();
-    },
-    [],
-  );
-  return { wanted, hits, current, renew, find, step };
-}
-
-function SearchField({ search }: { search: Search }) {
-  const { wanted, hits, current } = search;
-  return (
-    <div class="actions" role="search">
-      <input
-        type="search"
-        placeholder="Search the log"
-        aria-label="Search the log"
-        value={wanted.value}
-        onInput={(event) => search.find(event.currentTarget.value)}
-        onKeyDown={(event) => {
-          if (event.key === "Enter") search.step(event.shiftKey ? -1 : 1);
-        }}
-      />
-      {wanted.value && (
-        <>
-          <button class="button" type="button" aria-label="Previous match" onClick={() => search.step(-1)}>
-            ↑
-          </button>
-          <button class="button" type="button" aria-label="Next match" onClick={() => search.step(1)}>
-            ↓
-          </button>
-          <span class="quiet matches" role="status">
-            {hits.value ? `${current.value + 1} of ${hits.value}` : "Not found"}
-          </span>
-        </>
-      )}
-    </div>
   );
 }

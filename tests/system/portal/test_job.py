@@ -189,3 +189,36 @@ def test_page_recovers_from_a_restart_of_the_server(
             assert ticks == "".join(f"tick {n}\n" for n in range(1, count + 1)), "no byte is lost or repeated"
     finally:
         cluster.close()
+
+
+def test_search_finds_what_is_not_shown_in_a_long_log(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("searched", "seq -f 'number %g of a very long log' 1 100000"))
+    page = new_page(at="/jobs/alice~searched?tab=log")
+    page.wait_for(f"{LOG}?.textContent.includes('number 100000 ')")
+    field = "input[aria-label='Search the log']"
+    page.fill(field, "number 7777 of")
+    page.wait_for_text("Enter searches the whole log.")
+    page.press("Enter")
+    page.wait_for_text("1 of 1 shown")
+    shown = "CSS.highlights.get('current').values().next().value"
+    assert page.evaluate(f"{shown}.toString()") == "number 7777 of"
+    page.wait_for(
+        f"(() => {{ const at = {shown}.getBoundingClientRect(), box = {LOG}.getBoundingClientRect();"
+        " return at.top >= box.top && at.bottom <= box.bottom; })()"
+    )
+    assert not page.evaluate(f"{LOG}.textContent.includes('number 100000 ')")
+    text = page.evaluate(f"{LOG}.textContent").splitlines()
+    first = int(text[0].split()[1])
+    assert text[:-1] == [f"number {first + n} of a very long log" for n in range(len(text) - 1)]
+    page.fill(field, "number 99999 of")
+    page.press("Enter")
+    page.wait_for(f"{LOG}.textContent.includes('number 99999 ')")
+    page.fill(field, "number 5 of")
+    page.click("button", "Previous match")
+    page.wait_for(f"{LOG}.textContent.includes('number 5 of')")
+    page.fill(field, "absent")
+    page.press("Enter")
+    page.wait_for_text("Not found in the whole log")
+    page.click("button", "Show later output")
+    page.click("button", "Back to the end")
+    page.wait_for(f"{LOG}.textContent.includes('number 100000 ')")
