@@ -22,40 +22,40 @@ def javascript_sdk() -> Path:
     debian(["nodejs", "npm"], commands=["node", "npm"])
     package = "@microsoft/openpai-js-sdk@0.1.5"
 
-    def install(folder: Path) -> list[str]:
+    def command(folder: Path) -> list[str]:
         return ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), package]
 
-    return _install("js-sdk-0.1.5", install)
+    return install("js-sdk-0.1.5", command)
 
 
 def paicli() -> Path:
     """Folder to put on `sys.path`. Not in our environment: its command is called `pai`, like ours."""
 
-    def install(folder: Path) -> list[str]:
+    def command(folder: Path) -> list[str]:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         return [*pip, "--no-deps", "--target", str(folder), "paicli==0.5.5"]
 
-    return _install("paicli-0.5.5", install)
+    return install("paicli-0.5.5", command)
 
 
 def python_webhdfs() -> Path:
     """Folder to put on `sys.path`. Not in our environment: its module is called `pyhdfs`, like PyHDFS."""
 
-    def install(folder: Path) -> list[str]:
+    def command(folder: Path) -> list[str]:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         return [*pip, "--target", str(folder), "PythonWebHDFS==0.2.3"]
 
-    return _install("python-webhdfs-0.2.3", install)
+    return install("python-webhdfs-0.2.3", command)
 
 
 def readers_of_shards() -> Path:
     """Folder to put on `sys.path`: packages that read tar shards and TFRecords."""
 
-    def install(folder: Path) -> list[str]:
+    def command(folder: Path) -> list[str]:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         return [*pip, "--target", str(folder), "webdataset==1.0.2", "tfrecord==1.14.6"]
 
-    return _install("readers-of-shards", install)
+    return install("readers-of-shards", command)
 
 
 def torch() -> Path:
@@ -66,14 +66,15 @@ def torch() -> Path:
         version, source = version + "+cpu", ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
     needed = ("filelock", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe")
 
-    def install(folder: Path) -> list[str]:
+    def command(folder: Path) -> list[str]:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", *source]
         return [*pip, "--no-deps", "--target", str(folder), version, *needed]
 
-    return _install("torch-2.5.1", install)
+    return install("torch-2.5.1", command)
 
 
-def _install(name: str, command: Callable[[Path], list[str]]) -> Path:
+def install(name: str, command: Callable[[Path], list[str]]) -> Path:
+    """Folder that a command filled once, for all tests; several may ask for it at the same time."""
     _FOLDER.mkdir(mode=0o700, exist_ok=True)
     folder, marker = _FOLDER / name, _FOLDER / f"{name}.done"
     with (_FOLDER / "lock").open("w") as lock:

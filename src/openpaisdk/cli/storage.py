@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from openpaisdk.storage.file_info import FileInfo
     from openpaisdk.storage.location import Location
 
-PATH = "pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path, or a path on this machine"
+PATH = (
+    "pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path, s3://BUCKET/path, az://CONTAINER/path, "
+    "or a path on this machine"
+)
 
 
 def listdir(argv: list[str]) -> int:
@@ -159,17 +162,16 @@ def makedir(argv: list[str]) -> int:
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
     from openpaisdk.storage.backends.base import WriteAccess
-    from openpaisdk.storage.location import invalid_name_reason
     from openpaisdk.storage.transfer.copy_markers import remove_markers_below
 
     opener = _opener()
     locations = [parse_location(text) for text in args.paths]
-    for location in locations:
-        if location.is_remote and (problem := invalid_name_reason(location.path)):
+    targets = [(location, *opener.open_for_writing(location)) for location in locations]
+    for location, backend, path in targets:
+        if problem := backend.invalid_name_reason(path):
             raise UsageError(f"{location.text!r} cannot be the name of a folder: {problem}.")
     results = []
-    for location in locations:
-        backend, path = opener.open_for_writing(location)
+    for location, backend, path in targets:
         found = backend.status(path)
         if found is not None and not found.is_folder:
             raise UsageError(f"{location.text} already exists and is a file.")

@@ -8,7 +8,6 @@ from openpaisdk.fileio import pack_format
 from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
 from openpaisdk.storage.backends.base import WriteAccess
 from openpaisdk.storage.file_info import is_valid_name
-from openpaisdk.storage.location import invalid_name_reason
 from openpaisdk.storage.transfer.executor import TransferProgress
 
 TYPE_CHECKING = False
@@ -40,7 +39,7 @@ class UnpackOperation:
                 raise PaiError(
                     f"The record {key!r} cannot be unpacked: its key is not a path below a folder."
                 )
-            if self.target.has_hdfs_names and (reason := invalid_name_reason(key)):
+            if reason := self.target.invalid_name_reason(key):
                 raise UsageError(f"The record {key!r} cannot be a file on {self.target.url}: {reason}.")
             if key in seen:
                 raise PaiError(

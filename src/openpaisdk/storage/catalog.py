@@ -8,7 +8,17 @@ import os
 from openpaisdk.client import Endpoint
 from openpaisdk.errors import ConfigError, NotFound, PaiError, Unauthorized, UsageError
 from openpaisdk.storage.backends.base import not_found_error
-from openpaisdk.storage.location import HDFS, LOCAL, PAI, SELECTED, USER_NAME, Location, normalize_path
+from openpaisdk.storage.location import (
+    AZURE,
+    HDFS,
+    LOCAL,
+    PAI,
+    S3,
+    SELECTED,
+    USER_NAME,
+    Location,
+    normalize_path,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,6 +224,13 @@ class StorageOpener:
 
                 self._local = LocalBackend()
             return self._local, os.path.abspath(location.path)
+        if location.kind in (S3, AZURE):
+            cloud = self._backends.get((location.kind, location.host))
+            if cloud is None:
+                from openpaisdk.storage.cloud import open_bucket
+
+                cloud = self._backends[(location.kind, location.host)] = open_bucket(location)
+            return cloud, location.path
         if location.kind == HDFS:
             alias, storage = self._find_hdfs(location)
         elif location.kind == PAI:

@@ -97,8 +97,14 @@ def contains_path(folder: str, path: str) -> bool:
     return above == below or below.startswith(above.rstrip(os.sep) + os.sep)
 
 
-def is_unchanged(source: FileStat, target: FileStat) -> bool:
-    """Same size and time. HDFS stores times from 1970 on, in milliseconds; earlier ones become 0."""
+def is_unchanged(source: FileStat, target: FileStat, *, keeps_times: bool = True) -> bool:
+    """Same size and time. HDFS stores times from 1970 on, in milliseconds; earlier ones become 0.
+
+    Without ``keeps_times`` the target has the time at which it was written, in whole seconds: it must be
+    younger than its source.
+    """
+    if not keeps_times:
+        return source[0] == target[0] and source[1] // 1_000_000_000 < target[1] // 1_000_000_000
     before, after = source[1] // 1_000_000, target[1] // 1_000_000
     return source[0] == target[0] and (before == after or (before < 0 and after == 0))
 

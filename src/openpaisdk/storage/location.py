@@ -1,4 +1,5 @@
-"""File locations: ``pai://<cluster>/<storage>/<path>``, ``hdfs://HOST[:PORT]/path``, ``-``, a local path."""
+"""File locations: ``pai://<cluster>/<storage>/<path>``, ``hdfs://HOST[:PORT]/path``, ``s3://BUCKET/path``,
+``az://CONTAINER/path`` (also ``abfs://CONTAINER@ACCOUNT/path``), ``-``, a local path."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import os
 
 from openpaisdk.errors import UsageError
 
-PAI, HDFS, LOCAL, STREAM = "pai", "hdfs", "local", "-"
+PAI, HDFS, S3, AZURE, LOCAL, STREAM = "pai", "hdfs", "s3", "azure", "local", "-"
+CLOUD_SCHEMES = {"s3": S3, "s3a": S3, "az": AZURE, "abfs": AZURE, "abfss": AZURE}
+"""Schemes of addresses in a cloud, and the kind of storage each one means."""
 SELECTED = "0"
 """Storage name that means the selected storage, else the default one."""
 USER_NAME = "${PAI_USER_NAME}"
@@ -38,7 +41,7 @@ class Location:
 
     @property
     def is_remote(self) -> bool:
-        return self.kind in (PAI, HDFS)
+        return self.kind in (PAI, HDFS, S3, AZURE)
 
     @property
     def means_contents(self) -> bool:
@@ -55,7 +58,7 @@ def parse_location(text: str) -> Location:
     scheme, sep, rest = text.partition("://")
     scheme = scheme.lower()
     if not sep:
-        if text.startswith((f"{PAI}:/", f"{HDFS}:/")):
+        if text.startswith(tuple(f"{scheme}:/" for scheme in (PAI, HDFS, *CLOUD_SCHEMES))):
             # As a local path it would be accepted silently, and the file would not be found on the storage.
             corrected = text.replace(":/", "://", 1)
             raise UsageError(
@@ -88,9 +91,22 @@ def parse_location(text: str) -> Location:
         return Location(
             HDFS, text, normalize_path(path, text), host=host.lower(), is_folder=_has_trailing_slash(path)
         )
+    if scheme in CLOUD_SCHEMES:
+        host, _, path = rest.partition("/")
+        if not host:
+            what = "BUCKET" if CLOUD_SCHEMES[scheme] == S3 else "CONTAINER"
+            raise UsageError(f"{text!r} has no {what.lower()}: write {scheme}://{what}/path.")
+        return Location(
+            CLOUD_SCHEMES[scheme],
+            text,
+            normalize_path(path, text),
+            host=host,
+            is_folder=_has_trailing_slash(path),
+        )
     raise UsageError(
         f"{text!r}: addresses that begin with {scheme}:// are not supported.",
-        hint="Use pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path or a local path.",
+        hint="Use pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path, s3://BUCKET/path, "
+        "az://CONTAINER/path or a local path.",
     )
 
 

@@ -108,7 +108,9 @@ def test_plan_contains_exactly_the_differences(
     ours: dict[str, tuple[int, int, int]], theirs: dict[str, tuple[int, int, int]]
 ) -> None:
     here, there = folders_of(ours), folders_of(theirs)
-    plan = compare_trees(TransferPlan("/h", "/t"), here, iter(there), hdfs_names=True, delete=True)
+    plan = compare_trees(
+        TransferPlan("/h", "/t"), here, iter(there), invalid_name_reason=invalid_name_reason, delete=True
+    )
     before, after = flat(there), flat(here)
     new = dict(plan.new)
     assert new == {path: facts for path, facts in after.items() if before.get(path) != facts}
@@ -130,7 +132,6 @@ def test_unordered_walk_is_rejected() -> None:
             TransferPlan("/h", "/t"),
             [DirectoryListing("", {}, []), DirectoryListing("z", {}, [])],
             iter(folders),
-            hdfs_names=False,
         )
 
 
@@ -280,9 +281,7 @@ def test_sync_delete_keeps_partial_files_of_other_copies(tmp_path: Path) -> None
         folder.mkdir()
     other = LocalBackend(str(theirs)).create("/large", (9 << 20, 1, 0o644), "key")
     (theirs / "gone").touch()
-    plan = compare_trees(
-        TransferPlan("/", "/"), walk(str(ours)), walk(str(theirs)), hdfs_names=False, delete=True
-    )
+    plan = compare_trees(TransferPlan("/", "/"), walk(str(ours)), walk(str(theirs)), delete=True)
     assert plan.extra == ["gone"]
     other.abandon()
 
@@ -297,7 +296,7 @@ def test_names_leading_out_of_the_target_are_rejected(name: str) -> None:
         if folder.path == "a/a/b/b":
             continue
         with pytest.raises(PaiError, match="not a valid name"):
-            compare_trees(TransferPlan("/h", "/t"), [folder], iter(()), hdfs_names=False, trusted=False)
+            compare_trees(TransferPlan("/h", "/t"), [folder], iter(()), trusted=False)
 
 
 def test_partial_files_of_similar_names_are_kept(tmp_path: Path) -> None:

@@ -172,7 +172,10 @@ class Backend:
     is_local = False
     supports_packs = False
     """Whether small files can be transferred in packs (``send_pack``, ``fetch_pack``)."""
-    has_hdfs_names = False
+    keeps_times = True
+    """Whether a file keeps the time of its source. Otherwise it has the time at which it was written."""
+    has_implicit_folders = False
+    """Whether writing a file is enough to have its folders."""
     own_folder = ""
     """Folder in which the user may always write; empty if there is none, or it is not known."""
     workers = WORKERS
@@ -199,6 +202,10 @@ class Backend:
     def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> TargetFile:
         """Start writing a file. Without ``overwrite`` an existing target is an error."""
         raise NotImplementedError
+
+    def invalid_name_reason(self, path: str) -> str:
+        """Reason why this storage rejects a path; empty if it accepts it."""
+        return ""
 
     def is_special(self, path: str) -> bool:
         """Whether it is a device, a pipe or the like, which can be neither copied nor replaced."""

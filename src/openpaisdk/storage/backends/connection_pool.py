@@ -8,7 +8,7 @@ import time
 
 from openpaisdk.client.http_errors import connection_error
 from openpaisdk.client.transport import Endpoint, Transport, connect
-from openpaisdk.errors import ConnectionFailed, NotConnected, Unavailable
+from openpaisdk.errors import ConnectionFailed, NotConnected, TooManyRequests, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 RETRY_WINDOW_S = 8.0
 """Retry window of one part: longer than a server takes to restart."""
 BACKOFF_MAX_S = 4.0
+THROTTLE_WINDOW_S = 60.0
+"""How long throttled requests are repeated: a cloud recovers when its clients pause, not at once."""
 MAX_RESTARTS = 5
 """How often the window starts again after an attempt that lasted longer than the window."""
 REQUEST_TIMEOUT_S = 120.0
@@ -113,7 +115,8 @@ class ConnectionPool:
 
 
 def with_retries(action: Callable[[], T]) -> T:
-    """Retry after connection errors, for PAI_TRANSFER_RETRY_S seconds; other errors are raised at once.
+    """Retry after connection errors, for PAI_TRANSFER_RETRY_S seconds, and while a storage throttles
+    requests, for THROTTLE_WINDOW_S seconds unless that is set; other errors are raised at once.
 
     A nested call does not retry: the caller gets the error after one retry window, not after several.
     """
@@ -129,11 +132,18 @@ def with_retries(action: Callable[[], T]) -> T:
 def _retry(action: Callable[[], T]) -> T:
     setting = os.environ.get("PAI_TRANSFER_RETRY_S", "")
     window = float(setting) if setting.isdecimal() else RETRY_WINDOW_S
-    ends, pause, restarts = 0.0, 0.1, 0
+    throttle_window = window if setting.isdecimal() else THROTTLE_WINDOW_S
+    ends, throttle_ends, pause, restarts = 0.0, 0.0, 0.1, 0
     while True:
         began = time.monotonic()
         try:
             return action()
+        except TooManyRequests as e:
+            now = time.monotonic()
+            throttle_ends = throttle_ends or now + throttle_window
+            pause = max(pause, min(e.retry_after_s, throttle_window))
+            if now + pause > throttle_ends:
+                raise
         except (ConnectionFailed, Unavailable) as e:
             now = time.monotonic()
             has_lasted = now - began > window and not isinstance(e, NotConnected)

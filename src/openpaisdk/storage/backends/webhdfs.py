@@ -39,6 +39,7 @@ from openpaisdk.storage.backends.connection_pool import (
     with_retries,
 )
 from openpaisdk.storage.file_info import Checksum, FileInfo, is_valid_name
+from openpaisdk.storage.location import invalid_name_reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,8 +100,6 @@ class ChunkedBody(Body):
 class WebHdfs(Backend):
     """Storage that speaks WebHDFS."""
 
-    has_hdfs_names = True
-
     def __init__(self, pool: ConnectionPool, *, url: str, user: str = "", base: str = BASE, root: str = ""):
         """``user`` is sent as ``user.name`` when there is no token; ``root`` is the prefix of all paths."""
         self.pool = pool
@@ -113,6 +112,9 @@ class WebHdfs(Backend):
         self._supports_batches = True
 
     # -- queries -------------------------------------------------------------------------------
+
+    def invalid_name_reason(self, path: str) -> str:
+        return invalid_name_reason(path)
 
     def canonical(self, path: str) -> str:
         return f"webhdfs://{self.pool.endpoint.address.authority}{self.root}{path}"

@@ -168,7 +168,11 @@ class CopyOperation:
             if (
                 force
                 or existing is None
-                or not is_unchanged(file_stat, (existing.size, existing.mtime_ns, existing.mode))
+                or not is_unchanged(
+                    file_stat,
+                    (existing.size, existing.mtime_ns, existing.mode),
+                    keeps_times=self.target.keeps_times,
+                )
             ):
                 plan.new.add("", file_stat)
             return
@@ -189,7 +193,8 @@ class CopyOperation:
             plan,
             source_folders,
             target_folders,
-            hdfs_names=self.target.has_hdfs_names,
+            invalid_name_reason=self.target.invalid_name_reason,
+            keeps_times=self.target.keeps_times,
             delete=delete,
             force=force,
             trusted=self.source.is_local,
@@ -233,9 +238,7 @@ def _source_info(
 
 
 def _check_name(backend: Backend, path: str) -> None:
-    from openpaisdk.storage.location import invalid_name_reason
-
-    if backend.has_hdfs_names and (reason := invalid_name_reason(path)):
+    if reason := backend.invalid_name_reason(path):
         raise UsageError(f"{path!r} cannot be a name on {backend.url}: {reason}.")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized, Unavailable
+from openpaisdk.errors import ConnectionFailed, PaiError, TooManyRequests, Unauthorized, Unavailable
 from openpaisdk.fileio import pack_format
 from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
 from openpaisdk.fileio.syscall_lock import SyscallLock
@@ -104,12 +104,17 @@ class TransferExecutor:
         # The server creates the folders of a pack's files itself, at less cost when they are new. Only the
         # first folder is created at once, with the target, so that the copy is visible there.
         now = 1 if self.target.supports_packs else len(self.plan.folders)
-        if self.plan.folders:
+        folders_of_files: set[str] = set()
+        if self.target.has_implicit_folders:
+            now = 0
+        if self.plan.folders and now:
             yield lambda: self._make_folders(self.plan.folders[:now])
         batch: list[Item] = []
         size = 0
         for item in self.plan.new:
             path, file_stat = item
+            if self.target.has_implicit_folders:
+                _add_ancestors(folders_of_files, path)
             if file_stat[0] > pack_format.MAX_PACKED_FILE_BYTES:
                 yield from self._parts(path, file_stat)
             elif not packing:
@@ -122,8 +127,8 @@ class TransferExecutor:
                     batch, size = [], 0
         if batch:
             yield lambda batch=batch: self._transfer_pack(batch)  # type: ignore[misc]
-        if len(self.plan.folders) > now:
-            yield lambda: self._make_folders(self.plan.folders[now:])
+        if later := [folder for folder in self.plan.folders[now:] if folder not in folders_of_files]:
+            yield lambda: self._make_folders(later)
 
     def _parts(self, path: str, file_stat: FileStat) -> Iterator[Unit]:
         try:
@@ -285,7 +290,7 @@ class TransferExecutor:
             self._fail(name, error)
 
     def _fail(self, path: str, error: PaiError) -> None:
-        if error.code == STORAGE_FULL or isinstance(error, (ConnectionFailed, Unauthorized)):
+        if error.code == STORAGE_FULL or isinstance(error, (ConnectionFailed, TooManyRequests, Unauthorized)):
             raise error
         with self._lock:
             self.failures.append(TransferFailure(path, error))
@@ -301,7 +306,7 @@ class TransferExecutor:
                 status=507,
                 hint="Free some space and run the same command again: it resumes the copy.",
             )
-        if isinstance(error, (ConnectionFailed, Unavailable)):
+        if isinstance(error, (ConnectionFailed, TooManyRequests, Unavailable)):
             return type(error)(
                 f"{error.message} {self.progress.files} of {count_of(self.progress.total_files)} arrived.",
                 hint="Run the same command again: it resumes the copy.",
@@ -330,6 +335,12 @@ class TransferExecutor:
             f"{list_names([failure.path for failure in self.failures])}. The first: {first.error.message}",
             hint=hint,
         )
+
+
+def _add_ancestors(folders: set[str], path: str) -> None:
+    """Add all folders that a file lies in."""
+    while (path := path.rpartition("/")[0]) and path not in folders:
+        folders.add(path)
 
 
 class _WorkQueue:

@@ -13,12 +13,11 @@ from openpaisdk.storage.file_info import (
     walk_order,
 )
 from openpaisdk.storage.local_walk import SkippedFiles
-from openpaisdk.storage.location import invalid_name_reason
 from openpaisdk.storage.transfer.spool import Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from openpaisdk.storage.backends.base import Backend
     from openpaisdk.storage.file_info import DirectoryListing
@@ -76,7 +75,7 @@ class TransferPlan:
     def check(self, backend: Backend) -> None:
         """Raise what would make the transfer fail, before anything is transferred."""
         if self.invalid_names:
-            reason = invalid_name_reason(self.invalid_names[0])
+            reason = backend.invalid_name_reason(self.invalid_names[0])
             raise UsageError(
                 f"{len(self.invalid_names)} of these names are invalid on {backend.url or 'that storage'}: "
                 f"{list_names(self.invalid_names)} ({reason}).",
@@ -116,7 +115,8 @@ def compare_trees(
     source_folders: Iterable[DirectoryListing],
     target_folders: Iterator[DirectoryListing],
     *,
-    hdfs_names: bool,
+    invalid_name_reason: Callable[[str], str] | None = None,
+    keeps_times: bool = True,
     delete: bool = False,
     force: bool = False,
     trusted: bool = False,
@@ -124,6 +124,7 @@ def compare_trees(
     """Walk both trees in parallel, in their common order; neither has to fit into memory.
 
     Names from another machine (not ``trusted``) could lead out of the target, and are checked first.
+    ``invalid_name_reason`` and ``keeps_times`` are those of the target (``Backend``).
     """
     cursor = _Cursor(target_folders)
     add = plan.new.add
@@ -142,12 +143,12 @@ def compare_trees(
             plan.count += 1
             plan.size += file_stat[0]
             found = existing.get(name)
-            if found is not None and not force and is_unchanged(file_stat, found):
+            if found is not None and not force and is_unchanged(file_stat, found, keeps_times=keeps_times):
                 continue
             add(prefix + name, file_stat)
-            if found is None and hdfs_names and invalid_name_reason(name):
+            if found is None and invalid_name_reason is not None and invalid_name_reason(name):
                 plan.invalid_names.append(prefix + name)
-        if hdfs_names:
+        if invalid_name_reason is not None:
             plan.invalid_names += [join(path, name) for name in folder.folders if invalid_name_reason(name)]
         if match is not None:
             clashes = [join(path, name) for name in match.folders if name in folder.files]

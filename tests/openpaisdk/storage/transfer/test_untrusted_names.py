@@ -16,5 +16,4 @@ def test_untrusted_names_are_rejected_local_ones_are_not(name: str) -> None:
             TransferPlan("/d", "/t"),
             iter([DirectoryListing("", {name: (3, 1, 0o600)}, [])]),
             iter([]),
-            hdfs_names=False,
         )

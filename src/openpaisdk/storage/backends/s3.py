@@ -1,0 +1,386 @@
+"""S3 backend, over s3fs: AWS and every server that speaks its protocol."""
+
+from __future__ import annotations
+
+from openpaisdk.errors import (
+    ConfigError,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    NotConnected,
+    NotFound,
+    PaiError,
+    TooManyRequests,
+    Unauthorized,
+    UsageError,
+)
+from openpaisdk.storage.backends.base import STORAGE_FULL, changed_error
+from openpaisdk.storage.backends.connection_pool import with_retries
+from openpaisdk.storage.backends.filesystem_pool import FilesystemPool
+from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, ObjectStore, PartUpload
+from openpaisdk.storage.backends.unfinished_uploads import UploadRecord
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 10
+READ_TIMEOUT_S = 60
+_NO_UPLOAD = "NoSuchUpload"
+_THROTTLED = ("SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "503", "429")
+_WRONG_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthFailure")
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
+_OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+_FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "XRateQuotaExceeded")
+_SET_CREDENTIALS = (
+    "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or choose a profile of ~/.aws/credentials with "
+    "AWS_PROFILE."
+)
+
+
+class S3Options:
+    """How a bucket is reached. What is empty comes from AWS's own variables and profile files."""
+
+    __slots__ = ("access_key_id", "endpoint_url", "region", "secret_access_key", "session_token")
+
+    def __init__(
+        self,
+        *,
+        access_key_id: str = "",
+        secret_access_key: str = "",
+        session_token: str = "",
+        endpoint_url: str = "",
+        region: str = "",
+    ):
+        self.access_key_id = access_key_id
+        self.secret_access_key = secret_access_key
+        self.session_token = session_token
+        self.endpoint_url = endpoint_url
+        self.region = region
+
+
+class S3Backend(ObjectStore):
+    """One bucket."""
+
+    def __init__(
+        self, bucket: str, options: S3Options, *, url: str = "", root: str = "", read_only: bool = False
+    ):
+        super().__init__(url or f"s3://{bucket}", root, read_only=read_only)
+        try:
+            import s3fs
+        except ImportError:
+            raise ConfigError(
+                "Addresses on S3 need the package s3fs, which is not installed.",
+                hint="Install it: pip install 'openpaisdk[s3]'",
+            ) from None
+        self.bucket = bucket
+        self._endpoint = options.endpoint_url
+
+        def make(loop: asyncio.AbstractEventLoop) -> Any:
+            filesystem = s3fs.S3FileSystem(
+                key=options.access_key_id or None,
+                secret=options.secret_access_key or None,
+                token=options.session_token or None,
+                endpoint_url=options.endpoint_url or None,
+                client_kwargs={"region_name": options.region} if options.region else {},
+                config_kwargs={
+                    # Retries are ours (``with_retries``): nested ones would multiply.
+                    "retries": {"mode": "standard", "total_max_attempts": 1},
+                    "connect_timeout": CONNECT_TIMEOUT_S,
+                    "read_timeout": READ_TIMEOUT_S,
+                },
+                loop=loop,
+                skip_instance_cache=True,
+                use_listings_cache=False,
+            )
+            filesystem.retries = 1
+            return filesystem
+
+        self._pool = FilesystemPool(make)
+
+    def canonical(self, path: str) -> str:
+        return f"s3://{self.bucket}/{self.key_of(path)}"
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def head(self, key: str) -> ObjectInfo | None:
+        try:
+            found = self.request("head_object", Key=key)
+        except NotFound:
+            return None
+        except (Forbidden, Unauthorized):
+            # A response to HEAD has no body, so the reason is not in it.
+            self.list_page(key, "", flat=True, limit=1)
+            raise
+        return ObjectInfo(
+            key, int(found["ContentLength"]), found["LastModified"].timestamp(), str(found["ETag"])
+        )
+
+    def list_page(self, prefix: str, page: str, *, flat: bool, limit: int = 1000) -> ObjectPage:
+        more: dict[str, object] = {} if flat else {"Delimiter": "/"}
+        if page:
+            more["ContinuationToken"] = page
+        found = self.request("list_objects_v2", Prefix=prefix, MaxKeys=limit, **more)
+        return ObjectPage(
+            [
+                ObjectInfo(
+                    each["Key"], int(each["Size"]), each["LastModified"].timestamp(), str(each["ETag"])
+                )
+                for each in found.get("Contents", ())
+            ],
+            [each["Prefix"] for each in found.get("CommonPrefixes", ())],
+            found.get("NextContinuationToken", "") if found.get("IsTruncated") else "",
+        )
+
+    def read_range(self, key: str, offset: int, length: int, etag: str) -> bytes:
+        if not length:
+            return b""
+        try:
+            data, _ = self._get(key, Range=f"bytes={offset}-{offset + length - 1}", IfMatch=etag)
+        except (Conflict, NotFound):
+            raise changed_error(f"s3://{self.bucket}/{key}") from None
+        return data
+
+    def read_object(self, key: str) -> tuple[bytes, ObjectInfo]:
+        data, found = self._get(key)
+        return data, ObjectInfo(key, len(data), found["LastModified"].timestamp(), str(found["ETag"]))
+
+    def put_object(self, key: str, data: bytes | bytearray, *, overwrite: bool = True) -> None:
+        self.request("put_object", Key=key, Body=data, **_only_new(overwrite))
+
+    def begin_upload(self, key: str, content: str, *, resumes: bool) -> PartUpload:
+        return S3Upload(self, key, content, resumes=resumes)
+
+    def delete_objects(self, keys: list[str]) -> None:
+        found = self.request(
+            "delete_objects", Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        )
+        for problem in found.get("Errors", ()):
+            raise self._error_of_code(str(problem.get("Code")), 0, str(problem.get("Key")), {})
+
+    def copy_object(self, key: str, new_key: str) -> None:
+        with_retries(
+            lambda: self._run(lambda fs: fs._cp_file(f"{self.bucket}/{key}", f"{self.bucket}/{new_key}"), key)
+        )
+
+    def request(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """One request of S3's API; the response."""
+        key = str(parameters.get("Key", ""))
+        return with_retries(
+            lambda: self._run(lambda fs: fs._call_s3(method, Bucket=self.bucket, **parameters), key)
+        )
+
+    def _get(self, key: str, **parameters: Any) -> tuple[bytes, dict[str, Any]]:
+        async def read(fs: Any) -> tuple[bytes, dict[str, Any]]:
+            found = await fs._call_s3("get_object", Bucket=self.bucket, Key=key, **parameters)
+            async with found["Body"] as body:
+                return await body.read(), found
+
+        return with_retries(lambda: self._run(read, key))
+
+    def _run(self, action: Callable[[Any], Awaitable[T]], key: str) -> T:
+        try:
+            return self._pool.call(action)
+        except Exception as e:
+            raise self._error(e, key) from e
+
+    # -- errors --------------------------------------------------------------------------------
+
+    def _error(self, error: Exception, key: str) -> PaiError:
+        """An error of s3fs or botocore as a sentence for the user."""
+        import aiohttp
+        from botocore import exceptions as botocore_errors
+
+        cause = error if isinstance(error, botocore_errors.BotoCoreError) else error.__cause__ or error
+        if isinstance(cause, botocore_errors.ClientError):
+            response = cause.response
+            problem = response.get("Error", {})
+            metadata = response.get("ResponseMetadata", {})
+            headers = metadata.get("HTTPHeaders", {})
+            return self._error_of_code(
+                str(problem.get("Code", "")), int(metadata.get("HTTPStatusCode", 0)), key, headers
+            )
+        if isinstance(cause, (botocore_errors.NoCredentialsError, botocore_errors.PartialCredentialsError)):
+            return Unauthorized(f"There are no credentials for {self.url}.", hint=_SET_CREDENTIALS)
+        if isinstance(cause, (botocore_errors.TokenRetrievalError, botocore_errors.SSOError)):
+            return self._expired()
+        if isinstance(cause, (botocore_errors.EndpointConnectionError, botocore_errors.ConnectTimeoutError)):
+            return NotConnected(
+                f"The storage {self.url} cannot be reached{self._at()}.",
+                hint="Check the network, and AWS_ENDPOINT_URL if the storage is not on AWS.",
+            )
+        if isinstance(cause, (botocore_errors.ConfigParseError, botocore_errors.ProfileNotFound, ValueError)):
+            return ConfigError(f"The settings for {self.url} are wrong: {_first_line(cause)}.")
+        if isinstance(cause, botocore_errors.ParamValidationError):
+            return UsageError(f"{self.url} is not an address on S3: {_first_line(cause)}.")
+        if isinstance(cause, (botocore_errors.BotoCoreError, OSError, aiohttp.ClientError)):
+            return ConnectionFailed(
+                f"The connection to the storage {self.url} was lost: {_first_line(cause)}."
+            )
+        raise error
+
+    def _error_of_code(self, code: str, status: int, key: str, headers: dict[str, str]) -> PaiError:
+        shown = f"s3://{self.bucket}/{key}" if key else self.url
+        if code in _THROTTLED or status in (429, 503):
+            after = headers.get("retry-after", "")
+            return TooManyRequests(
+                f"The storage {self.url} throttles requests ({status or code}).",
+                retry_after_s=float(after) if after.isdecimal() else 0.0,
+                hint="Run the same command again later: it resumes the copy.",
+            )
+        if code in _EXPIRED:
+            return self._expired()
+        if code in _WRONG_CREDENTIALS:
+            return Unauthorized(
+                f"The storage {self.url} rejects the credentials ({code}).", hint=_SET_CREDENTIALS
+            )
+        if code == "NoSuchBucket":
+            return UsageError(
+                f"There is no bucket called {self.bucket!r}{self._at()}.",
+                hint="Check the name, and AWS_ENDPOINT_URL if the storage is not on AWS.",
+            )
+        if code in _OTHER_REGION:
+            region = headers.get("x-amz-bucket-region", "")
+            return ConfigError(
+                f"The bucket {self.bucket!r} is in {f'the region {region}' if region else 'another region'}.",
+                hint=f"Set AWS_DEFAULT_REGION={region or 'REGION'}.",
+            )
+        if code in _FULL or status == 507:
+            return PaiError(f"The storage is full: {shown} cannot be written.", code=STORAGE_FULL, status=507)
+        if code in ("PreconditionFailed", "ConditionalRequestConflict"):
+            return Conflict(f"{shown} changed.")
+        if code == _NO_UPLOAD:
+            return PaiError(f"The upload of {shown} was ended by another program.", code=_NO_UPLOAD)
+        if code == "InvalidBucketName":
+            return UsageError(f"{self.bucket!r} cannot be the name of a bucket.")
+        if status == 404 or code in ("NoSuchKey", "404"):
+            return NotFound(f"{shown}: there is no such file or folder.")
+        if status == 403 or code in ("AccessDenied", "403"):
+            return Forbidden(
+                f"{shown}: access denied.",
+                hint="Ask the owner of the bucket to grant these credentials access.",
+            )
+        if status >= 500:
+            return ConnectionFailed(f"The storage {self.url} failed ({status} {code}).")
+        return PaiError(f"{shown}: the storage rejected the request ({code or status}).")
+
+    def _expired(self) -> Unauthorized:
+        return Unauthorized(
+            f"The credentials for {self.url} have expired.",
+            hint="Renew them: aws sso login, or new values of AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+            "AWS_SESSION_TOKEN.",
+        )
+
+    def _at(self) -> str:
+        import os
+
+        endpoint = (
+            self._endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        )
+        return f" at {endpoint}" if endpoint else ""
+
+
+class S3Upload(PartUpload):
+    """A multipart upload. Its id is recorded on this machine, its parts are listed by S3."""
+
+    def __init__(self, store: S3Backend, key: str, content: str, *, resumes: bool):
+        self._store = store
+        self._key = key
+        self._record = UploadRecord.open(store.canonical("/" + key)) if resumes else None
+        self._etags: dict[int, str] = {}
+        self._sizes: dict[int, int] = {}
+        self._id = self._resume(content) if self._record is not None else ""
+        if not self._id:
+            self._id = str(store.request("create_multipart_upload", Key=key)["UploadId"])
+            if self._record is not None:
+                self._record.write(content, self._id)
+
+    def _resume(self, content: str) -> str:
+        """The id of an interrupted upload of this content; one of another content is aborted."""
+        assert self._record is not None
+        recorded, self._id = self._record.read()
+        if not self._id:
+            return ""
+        if recorded != content:
+            self._abort()
+            return ""
+        try:
+            self._list_parts()
+        except PaiError as e:
+            if e.code != _NO_UPLOAD and not isinstance(e, NotFound):
+                raise
+            return ""
+        return self._id
+
+    def _list_parts(self) -> None:
+        marker = 0
+        while True:
+            found = self._store.request(
+                "list_parts", Key=self._key, UploadId=self._id, PartNumberMarker=marker
+            )
+            for part in found.get("Parts", ()):
+                marker = int(part["PartNumber"])
+                self._etags[marker], self._sizes[marker] = str(part["ETag"]), int(part["Size"])
+            if not found.get("IsTruncated") or not found.get("Parts"):
+                return
+
+    def stored_parts(self) -> dict[int, int]:
+        return dict(self._sizes)
+
+    def put(self, number: int, data: bytearray) -> None:
+        found = self._store.request(
+            "upload_part", Key=self._key, UploadId=self._id, PartNumber=number, Body=data
+        )
+        self._etags[number] = str(found["ETag"])
+
+    def complete(self, count: int, size: int, *, overwrite: bool) -> None:
+        parts = [{"PartNumber": number, "ETag": self._etags[number]} for number in range(1, count + 1)]
+        try:
+            self._store.request(
+                "complete_multipart_upload",
+                Key=self._key,
+                UploadId=self._id,
+                MultipartUpload={"Parts": parts},
+                **_only_new(overwrite),
+            )
+        except PaiError as e:
+            if e.code != _NO_UPLOAD:
+                raise
+            # The response to an earlier attempt may have been lost.
+            arrived = self._store.head(self._key)
+            if arrived is None or arrived.size != size:
+                raise
+        self._end()
+
+    def abort(self) -> None:
+        self._abort()
+        self._end()
+
+    def _abort(self) -> None:
+        try:
+            self._store.request("abort_multipart_upload", Key=self._key, UploadId=self._id)
+        except PaiError:
+            pass  # the store deletes it when it expires
+
+    def _end(self) -> None:
+        if self._record is not None:
+            self._record.close(keep=False)
+
+    def close(self) -> None:
+        if self._record is not None:
+            self._record.close(keep=True)
+
+
+def _only_new(overwrite: bool) -> dict[str, str]:
+    return {} if overwrite else {"IfNoneMatch": "*"}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0].removesuffix(".")
+
+
+__all__ = ["S3Backend", "S3Options"]

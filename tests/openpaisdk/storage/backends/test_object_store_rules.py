@@ -1,0 +1,135 @@
+"""Rules of object stores that need no server: addresses, accounts, part sizes, times, upload records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.errors import TooManyRequests, Unauthorized, UsageError
+from openpaisdk.storage.backends import connection_pool
+from openpaisdk.storage.backends.azure_account import AzureAccount, find_account, split_host
+from openpaisdk.storage.backends.object_store import MAX_OBJECT_PARTS, ObjectStore, object_part_size
+from openpaisdk.storage.backends.unfinished_uploads import UploadRecord
+from openpaisdk.storage.file_info import is_unchanged
+from openpaisdk.storage.location import AZURE, S3, parse_location
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("AZURE_CONFIG_DIR", raising=False)
+    for name in ("ACCOUNT", "ACCOUNT_NAME", "KEY", "ACCOUNT_KEY", "SAS_TOKEN", "CONNECTION_STRING"):
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "host", "path"),
+    [
+        ("s3://data/a/b", S3, "data", "/a/b"),
+        ("s3a://data", S3, "data", "/"),
+        ("az://box/a//b/", AZURE, "box", "/a/b"),
+        ("abfss://box@team.dfs.core.windows.net/x", AZURE, "box@team.dfs.core.windows.net", "/x"),
+    ],
+)
+def test_addresses_in_a_cloud(text: str, kind: str, host: str, path: str) -> None:
+    location = parse_location(text)
+    assert (location.kind, location.host, location.path) == (kind, host, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("s3:///x", "'s3:///x' has no bucket: write s3://BUCKET/path."),
+        ("az://", "'az://' has no container: write az://CONTAINER/path."),
+        ("s3:/data/x", "'s3:/data/x' has one slash where an address has two: write s3://data/x."),
+        ("s3://data/../x", "'s3://data/../x': a path on a storage must not contain '..'."),
+    ],
+)
+def test_wrong_addresses_in_a_cloud(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_location(text)
+    assert error.value.message == message
+
+
+def test_object_is_unchanged_if_it_was_written_after_its_source() -> None:
+    written = (10, 5 * SECOND, 0)
+    assert is_unchanged((10, 5 * SECOND - 1, 0), written, keeps_times=False)
+    assert not is_unchanged((10, 5 * SECOND + 1, 0), written, keeps_times=False)  # in the same second
+    assert not is_unchanged((11, 1 * SECOND, 0), written, keeps_times=False)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 30, 1 << 40, 5 << 40])
+def test_no_object_has_too_many_parts(size: int) -> None:
+    length = object_part_size(size)
+    assert length >= 8 << 20 and size / length <= MAX_OBJECT_PARTS
+
+
+def test_names_that_an_object_store_rejects() -> None:
+    store = ObjectStore("s3://data", "folder")
+    assert store.invalid_name_reason("/a: ä?") == ""
+    assert store.invalid_name_reason("/\udcff") == "it is not UTF-8"
+    assert store.invalid_name_reason("/" + "x" * 1100) == "it is longer than 1024 bytes"
+
+
+def test_account_of_an_address_is_used_with_its_own_credentials_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "a2V5")
+    container, addressed = split_host("box@other.dfs.core.windows.net")
+    assert container == "box"
+    found = find_account(addressed, "az://box")
+    assert (found.name, found.key, found.endpoint) == ("other", "", "https://other.blob.core.windows.net")
+    mine = find_account(split_host("box")[1], "az://box")
+    assert mine.as_connection_string() == (
+        "BlobEndpoint=https://mine.blob.core.windows.net;AccountName=mine;AccountKey=a2V5"
+    )
+
+
+def test_account_of_the_configuration_file(tmp_path: Path) -> None:
+    with pytest.raises(Unauthorized, match="There is no account for az://box"):
+        find_account(AzureAccount(), "az://box")
+    (tmp_path / ".azure").mkdir()
+    (tmp_path / ".azure/config").write_text("[storage]\naccount = filed\nsas_token = ?sv=1&sig=%2B\n")
+    found = find_account(AzureAccount(), "az://box")
+    assert (found.name, found.sas_token) == ("filed", "sv=1&sig=%2B")
+
+
+def test_upload_record_belongs_to_one_copy_at_a_time() -> None:
+    first = UploadRecord.open("s3://data/x")
+    assert first is not None and first.read() == ("", "")
+    first.write("content", "id-1")
+    assert UploadRecord.open("s3://data/x") is None
+    first.close(keep=True)
+    again = UploadRecord.open("s3://data/x")
+    assert again is not None and again.read() == ("content", "id-1")
+    again.close(keep=False)
+    fresh = UploadRecord.open("s3://data/x")
+    assert fresh is not None and fresh.read() == ("", "")
+    fresh.close(keep=False)
+
+
+def test_throttled_requests_have_a_window_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAI_TRANSFER_RETRY_S", "0")
+    calls = []
+
+    def throttled() -> None:
+        calls.append(1)
+        raise TooManyRequests("Slow down.", retry_after_s=0.0)
+
+    with pytest.raises(TooManyRequests):
+        connection_pool.with_retries(throttled)
+    assert len(calls) == 1
+    monkeypatch.delenv("PAI_TRANSFER_RETRY_S")
+    pauses: list[float] = []
+    monkeypatch.setattr(connection_pool.time, "sleep", pauses.append)
+
+    def throttled_three_times() -> str:
+        calls.append(1)
+        if len(calls) < 5:
+            raise TooManyRequests("Slow down.", retry_after_s=2.0)
+        return "done"
+
+    assert connection_pool.with_retries(throttled_three_times) == "done"
+    assert pauses == [2.0, 4.0, 4.0]
