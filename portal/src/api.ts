@@ -199,6 +199,16 @@ export async function submitJob(text: string, version: 1 | 2): Promise<Submitted
   return { warning: response.headers.get("X-Warning") ?? "" };
 }
 
+/** A link that opens a port of a task in a browser, once. */
+export async function openApp(
+  framework: string,
+  { role, index, port }: { role: string; index: number; port: number },
+): Promise<string> {
+  const query = new URLSearchParams({ role, index: String(index), port: String(port) });
+  const response = await request("POST", `${jobPath(framework)}/apps?${query.toString()}`);
+  return ((await response.json()) as { url: string }).url;
+}
+
 export interface LogPlace {
   readonly role: string;
   readonly index: number;

@@ -151,6 +151,18 @@ class Page:
     def send(self, method: str, parameters: dict[str, Any] | None = None) -> Any:
         return self._browser.send(method, parameters, self._session)
 
+    def next_page(self) -> Page:
+        """The page that this one has opened, in a window of its own."""
+        known = {self._target}
+        ends = time.monotonic() + DEADLINE_S
+        while time.monotonic() < ends:
+            for target in self._browser.send("Target.getTargets")["targetInfos"]:
+                is_page = target["type"] == "page" and target.get("browserContextId") == self.context
+                if is_page and target["targetId"] not in known:
+                    return Page(self._browser, target["targetId"], self.context)
+            time.sleep(0.03)
+        raise BrowserError("No window was opened.")
+
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
         self.send(
             "Emulation.setDeviceMetricsOverride",

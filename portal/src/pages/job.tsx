@@ -9,6 +9,7 @@ import { duration, exactTime, isFinished } from "../format.ts";
 import { followJob, usePolled, type EventFrame } from "../live.ts";
 import { address, href, navigate, setQuery } from "../router.ts";
 import { session } from "../session.ts";
+import { JobApps } from "./job_apps.tsx";
 import { JobLog } from "./job_log.tsx";
 import { JobTerminal } from "./job_terminal.tsx";
 import { tasksOf, TaskTable } from "./job_tasks.tsx";
@@ -22,6 +23,7 @@ const TABS = [
   { name: "tasks", label: "Tasks" },
   { name: "log", label: "Log" },
   { name: "terminal", label: "Terminal" },
+  { name: "apps", label: "Apps" },
   { name: "events", label: "Events" },
   { name: "config", label: "Configuration" },
   { name: "commands", label: "Commands" },
@@ -79,6 +81,7 @@ export function JobPage({ framework }: { framework: string }) {
             <KeptPanel isShown={tab === "terminal"}>
               <JobTerminal framework={framework} job={job} />
             </KeptPanel>
+            {tab === "apps" && <JobApps framework={framework} job={job} />}
             {tab === "events" && <Events events={events} />}
             {tab === "config" && <Config framework={framework} />}
             {tab === "commands" && <Commands framework={framework} />}

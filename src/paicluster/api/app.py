@@ -30,6 +30,7 @@ from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
 from paicluster.api.v2 import (
+    apps,
     browser_sessions,
     follow,
     forward,
@@ -76,6 +77,7 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     (_JOB, ["GET"], jobs.detail),
     (_JOB + "/follow", ["GET"], follow.follow),
     (_JOB + "/forward", ["GET"], forward.forward),
+    (_JOB + "/apps", ["POST"], apps.open_app),
     (_JOB + "/config", ["GET"], jobs.config),
     (_JOB + "/executionType", ["PUT"], jobs.execution_type),
     (_JOB + "/events", ["GET"], jobs.events),
@@ -135,6 +137,7 @@ register_url_convertor("count", _Count())
 _NOT_OF_OPENPAI = {
     _JOB + "/follow",
     _JOB + "/log-search",
+    _JOB + "/apps",
     _JOB + "/metrics",
     _JOB + "/usage",
     "/api/v2/usage",

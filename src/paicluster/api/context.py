@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from starlette.requests import Request
 
@@ -44,6 +44,7 @@ from paicluster.services.storages import StorageConfig
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.services.work_journal import WorkJournal
 from paicluster.store import Store
+from paicluster.store.rows import JobRow
 
 # A name or an address with an optional port, and nothing that would change the meaning of a URL.
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -56,6 +57,21 @@ class SshAccess(Protocol):
 
     async def port(self) -> int | None:
         """The port at which it listens, from now on; None if this cluster has none."""
+
+
+class AppTicket(NamedTuple):
+    """Where a browser may open an app of a task once: scheme and port of the server, and the ticket."""
+
+    scheme: str
+    port: int
+    ticket: str
+
+
+class AppAccess(Protocol):
+    """Ports of the server for the web servers of tasks."""
+
+    async def open(self, identity: Identity, row: JobRow, role: str, index: int, port: int) -> AppTicket:
+        """A ticket for a port of a running task."""
 
 
 class SessionCommand(Protocol):
@@ -109,6 +125,8 @@ class Context:
     forward_command: Callable[[str], Sequence[str] | None] = lambda uid: None
     # None in tests without a server; late, because the endpoint itself uses the context.
     ssh: Callable[[], SshAccess | None] = lambda: None
+    # The same for web apps of tasks; None where the settings have no ports for them.
+    web_apps: Callable[[], AppAccess | None] = lambda: None
     # Early OpenPAI clients read without a token.
     anonymous_v1_reads: bool = False
     policies: HttpPolicies = field(default_factory=HttpPolicies)

@@ -40,6 +40,7 @@ from paicluster.api.v1 import users as v1_users
 from paicluster.api.v1 import virtual_clusters as v1_virtual_clusters
 from paicluster.api.v2 import (
     alerts,
+    apps,
     browser_sessions,
     certificates,
     follow,
@@ -103,6 +104,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         log_search.search,
         exec_route.exec_session,
         forward.forward,
+        apps.open_app,
         task_logs.locations,
         task_metrics.metrics,
         usage.current,

@@ -95,20 +95,20 @@ class UpgradeResponse(Response):
         try:
             with theirs:
                 await self._channel.start(theirs)
-            to_client = _Relay(transport)
+            to_client = Relay(transport)
             peer, _ = await asyncio.get_running_loop().create_connection(lambda: to_client, sock=ours)
         except BaseException:
             ours.close()
             raise
         protocol: Any = transport.get_protocol()
         protocol.connections.discard(protocol)
-        transport.set_protocol(_Relay(peer))
+        transport.set_protocol(Relay(peer))
         transport.write(self._head())
         transport.resume_reading()
         await self._channel.proceed()
 
 
-class _Relay(asyncio.Protocol):
+class Relay(asyncio.Protocol):
     """Passes what one connection receives on to another one, not faster than that one takes it."""
 
     def __init__(self, peer: asyncio.Transport):
@@ -136,6 +136,19 @@ def _uvicorn_connection(receive: Receive) -> tuple[Any, asyncio.Transport]:
     if transport is None or transport.get_extra_info("socket") is None:
         raise Unavailable("A WebSocket needs a running server.")
     return cycle, transport
+
+
+def detach_connection(receive: Receive) -> asyncio.Transport:
+    """The client's connection, which from now on belongs to the caller; for uvicorn the response is complete.
+
+    The caller sets another protocol, and resumes reading.
+    """
+    cycle, transport = _uvicorn_connection(receive)
+    transport.pause_reading()
+    protocol: Any = transport.get_protocol()
+    protocol.connections.discard(protocol)
+    cycle.response_started = cycle.response_complete = True
+    return transport
 
 
 def _keep_alive(transport: asyncio.Transport) -> None:

@@ -160,6 +160,12 @@ def _check_listen(listen: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
     trusted = listen.get("external-ca")
     if trusted and not _under(folder, trusted).is_file():
         yield Problem(("listen", "external-ca"), f"there is no file {_under(folder, trusted)}")
+    if "app-ports" in listen and listen["app-ports"] is not None and not _port_range(listen["app-ports"]):
+        yield Problem(
+            ("listen", "app-ports"),
+            "is not a range of ports from 1 to 65535",
+            suggestion="write the first and the last, as 9400-9499",
+        )
     host = listen.get("host", "127.0.0.1")
     if not tls and not listen.get("allow-plain-http") and not is_loopback(host):
         yield Problem(
@@ -240,6 +246,8 @@ def _fields(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     fields: dict[str, Any] = {"home": _under(folder, content.get("home", "."))}
     listen = content.get("listen") or {}
     _copy_keys(fields, listen, "host", "port", "ssh-port", "allow-plain-http")
+    if "app-ports" in listen:
+        fields["app_ports"] = _port_range(listen["app-ports"])
     if listen.get("external-url"):
         fields["external_url"] = listen["external-url"].rstrip("/")
     if listen.get("external-ca"):
@@ -363,6 +371,12 @@ def _section(
 
 def _copy_keys(fields: dict[str, Any], content: Mapping[str, Any], *keys: str) -> None:
     fields.update({key.replace("-", "_"): content[key] for key in keys if key in content})
+
+
+def _port_range(text: str | None) -> range:
+    """``FIRST-LAST``; empty without one, and for what is none."""
+    first, _, last = (text or "0-0").partition("-")
+    return range(int(first), int(last) + 1) if 0 < int(first) <= int(last) <= 65535 else range(0)
 
 
 def _under(folder: Path, name: str) -> Path:

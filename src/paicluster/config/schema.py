@@ -135,6 +135,9 @@ _SECTIONS: dict[str, Node] = {
             "host": Text(pattern=r"\S+", form="an address or a name"),
             "port": Int(minimum=0, maximum=65535),
             "ssh-port": Nullable(Int(minimum=0, maximum=65535)),
+            "app-ports": Nullable(
+                Text(pattern=r"\d{1,5}-\d{1,5}", form="a range of ports, as 9400-9499"),
+            ),
             "external-url": Nullable(Url()),
             "external-ca": Nullable(_FOLDER),
             "tls": Nullable(

@@ -31,6 +31,8 @@ class Settings:
     port: int = 9186
     # Of the SSH endpoint. 0: a free one, which later servers use again; None: no endpoint.
     ssh_port: int | None = 0
+    # Of web apps of tasks, one for each that is open. 0: any free one; empty: none.
+    app_ports: range = range(1)
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_plain_http: bool = False

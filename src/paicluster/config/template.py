@@ -17,6 +17,7 @@ listen:
   host: 127.0.0.1                       # 0.0.0.0 serves other machines and requires tls
   port: 9186                            # 0 selects a free one
   # ssh-port: 0                           # of the SSH endpoint; 0 selects a free one and keeps it, null: none
+  # app-ports: 9400-9499                  # of apps of jobs, as TensorBoard; by default any free, null: none
   # external-url: https://pai.example.com   # address for users and tasks, e.g. of a reverse proxy
   # external-ca: ca.pem                   # its CA certificates, if tasks do not trust them already
   # tls:

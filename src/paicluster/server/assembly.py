@@ -55,6 +55,7 @@ from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.services.work_journal import WorkJournal
 from paicluster.ssh.endpoint import SshEndpoint
 from paicluster.store import Store, users
+from paicluster.web_apps.endpoint import Tls, WebApps
 
 log = logging.getLogger("paicluster")
 
@@ -107,6 +108,7 @@ class Cluster:
         is_new: bool,
         storage_counter: StorageCounter,
         ssh: SshEndpoint,
+        web_apps: WebApps | None,
     ) -> None:
         self.settings = settings
         self.urls = urls
@@ -121,6 +123,7 @@ class Cluster:
         self._started = False
         self.storage_counter = storage_counter
         self._ssh = ssh
+        self._web_apps = web_apps
 
     async def start(self) -> None:
         """Resume source checkouts, adopt running jobs, schedule new ones."""
@@ -138,6 +141,8 @@ class Cluster:
     async def close(self) -> None:
         """Close all parts. Tasks keep running; the next server adopts them."""
         await self._ssh.close()
+        if self._web_apps is not None:
+            self._web_apps.close()
         if self._started:
             await self.context.usage.close()
             await self._retention.close()
@@ -239,6 +244,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         session_command=engines.session_command,
         forward_command=engines.forward_command,
         ssh=lambda: ssh,
+        web_apps=lambda: web_apps,
         virtual_clusters=virtual_clusters,
         user_quotas=quotas,
         minimum=minimum,
@@ -267,6 +273,8 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         await asyncio.to_thread(usage.history.remove_jobs, job_ids)
 
     ssh = SshEndpoint(context, SshKeys.open(keys), settings.host, settings.ssh_port, home / "ssh-port")
+    tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+    web_apps = WebApps(context, settings.host, settings.app_ports, tls) if settings.app_ports else None
     retention = RetentionSweeper(
         store,
         engines,
@@ -286,7 +294,18 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         initial_delay_s=settings.clean_after_s,
     )
     return Cluster(
-        settings, urls, engines, controller, retention, backups, context, login, is_new, storage_counter, ssh
+        settings,
+        urls,
+        engines,
+        controller,
+        retention,
+        backups,
+        context,
+        login,
+        is_new,
+        storage_counter,
+        ssh,
+        web_apps,
     )
 
 

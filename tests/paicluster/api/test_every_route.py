@@ -139,6 +139,8 @@ def call_log_routes(call: SuccessfulCalls) -> None:
         link = call("GET", address, user="alice").json()["keyPair"]["privateKeyDirectDownloadLink"]
         call("GET", link.removeprefix(base), token=None)
     call("GET", "/api/v2/jobs/alice~seen/forward", user="alice")
+    # Tasks of the process engine share loopback with the server, so its port is one that listens.
+    call("POST", f"/api/v2/jobs/alice~seen/apps?port={call.cluster.address[1]}", user="alice")
     call("PUT", "/api/v2/jobs/alice~seen/executionType", {"value": "STOP"}, user="alice")
 
 

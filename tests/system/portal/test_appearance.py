@@ -31,6 +31,7 @@ PAGES = {
         "/jobs/alice~trains?tab=terminal",
         "document.querySelector('.xterm-rows')?.innerText.includes('work')",
     ),
+    "apps": ("/jobs/alice~trains?tab=apps", "document.querySelector('.apps li') !== null"),
     "failed": ("/jobs/alice~fails", "document.querySelector('.notice.bad') !== null"),
     "waiting": ("/jobs/alice~waits", "document.querySelector('.notice.wait') !== null"),
     "submit": (

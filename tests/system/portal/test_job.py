@@ -127,6 +127,38 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     page.wait_for_text("so no command can be run in it.")
 
 
+PAGE = """<title>an app</title><script>
+const shown = () => document.body.dataset.done = "yes";
+const api = fetch("{api}/api/v2/jobs", {credentials: "include"}).then((r) => r.status, () => "blocked");
+const frame = fetch("/second?cookie=" + document.cookie).then((r) => r.text());
+Promise.all([api, frame]).then(([one, two]) => { document.body.innerText = one + " " + two; shown(); });
+</script>"""
+
+
+def test_app_of_a_task_opens_at_an_address_of_its_own(new_page: NewPage, cluster: TeamCluster) -> None:
+    """And a hostile page there reaches neither the API nor the portal's cookie."""
+    port = "$PAI_PORT_LIST_main_0_tensorboard"
+    page_file = PAGE.replace("{api}", url_of(cluster))
+    serve = (
+        f"cat > index.html <<'END'\n{page_file}\nEND\necho second page > second\n"
+        f"exec python3 -u -m http.server {port} --bind 127.0.0.1"
+    )
+    cluster.submit(job("board", serve, ports={"tensorboard": 1}))
+    page = new_page(at="/jobs/alice~board?tab=apps")
+    page.wait_for_text("TensorBoard main[0], port")
+    eventually(lambda: b"Serving HTTP" in cluster.log_of("board"), "the server")
+    page.click("button", "Open TensorBoard of main[0]")
+    app = page.next_page()
+    app.wait_for("document.body?.dataset.done === 'yes'")
+    assert app.text.strip() == "blocked second page"
+    assert app.address.partition("/.pai")[0].rstrip("/") != url_of(cluster)
+    assert b"GET /second?cookie= HTTP" in cluster.log_of("board"), "no cookie is visible to scripts"
+    page.fill("input[name=port]", "1")
+    page.click("button", "Open the port")
+    page.wait_for_text("Nothing listens on port 1 of task main[0] of job alice~board.")
+    cluster.stop("board")
+
+
 def test_configuration_events_and_commands(new_page: NewPage, cluster: TeamCluster) -> None:
     cluster.submit(job("parts", "true", cpu=100))  # more than the cluster has
     page = new_page(at="/jobs/alice~parts")

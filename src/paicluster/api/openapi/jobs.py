@@ -34,6 +34,11 @@ class TaskAddress(WireModel):
     index: Count
 
 
+class AppLink(TaskAddress):
+    url: str
+    port: int
+
+
 class RetryDetails(WireModel):
     user: Count
     platform: Count
@@ -457,6 +462,18 @@ OPERATIONS: dict[str, Operation] = {
             Query("from", Count, description="Byte offset; by default the start, or backward the end."),
             Query("limit", Annotated[int, Meta(ge=1, le=1000)], description="Number of lines, by default 1."),
             Query("matchCase", bool),
+        ),
+    ),
+    "v2.apps.open_app": Operation(
+        "A link that opens a port of a task in a browser, once, at an address of its own",
+        _TAG,
+        {200: AppLink},
+        (400, 403, 409, 429, 501, 503),
+        query=(
+            Query("role"),
+            Query("index", Count),
+            Query("port", Count, description="Required."),
+            Query("to", description="Path of the app to which the link leads."),
         ),
     ),
     "v2.forward.forward": Operation(

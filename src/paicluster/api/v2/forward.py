@@ -32,12 +32,18 @@ async def forward(request: Request) -> Response:
     if "upgrade" not in request.headers:
         return JSONResponse({"role": task.role, "index": task.index})
     accept = accept_upgrade(request, PROTOCOL)
-    port = int_param(request.query_params.get("port"), "port", 0)
-    if not 0 < port <= _MAX_PORT:
-        raise InvalidParameters(f'"port" must be a number from 1 to {_MAX_PORT}.')
+    port = port_param(request)
     ctx.forwarders.check_limits(identity.username)
     channel = ctx.forwarders.channel(identity, TaskPort(task.uid, str(task), command, port))
     return UpgradeResponse(channel, accept, PROTOCOL)
+
+
+def port_param(request: Request) -> int:
+    """The port of a task that a request names."""
+    port = int_param(request.query_params.get("port"), "port", 0)
+    if not 0 < port <= _MAX_PORT:
+        raise InvalidParameters(f'"port" must be a number from 1 to {_MAX_PORT}.')
+    return port
 
 
 async def open_stream(
