@@ -227,9 +227,14 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         return f"<JobFuture {self.job_id if self._job else 'in a batch'}: {self._state.lower()}>"
 
     def _repr_html_(self) -> str:
-        from openpaisdk.output.html import html_fields
+        from openpaisdk.functions.future_views import html_of_call
 
-        return html_fields({"call": self.job_id, "cluster": self.cluster.alias, "state": self._state.lower()})
+        return html_of_call(self)
+
+    def _ipython_display_(self) -> None:
+        from openpaisdk.functions.future_views import show_call
+
+        show_call(self)
 
 
 class AwaitableJob:
@@ -274,23 +279,20 @@ class JobFutures(list[JobFuture]):
         return all(stopped)
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{count} {state}" for state, count in self._counts().items() if count)
+        from openpaisdk.functions.future_views import count_states
+
+        counts = ", ".join(f"{count} {state}" for state, count in count_states(self).items() if count)
         return f"<JobFutures {self.job}: {counts}>" if self and self[0].is_submitted else super().__repr__()
 
     def _repr_html_(self) -> str:
-        from openpaisdk.output.html import html_fields
+        from openpaisdk.functions.future_views import html_of_calls
 
-        job = self.job if self and self[0].is_submitted else "-"
-        counts = {state: str(count) for state, count in self._counts().items()}
-        return html_fields({"job": job, "calls": str(len(self)), **counts})
+        return html_of_calls(self)
 
-    def _counts(self) -> dict[str, int]:
-        """How many calls have returned, failed, run now and wait."""
-        ended = [future for future in self if future.done()]
-        failed = sum(future.cancelled() or future.exception() is not None for future in ended)
-        running = sum(future.running() for future in self)
-        waiting = len(self) - len(ended) - running
-        return {"done": len(ended) - failed, "failed": failed, "running": running, "waiting": waiting}
+    def _ipython_display_(self) -> None:
+        from openpaisdk.functions.future_views import show_calls
+
+        show_calls(self)
 
 
 def as_completed(futures: Iterable[JobFuture], timeout: float | None = None) -> Iterator[JobFuture]:

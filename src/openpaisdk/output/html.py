@@ -19,6 +19,11 @@ def html_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
+def html_progress(done: int, total: int) -> str:
+    """A bar with what is done of a total."""
+    return f'<progress value="{done}" max="{total}" style="width: 20em"></progress>'
+
+
 def html_fields(fields: Mapping[str, str]) -> str:
     """A table of one object: its fields by name. Empty ones are left out; lines stay lines."""
     rows = "".join(

@@ -147,7 +147,9 @@ def test_progress_of_a_map_is_shown(here_on_host) -> None:
     concurrent.futures.wait(futures, TIMEOUT_S)
     assert repr(futures) == f"<JobFutures {futures.job}: 2 done, 1 failed>"
     shown = futures._repr_html_()
-    assert futures.job in shown and "failed" in shown and "waiting" in shown
+    assert futures.job in shown and "<th>failed</th>" in shown and "waiting" not in shown
+    assert '<progress value="3" max="3"' in shown
+    assert "failed: ZeroDivisionError: division by zero" in futures[0]._repr_html_()
     assert repr(openpaisdk.map(str, [])) == "[]"
 
 

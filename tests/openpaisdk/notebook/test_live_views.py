@@ -22,6 +22,30 @@ def test_a_displayed_job_follows_its_state(kernel) -> None:
     assert "hush-hush" not in "".join(done.history)
 
 
+def test_displayed_futures_follow_their_calls(kernel) -> None:
+    marker = kernel.folder / "go-on"
+    kernel.run(
+        "import openpaisdk\n"
+        "def work(x):\n"
+        "    import pathlib, time\n"
+        f"    while x > 1 and not pathlib.Path({str(marker)!r}).exists(): time.sleep(0.05)\n"
+        "    return 1 / x\n"
+        "futures = openpaisdk.map(work, range(5), limit=1, mem='64m', sources=[])"
+    )
+    done = kernel.run("display(futures, futures[0])")
+    assert len(done.displays) == 2 and 'max="5"' in done.html, done
+    kernel.updates(done, until='<progress value="2" max="5"')
+    kernel.updates(done, until="failed: ZeroDivisionError: division by zero")
+    assert "waiting" in done.html, done
+    marker.touch()
+    kernel.updates(done, until='<progress value="5" max="5"')
+    assert len(done.displays) == 2 and "waiting" not in done.html, done
+    batch = kernel.run(
+        "executor = openpaisdk.Executor()\nwith executor.batch():\n    display(executor.submit(abs, 1))"
+    )
+    assert not batch.error and "in a batch" in batch.html, batch
+
+
 def test_a_displayed_cluster_shows_what_is_free(kernel) -> None:
     done = kernel.run("from openpaisdk import Cluster\nCluster()")
     kernel.updates(done, until="free in default")
