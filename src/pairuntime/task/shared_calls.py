@@ -8,10 +8,13 @@ The process that the cluster started has none of the user's code in it: it watch
 time limit of each call, and reports a call whose worker died. The next worker goes on with the next call.
 """
 
+import fcntl
 import os
 import select
 import signal
+import struct
 import sys
+import termios
 import time
 
 from pairuntime.task import call_format
@@ -27,6 +30,8 @@ GRACE_PERIOD_S = 10.0
 """Between SIGTERM at the time limit of a call and SIGKILL, as for a task."""
 STOP_SIGNAL_DELAY_S = 1.0
 """At most between the signals to two processes of a task."""
+MARK_DELAY_S = 0.5
+"""At most for the supervisor to read what a call wrote, before the next call begins."""
 _CGROUPS = "/sys/fs/cgroup"
 
 
@@ -283,9 +288,28 @@ class CallQueue:
 
 def _mark(index: "int | None") -> "None":
     """Begin the part of a call in the log: the SDK finds it by this line."""
-    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
-        stream.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for descriptor in (1, 2):
+        _wait_until_read()
         os.write(descriptor, call_format.log_mark(index).encode())
+    _wait_until_read()
+
+
+def _wait_until_read() -> "None":
+    """Wait until the supervisor has read what was written: in the common log of both streams, what is still
+    in one pipe would follow the mark that was written to the other."""
+    deadline = time.monotonic() + MARK_DELAY_S
+    while any(_unread_bytes(descriptor) for descriptor in (1, 2)) and time.monotonic() < deadline:
+        time.sleep(0.0002)
+
+
+def _unread_bytes(descriptor: "int") -> "int":
+    """Bytes in a pipe; 0 for what is no pipe."""
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0])
+    except OSError:
+        return 0
 
 
 def _exit_after(worker: "Worker") -> "None":

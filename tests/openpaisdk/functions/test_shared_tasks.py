@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -136,10 +137,14 @@ def test_output_of_an_item_is_followed(here) -> None:
         print("begin", x, flush=True)
         print()
         print("end", x, flush=True)
+        print("error", x, file=sys.stderr)
 
     futures = openpaisdk.map(work, range(4), limit=1)
-    assert list(futures[1].logs(follow=True)) == ["begin 1\n", "\n", "end 1\n"]
-    assert list(futures[3].logs(follow=True)) == ["begin 3\n", "\n", "end 3\n"]
+    for index in (1, 3):
+        # What goes to one stream may overtake what goes to the other, but not leave its item.
+        lines = list(futures[index].logs(follow=True))
+        assert sorted(lines) == ["\n", f"begin {index}\n", f"end {index}\n", f"error {index}\n"]
+        assert futures[index].stdout() == f"begin {index}\n\nend {index}\n"
 
 
 def test_progress_of_a_map_is_shown(here_on_host) -> None:
