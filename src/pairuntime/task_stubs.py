@@ -53,7 +53,8 @@ FUNCTION_HELPERS = '''\
 
 import openpaisdk.runtime
 from pairuntime.task.command_function import CommandFunction
-from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission
+from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission, FunctionSequence
+from pairuntime.task.job_environment import TorchDistributedEnvironment, clean_env
 '''
 
 # With PAI_CAPTURE_LOGGING, every Python of the task logs with level and time. Another sitecustomize in the

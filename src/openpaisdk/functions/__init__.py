@@ -10,10 +10,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.functions import helpers as helpers
     from openpaisdk.functions.executor import AutoExecutor as AutoExecutor
+    from openpaisdk.functions.executor import AutoExecutor as LocalExecutor
+    from openpaisdk.functions.executor import AutoExecutor as SlurmExecutor
     from openpaisdk.functions.executor import Executor as Executor
     from openpaisdk.functions.function_job import clean_up as clean_up
     from openpaisdk.functions.function_job import futures_of as futures_of
+    from openpaisdk.functions.job_future import JobFuture as Job
     from openpaisdk.functions.job_future import JobFuture as JobFuture
+    from openpaisdk.functions.job_future import JobFuture as LocalJob
+    from openpaisdk.functions.job_future import JobFuture as SlurmJob
     from openpaisdk.functions.job_future import JobFutures as JobFutures
     from openpaisdk.functions.remote_function import map_items as map_items
     from openpaisdk.functions.remote_function import remote as remote
@@ -34,12 +39,26 @@ _MODULES = {
     "submit": "remote_function",
 }
 
+_OTHER_NAMES = {
+    "Job": "JobFuture",
+    "LocalExecutor": "AutoExecutor",
+    "LocalJob": "JobFuture",
+    "SlurmExecutor": "AutoExecutor",
+    "SlurmJob": "JobFuture",
+}
+"""Names of submitit that mean the same here."""
+
 __all__ = [
     "AutoExecutor",
     "Executor",
+    "Job",
     "JobEnvironment",
     "JobFuture",
     "JobFutures",
+    "LocalExecutor",
+    "LocalJob",
+    "SlurmExecutor",
+    "SlurmJob",
     "TaskError",
     "clean_up",
     "futures_of",
@@ -57,6 +76,8 @@ def __getattr__(name: str) -> object:
         return import_module("openpaisdk.functions.helpers")
     if name == "JobEnvironment":
         return import_module("pairuntime.task.job_environment").JobEnvironment
+    if name in _OTHER_NAMES:
+        return __getattr__(_OTHER_NAMES[name])
     if name in _MODULES:
         value = getattr(import_module(f"openpaisdk.functions.{_MODULES[name]}"), name)
         globals()[name] = value

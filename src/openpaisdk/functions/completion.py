@@ -169,7 +169,11 @@ def _set_outcome(future: JobFuture, data: bytes) -> None:
         else:
             _set_result(future, value)
     elif status == call_format.OTHER_PYTHON:
-        _set_exception(future, OtherPython(str(fields["message"]), job=future.job))
+        version = str(fields.get("pickled_by") or "")
+        hint = (
+            f'Choose an image with Python {version}, for example image="python:{version}".' if version else ""
+        )
+        _set_exception(future, OtherPython(str(fields["message"]), job=future.job, hint=hint))
     elif status == call_format.DEPENDENCY_FAILED:
         message = f"The function was not called ({future.job_id}). {fields['message']}"
         _set_exception(future, DependencyFailed(message, job=future.job))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ class Executor(concurrent.futures.Executor):
 
     def __init__(self, cluster: Cluster | str | None = None, **options: Any):
         self._cluster = function_cluster(cluster)
-        self._options = FunctionOptions(**options)
+        self._options = FunctionOptions(**options).with_names_of_its_own()
         self._futures: list[JobFuture] = []
         self._batch: list[BatchedCall] | None = None
         self._is_shut_down = False
@@ -78,9 +79,35 @@ class Executor(concurrent.futures.Executor):
             return JobFutures()
         return self._keep(submit_calls(self._cluster, fn, calls, self._options, array=True))
 
+    def submit_array(self, fns: Iterable[Callable[[], Any]]) -> JobFutures:
+        """Functions without arguments, as one array job; returns the futures."""
+        return self.map_array(call, fns)
+
     def update_parameters(self, **parameters: Any) -> None:
         """Change options of the jobs to come, by our names or by submitit's (``timeout_min`` ...)."""
-        self._options = self._options.updated(**job_options(parameters))
+        if self._batch is not None:
+            raise UsageError("The parameters of the jobs in a batch cannot be changed inside of it.")
+        options = job_options(parameters)
+        if "slurm_partition" in parameters or "partition" in parameters:
+            self._drop_unknown_partition(options)
+        self._options = self._options.updated(**options).with_names_of_its_own()
+
+    def _drop_unknown_partition(self, options: dict[str, Any]) -> None:
+        """A partition of Slurm that is no virtual cluster here has no effect, as in submitit elsewhere."""
+        name = options.get("virtual_cluster")
+        if name is None or any(vc.name == name for vc in self._cluster.client.virtual_clusters()):
+            return
+        del options["virtual_cluster"]
+        warnings.warn(
+            f"The cluster {self._cluster.alias} has no virtual cluster {name!r}: "
+            "slurm_partition has no effect.",
+            stacklevel=3,
+        )
+
+    @property
+    def cluster(self) -> str:
+        """The alias of the cluster that runs the jobs."""
+        return self._cluster.alias
 
     @contextlib.contextmanager
     def batch(self, allow_implicit_submissions: bool = False) -> Iterator[None]:
@@ -92,6 +119,10 @@ class Executor(concurrent.futures.Executor):
         self._batch = delayed
         try:
             yield
+        except BaseException:
+            for future, _, _ in delayed:  # none of them is submitted
+                future.cancel()
+            raise
         finally:
             self._batch = None
         if delayed := [one for one in delayed if not one[0].cancelled()]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.binding.job import Job
-from openpaisdk.errors import Forbidden, UsageError
+from openpaisdk.errors import Forbidden, NotFound, UsageError
 from openpaisdk.functions.call_pickle import CallPickler
 from openpaisdk.functions.call_request import ROLE, command_of, request_of
 from openpaisdk.functions.completion import JobWatcher
@@ -20,6 +20,7 @@ from openpaisdk.functions.stored_values import VALUES, StoredValues
 from openpaisdk.functions.task_python import import_paths, library, python_version
 from openpaisdk.jobs.job_names import generate_name
 from openpaisdk.jobs.option_values import seconds
+from openpaisdk.jobs.submission import name_conflict
 from pairuntime.task.call_format import pack_calls
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ class FunctionOptions:
                 hint=f"The options are name, pip, limit, {', '.join(sorted(OPTIONS))}.",
             )
 
+    def with_names_of_its_own(self) -> FunctionOptions:
+        """The same for many jobs, each with a name of its own that begins with the one given."""
+        if self.name and "$" not in self.name:
+            return self.updated(name=f"{self.name}_$")
+        return self
+
     def updated(self, **changes: Any) -> FunctionOptions:
         return FunctionOptions(**{"name": self.name, "limit": self.limit, **self.values, **changes})
 
@@ -75,6 +82,8 @@ def submit_calls(
     job = Job(options.name or generate_name(_name_of(function)))
     values = dict(options.values)
     folder = _calls_folder(cluster, values)
+    if options.name == job.name:
+        _check_name(cluster, folder, job.name)
     used: set[str] = set()
 
     def store(content: bytes) -> str:
@@ -159,6 +168,21 @@ def _attach(futures: JobFutures, cluster: FunctionCluster, job: str, request: Ma
         future.attach(job, folder, index, len(futures), shared)
         future.gang, future.array = (None, futures) if request.get("array") else (futures, None)
     JobWatcher(cluster, futures).start()
+
+
+def _check_name(cluster: FunctionCluster, folder: str, name: str) -> None:
+    """Check that a name is free before anything is written: the calls of a job are in a folder of that name.
+
+    What a job with this name left that the cluster no longer has is deleted: its results would be taken for
+    those of the new one.
+    """
+    try:
+        cluster.client.job(name)
+    except NotFound:
+        StoredValues(cluster.client, cluster.files, folder).delete_of([name])
+        cluster.forget_stored()
+    else:
+        raise name_conflict(cluster.client, name)
 
 
 def _image(options: Mapping[str, Any]) -> str:

@@ -2,6 +2,15 @@
 
 from openpaisdk.functions.job_future import as_completed
 from pairuntime.task.command_function import CommandFunction
-from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission
+from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission, FunctionSequence
+from pairuntime.task.job_environment import TorchDistributedEnvironment, clean_env
 
-__all__ = ["Checkpointable", "CommandFunction", "DelayedSubmission", "as_completed"]
+__all__ = [
+    "Checkpointable",
+    "CommandFunction",
+    "DelayedSubmission",
+    "FunctionSequence",
+    "TorchDistributedEnvironment",
+    "as_completed",
+    "clean_env",
+]

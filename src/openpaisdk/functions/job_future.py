@@ -96,6 +96,10 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
     def paths(self) -> JobPaths:
         return JobPaths(PurePosixPath(self.result_path()))
 
+    def done(self, force_check: bool = False) -> bool:
+        """Whether the call has ended. ``force_check`` is submitit's, without effect."""
+        return super().done()
+
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the call has ended, however it ended."""
         concurrent.futures.wait([self], timeout)
@@ -158,11 +162,11 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
     # --- control ---
 
-    def cancel(self) -> bool:
+    def cancel(self, check: bool = True) -> bool:
         """Stop the job of the call, also if it runs. False if the call has ended.
 
         Of the calls of an array, only one that has not begun can be cancelled; the others are kept.
-        ``JobFutures.cancel`` stops all of them.
+        ``JobFutures.cancel`` stops all of them. ``check`` is submitit's, without effect.
         """
         if self.done() or not self.is_submitted:
             return self.set_cancelled()
@@ -238,18 +242,18 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
 
 class AwaitableJob:
-    """``JobFuture`` with awaitable methods."""
+    """``JobFuture`` with awaitable methods. ``poll_interval`` is submitit's, without effect."""
 
     def __init__(self, future: JobFuture):
         self._future = future
 
-    async def result(self) -> Any:
+    async def result(self, poll_interval: float = 1) -> Any:
         return await asyncio.wrap_future(self._future)
 
-    async def results(self) -> list[Any]:
+    async def results(self, poll_interval: float = 1) -> list[Any]:
         return [await asyncio.wrap_future(future) for future in self._future.gang or [self._future]]
 
-    async def wait(self) -> None:
+    async def wait(self, poll_interval: float = 1) -> None:
         await asyncio.wait([asyncio.wrap_future(self._future)])
 
 

@@ -67,7 +67,7 @@ class RemoteFunction:
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
         functools.update_wrapper(self, function)
         self._cluster = options.pop("cluster", None) if "cluster" in options else None
-        self._options = FunctionOptions(**options)
+        self._options = FunctionOptions(**options).with_names_of_its_own()
         self.local = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> JobFuture:

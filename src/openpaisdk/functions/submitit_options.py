@@ -10,13 +10,28 @@ from openpaisdk.functions.function_job import OPTIONS
 
 _RENAMED = {
     "cpus_per_task": "cpu",
+    "job_name": "name",
+    "num_gpus": "gpu",
     "partition": "virtual_cluster",
     "array_parallelism": "limit",
 }
 """Names of submitit for options that we have, too."""
-_PREFIXES = ("slurm_", "local_")
+_PREFIXES = ("slurm_", "local_", "debug_")
 _WITHOUT_EFFECT = frozenset(
-    ("stderr_to_stdout", "setup", "comment", "constraint", "exclude", "signal_delay_s", "visible_gpus")
+    (
+        *(
+            "account",
+            "additional_parameters",
+            "comment",
+            "constraint",
+            "cpus_per_gpu",
+            "dependency",
+            "exclude",
+        ),
+        *("exclusive", "gres", "mail_type", "mail_user", "max_num_timeout", "mem_per_cpu", "mem_per_gpu"),
+        *("nodelist", "qos", "setup", "signal_delay_s", "srun_args", "stderr_to_stdout", "use_srun"),
+        *("visible_gpus", "wckey"),
+    )
 )
 """Options of Slurm or of this machine that have no meaning on a cluster of ours."""
 _OWN = OPTIONS | {"name", "pip", "limit"}
@@ -29,7 +44,9 @@ def job_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None:
             plain[_without_prefix(key)] = value
     options: dict[str, Any] = {}
-    tasks = int(plain.pop("nodes", 1)) * int(per_node := plain.pop("tasks_per_node", 1))
+    tasks = int(plain.pop("nodes", 1)) * int(
+        per_node := plain.pop("tasks_per_node", None) or plain.pop("ntasks_per_node", 1)
+    )
     if tasks > 1:
         options["instances"] = tasks
     for key, value in plain.items():

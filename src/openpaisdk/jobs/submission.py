@@ -57,7 +57,7 @@ def submit_job(
             if rename and attempts_left > 1:
                 job["name"] = rename()
                 continue
-            raise _name_conflict(cluster, str(job["name"]), e) from None
+            raise name_conflict(cluster, str(job["name"]), e.code) from None
         except NotFound as e:
             raise _explain_not_found(cluster, job, e) from None
         break
@@ -75,7 +75,7 @@ def _submit_v1(
         path += "?strict=true" if strict else ""
         response = cluster.transport.request("POST", path, body=json.dumps(job).encode(), headers=headers)
     except Conflict as e:
-        raise _name_conflict(cluster, name, e) from None
+        raise name_conflict(cluster, name, e.code) from None
     response.read()
     report(response.headers.get("x-warning", ""))
     # The cluster may have changed the name; the Location header has the new one.
@@ -117,10 +117,11 @@ def _explain_not_found(cluster: ClusterClient, job: dict[str, object], error: No
     return error
 
 
-def _name_conflict(cluster: ClusterClient, name: str, error: Conflict) -> Conflict:
+def name_conflict(cluster: ClusterClient, name: str, code: str | None = None) -> Conflict:
+    """The error for a name that another job of the user has."""
     return Conflict(
         f"The cluster {cluster.alias} already has a job called {name}.",
-        code=error.code,
+        code=code,
         hint="Choose another name; each $ in it is replaced by random letters (train_$).",
     )
 

@@ -5,7 +5,7 @@ Their pickles name this module, which every task can import.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterator
 
 
 class DelayedSubmission:
@@ -36,6 +36,35 @@ class Checkpointable:
 
     def __call__(self, *args: "Any", **kwargs: "Any") -> "Any":
         raise NotImplementedError
+
+
+class FunctionSequence(Checkpointable):
+    """Functions that are called one after the other, as one call that returns the list of their results.
+
+    Interrupted, it goes on with the function that had not returned.
+    """
+
+    def __init__(self, verbose: "bool" = False) -> "None":
+        self.verbose = verbose
+        self.delayed_functions = []  # type: list[DelayedSubmission]
+        self._results = []  # type: list[Any]
+
+    def add(self, function: "Callable[..., Any]", *args: "Any", **kwargs: "Any") -> "None":
+        self.delayed_functions.append(DelayedSubmission(function, *args, **kwargs))
+
+    def __len__(self) -> "int":
+        return len(self.delayed_functions)
+
+    def __iter__(self) -> "Iterator[DelayedSubmission]":
+        return iter(self.delayed_functions)
+
+    def __call__(self) -> "list[Any]":
+        done = len(self._results)
+        if self.verbose:
+            print("%d of %d functions have returned." % (done, len(self)), flush=True)
+        for function in self.delayed_functions[done:]:
+            self._results.append(function.result())
+        return list(self._results)
 
 
 def call(function: "Callable[..., Any]", *args: "Any", **kwargs: "Any") -> "Any":

@@ -105,7 +105,8 @@ class Call:
                 + "both must be the same."
             )
             sys.stderr.write(message + "\n")
-            self.write_result(call_format.OTHER_PYTHON, message=message)
+            pickled_by = "%d.%d" % request.python[:2]
+            self.write_result(call_format.OTHER_PYTHON, message=message, pickled_by=pickled_by)
             return FAILED
         if not self._is_prepared:
             sys.path[:0] = [os.path.join(os.getcwd(), path) for path in request.import_paths]
@@ -151,7 +152,7 @@ class Call:
         interruption = Interruption()
         saved_state.forget_registration()
         saved_state.on_registration = interruption.arm
-        if hasattr(function, "checkpoint"):
+        if _checkpoint_of(function) is not None:
             interruption.arm()
         try:
             value = function(*args, **kwargs)
@@ -172,8 +173,9 @@ class Call:
     def _continue_later(self, function: "Any", args: "Any", kwargs: "Any") -> "int":
         checkpoint = None  # type: Any
         try:
-            if hasattr(function, "checkpoint"):
-                checkpoint = function.checkpoint(*args, **kwargs)
+            save = _checkpoint_of(function)
+            if save is not None:
+                checkpoint = save(*args, **kwargs)
             elif saved_state.can_save():
                 checkpoint = (saved_state.save(),)
         except Exception as error:  # noqa: BLE001 - the user's code
@@ -314,6 +316,12 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: "Any") -> "Any":
         kind, path = pid
         return self._resolve(kind, path)
+
+
+def _checkpoint_of(function: "Any") -> "Callable[..., Any] | None":
+    """The method that is asked before an interruption, by one of submitit's names for it."""
+    found = getattr(function, "__submitit_checkpoint__", None) or getattr(function, "checkpoint", None)
+    return found if callable(found) else None
 
 
 def _dumps(value: "object") -> "bytes":

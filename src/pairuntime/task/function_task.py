@@ -1,6 +1,7 @@
 """Task that runs functions: one call, or one after the other of the calls that share the task."""
 
 import json
+import os
 import sys
 
 from pairuntime.task.call_claims import CallClaims
@@ -20,6 +21,8 @@ def main(argv: "list[str]") -> "int":
         if request.has_claims and not CallClaims(request, files).take(request.task_index):
             sys.stderr.write("The call was cancelled before it began.\n")
             return 0
+        if request.has_claims:
+            os.environ["PAI_CALL_INDEX"] = str(request.task_index)
         return Call(request, files, continues=request.is_later_attempt).run()
     except (WebHdfsError, FormatError, OSError) as e:
         sys.stderr.write("The function could not be called: %s\n" % e)

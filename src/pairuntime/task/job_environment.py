@@ -1,7 +1,12 @@
 """``submitit.JobEnvironment``: what a function can ask about the job it runs in."""
 
+import contextlib
 import os
 import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # Python 3.6 runs this too
+    from typing import Iterator, Sequence
 
 
 class JobEnvironment:
@@ -26,6 +31,21 @@ class JobEnvironment:
         if call:
             return "%s_%s" % (name, call)
         return name if self.num_tasks == 1 else "%s_%d" % (name, self.global_rank)
+
+    @property
+    def raw_job_id(self) -> "str":
+        return self.job_id
+
+    @property
+    def array_job_id(self) -> "str | None":
+        """The name of the job, in an array."""
+        return None if self.array_task_id is None else os.environ["PAI_JOB_NAME"].rpartition("~")[2]
+
+    @property
+    def array_task_id(self) -> "str | None":
+        """The number of the call, in an array."""
+        call = os.environ.get("PAI_CALL_INDEX")
+        return call or None
 
     @property
     def hostname(self) -> "str":
@@ -62,3 +82,35 @@ class JobEnvironment:
 
     def __repr__(self) -> "str":
         return "<JobEnvironment %s, rank %d of %d>" % (self.job_id, self.global_rank, self.num_tasks)
+
+
+class TorchDistributedEnvironment:
+    """What PyTorch needs to connect the tasks of a job. The cluster has set the variables already."""
+
+    def __init__(self) -> "None":
+        job = JobEnvironment()
+        self.master_addr = os.environ.get("MASTER_ADDR") or job.hostnames[0]
+        self.master_port = int(os.environ.get("MASTER_PORT") or 29500)
+        self.rank = job.global_rank
+        self.world_size = job.num_tasks
+        self.local_rank = job.local_rank
+        self.local_world_size = 1
+
+    def export(
+        self, set_cuda_visible_devices: "bool" = True, overwrite: "bool" = False
+    ) -> "TorchDistributedEnvironment":
+        """Set the variables that are missing. Each task sees only its own GPUs, so these stay as they are."""
+        for name in ("master_addr", "master_port", "rank", "world_size", "local_rank", "local_world_size"):
+            os.environ.setdefault(name.upper(), str(getattr(self, name)))
+        return self
+
+
+@contextlib.contextmanager
+def clean_env(extra_names: "Sequence[str]" = ()) -> "Iterator[None]":
+    """Hide the variables of this job from a program that is started in the block."""
+    hidden = [name for name in os.environ if name.startswith(("PAI_", "FC_")) or name in extra_names]
+    saved = {name: os.environ.pop(name) for name in hidden}
+    try:
+        yield
+    finally:
+        os.environ.update(saved)

@@ -1,11 +1,14 @@
 """Scripts written for submitit run with one changed import."""
 
+import asyncio
 import time
+from concurrent.futures import CancelledError
 
 import pytest
 
+import openpaisdk
 import openpaisdk.functions as submitit
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import Conflict, UsageError
 
 TIMEOUT_S = 120
 LIMIT_S = 6
@@ -115,3 +118,117 @@ def test_plain_function_saves_its_state(here) -> None:
 def test_unknown_parameter_is_rejected(here) -> None:
     with pytest.raises(UsageError, match="Jobs have no parameter 'tasks_per_nod'"):
         submitit.AutoExecutor(folder="x").update_parameters(tasks_per_nod=2)
+
+
+# --- what submitit's documentation does ---
+
+
+def test_options_of_other_kinds_of_clusters_are_ignored(here) -> None:
+    """As in submitit: those of Slurm have no effect elsewhere. A partition may be a virtual cluster."""
+    executor = submitit.AutoExecutor(folder="log_test/%j", slurm_max_num_timeout=3)
+    with pytest.warns(UserWarning, match="has no virtual cluster 'no-such': slurm_partition has no effect"):
+        executor.update_parameters(timeout_min=4, slurm_partition="no-such", slurm_qos="high", local_setup=[])
+    assert executor.submit(max, 5, 7).result() == 7
+    assert executor.cluster == "local"
+
+
+@pytest.mark.parametrize("kind", [None, "local", "debug", "slurm"])
+def test_kinds_of_clusters_that_submitit_has(here_on_host, kind) -> None:
+    executor = submitit.AutoExecutor(folder="x", cluster=kind)
+    jobs = [executor.submit(abs, -number) for number in (1, 2)]
+    assert [job.result() for job in jobs] == [1, 2]
+    assert jobs[0].exception() is None and jobs[0].task(0).result() == 1 and jobs[0].done(force_check=True)
+    assert not jobs[0].cancel(check=False)
+
+
+def test_many_jobs_have_the_name_of_the_executor(here_on_host) -> None:
+    executor = submitit.AutoExecutor(folder="x")
+    executor.update_parameters(name="training")
+    jobs = [executor.submit(abs, -number) for number in (1, 2)]
+    assert [job.result() for job in jobs] == [1, 2]
+    assert all(job.job_id.startswith("training_") for job in jobs) and jobs[0].job_id != jobs[1].job_id
+
+
+def test_coroutines(here_on_host) -> None:
+    executor = submitit.AutoExecutor(folder="x")
+
+    async def main() -> tuple[int, list[int], set[int]]:
+        first = await executor.submit(abs, -1).awaitable().result()
+        jobs = executor.map_array(abs, [-2, -3])
+        found = {await result for result in asyncio.as_completed([j.awaitable().result() for j in jobs])}
+        await jobs[0].awaitable().wait(poll_interval=0.1)
+        return first, await jobs[0].awaitable().results(poll_interval=0.1), found
+
+    assert asyncio.run(main()) == (1, [2], {2, 3})
+
+
+def test_error_in_a_batch_cancels_the_whole_submission(here_on_host) -> None:
+    executor = submitit.AutoExecutor(folder="x")
+    with pytest.raises(ZeroDivisionError), executor.batch():
+        job = executor.submit(abs, -1)
+        with pytest.raises(UsageError, match="in a batch cannot be changed"):
+            executor.update_parameters(timeout_min=1)
+        1 / 0  # noqa: B018
+    with pytest.raises(CancelledError):
+        job.result(TIMEOUT_S)
+    assert executor.submit(abs, -2).result(TIMEOUT_S) == 2
+
+
+def test_functions_without_arguments_as_an_array(here) -> None:
+    jobs = submitit.AutoExecutor(folder="x").submit_array([lambda: 1, lambda: "two"])
+    assert [job.result() for job in jobs] == [1, "two"]
+
+
+def test_sequence_of_functions_and_the_environment_of_a_job(here) -> None:
+    def environment() -> tuple[str, object, int, int]:
+        job = submitit.JobEnvironment()
+        distributed = submitit.helpers.TorchDistributedEnvironment().export()
+        with submitit.helpers.clean_env():
+            pass
+        return job.job_id, job.array_task_id, distributed.rank, distributed.world_size
+
+    sequence = submitit.helpers.FunctionSequence(verbose=True)
+    sequence.add(max, 1, 2)
+    sequence.add(environment)
+    job: submitit.Job = submitit.LocalExecutor(folder="x").submit(sequence)
+    largest, (job_id, array_task, rank, world) = job.result()
+    assert (largest, job_id, array_task, rank, world) == (2, job.job_id, None, 0, 1)
+    assert "0 of 2" in job.stdout() and len(sequence) == 2
+
+
+@pytest.mark.slow
+def test_checkpoint_by_the_longer_name_of_its_method(here_on_host) -> None:
+    class Training:
+        def __init__(self, starts: int = 0) -> None:
+            self.starts = starts
+
+        def __call__(self) -> int:
+            while self.starts == 0:
+                time.sleep(0.05)
+            return self.starts
+
+        def __submitit_checkpoint__(self) -> submitit.helpers.DelayedSubmission:
+            return submitit.helpers.DelayedSubmission(type(self)(self.starts + 1))
+
+    executor = submitit.AutoExecutor(folder="x")
+    executor.update_parameters(timeout_min=1 / 60)
+    assert executor.submit(Training()).result(TIMEOUT_S) == 1
+
+
+def test_name_that_is_taken_changes_nothing_of_the_other_job(here_on_host) -> None:
+    first = openpaisdk.submit(abs, -1, name="taken")
+    assert first.result(TIMEOUT_S) == 1
+    with pytest.raises(Conflict, match="already has a job called taken"):
+        openpaisdk.submit(abs, -2, name="taken")
+    assert openpaisdk.Job("taken").select_cluster().resubmit().future().result(TIMEOUT_S) == 1
+
+
+def test_name_of_a_job_that_the_cluster_deleted(here_on_host) -> None:
+    """Its results are still there, and are not those of the new job."""
+    old = openpaisdk.map(abs, range(5), limit=1, name="reused")
+    assert old.results(TIMEOUT_S) == list(range(5))
+    openpaisdk.Job("reused").select_cluster().wait(timeout=TIMEOUT_S, progress=False)
+    old[0].cluster.client.delete("reused")
+    assert openpaisdk.map(lambda x: x + 10, range(5), limit=1, name="reused").results(TIMEOUT_S) == [
+        *range(10, 15)
+    ]

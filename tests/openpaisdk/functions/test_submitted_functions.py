@@ -3,8 +3,10 @@
 import asyncio
 import concurrent.futures
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -12,6 +14,7 @@ import openpaisdk
 from openpaisdk import Job
 from openpaisdk.errors import UsageError
 from openpaisdk.functions import task_errors
+from support.server_fixture import eventually
 
 TIMEOUT_S = 180
 
@@ -96,8 +99,11 @@ def test_other_version_of_python_is_named_before_anything_runs(here, monkeypatch
     monkeypatch.setattr("openpaisdk.functions.function_job.python_version", lambda: (3, 6))
     future = openpaisdk.submit(print, "never printed")
     here_version = "{}.{}".format(*sys.version_info)
-    with pytest.raises(task_errors.OtherPython, match=f"pickled by Python 3.6, .* has Python {here_version}"):
+    with pytest.raises(
+        task_errors.OtherPython, match=f"pickled by Python 3.6, .* has Python {here_version}"
+    ) as caught:
         future.result(TIMEOUT_S)
+    assert caught.value.hint == 'Choose an image with Python 3.6, for example image="python:3.6".'
     assert "never printed" not in future.stdout()
 
 
@@ -230,6 +236,38 @@ def test_await(here) -> None:
         return await openpaisdk.submit(lambda: 5)
 
     assert asyncio.run(main()) == 5
+
+
+def test_waiting_that_ends_early_leaves_the_job_alone(here_on_host) -> None:
+    def wait_for_go() -> str:
+        while not (here_on_host / "go").exists():
+            __import__("time").sleep(0.02)
+        return "done"
+
+    future = openpaisdk.submit(wait_for_go)
+    with pytest.raises(TimeoutError):
+        future.result(timeout=0.01)
+    interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.start()
+        future.result(TIMEOUT_S)
+    assert not future.done()
+    (here_on_host / "go").touch()
+    assert future.result(TIMEOUT_S) == "done"
+    eventually(lambda: f"futures of {future.job}" not in {t.name for t in threading.enumerate()})
+
+
+def test_cancelled_coroutine_stops_the_job(here_on_host) -> None:
+    import time
+
+    future = openpaisdk.submit(time.sleep, 100)
+
+    async def main() -> None:
+        await asyncio.wait_for(future, 0.2)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+    assert Job(future.job).select_cluster().wait(timeout=TIMEOUT_S, progress=False) == "STOPPED"
 
 
 def test_future_survives_its_process(here) -> None:
