@@ -22,6 +22,8 @@ class PfsPeer(Peer):
         self.fetched: list[tuple[str, int, int]] = []
         self.spoil = lambda data: data
         self.before_chunk = lambda: None
+        self.can_rename = False
+        """Whether it has the method `mv`, as our own server does and PaddleCloud's does not."""
 
     def _respond(self, request: Request) -> bytes | None:
         values = {k: v[0] for k, v in parse_qs(request.target.partition("?")[2]).items()}
@@ -59,6 +61,13 @@ class PfsPeer(Peer):
             for one in path:
                 self.files.pop(one, None)
             return _ok([{"path": p} for p in path])
+        if method == "mv" and self.can_rename:
+            if path not in self.files:
+                return reply({"err": f"rename {path}: no such file or directory", "results": None})
+            self.files[values["dest"]] = self.files.pop(path)
+            return _ok({"path": values["dest"]})
+        if method != "ls":
+            return reply({"err": "", "results": None}, 405)
         found = [p for p in (*self.folders, *self.files) if p.startswith(path + "/")]
         if values["r"] == "false":
             found = [p for p in found if "/" not in p[len(path) + 1 :]]

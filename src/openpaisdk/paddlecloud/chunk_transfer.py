@@ -3,8 +3,10 @@
 Several threads, each with a connection, work on different chunks: while one waits for the server's sum,
 another computes its own. MD5 and sockets release the interpreter lock.
 
-An upload changes the file in the cloud in place: the protocol has no other way. A download is written beside
-its target and renamed at the end.
+A download is written beside its target and renamed at the end. So is the upload of a new file, where the
+datacenter can rename. A file that exists is changed in place: a copy of it, to change that, would cost more
+than what is saved by sending only the changes. PaddleCloud's own servers cannot rename: there new files, too,
+have their whole size from the beginning.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import hashlib
 import os
 import threading
 
-from openpaisdk.errors import ConnectionFailed
+from openpaisdk.errors import ConnectionFailed, NotFound
 from openpaisdk.fileio.ranges import read_at, write_at
 from openpaisdk.paddlecloud.multipart import SourceChanged, changed_during_copy
 from openpaisdk.paddlecloud.worker_threads import share_work
@@ -35,7 +37,7 @@ MAX_BUFFERED_BYTES = 32 << 20
 MAX_SEND_ATTEMPTS = 3
 """A chunk that arrives with another sum so often is a fault that another attempt does not remove."""
 PARTIAL = ".paddle-part"
-"""Suffix of an unfinished download."""
+"""Suffix of an unfinished file."""
 
 
 class TransferCount:
@@ -58,6 +60,29 @@ def upload(
     advance: Advance | None = None,
 ) -> TransferCount:
     """Upload a file to a path whose folder exists. ``existing`` is the file that is there now."""
+    if existing is not None or not pfs.can_rename(target):
+        return _upload_to(pfs, source, target, existing, chunk_bytes, advance)
+    partial = target + PARTIAL
+    try:
+        count = _upload_to(pfs, source, partial, pfs.stat(partial), chunk_bytes, advance)
+        pfs.rename(partial, target)
+    except NotFound:
+        # Another command uploads the same file, and was faster.
+        existing = pfs.stat(target)
+        if existing is None:
+            raise
+        return _upload_to(pfs, source, target, existing, chunk_bytes, None)
+    return count
+
+
+def _upload_to(
+    pfs: PfsClient,
+    source: str,
+    target: str,
+    existing: PfsFile | None,
+    chunk_bytes: int,
+    advance: Advance | None,
+) -> TransferCount:
     fd = os.open(source, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         before = os.fstat(fd)
@@ -71,7 +96,7 @@ def upload(
             if (after.st_size, after.st_mtime_ns) != (size, before.st_mtime_ns):
                 raise changed_during_copy(source)
         except SourceChanged:
-            if existing is None:  # half of a file must not stay behind under this name
+            if existing is None or target.endswith(PARTIAL):  # half of a file must not stay behind
                 pfs.remove([target], recursive=False)
             raise
         return count

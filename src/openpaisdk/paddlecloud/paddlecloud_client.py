@@ -86,18 +86,22 @@ class PaddleCloudClient:
         self.transport = transport
         self.is_configured = is_configured
         self.shares_machine = shares_machine
+        self.can_rename: bool | None = None
+        """Whether the datacenter can rename files; None if it was not asked yet."""
 
     def with_own_connection(self) -> PaddleCloudClient:
         """A client of the same datacenter and user for another thread."""
         from openpaisdk.client.transport import Transport
 
         transport = self.transport
-        return type(self)(
+        other = type(self)(
             self.datacenter,
             Transport(transport.alias, transport.endpoint, transport.renew),
             is_configured=self.is_configured,
             shares_machine=self.shares_machine,
         )
+        other.can_rename = self.can_rename
+        return other
 
     @property
     def user(self) -> str:

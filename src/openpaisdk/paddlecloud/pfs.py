@@ -15,6 +15,8 @@ from openpaisdk.paddlecloud.pfs_path import check_pfs, datacenter_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from openpaisdk.paddlecloud.flags import Arguments
 
 LIST_FILES = FlagCommand(
@@ -70,22 +72,21 @@ def list_files(argv: list[str]) -> int:
 def remove(argv: list[str]) -> int:
     """``paddlecloud pfs rm [-r] <path> ...``"""
     args = REMOVE.parse(argv)
-    paths = [check_pfs(word) for word in args.words]
-    pfs = _open(args)
-    for path in paths:
-        pfs.remove([path], recursive=args.is_set("r"))
-        sys.stdout.write(f"rm {printable(path)}\n")
-    return 0
+    return _change_each(args, "rm", lambda pfs, path: pfs.remove([path], recursive=args.is_set("r")))
 
 
 def make_folders(argv: list[str]) -> int:
     """``paddlecloud pfs mkdir <path> ...``"""
-    args = MAKE_FOLDERS.parse(argv)
+    return _change_each(MAKE_FOLDERS.parse(argv), "mkdir", lambda pfs, path: pfs.make_folders([path]))
+
+
+def _change_each(args: Arguments, verb: str, change: Callable[[PfsClient, str], None]) -> int:
+    """Change one path after the other; each is printed when it is done. A wrong path changes nothing."""
     paths = [check_pfs(word) for word in args.words]
     pfs = _open(args)
     for path in paths:
-        pfs.make_folders([path])
-        sys.stdout.write(f"mkdir {printable(path)}\n")
+        change(pfs, path)
+        sys.stdout.write(f"{verb} {printable(path)}\n")
     return 0
 
 

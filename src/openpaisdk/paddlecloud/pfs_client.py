@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
+from openpaisdk.errors import ConnectionFailed, NotFound, PaiError, Unauthorized
 from openpaisdk.paddlecloud.multipart import CHUNK_TYPE, ChunkBody, read_chunk
 from openpaisdk.paddlecloud.paddlecloud_client import sentence
 
@@ -18,6 +18,7 @@ _STORAGE = "/api/v1/pfs/storage/chunks"
 _MISSING = "no such file or directory"
 NO_FILE = "NoFileError"
 """Code of the error of a path that does not exist. A server without this protocol also responds with 404."""
+_NO_FILE_SUFFIX = ".paddle-no-file"
 MAX_PATHS_BYTES = 1500
 """Length of the paths of one request: PaddleCloud's server reads at most 2048 bytes of JSON."""
 
@@ -82,6 +83,23 @@ class PfsClient:
     def remove(self, paths: Sequence[str], *, recursive: bool) -> None:
         for some in _in_requests(paths):
             self._send("DELETE", {"method": "rm", "r": recursive, "path": some})
+
+    def can_rename(self, path: str) -> bool:
+        """Whether the datacenter has ``rename``, which is an addition of our server; ``path`` is any path."""
+        if self.client.can_rename is None:
+            try:
+                self.rename(path + _NO_FILE_SUFFIX, path + _NO_FILE_SUFFIX)
+            except (ConnectionFailed, Unauthorized):
+                raise
+            except PaiError as e:
+                self.client.can_rename = e.code == NO_FILE
+            else:
+                self.client.can_rename = True
+        return self.client.can_rename
+
+    def rename(self, path: str, target: str) -> None:
+        """Rename a file, over another one if there is one."""
+        self._send("POST", {"method": "mv", "path": path, "dest": target})
 
     def allocate(self, path: str, size: int) -> None:
         """Create a file of this size; one that has another size is replaced."""

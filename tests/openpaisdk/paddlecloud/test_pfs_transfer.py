@@ -103,6 +103,31 @@ def test_interrupted_upload_continues(cloud_user, pfs_peer, big) -> None:
     assert pfs_peer.files[f"{HOME}/big"] == big.read_bytes()
 
 
+def test_new_file_appears_when_it_is_complete(cloud_user, pfs_peer, big) -> None:
+    pfs_peer.can_rename = True
+
+    def stop_after_two():
+        assert f"{HOME}/big" not in pfs_peer.files
+        if len(pfs_peer.sent) >= 2:
+            raise OSError
+
+    pfs_peer.before_chunk = stop_after_two
+    assert cloud_user.paddlecloud("pfs", "cp", "big", f"{HOME}/big").status == 1
+    assert list(pfs_peer.files) == [f"{HOME}/big{PARTIAL}"]
+    sent = len(pfs_peer.sent)
+    pfs_peer.before_chunk = lambda: None
+    done = cloud_user.paddlecloud("pfs", "cp", "-v", "big", f"{HOME}/big")
+    assert f"1 of 1 files, {5 - sent} of 5 chunks sent" in done.out, done
+    assert pfs_peer.files == {f"{HOME}/big": big.read_bytes()}
+
+
+def test_new_file_that_shrinks_leaves_nothing(cloud_user, pfs_peer, big) -> None:
+    pfs_peer.can_rename = True
+    pfs_peer.before_chunk = lambda: os.truncate(big, 10)
+    assert cloud_user.paddlecloud("pfs", "cp", "big", f"{HOME}/big").status == 1
+    assert pfs_peer.files == {}
+
+
 def test_chunk_that_arrives_damaged_is_sent_again(cloud_user, pfs_peer, big) -> None:
     faults = [1, 2]
     pfs_peer.spoil = lambda data: b"\0" * len(data) if faults and faults.pop() else data

@@ -291,12 +291,13 @@ class PaddleEmptyReply(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PaddleChangeBody(msgspec.Struct):
-    """``method``: mkdir and rm with a list of paths, touch with one and the size of the file."""
+    """``method``: mkdir and rm with a list of paths, touch with one and a size, mv with ``dest``."""
 
     method: str
     path: list[str] | str
     filesize: int | UnsetType = UNSET
     r: bool | UnsetType = UNSET
+    dest: str | UnsetType = UNSET
 
 
 _UNAUTHORIZED = {401: PaddleUnauthorized}
@@ -386,7 +387,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
     ),
     "paddlecloud.chunks.change_files": _files_operation(
-        "Create folders, create or resize a file, remove files",
+        "Create folders, create, resize or rename a file, remove files",
         PaddleChangeReply,
         body=Body({JSON: PaddleChangeBody}),
     ),

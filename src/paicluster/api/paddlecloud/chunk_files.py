@@ -120,6 +120,13 @@ class CloudFiles:
             with _missing_as(path, "open"):
                 self.storage.set_size(path.stored, self.user, size)
 
+    def move(self, source: CloudPath, target: CloudPath) -> None:
+        """Rename a file, over another one if there is one."""
+        if self.stat(source).is_folder:
+            raise InvalidParameters(f"can't mv directory:{source.cloud}")
+        with _missing_as(source, "rename"):
+            self.storage.move(source.stored, target.stored, self.user, overwrite=True)
+
     def remove(self, path: CloudPath, *, recursive: bool) -> list[str]:
         """Delete what a path matches; a path that does not exist is no error."""
         try:

@@ -115,7 +115,7 @@ def _list(files: CloudFiles, path: CloudPath, recursive: bool) -> list[dict[str,
 
 @_files_route
 async def change_files(request: Request, files: CloudFiles) -> Response:
-    """`mkdir`, `touch` and `rm`."""
+    """`mkdir`, `touch` and `rm`; `mv` is our addition, for uploads that appear when they are complete."""
     try:
         fields = mapping_of(request, await read_body(request, MAX_FIELDS_BYTES))
     except InvalidParameters as error:
@@ -146,6 +146,13 @@ async def change_files(request: Request, files: CloudFiles) -> Response:
         for target in [files.resolve(path, writes=True) for path in _paths(fields)]:
             removed += await service.run(files.remove, target, recursive=recursive)
         return _reply([{"path": path} for path in removed])
+    if method == "mv":
+        old, new = fields.get("path"), fields.get("dest")
+        if not isinstance(old, str) or not isinstance(new, str):
+            raise InvalidParameters("not enough arguments")
+        renamed = files.resolve(new, writes=True)
+        await service.run(files.move, files.resolve(old, writes=True), renamed)
+        return _reply({"path": renamed.cloud})
     return _reply(status=405)
 
 

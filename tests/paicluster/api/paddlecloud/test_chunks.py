@@ -182,6 +182,24 @@ def test_ls_stat_mkdir_and_rm(go: GoClient, folder: str) -> None:
     assert ls(folder) == [("/a", True, 0), ("/top", False, 7)]
 
 
+def test_rename_of_a_file(cluster: TeamCluster, go: GoClient, folder: str) -> None:
+    def move(source: object, target: object) -> str:
+        body = {"method": "mv", "path": source, "dest": target}
+        return go.pfs("POST", "files", body).decode(TouchReply).err
+
+    upload(go, f"{folder}/new", b"new")
+    upload(go, f"{folder}/old", b"old")
+    assert move(f"{folder}/new", f"{folder}/old") == ""
+    assert on_disk(cluster, f"{folder}/old").read_bytes() == b"new"
+    assert "no such file or directory" in move(f"{folder}/new", f"{folder}/other")
+    assert move(f"{folder}/old", 1) == "not enough arguments"
+    assert "can't mv directory" in move(folder, f"{folder}-2")
+    assert "unauthorized" in move(f"{folder}/old", "/pfs/dc1/home/bob/taken")
+    assert "unauthorized" in move("/pfs/dc1/home/bob/secret", f"{folder}/mine")
+    assert "public data" in move(f"{folder}/old", "/pfs/dc1/public/mine")
+    assert on_disk(cluster, folder).is_dir() and on_disk(cluster, f"{folder}/old").read_bytes() == b"new"
+
+
 def test_unknown_methods_and_missing_arguments(go: GoClient, folder: str) -> None:
     empty = b'{"err":"","results":null}\n'
     for method, target, body in (
