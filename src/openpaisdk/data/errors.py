@@ -21,6 +21,28 @@ class DamagedShard(PaiError):
         )
 
 
+class OversizedContent(ValueError):
+    """Compressed data that becomes larger than a reader keeps in memory."""
+
+
+class OversizedRecord(PaiError):
+    """A record that is not read, because it would take too much memory."""
+
+    def __init__(self, shard: str, reason: str, *, record: int, offset: int):
+        super().__init__(
+            f"{shard}, record {record} at byte {offset}: {reason}.",
+            code="OversizedRecordError",
+            hint="Write it again with smaller blocks, or without compression.",
+        )
+
+
+def unreadable_record(shard: str, cause: Exception, *, record: int, offset: int) -> PaiError:
+    """The error for a record whose stored bytes cannot be decoded."""
+    if isinstance(cause, OversizedContent):
+        return OversizedRecord(shard, str(cause), record=record, offset=offset)
+    return DamagedShard(shard, str(cause) or "it is truncated", record=record, offset=offset)
+
+
 def not_a_pack(what: str) -> PaiError:
     from openpaisdk.errors import UsageError
 

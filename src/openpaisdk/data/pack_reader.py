@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 
-from openpaisdk.data.errors import DamagedShard, not_a_pack
+from openpaisdk.data.errors import DamagedShard, not_a_pack, unreadable_record
 from openpaisdk.data.file_contents import read_whole
 from openpaisdk.data.formats.har import HarReader, decode_index
 from openpaisdk.data.formats.registry import open_reader
@@ -152,7 +152,8 @@ class Pack(RecordSource):
             try:
                 content = reader.decode(stored, index.position(number))
             except (ValueError, IndexError) as e:
-                raise self._damaged(reader, index, number, str(e)) from None
+                offset = index.offsets[number]
+                raise unreadable_record(reader.what, e, record=number, offset=offset) from None
             if zlib.crc32(content) != index.crcs[number]:
                 raise self._damaged(reader, index, number, WRONG_CRC)
             contents.append(content)
@@ -276,7 +277,10 @@ class Pack(RecordSource):
         for found in opened.reader.scan():
             position = position + 1 if found.offset == last else 0
             last = found.offset
-            crc, size = zlib.crc32(found.content), len(found.content)
+            crc = size = 0
+            for chunk in found.chunks():
+                crc = zlib.crc32(chunk, crc)
+                size += len(chunk)
             builder.add(found.key, found.offset, found.length, crc, size, position)
         header: dict[str, object] = {
             "format": format_of(self.names[shard]),

@@ -2,6 +2,9 @@
 
 import json
 import os
+import struct
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -9,7 +12,8 @@ import pytest
 
 from openpaisdk.data import open_pack
 from openpaisdk.data.errors import DamagedShard
-from openpaisdk.data.formats.sequence_file import SequenceFileWriter
+from openpaisdk.data.formats.hadoop_codecs import CLASS_OF_CODEC, compress
+from openpaisdk.data.formats.sequence_file import MAGIC, TEXT, SequenceFileWriter, vint
 from openpaisdk.data.packer import PackOptions
 from openpaisdk.data.record_keys import KeyRule
 from openpaisdk.data.unpacker import UnpackOperation
@@ -209,6 +213,77 @@ def test_truncated_shard_is_an_error_at_any_length(tmp_path: Path, kind) -> None
         except DamagedShard as e:
             assert shard.name in e.message
         assert found == expected[: len(found)]
+
+
+# Reads a shard, and prints how much memory that took in all.
+READ_SHARD = """
+import resource, sys
+from openpaisdk.data import open_pack
+from openpaisdk.errors import PaiError
+try:
+    pack = open_pack(sys.argv[1])
+    print(sum(len(chunk) for i in range(len(pack)) for chunk in pack.stream(i)))
+except PaiError as e:
+    print(e.message)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+def read_in_little_memory(shard: Path) -> str:
+    command = [sys.executable, "-c", READ_SHARD, str(shard)]
+    result, memory = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert int(memory) < 200
+    return result
+
+
+def foreign_shard(path: Path, codec: str, *, by_block: bool, parts: list[bytes]) -> Path:
+    """A SequenceFile of one record or block, as another program may have written it."""
+    sync = bytes(16)
+    with path.open("wb") as f:
+        f.write(MAGIC + b"".join(vint(len(name)) + name.encode() for name in (TEXT, TEXT)))
+        name = CLASS_OF_CODEC[codec]
+        f.write(bytes([1, by_block]) + vint(len(name)) + name.encode() + bytes(4) + sync)
+        if by_block:
+            f.write(b"\xff" * 4 + sync + vint(1))
+            for part in parts:
+                f.write(vint(len(part)) + part)
+        else:
+            key, value = parts
+            f.write(struct.pack(">ii", len(key) + len(value), len(key)) + key + value)
+    return path
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "zstd"])
+@pytest.mark.parametrize("by_block", [False, True])
+def test_data_that_decompresses_to_gigabytes_is_refused(tmp_path: Path, codec: str, by_block: bool) -> None:
+    if codec == "zstd":
+        pytest.importorskip("zstandard")
+    size = 100 << 20
+    bomb = compress(codec, vint(size) + bytes(size))
+    key = vint(1) + b"k"
+    small = [compress(codec, each) for each in (vint(2), key, vint(size + 5))]
+    shard = foreign_shard(
+        tmp_path / "bomb.seq", codec, by_block=by_block, parts=[*small, bomb] if by_block else [key, bomb]
+    )
+    assert shard.stat().st_size < 1 << 20
+    result = read_in_little_memory(shard)
+    assert result.startswith(f"{shard}, record 0 at byte "), result
+    assert result.endswith(": it becomes larger than 33 MB when it is decompressed, and is not read."), result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", [("tar", "none"), ("tfrecord", "none"), ("har", "none"), ("sequencefile", "none")]
+)
+def test_large_record_of_a_shard_without_an_index_is_streamed(tmp_path: Path, kind) -> None:
+    (tmp_path / "source").mkdir()
+    with (tmp_path / "source/large").open("wb") as f:
+        f.truncate(300 << 20)
+    pack(tmp_path / "source", tmp_path / "pack", kind, shard_bytes=1 << 30)
+    for path in (tmp_path / "pack").iterdir():
+        if path.suffix == ".index" or path.name == "pack.json":
+            path.unlink()
+    assert read_in_little_memory(tmp_path / "pack") == str(300 << 20)
 
 
 def test_damaged_index_is_an_error(tmp_path: Path) -> None:

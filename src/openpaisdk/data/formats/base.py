@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     ReadAt = Callable[[int, int], bytes]
     """Bytes of a shard: offset and length. Fewer than asked for only at the end of the shard."""
 
-MAX_COMPRESSED_RECORD_BYTES = 64 << 20
-"""A record is compressed in memory; a larger one can only be stored as it is."""
+MAX_COMPRESSED_RECORD_BYTES = 32 << 20
+"""A record is compressed in memory, in several copies; a larger one can only be stored as it is."""
+_CHUNK_BYTES = 1 << 20
 
 
 class ShardWriter:
@@ -71,15 +72,39 @@ class ShardWriter:
 
 
 class FoundRecord:
-    """A record that was found by reading a shard: its key, where it is, and its content."""
+    """A record that was found by reading a shard: its key, where it is, and its content.
 
-    __slots__ = ("content", "key", "length", "offset")
+    ``content`` is decoded, or what reads it from the shard, piece by piece.
+    """
 
-    def __init__(self, key: bytes, offset: int, length: int, content: bytes):
+    __slots__ = ("_content", "key", "length", "offset")
+
+    def __init__(self, key: bytes, offset: int, length: int, content: bytes | ReadAt):
         self.key = key
         self.offset = offset
         self.length = length
-        self.content = content
+        self._content = content
+
+    def chunks(self) -> Iterator[bytes]:
+        if isinstance(self._content, bytes):
+            yield self._content
+        else:
+            yield from read_chunks(self._content, self.offset, self.length)
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(self.chunks())
+
+
+def read_chunks(read_at: ReadAt, offset: int, length: int) -> Iterator[bytes]:
+    """A range of a shard in pieces of bounded size. Raises ValueError where the shard ends before it."""
+    end = offset + length
+    while offset < end:
+        chunk = read_at(offset, min(_CHUNK_BYTES, end - offset))
+        if not chunk:
+            raise ValueError("the shard is truncated")
+        yield chunk
+        offset += len(chunk)
 
 
 class ShardReader:

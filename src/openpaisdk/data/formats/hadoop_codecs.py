@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from openpaisdk.data.errors import OversizedContent
 from openpaisdk.errors import PaiError
+from openpaisdk.storage.file_info import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +17,10 @@ CLASS_OF_CODEC = {
     "zstd": _PACKAGE + "ZStandardCodec",
 }
 _READABLE = {name: codec for codec, name in CLASS_OF_CODEC.items()} | {_PACKAGE + "GzipCodec": "gzip"}
+
+
+# Four times what zstd uses at its highest ordinary level; a header may ask for gigabytes.
+_MAX_ZSTD_WINDOW_BYTES = 32 << 20
 
 
 class UnknownCodec(PaiError):
@@ -42,26 +48,65 @@ def compress(codec: str, data: bytes) -> bytes:
     return compressed
 
 
-def decompress(codec: str, data: bytes) -> bytes:
-    """Raises ValueError for damaged data."""
-    if codec in ("deflate", "gzip"):
-        import zlib
+def decompress(codec: str, data: bytes | memoryview, max_bytes: int) -> bytes:
+    """Raises ValueError for damaged data, and OversizedContent where it becomes larger than ``max_bytes``.
 
-        try:
-            return zlib.decompress(data, zlib.MAX_WBITS | 32)
-        except zlib.error as e:
-            raise ValueError(str(e)) from None
-    if codec == "bzip2":
-        import bz2
+    The size is not known in advance, and a few kilobytes can become gigabytes: no more is decompressed.
+    """
+    by_codec = {"deflate": _inflate, "gzip": _inflate, "bzip2": _decompress_bzip2, "zstd": _decompress_zstd}
+    plain = by_codec[codec](data, max_bytes)
+    if len(plain) > max_bytes:
+        raise OversizedContent(
+            f"it becomes larger than {format_size(max_bytes)} when it is decompressed, and is not read"
+        )
+    return plain
 
+
+# Each of these stops after max_bytes + 1 bytes.
+
+
+def _inflate(data: bytes | memoryview, max_bytes: int) -> bytes:
+    import zlib
+
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        plain = decompressor.decompress(data, max_bytes + 1)
+    except zlib.error as e:
+        raise ValueError(str(e)) from None
+    if not decompressor.eof and len(plain) <= max_bytes:
+        raise ValueError("the compressed data is truncated")
+    return plain
+
+
+def _decompress_bzip2(data: bytes | memoryview, max_bytes: int) -> bytes:
+    import bz2
+
+    parts = []
+    left = max_bytes + 1
+    while data and left:  # several streams may follow each other
+        decompressor = bz2.BZ2Decompressor()
         try:
-            return bz2.decompress(data)
+            parts.append(decompressor.decompress(data, left))
         except OSError as e:
             raise ValueError(str(e)) from None
+        left -= len(parts[-1])
+        if not decompressor.eof and left:
+            raise ValueError("the compressed data is truncated")
+        data = decompressor.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _decompress_zstd(data: bytes | memoryview, max_bytes: int) -> bytes:
+    from io import BytesIO
+
     zstandard = _zstandard()
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW_BYTES)
     try:
-        plain: bytes = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        with decompressor.stream_reader(BytesIO(data), read_across_frames=True) as reader:
+            plain: bytes = reader.read(max_bytes + 1)
     except zstandard.ZstdError as e:
+        if "memory" in str(e):
+            raise OversizedContent("it needs too much memory to be decompressed, and is not read") from None
         raise ValueError(str(e)) from None
     return plain
 

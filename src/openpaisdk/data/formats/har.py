@@ -52,10 +52,11 @@ class HarReader(ShardReader):
 
     def scan(self) -> Iterator[FoundRecord]:
         for number, file in enumerate(self._files()):
-            content = self.read_at(file.offset, file.length)
-            if len(content) < file.length:
+            if file.offset + file.length > self.size:
                 raise DamagedShard(self.what, "it is truncated", record=number, offset=file.offset)
-            yield FoundRecord(file.path.encode("utf-8", "surrogateescape"), file.offset, file.length, content)
+            yield FoundRecord(
+                file.path.encode("utf-8", "surrogateescape"), file.offset, file.length, self.read_at
+            )
 
 
 def encode_indexes(files: Iterable[HarFile]) -> tuple[bytes, bytes]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import zlib
 from struct import Struct
 
-from openpaisdk.data.errors import DamagedShard
-from openpaisdk.data.formats.base import FoundRecord, ShardReader, ShardWriter
+from openpaisdk.data.errors import DamagedShard, OversizedContent, unreadable_record
+from openpaisdk.data.formats.base import MAX_COMPRESSED_RECORD_BYTES, FoundRecord, ShardReader, ShardWriter
 from openpaisdk.data.formats.hadoop_codecs import CLASS_OF_CODEC, codec_of_class, compress, decompress
 from openpaisdk.errors import UsageError
 from openpaisdk.storage.file_info import format_size
@@ -33,8 +33,15 @@ BLOCK_BYTES = 1_000_000
 """A block is compressed when its records reach this size, as by default in Hadoop."""
 MAX_RECORD_BYTES = (1 << 31) - 1 - (1 << 16)
 """Lengths are signed 32-bit numbers, and the key counts, too."""
+MAX_KEY_BYTES = 1 << 20
+MAX_DECODED_BYTES = MAX_COMPRESSED_RECORD_BYTES + (1 << 20)
+"""Of a record, or of all records of a block: blocks of other programs may be larger than ours."""
+MAX_RECORDS_PER_BLOCK = 1 << 19
+"""Each takes about 150 bytes of memory, even without a key and a content."""
 _INT = Struct(">i")
 _SYNC_ESCAPE = _INT.pack(-1)
+# Of a BytesWritable four bytes precede the content, of a Text up to nine.
+_MAX_PREFIX_BYTES = 9
 
 
 def vint(value: int) -> bytes:
@@ -165,7 +172,7 @@ class SequenceFileReader(ShardReader):
                 self._last_block = stored, self._decode_block(stored)
             return self._last_block[1][position][1]
         if header.codec:
-            return _content(decompress(header.codec, stored), header.value_class)
+            return _content(decompress(header.codec, stored, MAX_DECODED_BYTES), header.value_class)
         return stored
 
     def _decode_block(self, stored: bytes) -> list[tuple[bytes, bytes]]:
@@ -173,11 +180,16 @@ class SequenceFileReader(ShardReader):
         header = self.header
         try:
             count, at = read_vint(stored, _INT.size + SYNC_BYTES)
+            if count > MAX_RECORDS_PER_BLOCK:
+                raise OversizedContent(f"the block has more than {MAX_RECORDS_PER_BLOCK} records")
             buffers = []
+            left = MAX_DECODED_BYTES
+            view = memoryview(stored)
             for _ in range(4):
                 length, at = read_vint(stored, at)
-                buffers.append(decompress(header.codec, stored[at : at + length]))
+                buffers.append(decompress(header.codec, view[at : at + length], left))
                 at += length
+                left -= len(buffers[-1])
             keys = _split(buffers[1], buffers[0], count)
             values = _split(buffers[3], buffers[2], count)
         except IndexError:
@@ -199,7 +211,7 @@ class SequenceFileReader(ShardReader):
                     number += 1
                 at = after
             except (ValueError, IndexError) as e:
-                raise DamagedShard(self.what, str(e) or "it is truncated", record=number, offset=at) from None
+                raise unreadable_record(self.what, e, record=number, offset=at) from None
 
     def _records_at(self, at: int) -> Iterator[tuple[FoundRecord, int]]:
         """The record at an offset, or the records of the block there, each with the offset after it."""
@@ -212,6 +224,7 @@ class SequenceFileReader(ShardReader):
             at += _INT.size + SYNC_BYTES
             if header.by_block:
                 end = self._end_of_block(at)
+                self._check_stored(end - start)
                 stored = self.read_at(start, end - start)
                 for key, content in self._decode_block(stored):
                     yield FoundRecord(key, start, end - start, content), end
@@ -222,18 +235,25 @@ class SequenceFileReader(ShardReader):
         key_length = self._int(at + _INT.size)
         if not 0 <= key_length <= length or length > self.size - at:
             raise ValueError("the length of the record is impossible")
-        data = self.read_at(at + 2 * _INT.size, length)
-        if len(data) < length:
+        if key_length > MAX_KEY_BYTES:
+            raise OversizedContent(f"its key is longer than {format_size(MAX_KEY_BYTES)}")
+        value_at, end = at + 2 * _INT.size + key_length, at + 2 * _INT.size + length
+        if end > self.size:
             raise ValueError("it is truncated")
-        key = _content(data[:key_length], header.key_class)
-        value = data[key_length:]
-        end = at + 2 * _INT.size + length
+        key = _content(self.read_at(value_at - key_length, key_length), header.key_class)
         if header.codec:
-            content = _content(decompress(header.codec, value), header.value_class)
-            yield FoundRecord(key, end - len(value), len(value), content), end
+            self._check_stored(end - value_at)
+            value = self.read_at(value_at, end - value_at)
+            yield FoundRecord(key, value_at, len(value), self.decode(value, 0)), end
         else:
-            content = _content(value, header.value_class)
-            yield FoundRecord(key, end - len(content), len(content), content), end
+            head = self.read_at(value_at, min(_MAX_PREFIX_BYTES, end - value_at))
+            value_at += _prefix_bytes(head, end - value_at, header.value_class)
+            yield FoundRecord(key, value_at, end - value_at, self.read_at), end
+
+    @staticmethod
+    def _check_stored(length: int) -> None:
+        if length > MAX_DECODED_BYTES:
+            raise OversizedContent(f"its compressed data is larger than {format_size(MAX_DECODED_BYTES)}")
 
     def _end_of_block(self, at: int) -> int:
         _, at = self._vint(at)
@@ -299,27 +319,33 @@ class _Header:
         return cls(key_class, value_class, codec, is_compressed and by_block, sync, at + SYNC_BYTES)
 
 
-def _content(serialized: bytes, class_name: str) -> bytes:
+def _content(serialized: bytes | memoryview, class_name: str) -> bytes:
     """The bytes of a Text or BytesWritable; of any other class as it was serialized."""
+    return bytes(serialized[_prefix_bytes(serialized, len(serialized), class_name) :])
+
+
+def _prefix_bytes(head: bytes | memoryview, length: int, class_name: str) -> int:
+    """How many of the serialized bytes precede the content; ``head`` has the first ones of ``length``."""
     if class_name == BYTES_WRITABLE:
-        if len(serialized) < _INT.size or _INT.unpack_from(serialized)[0] != len(serialized) - _INT.size:
+        if len(head) < _INT.size or _INT.unpack_from(head)[0] != length - _INT.size:
             raise ValueError("the length of a BytesWritable is wrong")
-        return serialized[_INT.size :]
+        return _INT.size
     if class_name == TEXT:
-        length, at = read_vint(serialized, 0)
-        if length != len(serialized) - at:
+        content_length, at = read_vint(head, 0)
+        if content_length != length - at:
             raise ValueError("the length of a Text is wrong")
-        return serialized[at:]
-    return b"" if class_name == NULL_WRITABLE else serialized
+        return at
+    return length if class_name == NULL_WRITABLE else 0
 
 
-def _split(data: bytes, lengths: bytes, count: int) -> list[bytes]:
+def _split(data: bytes, lengths: bytes, count: int) -> list[memoryview]:
     found = []
     at = in_lengths = 0
+    view = memoryview(data)
     for _ in range(count):
         length, in_lengths = read_vint(lengths, in_lengths)
         if length < 0 or at + length > len(data):
             raise ValueError("the lengths of a block are wrong")
-        found.append(data[at : at + length])
+        found.append(view[at : at + length])
         at += length
     return found

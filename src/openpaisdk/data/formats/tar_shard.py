@@ -46,11 +46,10 @@ class TarReader(ShardReader):
                 for member in archive:
                     if not member.isreg():
                         continue
-                    content = self.read_at(member.offset_data, member.size)
-                    if len(content) < member.size:
+                    if member.offset_data + member.size > self.size:
                         raise DamagedShard(self.what, "the shard is truncated", offset=member.offset_data)
                     key = member.name.encode("utf-8", "surrogateescape")
-                    yield FoundRecord(key, member.offset_data, member.size, content)
+                    yield FoundRecord(key, member.offset_data, member.size, self.read_at)
         except tarfile.TarError as e:
             raise DamagedShard(self.what, f"this is not a whole tar file ({e})") from None
 

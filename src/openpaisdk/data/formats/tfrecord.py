@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 
 from openpaisdk.data.errors import DamagedShard
-from openpaisdk.data.formats.base import FoundRecord, ShardReader, ShardWriter
+from openpaisdk.data.formats.base import FoundRecord, ShardReader, ShardWriter, read_chunks
 from openpaisdk.errors import PaiError
 
 TYPE_CHECKING = False
@@ -82,12 +82,17 @@ class TfrecordReader(ShardReader):
                 raise damaged("the CRC of the record's length is wrong")
             if length > self.size - at:
                 raise damaged("the shard is truncated")
-            stored = self.read_at(at + HEADER_BYTES, length + _CRC.size)
-            if len(stored) < length + _CRC.size:
+            crc = 0
+            try:
+                for chunk in read_chunks(self.read_at, at + HEADER_BYTES, length):
+                    crc = crc32c(chunk, crc)
+            except ValueError as e:
+                raise damaged(str(e)) from None
+            stored_crc = self.read_at(at + HEADER_BYTES + length, _CRC.size)
+            if len(stored_crc) < _CRC.size:
                 raise damaged("the shard is truncated")
-            content = stored[:length]
-            if masked(crc32c(content)) != _CRC.unpack_from(stored, length)[0]:
+            if masked(crc) != _CRC.unpack(stored_crc)[0]:
                 raise damaged("the CRC of the record is wrong")
-            yield FoundRecord(b"%d" % number, at + HEADER_BYTES, length, content)
+            yield FoundRecord(b"%d" % number, at + HEADER_BYTES, length, self.read_at)
             at += HEADER_BYTES + length + _CRC.size
             number += 1
