@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from openpaisdk.data.formats.sequence_file import SequenceFileWriter
 from support.external_services import debian
 from support.hadoop import jars
 from support.packed_data import contents, make_files, pack
+from support.paths import REPOSITORY
 from support.third_party_clients import readers_of_shards
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -80,6 +82,28 @@ with open(sys.argv[2], "wb") as out:
 """
     run_python(code, str(shard), str(tmp_path / "copy"))
     assert (tmp_path / "copy").read_bytes() == shard.read_bytes()
+
+
+def test_another_implementation_reads_the_examples_of_convert_to_records(tmp_path: Path) -> None:
+    script = REPOSITORY / "examples/digits/convert_to_records.py"
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [sys.executable, script, "--directory", tmp_path / "records", "--count", "20"]
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+    code = """
+import sys
+from tfrecord.reader import tfrecord_loader
+for one in tfrecord_loader(sys.argv[1], None, {"image_raw": "byte", "label": "int"}):
+    print(one["label"][0], bytes(one["image_raw"]).hex())
+"""
+    shown = run_python(code, str(tmp_path / "records/shard-000000.tfrecord")).split()
+    listed = subprocess.run(
+        [sys.executable, "-c", "import digits\nfor l, p in digits.samples(20): print(l, p.hex())"],
+        cwd=script.parent,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert shown == listed.stdout.split()
 
 
 # -- Hadoop --------------------------------------------------------------------------------------
