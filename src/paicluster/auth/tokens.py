@@ -54,7 +54,7 @@ class TokenKind(StrEnum):
 
     # Of a login; also that of a local administrator.
     SESSION = "session"
-    # Issued by a user to a program; valid until revoked.
+    # Issued by a user to a program; valid until revoked, or as long as the user chose.
     APPLICATION = "application"
     # Of the tasks of one attempt of a job, and valid as long.
     JOB = "job"
@@ -96,9 +96,13 @@ class Tokens:
         """With the key in the ``keys`` folder, created on first use."""
         return cls(store, load_key(keys, "tokens"), session_s)
 
-    async def issue(self, username: str, kind: Kind, *, name: str = "") -> str:
-        """A new token. Sessions last a week, or as configured; applications until revoked."""
+    async def issue(
+        self, username: str, kind: Kind, *, name: str = "", lifetime_s: int | None = None
+    ) -> str:
+        """A new token. Sessions last a week, or as configured; applications until revoked, or ``lifetime_s``."""
         row = new_token_row(username, kind, name=name, session_s=self._session_s)
+        if lifetime_s is not None:
+            row = replace(row, expires_ms=row.created_ms + lifetime_s * 1000)
         await self._store.write(lambda conn: users.add_token(conn, row))
         return self.render(row)
 

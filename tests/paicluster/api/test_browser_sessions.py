@@ -48,6 +48,8 @@ def test_session_of_a_browser_reaches_the_api(cluster: TeamCluster, bob: Browser
     assert (signed_in["user"], signed_in["admin"]) == ("admin", True)
     assert bob.ask("GET", "/api/v2/jobs").status == 200
     assert bob.ask("GET", "/api/v2/tokens/check").json()["username"] == "bob"
+    assert bob.ask("GET", "/webhdfs/v1/user/bob?op=LISTSTATUS_BATCH").status == 200
+    assert bob.ask("GET", "/webhdfs/v1/user/bob?op=LISTSTATUS_BATCH", proof=None).status == 401
 
 
 def test_cookie_is_for_this_port_and_no_script(cluster: TeamCluster, bob: BrowserUser) -> None:

@@ -147,3 +147,21 @@ def test_only_administrators_revoke_tokens_of_other_users(cluster: TeamCluster) 
     assert cluster.get("/api/v2/tokens/check", token=token).status == 200
     assert cluster.ask("DELETE", f"/api/v2/tokens/{token}", token=cluster.tokens["admin"]).status == 200
     assert cluster.get("/api/v2/tokens/check", token=token).status == 401
+
+
+def test_application_token_ends_when_its_user_says(cluster: TeamCluster) -> None:
+    made = cluster.ask("POST", "/api/v2/tokens/application", {"name": "nightly", "expiration": 3600})
+    assert made.status == 200, made.text
+    payload = cluster.get("/api/v2/tokens/check", token=made.json()["token"]).json()
+    assert payload["exp"] - payload["iat"] == 3600
+    listed = cluster.get("/api/v2/tokens?details=only").json()
+    assert listed["tokens"] == []
+    row = next(row for row in listed["details"] if row["id"] == payload["jti"])
+    assert row["expirationTime"] - row["createdTime"] == 3_600_000
+
+
+@pytest.mark.parametrize("expiration", [0, -1, 59, 1e12, "soon", None, [], True])
+def test_lifetime_of_a_token_must_be_sensible(cluster: TeamCluster, expiration: object) -> None:
+    refused = cluster.ask("POST", "/api/v2/tokens/application", {"expiration": expiration})
+    assert (refused.status, refused.json()["code"]) == (400, "InvalidParametersError")
+    assert "expiration" in refused.json()["message"]

@@ -279,7 +279,13 @@ OPERATIONS: dict[str, Operation] = {
         "token",
         {200: TokenList},
         (403,),
-        query=(Query("details", description="If present, with kind, name and times of each token."), *PAGE),
+        query=(
+            Query(
+                "details",
+                description="If present, with kind, name and times of each token; `only`: without the tokens.",
+            ),
+            *PAGE,
+        ),
     ),
     "v2.login.application_token": Operation(
         "Issue an application token", "token", {200: ApplicationToken}, (400, 403, 413)

@@ -19,6 +19,9 @@ from paicluster.store.rows import TokenRow, UserRow
 from paicluster.store.writer import user_holder_id
 
 _MAX_NAME_LENGTH = 255
+_MIN_LIFETIME_S = 60
+# Whoever wants a token for longer than ten years wants one without an end.
+_MAX_LIFETIME_S = 10 * 366 * 24 * 3600
 
 
 async def banner(request: Request) -> Response:
@@ -81,13 +84,17 @@ async def logout(request: Request) -> Response:
 
 
 async def list_tokens(request: Request) -> Response:
-    """Tokens of the caller. Our additions: paging, and ``details`` with kind, name and times of each."""
+    """Tokens of the caller. Our additions: paging, and ``details`` with kind, name and times of each.
+
+    ``details=only`` leaves out the tokens themselves: a page that shows the list need not have them.
+    """
     identity = await authenticate(request)
     tokens = context(request).tokens
     offset, limit = page_params(request)
     rows = await tokens.rows(identity.username, offset=offset, limit=limit)
-    body: dict[str, Any] = {"tokens": [tokens.render(row) for row in rows]}
-    if "details" in request.query_params:
+    details = request.query_params.get("details")
+    body: dict[str, Any] = {"tokens": [] if details == "only" else [tokens.render(row) for row in rows]}
+    if details is not None:
         body["details"] = [_details(row) for row in rows]
     return json_response(body)
 
@@ -103,11 +110,17 @@ def _details(row: TokenRow) -> dict[str, Any]:
 
 
 async def application_token(request: Request) -> Response:
-    """Issue an application token. Our addition: ``name`` identifies it later."""
+    """Issue an application token. Our additions: ``name`` identifies it later, and it is valid for
+    ``expiration`` seconds."""
     identity = await authenticate(request)
     fields = await fields_of(request)
     name = fields.text("name", "")[:_MAX_NAME_LENGTH]
-    token = await context(request).tokens.issue(identity.username, "application", name=name)
+    lifetime_s = None
+    if "expiration" in fields:
+        lifetime_s = int(fields.number("expiration", minimum=_MIN_LIFETIME_S, maximum=_MAX_LIFETIME_S))
+    token = await context(request).tokens.issue(
+        identity.username, "application", name=name, lifetime_s=lifetime_s
+    )
     return json_response({"token": token, "application": True})
 
 

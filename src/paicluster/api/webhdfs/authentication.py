@@ -8,7 +8,8 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 
 from openpaisdk.errors import PaiError, Unauthorized
-from paicluster.api.context import Context, accept
+from paicluster.api.browser_session import PROOF_HEADER
+from paicluster.api.context import Context, accept, token_of
 from paicluster.api.context import authenticate as authenticate_token
 from paicluster.api.middleware.audit import IDENTITY_KEY
 from paicluster.api.webhdfs import redirects, token_codec
@@ -59,10 +60,9 @@ async def _authenticate(
     delegation = parameters.text("delegation")
     if delegation:
         return await _by_token(request, ctx, token_codec.decode(delegation))
-    if "authorization" in request.headers:
+    if "authorization" in request.headers or PROOF_HEADER in request.headers:
         identity = await authenticate_token(request)
-        token = request.headers["authorization"].partition(" ")[2].strip()
-        return Caller(storage_user(identity), token, identity)
+        return Caller(storage_user(identity), token_of(request)[0], identity)
     name, ticket = parameters.text("user.name"), parameters.text("ticket")
     if ticket:
         admin = redirects.check_ticket(ctx.tickets, ticket, operation, path, name)
