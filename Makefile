@@ -61,7 +61,7 @@ lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), import 
 	@$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p openpaisdk
 	@$(BIN)/lint-imports
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
-	@if [ -x portal/node_modules/.bin/tsc ]; then portal/node_modules/.bin/tsc --noEmit -p portal; fi
+	@$(BIN)/python portal/checks.py lint
 
 test-fast: compiled ## the tests that are quick and need no outside service (about five minutes)
 	@$(PYTEST) $(PARALLEL) -m "not slow and not service"

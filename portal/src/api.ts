@@ -105,6 +105,8 @@ interface Options {
   readonly body?: unknown;
   /** Sent as it is, instead of `body` as JSON. */
   readonly text?: string;
+  /** Sent as it is. */
+  readonly bytes?: BodyInit;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
 }
@@ -118,6 +120,8 @@ export async function request(method: string, path: string, options: Options = {
   if (options.text !== undefined) {
     init.body = options.text;
     headers["Content-Type"] ??= "text/yaml";
+  } else if (options.bytes !== undefined) {
+    init.body = options.bytes;
   } else if (options.body !== undefined) {
     init.body = JSON.stringify(options.body);
     headers["Content-Type"] = "application/json";
@@ -132,7 +136,7 @@ export async function request(method: string, path: string, options: Options = {
   }
   isConnected.value = true;
   if (response.ok) return response;
-  const problem = (await response.json().catch(() => ({}))) as { code?: string; message?: string; hint?: string };
+  const problem = problemOf(await response.json().catch(() => ({})));
   // Another tab may have signed in meanwhile.
   if (response.status === 401 && used && session.value === used) endSession(SESSION_ENDED);
   throw new ApiError(
@@ -143,7 +147,19 @@ export async function request(method: string, path: string, options: Options = {
   );
 }
 
-async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+interface Problem {
+  readonly code?: string;
+  readonly message?: string;
+  readonly hint?: string;
+}
+
+/** What an error's body says; WebHDFS says it in Hadoop's form. */
+function problemOf(body: Problem & { RemoteException?: { exception?: string; message?: string } }): Problem {
+  const remote = body.RemoteException;
+  return remote ? { code: remote.exception ?? "", message: remote.message ?? "" } : body;
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await request("GET", path, signal ? { signal } : {})).json() as Promise<T>;
 }
 
@@ -298,4 +314,67 @@ export interface ClusterInfo {
 
 export function clusterInfo(): Promise<ClusterInfo> {
   return get("api/v2/info");
+}
+
+// -- account ---------------------------------------------------------------------------------------
+
+export interface SshKey {
+  readonly title: string;
+  /** A line of `authorized_keys`. */
+  readonly value: string;
+  readonly time: number;
+}
+
+export interface UserDetail {
+  readonly username: string;
+  readonly grouplist: readonly string[];
+  readonly email: string;
+  readonly admin: boolean;
+  readonly virtualCluster: readonly string[];
+  readonly extension: { readonly sshKeys?: readonly SshKey[] };
+}
+
+const ownPath = () => `api/v2/users/${encodeURIComponent(session.value?.user ?? "")}`;
+
+export function ownUser(signal?: AbortSignal): Promise<UserDetail> {
+  return get(ownPath(), signal);
+}
+
+/** Replace the keys; those of programs beside them in the extension stay. */
+export async function putSshKeys(keys: readonly SshKey[]): Promise<void> {
+  await request("PUT", `${ownPath()}/extension`, { body: { extension: { sshKeys: keys } } });
+}
+
+/** Ends all sessions of the user, this one as well. */
+export async function changePassword(oldPassword: string, newPassword: string): Promise<void> {
+  const data = { username: session.value?.user ?? "", oldPassword, newPassword };
+  await request("PUT", "api/v2/users/me", { body: { patch: true, data } });
+}
+
+export interface TokenDetail {
+  readonly id: string;
+  readonly name: string;
+  readonly application: boolean;
+  readonly createdTime: number;
+  readonly expirationTime: number | null;
+}
+
+export async function listTokens(signal?: AbortSignal): Promise<readonly TokenDetail[]> {
+  return (await get<{ details: TokenDetail[] }>("api/v2/tokens?details=only", signal)).details;
+}
+
+/** Id of the token of this session. */
+export async function ownTokenId(signal?: AbortSignal): Promise<string> {
+  return (await get<{ jti: string }>("api/v2/tokens/check", signal)).jti;
+}
+
+/** A new application token; `lifetimeS` null: until it is revoked. */
+export async function makeToken(name: string, lifetimeS: number | null): Promise<string> {
+  const body = { name, ...(lifetimeS === null ? {} : { expiration: lifetimeS }) };
+  const response = await request("POST", "api/v2/tokens/application", { body });
+  return ((await response.json()) as { token: string }).token;
+}
+
+export async function revokeToken(id: string): Promise<void> {
+  await request("DELETE", `api/v2/tokens/${encodeURIComponent(id)}`);
 }

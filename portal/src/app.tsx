@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { isConnected, signOut } from "./api.ts";
 import { Icon } from "./components/icons.tsx";
+import { lazy } from "./components/lazy.tsx";
 import { Empty, Toasts } from "./components/parts.tsx";
 import { HomePage } from "./pages/home.tsx";
 import { JobPage } from "./pages/job.tsx";
@@ -17,9 +18,14 @@ import { theme, toggleTheme } from "./theme.ts";
 const NAVIGATION = [
   { path: "/submit", label: "Submit Job", icon: "submit" },
   { path: "/jobs", label: "Jobs", icon: "jobs" },
+  { path: "/files", label: "Files", icon: "files" },
   { path: "/home", label: "Home", icon: "home" },
   { path: "/cluster", label: "Cluster", icon: "cluster" },
+  { path: "/profile", label: "Profile", icon: "profile" },
 ] as const;
+
+const FilesPage = lazy("the files", async () => (await import("./pages/files.tsx")).FilesPage);
+const ProfilePage = lazy("your profile", async () => (await import("./pages/profile.tsx")).ProfilePage);
 
 export function App() {
   const { path, query } = address.value;
@@ -48,6 +54,8 @@ function pageOf({ path, query }: Address): ComponentChildren {
   if (page === "jobs" && name) return <JobPage key={name} framework={decoded(name)} />;
   if (page === "jobs" || page === "") return <JobsPage query={query} />;
   if (page === "submit") return <SubmitPage key={query.get("clone") ?? ""} clone={query.get("clone") ?? ""} />;
+  if (page === "files") return <FilesPage rest={path.slice("/files".length)} />;
+  if (page === "profile") return <ProfilePage />;
   if (page === "home") return <HomePage />;
   if (page === "cluster") return <ClusterPage />;
   return (

@@ -70,3 +70,18 @@ export function counted(count: number, one: string, many = `${one}s`): string {
 export function memory(mb: number): string {
   return mb < 1024 ? `${Math.round(mb)} MB` : `${Number((mb / 1024).toFixed(1))} GB`;
 }
+
+const SIZES = ["KB", "MB", "GB", "TB", "PB"] as const;
+
+/** "512 B", "1.5 KB", "12 MB", "1.2 TB". */
+export function fileSize(bytes: number): string {
+  if (bytes < 1024) return `${bytes} B`;
+  let value = bytes / 1024;
+  let at = 0;
+  // 1023.96 KB would be shown as 1024 KB.
+  while (value >= 1023.95 && at < SIZES.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
+  return `${value < 99.95 ? Number(value.toFixed(1)) : Math.round(value)} ${SIZES[at]}`;
+}

@@ -158,11 +158,11 @@ function joined(first: Uint8Array, second: Uint8Array): Uint8Array {
   return all;
 }
 
-function backoffMs(failures: number): number {
+export function backoffMs(failures: number): number {
   return Math.min(RETRY_MIN_MS * 2 ** (failures - 1), RETRY_MAX_MS);
 }
 
-function pause(ms: number, signal: AbortSignal): Promise<void> {
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
     signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });

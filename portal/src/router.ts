@@ -1,5 +1,6 @@
 // The address: a path and a query behind the `#`, so that the portal works below any path of a server.
 import { signal } from "@preact/signals";
+import { encodePath } from "./files/paths.ts";
 
 export interface Address {
   readonly path: string;
@@ -44,4 +45,9 @@ export function setQuery(changes: QueryValues, { replace = true } = {}): void {
 
 export function jobHref(framework: string, values: QueryValues = {}): string {
   return href(`/jobs/${encodeURIComponent(framework)}`, values);
+}
+
+/** Link to a folder or file of a storage. */
+export function filesHref(storage: string, path: string): string {
+  return href(`/files/${encodeURIComponent(storage)}${encodePath(path)}`);
 }

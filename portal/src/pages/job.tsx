@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, deleteJob, jobConfig, jobDetail, stopJob, type JobDetail } from "../api.ts";
 import { Command, Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
+import { lazy } from "../components/lazy.tsx";
 import { Tabs } from "../components/tabs.tsx";
 import { duration, exactTime, isFinished } from "../format.ts";
 import { followJob, usePolled, type EventFrame } from "../live.ts";
@@ -13,6 +14,8 @@ import { JobApps } from "./job_apps.tsx";
 import { JobLog } from "./job_log.tsx";
 import { JobTerminal } from "./job_terminal.tsx";
 import { tasksOf, TaskTable } from "./job_tasks.tsx";
+
+const JobOutputs = lazy("the outputs", async () => (await import("./job_outputs.tsx")).JobOutputs);
 
 const REFRESH_MS = 1500;
 // The detail of thousands of tasks is megabytes.
@@ -24,6 +27,7 @@ const TABS = [
   { name: "log", label: "Log" },
   { name: "terminal", label: "Terminal" },
   { name: "apps", label: "Apps" },
+  { name: "outputs", label: "Outputs" },
   { name: "events", label: "Events" },
   { name: "config", label: "Configuration" },
   { name: "commands", label: "Commands" },
@@ -82,6 +86,7 @@ export function JobPage({ framework }: { framework: string }) {
               <JobTerminal framework={framework} job={job} />
             </KeptPanel>
             {tab === "apps" && <JobApps framework={framework} job={job} />}
+            {tab === "outputs" && <JobOutputs framework={framework} job={job} />}
             {tab === "events" && <Events events={events} />}
             {tab === "config" && <Config framework={framework} />}
             {tab === "commands" && <Commands framework={framework} />}

@@ -34,7 +34,7 @@ def portal_files() -> None:
     newest = max(file.stat().st_mtime for file in sources)
     if built.exists() and built.stat().st_mtime >= newest and needed.exists():
         return
-    command = [sys.executable, "portal/bundle_build.py", "--install-node"]
+    command = [sys.executable, "portal/bundle_build.py", "--install-node", "--with-checks"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=400, check=False)
     if done.returncode:
         missing(f"The portal's build ({done.stderr.strip()[-600:]})")

@@ -1,0 +1,40 @@
+"""Checks of the portal's sources: `checks.py lint` (types and rules), `checks.py test` (unit tests).
+
+Where there is no Node.js, or no npm registry, nothing is checked, and a sentence says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from bundle_build import PORTAL, NoBundle, Tools, install
+
+_BIN = PORTAL / "node_modules/.bin"
+
+
+def _commands(check: str, tools: Tools) -> list[list[str]]:
+    if check == "test":
+        return [[tools.node, "test.mjs"]]
+    return [[str(_BIN / "tsc"), "--noEmit"], [str(_BIN / "oxlint")]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check the sources of the web portal.")
+    parser.add_argument("check", choices=("lint", "test"))
+    check = parser.parse_args().check
+    try:
+        tools = install(with_checks=True)
+    except NoBundle as error:
+        print(f"The portal's sources are not checked: {error}.", file=sys.stderr)
+        return 0
+    results = [
+        subprocess.run(command, cwd=PORTAL, env=tools.environment(), check=False).returncode
+        for command in _commands(check, tools)
+    ]
+    return max(results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+// Preview of a file: text, images, tables and notebooks. What is in the file is text or a picture, never markup.
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { ApiError } from "../api.ts";
+import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
+import { VirtualRows } from "../components/virtual_rows.tsx";
+import { counted, fileSize } from "../format.ts";
+import { parseTable } from "./csv.ts";
+import { parseNotebook, type Cell } from "./notebook.ts";
+import { endingOf } from "./paths.ts";
+import { readStart, type Entry } from "./storage.ts";
+
+/** Of a text or table, this much is loaded. */
+const MAX_TEXT_BYTES = 1 << 20;
+/** An image or a notebook can only be shown whole. */
+const MAX_WHOLE_BYTES = 20 << 20;
+const MAX_ROWS = 10_000;
+/** A longer row would take the page seconds; files for programs have such. */
+const MAX_COLUMNS = 200;
+
+const IMAGE_TYPES: Readonly<Record<string, string>> = {
+  png: "image/png",
+  jpg: "image/jpeg",
+  jpeg: "image/jpeg",
+  gif: "image/gif",
+  webp: "image/webp",
+  bmp: "image/bmp",
+  // In an image element an SVG runs no script and loads nothing.
+  svg: "image/svg+xml",
+};
+
+type Kind = "image" | "notebook" | "table" | "text";
+
+function kindOf(name: string): Kind {
+  const ending = endingOf(name);
+  if (ending in IMAGE_TYPES) return "image";
+  if (ending === "ipynb") return "notebook";
+  return ending === "csv" || ending === "tsv" ? "table" : "text";
+}
+
+export function Preview({ path, name, entry }: { path: string; name: string; entry: Entry }) {
+  const kind = kindOf(name);
+  const isWhole = kind === "image" || kind === "notebook";
+  const isTooLarge = isWhole && entry.size > MAX_WHOLE_BYTES;
+  const content = useContent(path, isTooLarge ? 0 : isWhole ? MAX_WHOLE_BYTES : MAX_TEXT_BYTES, entry);
+  if (entry.size === 0) return <div class="card"><Empty title="The file is empty" /></div>;
+  if (isTooLarge) return <NoPreview text={`It has ${fileSize(entry.size)}, and is shown up to ${fileSize(MAX_WHOLE_BYTES)}.`} />;
+  if (content.error) return <ErrorNotice error={content.error} />;
+  if (!content.bytes) return <Loading what="the file" />;
+  const isComplete = content.bytes.length >= entry.size;
+  if (kind === "image") return <Picture bytes={content.bytes} type={IMAGE_TYPES[endingOf(name)] ?? ""} name={name} />;
+  return <Text bytes={content.bytes} kind={kind} isComplete={isComplete} size={entry.size} />;
+}
+
+/** The first bytes of a file, read again when it has changed. */
+function useContent(path: string, length: number, entry: Entry) {
+  const state = useSignal<{ bytes?: Uint8Array; error?: ApiError }>({});
+  useEffect(() => {
+    if (!length || !entry.size) return;
+    const abort = new AbortController();
+    readStart(path, length, abort.signal).then(
+      (bytes) => (state.value = { bytes }),
+      (error: unknown) => {
+        if (abort.signal.aborted) return;
+        if (!(error instanceof ApiError)) throw error;
+        state.value = { error };
+      },
+    );
+    return () => abort.abort();
+  }, [path, length, entry.size, entry.modified]);
+  return state.value;
+}
+
+function NoPreview({ text }: { text: string }) {
+  return (
+    <div class="card">
+      <Empty title="No preview of this file">
+        <p>{text} Download it to open it with a program.</p>
+      </Empty>
+    </div>
+  );
+}
+
+function Picture({ bytes, type, name }: { bytes: Uint8Array; type: string; name: string }) {
+  const source = useSignal("");
+  const size = useSignal("");
+  const isBroken = useSignal(false);
+  useEffect(() => {
+    const reader = new FileReader();
+    reader.onload = () => (source.value = String(reader.result));
+    reader.readAsDataURL(new Blob([bytes as Uint8Array<ArrayBuffer>], { type }));
+    return () => reader.abort();
+  }, [bytes]);
+  if (isBroken.value) return <NoPreview text="The browser cannot read it as an image." />;
+  if (!source.value) return <Loading what="the image" />;
+  return (
+    <figure class="card picture">
+      <img
+        src={source.value}
+        alt={name}
+        onError={() => (isBroken.value = true)}
+        onLoad={({ currentTarget: image }) => (size.value = `${image.naturalWidth} × ${image.naturalHeight} pixels`)}
+      />
+      <figcaption class="quiet">{size.value}</figcaption>
+    </figure>
+  );
+}
+
+interface TextProps {
+  readonly bytes: Uint8Array;
+  readonly kind: Kind;
+  readonly isComplete: boolean;
+  readonly size: number;
+}
+
+function Text({ bytes, kind, isComplete, size }: TextProps) {
+  const text = useMemo(() => decoded(bytes, isComplete), [bytes, isComplete]);
+  const cells = useMemo(() => (kind === "notebook" && text !== null ? parseNotebook(text) : null), [text, kind]);
+  if (text === null) return <NoPreview text="It is not a text." />;
+  if (cells) return <Notebook cells={cells} />;
+  if (kind === "table") return <TableView text={text} isComplete={isComplete} />;
+  return (
+    <>
+      <pre class="card config" tabIndex={0} aria-label="Content of the file">
+        {text}
+      </pre>
+      {!isComplete && <Cut text={`The first ${fileSize(bytes.length)} of ${fileSize(size)}.`} />}
+    </>
+  );
+}
+
+function Cut({ text }: { text: string }) {
+  return <p class="quiet cut">{text} Download the file for the rest.</p>;
+}
+
+/** The text of these bytes; null if they are none. */
+function decoded(bytes: Uint8Array, isComplete: boolean): string | null {
+  try {
+    // A character at the end may be cut.
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: !isComplete });
+    return text.includes("\0") ? null : text;
+  } catch {
+    return null;
+  }
+}
+
+function TableView({ text, isComplete }: { text: string; isComplete: boolean }) {
+  const table = useMemo(() => parseTable(text, isComplete, MAX_ROWS), [text, isComplete]);
+  const columns = table.head.slice(0, MAX_COLUMNS);
+  const head = (
+    <tr>
+      <th class="number">
+        <span class="sr">Row</span>
+      </th>
+      {columns.map((value, at) => (
+        <th key={at}>{value || `Column ${at + 1}`}</th>
+      ))}
+    </tr>
+  );
+  return (
+    <>
+      <div class="csv">
+        <VirtualRows rows={table.rows} columns={columns.length + 1} head={head} label="Rows of the file">
+          {(row, number) => (
+            <tr key={number}>
+              <td class="number quiet">{number + 1}</td>
+              {columns.map((_, at) => (
+                <td key={at} title={row[at]}>
+                  {row[at]}
+                </td>
+              ))}
+            </tr>
+          )}
+        </VirtualRows>
+      </div>
+      {table.isCut && <Cut text={`The first ${counted(table.rows.length, "row")}.`} />}
+      {columns.length < table.head.length && <Cut text={`The first ${counted(columns.length, "column")} of ${table.head.length}.`} />}
+    </>
+  );
+}
+
+function Notebook({ cells }: { cells: readonly Cell[] }) {
+  if (!cells.length) return <div class="card"><Empty title="The notebook has no cells" /></div>;
+  return (
+    <div class="notebook">
+      {cells.map((cell, at) => (
+        <section key={at} class={`card cell ${cell.kind}`} aria-label={`Cell ${at + 1}`}>
+          {cell.kind === "code" && <span class="quiet mono prompt">[{cell.count ?? " "}]</span>}
+          <pre tabIndex={0}>{cell.source}</pre>
+          {cell.outputs.map((output, number) =>
+            output.kind === "image" ? (
+              <img key={number} src={output.address} alt={`Output of cell ${at + 1}`} />
+            ) : (
+              <pre key={number} class={output.isError ? "output error" : "output"} tabIndex={0}>
+                {output.text}
+              </pre>
+            ),
+          )}
+        </section>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,136 @@
+// Client of the cluster's storage (WebHDFS) and of the list of storages.
+import { get, request } from "../api.ts";
+import { encodePath } from "./paths.ts";
+
+export interface StorageDetail {
+  readonly name: string;
+  readonly default: boolean;
+  readonly readOnly: boolean;
+  readonly type: string;
+  readonly data: { readonly url?: string; readonly path?: string };
+}
+
+export interface Entry {
+  readonly name: string;
+  readonly isFolder: boolean;
+  readonly size: number;
+  readonly modified: number;
+  readonly owner: string;
+  readonly permission: string;
+}
+
+export interface Listing {
+  /** The file, if the path is one; else null. */
+  readonly file: Entry | null;
+  readonly entries: readonly Entry[];
+  /** Entries that are not listed. */
+  readonly remaining: number;
+}
+
+/** More than a page can sort and show at once without a pause; filter in a shell beyond it. */
+const MAX_ENTRIES = 100_000;
+
+interface FileStatus {
+  readonly pathSuffix: string;
+  readonly type: "FILE" | "DIRECTORY";
+  readonly length: number;
+  readonly modificationTime: number;
+  readonly owner: string;
+  readonly permission: string;
+}
+
+function address(path: string, op: string, values: Readonly<Record<string, string>> = {}): string {
+  return `webhdfs/v1${encodePath(path)}?${new URLSearchParams({ op, ...values }).toString()}`;
+}
+
+// -- storages --------------------------------------------------------------------------------------
+
+export async function listStorages(signal?: AbortSignal): Promise<readonly StorageDetail[]> {
+  const { storages } = await get<{ storages: { name: string }[] }>("api/v2/storages", signal);
+  return Promise.all(
+    storages.map(({ name }) => get<StorageDetail>(`api/v2/storages/${encodeURIComponent(name)}`, signal)),
+  );
+}
+
+interface Offer {
+  readonly home: string;
+  readonly url: string;
+}
+
+/** The caller's home folder, and the address of the storage that the cluster itself serves. */
+export function ownStorage(signal?: AbortSignal): Promise<Offer> {
+  return get("api/v2/transfer", signal);
+}
+
+// -- folders and files -----------------------------------------------------------------------------
+
+/** List a folder in pages; `onPage` gets what has arrived so far. */
+export async function listFolder(
+  path: string,
+  signal: AbortSignal,
+  onPage: (entries: readonly Entry[]) => void = () => undefined,
+): Promise<Listing> {
+  const entries: Entry[] = [];
+  for (;;) {
+    const after = entries.at(-1)?.name ?? "";
+    const page = await get<{
+      DirectoryListing: {
+        partialListing: { FileStatuses: { FileStatus: FileStatus[] } };
+        remainingEntries: number;
+      };
+    }>(address(path, "LISTSTATUS_BATCH", after ? { startafter: after } : {}), signal);
+    const { partialListing, remainingEntries: remaining } = page.DirectoryListing;
+    const found = partialListing.FileStatuses.FileStatus;
+    // HDFS lists a file as one entry without a name.
+    if (found.length === 1 && found[0]?.pathSuffix === "") return { file: entryOf(found[0]), entries: [], remaining: 0 };
+    for (const one of found) entries.push(entryOf(one));
+    if (!remaining || !found.length || entries.length >= MAX_ENTRIES) return { file: null, entries, remaining };
+    onPage(entries.slice());
+  }
+}
+
+function entryOf(status: FileStatus): Entry {
+  return {
+    name: status.pathSuffix,
+    isFolder: status.type === "DIRECTORY",
+    size: status.length,
+    modified: status.modificationTime,
+    owner: status.owner,
+    permission: status.permission,
+  };
+}
+
+export async function makeFolder(path: string): Promise<void> {
+  await request("PUT", address(path, "MKDIRS"));
+}
+
+/** Move or rename; what has the new path already is an error. */
+export async function move(path: string, target: string): Promise<void> {
+  await request("PUT", address(path, "RENAME", { destination: target, renameoptions: "NONE" }));
+}
+
+/** Delete a file, or a folder with everything in it. */
+export async function remove(path: string): Promise<void> {
+  await request("DELETE", address(path, "DELETE", { recursive: "true" }));
+}
+
+/** The first bytes of a file. */
+export async function readStart(path: string, length: number, signal: AbortSignal): Promise<Uint8Array> {
+  const response = await request("GET", address(path, "OPEN", { data: "true", length: String(length) }), { signal });
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+/** Address of a file's bytes; valid for ten minutes, and needs no header. */
+async function downloadAddress(path: string): Promise<string> {
+  const { Location } = await get<{ Location: string }>(address(path, "OPEN", { noredirect: "true" }));
+  // Relative to the page: the cluster may be below a path of another server.
+  return `webhdfs/v1${encodePath(path)}?${Location.slice(Location.indexOf("?") + 1)}`;
+}
+
+/** Let the browser save a file. */
+export async function download(path: string, name: string): Promise<void> {
+  const link = document.createElement("a");
+  link.href = await downloadAddress(path);
+  link.download = name;
+  link.click();
+}

@@ -1,0 +1,457 @@
+// Files: folders and files of the storages. The address has the storage and the path.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
+import { ApiError } from "../api.ts";
+import { attempt } from "../components/forms.tsx";
+import { Command, Confirm, Empty, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { droppedFiles } from "../files/dropped.ts";
+import { FileTable } from "../files/file_table.tsx";
+import { parseOrder } from "../files/listing.ts";
+import { MoveDialog, NewFolderDialog } from "../files/path_dialogs.tsx";
+import { baseName, decodePath, join, namesOf, parentOf } from "../files/paths.ts";
+import { Preview } from "../files/preview.tsx";
+import { download, listFolder, listStorages, ownStorage, remove, type Entry, type StorageDetail } from "../files/storage.ts";
+import { arrived, startUploads, type NewFile } from "../files/upload.ts";
+import { UploadList } from "../files/upload_list.tsx";
+import { counted, exactTime, fileSize } from "../format.ts";
+import { usePolled } from "../live.ts";
+import { address, filesHref, href, navigate, setQuery } from "../router.ts";
+
+const STORAGES_REFRESH_MS = 60_000;
+const FOLDER_REFRESH_MS = 15_000;
+/** A folder of thousands takes several requests. */
+const LARGE_REFRESH_MS = 120_000;
+const LARGE_ENTRIES = 2000;
+const REMOVALS_AT_ONCE = 4;
+
+/** `rest`: what follows `/files` in the address. */
+export function FilesPage({ rest }: { rest: string }) {
+  const { error, value } = usePolled("storages", load, STORAGES_REFRESH_MS);
+  const [name = "", ...names] = namesOf(decodePath(rest));
+  const path = `/${names.join("/")}`;
+  const first = value?.storages.find((one) => one.data.url === value.own.url);
+  useEffect(() => {
+    document.title = `${baseName(path) || "Files"} · OpenPAI`;
+    if (!name && first && value) navigate(filesHref(first.name, value.own.home), { replace: true });
+  }, [path, name, first?.name]);
+
+  if (error) return <ErrorNotice error={error} />;
+  if (!value || (!name && first)) return <Loading what="the storages" />;
+  const storage = value.storages.find((one) => one.name === name);
+  return (
+    <>
+      <div class="head">
+        <h1>Files</h1>
+        {value.storages.length > 1 && (
+          <select
+            aria-label="Storage"
+            value={name}
+            onChange={(event) => navigate(filesHref(event.currentTarget.value, "/"))}
+          >
+            {!storage && <option value={name}>{name || "Choose a storage"}</option>}
+            {value.storages.map((one) => (
+              <option key={one.name} value={one.name}>
+                {one.name}
+              </option>
+            ))}
+          </select>
+        )}
+      </div>
+      {!storage && <NoStorage name={name} />}
+      {storage && storage.data.url !== value.own.url && <OutsideStorage storage={storage} />}
+      {storage && storage.data.url === value.own.url && (
+        <OwnStorage key={`${name}${path}`} storage={storage} path={path} home={value.own.home} />
+      )}
+      <UploadList />
+    </>
+  );
+}
+
+async function load(signal: AbortSignal) {
+  const [storages, own] = await Promise.all([listStorages(signal), ownStorage(signal)]);
+  return { storages, own };
+}
+
+function NoStorage({ name }: { name: string }) {
+  return (
+    <div class="card">
+      {name ? (
+        <Empty title={`There is no storage called ${name}`}>
+          <a href={href("/files")}>Your files</a>
+        </Empty>
+      ) : (
+        <Empty title="No storage">
+          <p>Your groups have access to no storage that this cluster serves. An administrator can change that.</p>
+        </Empty>
+      )}
+    </div>
+  );
+}
+
+/** A storage that the cluster only names: programs on your machine reach it, a page of the cluster does not. */
+function OutsideStorage({ storage }: { storage: StorageDetail }) {
+  return (
+    <div class="card">
+      <Empty title={`${storage.name} is outside of this cluster`}>
+        <p>
+          {storage.data.path
+            ? "It is a folder on the machines of the cluster: tasks find it at this path."
+            : "It is an HDFS of its own. From a shell, pai lists and copies its files."}
+        </p>
+        <Command text={storage.data.path ?? `pai listdir pai://CLUSTER/${storage.name}/`} />
+      </Empty>
+    </div>
+  );
+}
+
+interface PathProps {
+  readonly storage: StorageDetail;
+  readonly path: string;
+}
+
+function OwnStorage({ storage, path, home }: PathProps & { home: string }) {
+  const partial = useSignal<readonly Entry[]>([]);
+  const isLarge = useSignal(false);
+  const listing = usePolled(
+    `${path} ${isLarge.value}`,
+    async (signal) => {
+      const found = await listFolder(path, signal, (entries) => (partial.value = entries));
+      isLarge.value = found.entries.length > LARGE_ENTRIES;
+      return found;
+    },
+    isLarge.value ? LARGE_REFRESH_MS : FOLDER_REFRESH_MS,
+  );
+  useEffect(() => {
+    if (arrived.value.folder === path) listing.reload();
+  }, [arrived.value]);
+
+  const { value } = listing;
+  return (
+    <>
+      <Breadcrumbs storage={storage.name} path={path} home={home} />
+      {listing.error && <ErrorNotice error={listing.error} />}
+      {!listing.error && !value && !partial.value.length && <Loading what="the folder" />}
+      {value?.file && <FileView storage={storage} path={path} file={value.file} />}
+      {!value?.file && !listing.error && (value || partial.value.length > 0) && (
+        <Folder
+          storage={storage}
+          path={path}
+          entries={value?.entries ?? partial.value}
+          note={noteOf(value?.remaining, partial.value.length)}
+          onChange={listing.reload}
+        />
+      )}
+    </>
+  );
+}
+
+/** What is missing in the table. `remaining` is undefined while the first listing arrives. */
+function noteOf(remaining: number | undefined, listed: number): string {
+  if (remaining === undefined) return `Loading … ${counted(listed, "entry", "entries")} so far.`;
+  return remaining ? `${counted(remaining, "more entry", "more entries")} not shown: the folder is too large for a page.` : "";
+}
+
+function Breadcrumbs({ storage, path, home }: { storage: string; path: string; home: string }) {
+  const names = namesOf(path);
+  return (
+    <nav class="crumbs" aria-label="Path">
+      <ol>
+        {[storage, ...names].map((name, at) => (
+          <li key={at}>
+            {at === names.length ? (
+              <span aria-current="page">{name}</span>
+            ) : (
+              <a href={filesHref(storage, `/${names.slice(0, at).join("/")}`)}>{name}</a>
+            )}
+          </li>
+        ))}
+      </ol>
+      {path !== home && (
+        <a class="quiet" href={filesHref(storage, home)}>
+          My files
+        </a>
+      )}
+    </nav>
+  );
+}
+
+// -- folder ----------------------------------------------------------------------------------------
+
+interface FolderProps extends PathProps {
+  readonly entries: readonly Entry[];
+  readonly note: string;
+  readonly onChange: () => void;
+}
+
+function Folder({ storage, path, entries, note, onChange }: FolderProps) {
+  const selected = useSignal<ReadonlySet<string>>(new Set());
+  const dialog = useSignal<"new-folder" | "move" | "delete" | null>(null);
+  const offered = useSignal<readonly NewFile[]>([]);
+  const { query } = address.value;
+  const names = entries.filter((one) => selected.value.has(one.name)).map((one) => one.name);
+  const paths = names.map((name) => join(path, name));
+  const isEditable = !storage.readOnly;
+
+  const upload = (files: readonly NewFile[]) => {
+    if (!files.length) return;
+    const taken = new Set(entries.map((one) => one.name));
+    if (files.some((one) => taken.has(topName(one.path, path)))) offered.value = files;
+    else startUploads(files, false);
+  };
+  const clear = () => {
+    selected.value = new Set();
+    onChange();
+  };
+
+  return (
+    <DropArea folder={path} isActive={isEditable} onFiles={upload}>
+      <div class="filters">
+        <input
+          type="search"
+          aria-label="Filter by name"
+          placeholder="Filter by name"
+          value={query.get("name") ?? ""}
+          onInput={(event) => setQuery({ name: event.currentTarget.value })}
+        />
+        {names.length > 0 ? (
+          <SelectionActions
+            names={names}
+            isEditable={isEditable}
+            onDownload={() => void downloadAll(entries.filter((one) => selected.value.has(one.name)), path)}
+            onMove={() => (dialog.value = "move")}
+            onDelete={() => (dialog.value = "delete")}
+          />
+        ) : (
+          isEditable && <FolderActions folder={path} onFiles={upload} onNewFolder={() => (dialog.value = "new-folder")} />
+        )}
+      </div>
+      {entries.length === 0 ? (
+        <div class="card">
+          <Empty title="This folder is empty">{isEditable && <p>Drop files here, or use Upload.</p>}</Empty>
+        </div>
+      ) : (
+        <FileTable
+          entries={entries}
+          filter={query.get("name") ?? ""}
+          order={parseOrder(query.get("order") ?? "")}
+          onOrder={(order) => setQuery({ order })}
+          linkOf={(entry) => filesHref(storage.name, join(path, entry.name))}
+          onDownload={(entry) => void downloadAll([entry], path)}
+          selection={{ names: selected.value, onChange: (changed) => (selected.value = changed) }}
+        />
+      )}
+      <p class="quiet count" role="status">
+        {note || (entries.length > 0 && counted(entries.length, "entry", "entries"))}
+      </p>
+      {dialog.value === "new-folder" && (
+        <NewFolderDialog
+          folder={path}
+          taken={new Set(entries.map((one) => one.name))}
+          onDone={onChange}
+          onClose={() => (dialog.value = null)}
+        />
+      )}
+      {dialog.value === "move" && <MoveDialog paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />}
+      {dialog.value === "delete" && (
+        <ConfirmRemoval paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />
+      )}
+      {offered.value.length > 0 && (
+        <Confirm
+          title="Replace what is there?"
+          text={`${takenText(offered.value, entries, path)} Files of the same name are replaced.`}
+          action="Replace"
+          onConfirm={() => startUploads(offered.value, true)}
+          onClose={() => (offered.value = [])}
+        />
+      )}
+    </DropArea>
+  );
+}
+
+/** The entry of the folder that a new file is, or is in. */
+function topName(path: string, folder: string): string {
+  return namesOf(path)[namesOf(folder).length] ?? "";
+}
+
+function takenText(files: readonly NewFile[], entries: readonly Entry[], folder: string): string {
+  const known = new Set(entries.map((one) => one.name));
+  const taken = [...new Set(files.map((one) => topName(one.path, folder)))].filter((name) => known.has(name));
+  const [first = ""] = taken;
+  return taken.length === 1 ? `The folder has ${first} already.` : `The folder has ${taken.length} of these already.`;
+}
+
+interface FolderActionsProps {
+  readonly folder: string;
+  readonly onFiles: (files: readonly NewFile[]) => void;
+  readonly onNewFolder: () => void;
+}
+
+function FolderActions({ folder, onFiles, onNewFolder }: FolderActionsProps) {
+  const choose = ({ currentTarget: input }: { currentTarget: HTMLInputElement }) => {
+    onFiles([...(input.files ?? [])].map((file) => ({ file, path: join(folder, file.name) })));
+    // The same file can be chosen again.
+    input.value = "";
+  };
+  return (
+    <div class="actions">
+      <label class="button primary">
+        Upload
+        <input class="sr" type="file" multiple aria-label="Upload" onChange={choose} />
+      </label>
+      <button class="button" type="button" onClick={onNewFolder}>
+        New folder
+      </button>
+    </div>
+  );
+}
+
+interface SelectionActionsProps {
+  readonly names: readonly string[];
+  readonly isEditable: boolean;
+  readonly onDownload: () => void;
+  readonly onMove: () => void;
+  readonly onDelete: () => void;
+}
+
+function SelectionActions({ names, isEditable, onDownload, onMove, onDelete }: SelectionActionsProps) {
+  return (
+    <div class="actions selected">
+      <span>{names.length.toLocaleString("en")} selected</span>
+      <button class="button" type="button" onClick={onDownload}>
+        Download
+      </button>
+      {isEditable && (
+        <>
+          <button class="button" type="button" onClick={onMove}>
+            {names.length === 1 ? "Rename or move" : "Move"}
+          </button>
+          <button class="button danger" type="button" onClick={onDelete}>
+            Delete
+          </button>
+        </>
+      )}
+    </div>
+  );
+}
+
+async function downloadAll(entries: readonly Entry[], folder: string): Promise<void> {
+  const files = entries.filter((one) => !one.isFolder);
+  if (!files.length) toast("A browser saves files, not folders. From a shell, pai copies a whole folder.");
+  for (const { name } of files) await attempt(() => download(join(folder, name), name));
+}
+
+interface DropAreaProps {
+  readonly folder: string;
+  readonly isActive: boolean;
+  readonly onFiles: (files: readonly NewFile[]) => void;
+  readonly children: ComponentChildren;
+}
+
+function DropArea({ folder, isActive, onFiles, children }: DropAreaProps) {
+  const isOver = useSignal(false);
+  const over = (event: DragEvent) => {
+    if (!isActive || !event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    isOver.value = true;
+  };
+  const leave = (event: DragEvent & { currentTarget: HTMLElement }) => {
+    if (!event.currentTarget.contains(event.relatedTarget as Node | null)) isOver.value = false;
+  };
+  const drop = async (event: DragEvent) => {
+    isOver.value = false;
+    if (!isActive || !event.dataTransfer) return;
+    event.preventDefault();
+    onFiles(await droppedFiles(event.dataTransfer.items, folder));
+  };
+  return (
+    <div class={isOver.value ? "drop over" : "drop"} onDragOver={over} onDragLeave={leave} onDrop={(event) => void drop(event)}>
+      {children}
+    </div>
+  );
+}
+
+// -- file ------------------------------------------------------------------------------------------
+
+function FileView({ storage, path, file }: PathProps & { file: Entry }) {
+  const dialog = useSignal<"move" | "delete" | null>(null);
+  const name = baseName(path);
+  const toFolder = () => navigate(filesHref(storage.name, parentOf(path)));
+  return (
+    <div class="stack">
+      <div class="file-head">
+        <span class="quiet">
+          {fileSize(file.size)} · {exactTime(file.modified)} · {file.owner}
+        </span>
+        <div class="actions">
+          <button class="button" type="button" onClick={() => void attempt(() => download(path, name))}>
+            Download
+          </button>
+          {!storage.readOnly && (
+            <>
+              <button class="button" type="button" onClick={() => (dialog.value = "move")}>
+                Rename or move
+              </button>
+              <button class="button danger" type="button" onClick={() => (dialog.value = "delete")}>
+                Delete
+              </button>
+            </>
+          )}
+        </div>
+      </div>
+      <div>
+        <Preview path={path} name={name} entry={file} />
+      </div>
+      {dialog.value === "move" && (
+        <MoveDialog
+          paths={[path]}
+          onDone={(target) => navigate(filesHref(storage.name, target))}
+          onClose={() => (dialog.value = null)}
+        />
+      )}
+      {dialog.value === "delete" && (
+        <ConfirmRemoval paths={[path]} onDone={toFolder} onClose={() => (dialog.value = null)} />
+      )}
+    </div>
+  );
+}
+
+// -- actions ---------------------------------------------------------------------------------------
+
+interface RemovalProps {
+  readonly paths: readonly string[];
+  readonly onDone: () => void;
+  readonly onClose: () => void;
+}
+
+function ConfirmRemoval({ paths, onDone, onClose }: RemovalProps) {
+  const what = paths.length === 1 ? baseName(paths[0] ?? "") : counted(paths.length, "entry", "entries");
+  return (
+    <Confirm
+      title={`Delete ${what}?`}
+      text="A folder is deleted with everything in it. There is no trash: this cannot be undone."
+      action="Delete"
+      onConfirm={() => void removeAll(paths).then(onDone)}
+      onClose={onClose}
+    />
+  );
+}
+
+async function removeAll(paths: readonly string[]): Promise<void> {
+  const left = [...paths];
+  const problems: string[] = [];
+  const work = async () => {
+    for (let path = left.shift(); path !== undefined; path = left.shift()) {
+      try {
+        await remove(path);
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        problems.push(error.message);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: REMOVALS_AT_ONCE }, work));
+  const removed = paths.length - problems.length;
+  if (removed) toast(removed === 1 ? `${baseName(paths[0] ?? "")} is deleted.` : `${removed} entries are deleted.`);
+  if (problems.length) toast(`${counted(problems.length, "entry", "entries")} not deleted: ${problems[0] ?? ""}`);
+}

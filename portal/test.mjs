@@ -1,0 +1,26 @@
+// Runs the unit tests: bundles `test/*.test.ts` for Node.js, which does not read TypeScript before version 22.
+import { build } from "esbuild";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+
+const here = path.dirname(new URL(import.meta.url).pathname);
+const tests = readdirSync(path.join(here, "test")).filter((name) => name.endsWith(".test.ts"));
+const folder = mkdtempSync(path.join(tmpdir(), "portal-tests-"));
+try {
+  await build({
+    entryPoints: tests.map((name) => path.join(here, "test", name)),
+    outdir: folder,
+    outExtension: { ".js": ".mjs" },
+    bundle: true,
+    platform: "node",
+    format: "esm",
+    target: "node18",
+    logLevel: "warning",
+  });
+  const built = readdirSync(folder).map((name) => path.join(folder, name));
+  process.exitCode = spawnSync(process.execPath, ["--test", ...built], { stdio: "inherit" }).status ?? 1;
+} finally {
+  rmSync(folder, { recursive: true });
+}
