@@ -253,6 +253,20 @@ class Page:
             e.dispatchEvent(new Event("change", {{bubbles: true}})); }})()"""
         )
 
+    def choose_files(self, selector: str, *files: Path) -> None:
+        """Choose files in a file field, as its dialog would."""
+        self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null")
+        field = self.send("Runtime.evaluate", {"expression": f"document.querySelector({json.dumps(selector)})"})
+        found = {"files": [str(file) for file in files], "objectId": field["result"]["objectId"]}
+        self.send("DOM.setFileInputFiles", found)
+
+    def drop_files(self, selector: str, *files: Path) -> None:
+        """Drag files from another program to an element, and drop them."""
+        x, y = self._place(selector, None)
+        dragged = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.send("Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": dragged})
+
     def press(self, key: str, *, modifiers: int = 0) -> None:
         codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "a": 65}
         common = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": codes[key]}

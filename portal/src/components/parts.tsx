@@ -118,8 +118,9 @@ export function Confirm({ title, text, action, onConfirm, onClose }: ConfirmProp
           class="button danger"
           type="button"
           onClick={() => {
-            onClose();
+            // First: to close the dialog may forget what it asks about.
             onConfirm();
+            onClose();
           }}
         >
           {action}

@@ -18,7 +18,8 @@ import {
 } from "../api.ts";
 import { attempt, FormEnd, FormProblem, useForm } from "../components/forms.tsx";
 import { Command, Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
-import { listStorages } from "../files/storage.ts";
+import { listStorages, type StorageDetail } from "../files/storage.ts";
+import { VirtualRows } from "../components/virtual_rows.tsx";
 import { exactTime, shortTime } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { filesHref } from "../router.ts";
@@ -36,12 +37,12 @@ const LIFETIMES: readonly [label: string, seconds: number | null][] = [
 const MIN_PASSWORD_LENGTH = 6;
 
 export function ProfilePage() {
-  const user = usePolled("user", ownUser, REFRESH_MS);
+  const { error, value, reload } = usePolled("profile", load, REFRESH_MS);
   useEffect(() => {
     document.title = "Profile · OpenPAI";
   }, []);
-  if (user.error) return <ErrorNotice error={user.error} />;
-  if (!user.value) return <Loading what="your profile" />;
+  if (error) return <ErrorNotice error={error} />;
+  if (!value) return <Loading what="your profile" />;
   return (
     <div class="profile">
       <div class="head">
@@ -49,16 +50,27 @@ export function ProfilePage() {
         <SignOutEverywhere />
       </div>
       <div class="stack">
-        <About user={user.value} />
-        <Tokens />
-        <SshKeys keys={user.value.extension.sshKeys ?? []} onChange={user.reload} />
+        <About user={value.user} />
+        <Tokens tokens={value.tokens} ownId={value.ownId} onChange={reload} />
+        <SshKeys keys={value.user.extension.sshKeys ?? []} onChange={reload} />
         <div class="halves">
           <Password />
-          <Storages />
+          <Storages storages={value.storages} />
         </div>
       </div>
     </div>
   );
+}
+
+/** All at once: parts that come one after the other would move what is below them. */
+async function load(signal: AbortSignal) {
+  const [user, tokens, ownId, storages] = await Promise.all([
+    ownUser(signal),
+    listTokens(signal),
+    ownTokenId(signal),
+    listStorages(signal),
+  ]);
+  return { user, tokens, ownId, storages };
 }
 
 function SignOutEverywhere() {
@@ -116,9 +128,26 @@ function Section({ title, action, children }: { title: string; action?: Componen
 
 // -- tokens ----------------------------------------------------------------------------------------
 
-function Tokens() {
-  const tokens = usePolled("tokens", listTokens, REFRESH_MS);
-  const own = usePolled("own token", ownTokenId, REFRESH_MS);
+const TOKEN_HEAD = (
+  <tr>
+    <th>Name</th>
+    <th class="c-kind">Kind</th>
+    <th class="c-created">Created</th>
+    <th>Expires</th>
+    <th>
+      <span class="sr">Actions</span>
+    </th>
+  </tr>
+);
+
+interface TokensProps {
+  readonly tokens: readonly TokenDetail[];
+  /** Id of the token of this session. */
+  readonly ownId: string;
+  readonly onChange: () => void;
+}
+
+function Tokens({ tokens, ownId, onChange }: TokensProps) {
   const isMaking = useSignal(false);
   const made = useSignal("");
   const asked = useSignal<TokenDetail | null>(null);
@@ -126,10 +155,11 @@ function Tokens() {
     attempt(async () => {
       await revokeToken(token.id);
       toast(`${tokenName(token)} is revoked.`);
-      if (token.id === own.value) endSession("You have revoked this session.");
-      else tokens.reload();
+      if (token.id === ownId) endSession("You have revoked this session.");
+      else onChange();
     });
-  const newest = [...(tokens.value ?? [])].sort((one, other) => other.createdTime - one.createdTime);
+  const now = Date.now();
+  const newest = [...tokens].sort((one, other) => other.createdTime - one.createdTime);
   return (
     <Section
       title="Tokens"
@@ -152,55 +182,38 @@ function Tokens() {
           </div>
         </div>
       )}
-      {tokens.error && <ErrorNotice error={tokens.error} />}
-      <div class="scroll">
-        <table class="tokens">
-          <caption class="sr">Tokens, newest first</caption>
-          <thead>
-            <tr>
-              <th>Name</th>
-              <th class="c-kind">Kind</th>
-              <th class="c-created">Created</th>
-              <th>Expires</th>
-              <th>
-                <span class="sr">Actions</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {newest.map((token) => (
-              <tr key={token.id}>
-                <td class="token-name" title={tokenName(token)}>
-                  {tokenName(token)}
-                  {token.id === own.value && <span class="tag">this session</span>}
-                </td>
-                <td class="c-kind">{token.application ? "Program" : "Session"}</td>
-                <td class="c-created" title={exactTime(token.createdTime)}>
-                  {shortTime(token.createdTime, Date.now())}
-                </td>
-                <td title={exactTime(token.expirationTime)}>
-                  {token.expirationTime === null ? "no end" : shortTime(token.expirationTime, Date.now())}
-                </td>
-                <td>
-                  <button
-                    class="link danger"
-                    type="button"
-                    aria-label={`Revoke ${tokenName(token)}`}
-                    onClick={() => (asked.value = token)}
-                  >
-                    Revoke
-                  </button>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <VirtualRows rows={newest} columns={5} head={TOKEN_HEAD} label="Tokens, newest first">
+        {(token) => (
+          <tr key={token.id}>
+            <td class="token-name" title={tokenName(token)}>
+              {tokenName(token)}
+              {token.id === ownId && <span class="tag">this session</span>}
+            </td>
+            <td class="c-kind">{token.application ? "Program" : "Session"}</td>
+            <td class="c-created" title={exactTime(token.createdTime)}>
+              {shortTime(token.createdTime, now)}
+            </td>
+            <td title={exactTime(token.expirationTime)}>
+              {token.expirationTime === null ? "no end" : shortTime(token.expirationTime, now)}
+            </td>
+            <td>
+              <button
+                class="link danger"
+                type="button"
+                aria-label={`Revoke ${tokenName(token)}`}
+                onClick={() => (asked.value = token)}
+              >
+                Revoke
+              </button>
+            </td>
+          </tr>
+        )}
+      </VirtualRows>
       {isMaking.value && (
         <NewToken
           onMade={(token) => {
             made.value = token;
-            tokens.reload();
+            onChange();
           }}
           onClose={() => (isMaking.value = false)}
         />
@@ -209,7 +222,7 @@ function Tokens() {
         <Confirm
           title={`Revoke ${tokenName(asked.value)}?`}
           text={
-            asked.value.id === own.value
+            asked.value.id === ownId
               ? "It is the token of this session: you must sign in again."
               : "Programs that use it are refused from now on."
           }
@@ -399,7 +412,10 @@ function Password() {
   const form = useForm(async () => {
     if (wanted.value !== repeated.value) throw new ApiError("The new password and its repetition differ.", 400);
     if (wanted.value === old.value) throw new ApiError("The new password is the current one.", 400);
-    await changePassword(old.value, wanted.value);
+    await changePassword(old.value, wanted.value).catch((error: unknown) => {
+      if (error instanceof ApiError && error.status === 403) throw new ApiError("The current password is not correct.", 403);
+      throw error;
+    });
     endSession("The password is changed. Sign in with the new one.");
   });
   const fields = [
@@ -436,14 +452,12 @@ function Password() {
   );
 }
 
-function Storages() {
-  const storages = usePolled("storages", listStorages, REFRESH_MS);
+function Storages({ storages }: { storages: readonly StorageDetail[] }) {
   return (
     <Section title="My storages">
-      {storages.error && <ErrorNotice error={storages.error} />}
-      {storages.value?.length === 0 && <p class="quiet">Your groups have access to no storage.</p>}
+      {storages.length === 0 && <p class="quiet">Your groups have access to no storage.</p>}
       <ul class="rows">
-        {(storages.value ?? []).map((storage) => (
+        {storages.map((storage) => (
           <li key={storage.name}>
             <a href={filesHref(storage.name, "/")}>{storage.name}</a>
             <span class="quiet">

@@ -19,6 +19,7 @@ from support.team_cluster import TeamCluster
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
 
 WIDTHS = (1440, 900, 390)
+FILES = "/files/home/user/alice/digits"
 # Name, address, and what is on the page when it has loaded.
 PAGES = {
     "jobs": ("/jobs", "document.querySelectorAll('.jobs tbody tr').length > 2"),
@@ -38,6 +39,14 @@ PAGES = {
         "/submit",
         "document.querySelector('.editor')?.shadowRoot?.querySelector('.cm-line') !== null",
     ),
+    "outputs": ("/jobs/alice~leaves-files?tab=outputs", "document.querySelector('.files tbody tr') !== null"),
+    "files": (FILES, "document.querySelectorAll('.files tbody tr').length > 4"),
+    "no-files": (f"{FILES}/plots", "document.querySelector('.empty h2') !== null"),
+    "file-text": (f"{FILES}/train.py", "document.querySelector('pre.config') !== null"),
+    "file-table": (f"{FILES}/results.csv", "document.querySelector('.csv tbody tr') !== null"),
+    "file-notebook": (f"{FILES}/explore.ipynb", "document.querySelector('.cell img') !== null"),
+    "file-image": (f"{FILES}/loss.svg", "document.querySelector('.picture img') !== null"),
+    "profile": ("/profile", "document.querySelector('.key') !== null"),
     "home": ("/home", "document.querySelectorAll('.rows li').length > 1"),
     "cluster": ("/cluster", "document.querySelector('.use-line') !== null"),
 }
@@ -56,6 +65,52 @@ def jobs(cluster: TeamCluster) -> None:
     cluster.run(job("fails", "echo no data >&2; exit 3"))
     cluster.submit(job("waits", "true", gpu=64))
     cluster.wait_state("trains", "RUNNING")
+    cluster.run(job("leaves-files", "for f in model.pt log.csv; do seq 999 > $PAI_OUTPUT_DIR/$f; done"))
+
+
+PLOT = """<svg xmlns="http://www.w3.org/2000/svg" width="480" height="240" fill="none" stroke-width="3">
+<path d="M40 10v200h430" stroke="#888"/><path d="M40 30c60 150 140 160 430 170" stroke="#2f5bd0"/></svg>"""
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+NOTEBOOK = {
+    "nbformat": 4,
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Digits\n", "How the loss falls."]},
+        {
+            "cell_type": "code",
+            "execution_count": 1,
+            "source": "import json\nprint(json.dumps({'loss': 0.08}))",
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": '{"loss": 0.08}\n'}],
+        },
+        {
+            "cell_type": "code",
+            "execution_count": 2,
+            "source": "plot(losses)\n1 / 0",
+            "outputs": [
+                {"output_type": "display_data", "data": {"image/png": PIXEL}},
+                {"output_type": "error", "traceback": ["ZeroDivisionError: division by zero"]},
+            ],
+        },
+    ],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files(cluster: TeamCluster) -> None:
+    rows = "".join(f"{step},{1 / step:.4f},{0.9 + step / 20000:.4f}\n" for step in range(1, 400))
+    for name, text in {
+        "train.py": "import torch\n\nfor epoch in range(10):\n    train(epoch)\n",
+        "results.csv": "step,loss,accuracy\n" + rows,
+        "explore.ipynb": json.dumps(NOTEBOOK),
+        "loss.svg": PLOT,
+        "a-file-with-a-long-name-of-the-kind-that-experiments-have-lr0.001-batch64-seed7.log": "x",
+    }.items():
+        path = f"/webhdfs/v1/user/alice/digits/{name}?op=CREATE&data=true"
+        assert cluster.ask("PUT", path, text.encode()).status == 201
+    assert cluster.ask("PUT", "/webhdfs/v1/user/alice/digits/plots?op=MKDIRS").status == 200
+    key = {"title": "laptop", "value": f"ssh-ed25519 {'AAAAC3NzaC1lZDI1' * 4} alice@laptop", "time": 0}
+    keys = {"extension": {"sshKeys": [key]}}
+    assert cluster.ask("PUT", "/api/v2/users/alice/extension", keys).status == 201
+    assert cluster.ask("POST", "/api/v2/tokens/application", {"name": "nightly training"}).status == 200
 
 
 def picture(page: Page, name: str, width: int, dark: bool) -> None:

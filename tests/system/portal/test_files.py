@@ -1,0 +1,353 @@
+"""Files page: browse, upload in parts, download, make, move, delete, preview. What a file contains stays text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import struct
+import zlib
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from support.browser import Page
+from support.portal import NewPage, sign_in, url_of
+from support.server_fixture import eventually, job
+from support.team_cluster import TeamCluster
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
+
+UPLOAD = "input[type=file]"
+MARKUP = "<img src=x onerror=hacked()>"
+MIB = 1 << 20
+
+
+def put(cluster: TeamCluster, path: str, data: bytes, user: str = "alice") -> None:
+    address = f"/webhdfs/v1{quote(path)}?op=CREATE&data=true&overwrite=true"
+    created = cluster.ask("PUT", address, data, token=cluster.tokens[user])
+    assert created.status == 201, created.text
+
+
+def content(cluster: TeamCluster, path: str) -> bytes | None:
+    found = cluster.get(f"/webhdfs/v1{quote(path)}?op=OPEN&data=true")
+    return found.body if found.status == 200 else None
+
+
+def names_in(cluster: TeamCluster, path: str) -> set[str]:
+    listed = cluster.get(f"/webhdfs/v1{quote(path)}?op=LISTSTATUS")
+    assert listed.status == 200, listed.text
+    return {entry["pathSuffix"] for entry in listed.json()["FileStatuses"]["FileStatus"]}
+
+
+def shown(page: Page) -> list[str]:
+    """Names in the table."""
+    found: list[str] = page.evaluate(
+        "[...document.querySelectorAll('.files tbody .c-name')].map((e) => e.innerText.trim())"
+    )
+    return found
+
+
+def at(folder: str) -> str:
+    return f"/files/home{quote(folder)}"
+
+
+@pytest.fixture
+def folder(cluster: TeamCluster, request: pytest.FixtureRequest) -> str:
+    """A folder of the storage that this test has alone."""
+    path = f"/user/alice/{request.node.name}"
+    made = cluster.ask("PUT", f"/webhdfs/v1{quote(path)}?op=MKDIRS")
+    assert made.status == 200, made.text
+    return path
+
+
+def test_pages_are_browsed_and_their_address_is_shared(
+    new_page: NewPage, cluster: TeamCluster, folder: str
+) -> None:
+    put(cluster, f"{folder}/100% #1/what?/note.txt", b"deep text")
+    page = new_page(at="/files")
+    page.wait_for("location.hash === '#/files/home/user/alice'")
+    page.open(f"{url_of(cluster)}/#{at(folder)}")
+    page.click(".files a", "100% #1")
+    page.click(".files a", "what?")
+    page.click(".files a", "note.txt")
+    page.wait_for_text("deep text")
+    other = new_page("alice", at=page.address.partition("#")[2])
+    other.wait_for_text("deep text")
+    page.click(".crumbs a", "100% #1")
+    page.wait_for("document.querySelector('.files') !== null")
+    assert shown(page) == ["what?"]
+
+
+def test_folder_of_thousands_stays_smooth(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
+    for number in range(0, 2500):
+        # Directly on the disk of the storage: a request for each would take long.
+        (storage_path(cluster, folder) / f"f{number}").touch()
+    page = new_page(at=at(folder))
+    page.wait_for_text("2,500 entries")
+    assert shown(page)[:11] == [f"f{number}" for number in range(11)]
+    assert page.evaluate("document.querySelectorAll('.files tbody tr').length") < 100
+    page.evaluate("document.querySelector('.virtual').scrollTop = 1e9")
+    page.wait_for_text("f2499")
+    page.fill("input[aria-label='Filter by name']", "f249")
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 11")
+    assert "name=f249" in page.address
+
+
+def storage_path(cluster: TeamCluster, path: str) -> Path:
+    found = [root / path.lstrip("/") for root in cluster.home.glob("storage*") if root.is_dir()]
+    [existing] = [one for one in found if one.is_dir()]
+    return existing
+
+
+def test_files_are_uploaded_by_button_and_replaced_after_a_question(
+    new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
+) -> None:
+    large, empty = tmp_path / "large.bin", tmp_path / "empty"
+    large.write_bytes(os.urandom(9 * MIB + 17))
+    empty.touch()
+    page = new_page(at=at(folder))
+    page.wait_for_text("This folder is empty")
+    page.choose_files(UPLOAD, large, empty)
+    page.wait_for_text("2 files uploaded")
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 2")
+    assert content(cluster, f"{folder}/large.bin") == large.read_bytes()
+    assert content(cluster, f"{folder}/empty") == b""
+
+    large.write_bytes(b"another content")
+    page.choose_files(UPLOAD, large)
+    page.wait_for_text("The folder has large.bin already.")
+    page.click("dialog button", "Cancel")
+    page.wait_for("document.querySelector('dialog') === null")
+    page.choose_files(UPLOAD, large)
+    page.click("dialog button", "Replace")
+    eventually(lambda: content(cluster, f"{folder}/large.bin") == b"another content", "the new content")
+
+
+def test_files_and_folders_are_dropped(
+    new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "data/inner").mkdir(parents=True)
+    (tmp_path / "data/inner/x").write_text("x")
+    (tmp_path / "data/y").write_text("y")
+    (tmp_path / "z").write_text("z")
+    page = new_page(at=at(folder))
+    page.wait_for_text("This folder is empty")
+    page.drop_files(".drop .empty", tmp_path / "data", tmp_path / "z")
+    page.wait_for_text("3 files uploaded")
+    assert names_in(cluster, folder) == {"data", "z"}
+    assert content(cluster, f"{folder}/data/inner/x") == b"x"
+
+
+def test_upload_goes_on_where_a_reload_broke_it_off(
+    new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "parts.bin"
+    file.write_bytes(os.urandom(13 * MIB))
+    page = new_page(at=at(folder))
+    page.wait_for_text("This folder is empty")
+    # The third part is never answered, so that the reload is in the middle.
+    count_parts = """(() => { const send = window.fetch; window.parts = [];
+      window.fetch = (address, init) => {
+        if (init?.method === "PUT" && String(address).includes("/uploads/")) {
+          window.parts.push(Number(String(address).split("offset=")[1]));
+          if (HOLD && window.parts.length === 3) return new Promise(() => {});
+        }
+        return send(address, init);
+      }; })()"""
+    page.evaluate(count_parts.replace("HOLD", "true"))
+    page.choose_files(UPLOAD, file)
+    page.wait_for("window.parts.length === 3")
+    page.wait_for_text("8 MB of 13 MB")
+    # The page asks before it is left while something is uploaded; the test does not answer, it leaves.
+    leaving = new_page(at=at(folder))
+    leaving.wait_for_text("This folder is empty")
+    leaving.evaluate(count_parts.replace("HOLD", "false"))
+    leaving.choose_files(UPLOAD, file)
+    leaving.wait_for_text("1 file uploaded")
+    assert leaving.evaluate("window.parts") == [8 * MIB, 12 * MIB]
+    assert content(cluster, f"{folder}/parts.bin") == file.read_bytes()
+
+
+def test_upload_survives_a_lost_connection_and_can_be_cancelled(
+    new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "again.bin"
+    file.write_bytes(os.urandom(5 * MIB))
+    page = new_page(at=at(folder))
+    page.wait_for_text("This folder is empty")
+    page.evaluate("""(() => { const send = window.fetch; window.isBroken = true;
+      window.fetch = (address, init) =>
+        window.isBroken && String(address).includes("/uploads/")
+          ? Promise.reject(new TypeError("broken")) : send(address, init); })()""")
+    page.choose_files(UPLOAD, file)
+    page.wait_for_text("Waiting for the cluster")
+    page.evaluate("window.isBroken = false")
+    page.wait_for_text("1 file uploaded")
+    assert content(cluster, f"{folder}/again.bin") == file.read_bytes()
+    page.evaluate("window.isBroken = true")
+    other = tmp_path / "other.bin"
+    other.write_bytes(b"x" * MIB)
+    page.choose_files(UPLOAD, other)
+    page.wait_for_text("Waiting for the cluster")
+    page.click("button", "Cancel other.bin")
+    page.wait_for("!document.body.innerText.includes('other.bin')")
+    assert names_in(cluster, folder) == {"again.bin"}
+
+
+def test_files_are_downloaded(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
+    data = os.urandom(MIB)
+    put(cluster, f"{folder}/a b.bin", data)
+    page = new_page(at=at(folder))
+    page.evaluate("HTMLAnchorElement.prototype.click = function () { window.link = this; }")
+    page.click("button", "Download a b.bin")
+    page.wait_for("window.link?.download === 'a b.bin'")
+    link = page.evaluate("window.link.href")
+    fetched = cluster.get(link.removeprefix(url_of(cluster)), token=None)
+    assert (fetched.status, fetched.body) == (200, data)
+
+
+def test_folders_are_made_entries_renamed_moved_and_deleted(
+    new_page: NewPage, cluster: TeamCluster, folder: str
+) -> None:
+    put(cluster, f"{folder}/one", b"1")
+    put(cluster, f"{folder}/two", b"2")
+    page = new_page(at=at(folder))
+    page.click("button", "New folder")
+    page.fill("dialog input", "one")
+    page.click("dialog button", "Create")
+    page.wait_for_text("one exists already.")
+    page.fill("dialog input", "sub")
+    page.press("Enter")
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 3")
+    assert shown(page) == ["sub", "one", "two"]
+
+    page.click("input", "Select one")
+    page.click("button", "Rename or move")
+    page.fill("dialog input", "two")
+    page.click("dialog button", "Move")
+    page.wait_for("document.querySelector('dialog .notice.bad') !== null")
+    assert "already exists" in page.text
+    page.fill("dialog input", "renamed")
+    page.click("dialog button", "Move")
+    page.wait_for("document.querySelector('dialog') === null")
+    page.click("input", "Select renamed")
+    page.click("input", "Select two")
+    page.click("button", "Move")
+    page.fill("dialog input", "sub")
+    page.click("dialog button", "Move")
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 1")
+    assert names_in(cluster, f"{folder}/sub") == {"renamed", "two"}
+
+    page.click("input", "Select sub")
+    page.click("button", "Delete")
+    page.wait_for_text("cannot be undone")
+    page.click("dialog button", "Cancel")
+    page.wait_for("document.querySelector('dialog') === null")
+    assert names_in(cluster, folder) == {"sub"}
+    page.click("button", "Delete")
+    page.click("dialog button", "Delete")
+    page.wait_for_text("This folder is empty")
+    assert names_in(cluster, folder) == set()
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x80" * width) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def test_hostile_files_are_shown_as_text(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
+    name = f"{MARKUP}.csv"
+    put(cluster, f"{folder}/{name}", f"{MARKUP},b\n<script>hacked()</script>,=cmd()\n".encode())
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": [MARKUP]},
+        {"output_type": "display_data", "data": {"text/html": [MARKUP], "image/png": '"><b>'}},
+        {"output_type": "display_data", "data": {"image/png": base64.b64encode(png(3, 2)).decode()}},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": [f"# {MARKUP}"]},
+        {"cell_type": "code", "execution_count": 7, "source": "x", "outputs": outputs},
+    ]
+    put(cluster, f"{folder}/n.ipynb", json.dumps({"cells": cells, "nbformat": 4}).encode())
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="5" height="4"><script>parent.hacked()</script></svg>'
+    put(cluster, f"{folder}/p.svg", svg.encode())
+    put(cluster, f"{folder}/h.html", f"<html>{MARKUP}<script>hacked()</script>".encode())
+    put(cluster, f"{folder}/b.dat", bytes(range(256)))
+
+    page = new_page(at=at(folder))
+    page.wait_for_text("5 entries")
+    page.evaluate("window.hacked = () => { window.isHacked = true; }")
+    page.click(".files a", name)
+    page.wait_for("document.querySelector('.csv td:nth-child(3)')?.innerText === '=cmd()'")
+    cell = page.evaluate("document.querySelector('.csv td:nth-child(2)').innerText")
+    assert cell == "<script>hacked()</script>"
+    assert page.evaluate("document.querySelector('.csv th:nth-child(2)').innerText") == MARKUP
+    assert page.evaluate("document.querySelector('[aria-current=page].crumb, .crumbs [aria-current]').innerText") == name
+
+    def show(entry: str) -> None:
+        page.evaluate(f"location.hash = {json.dumps('#' + at(f'{folder}/{entry}'))}")
+
+    show("n.ipynb")
+    page.wait_for("document.querySelector('.cell img')?.naturalWidth === 3")
+    outputs_shown = page.evaluate("[...document.querySelectorAll('.cell pre')].map((e) => e.innerText)")
+    assert outputs_shown == [f"# {MARKUP}", "x", MARKUP, MARKUP]
+    show("p.svg")
+    page.wait_for_text("5 × 4 pixels")
+    show("h.html")
+    page.wait_for("document.querySelector('pre.config')?.innerText.includes('<script>')")
+    show("b.dat")
+    page.wait_for_text("No preview of this file")
+    assert page.evaluate("document.querySelectorAll('main script, main img[src=x]').length") == 0
+    assert not page.evaluate("window.isHacked === true")
+
+
+def test_large_text_shows_its_start(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
+    put(cluster, f"{folder}/long.txt", ("ü" * 79 + "\n").encode() * 10_000)
+    page = new_page(at=at(f"{folder}/long.txt"))
+    page.wait_for_text("The first 1 MB of 1.5 MB.")
+    page.click("button", "Delete")
+    page.click("dialog button", "Delete")
+    page.wait_for_text("This folder is empty")
+
+
+def test_files_of_others_are_refused_in_a_sentence(new_page: NewPage, cluster: TeamCluster) -> None:
+    put(cluster, "/user/bob/secret", b"s", user="bob")
+    page = new_page(at="/files/home/user/bob")
+    page.wait_for_text("Permission denied")
+    page.evaluate("location.hash = '#/files/home/user/alice/nowhere'")
+    page.wait_for_text("nowhere")
+    page.wait_for("document.querySelector('.notice.bad') !== null")
+    page.evaluate("location.hash = '#/files/elsewhere/x'")
+    page.wait_for_text("There is no storage called elsewhere")
+
+
+def test_outputs_of_a_job_lead_to_the_files(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("leaves", "echo trained > $PAI_OUTPUT_DIR/model.txt; mkdir $PAI_OUTPUT_DIR/more"))
+    cluster.run(job("leaves-nothing", "true"))
+    page = new_page(at="/jobs/alice~leaves?tab=outputs")
+    page.wait_for("document.querySelector('.files tbody tr') !== null")
+    assert "model.txt" in shown(page)
+    page.click(".files a", "model.txt")
+    page.wait_for_text("trained")
+    assert page.address.endswith("#/files/home/user/alice/jobs/leaves/output/model.txt")
+    page.evaluate("location.hash = '#/jobs/alice~leaves-nothing?tab=outputs'")
+    page.wait_for_text("The job left no files")
+
+
+def test_files_work_at_phone_width(new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path) -> None:
+    file = tmp_path / ("a-name-that-is-longer-than-the-screen-is-wide-" * 3)
+    file.write_text("small")
+    page = new_page(None, at=at(folder), width=390)
+    sign_in(page, "alice")
+    page.wait_for_text("This folder is empty")
+    page.choose_files(UPLOAD, file)
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 1")
+    root = "document.documentElement"
+    assert page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0
+    page.click(".files a")
+    page.wait_for_text("small")
