@@ -116,7 +116,9 @@ function LeftPane({ path }: { path: string }) {
         ))}
       </nav>
       <div class="who">
-        <strong>{session.value?.user}</strong>
+        <strong>
+          <a href={href("/profile")}>{session.value?.user}</a>
+        </strong>
         <div class="who-actions">
           <button class="link" type="button" onClick={() => void leave(false)}>
             Sign out

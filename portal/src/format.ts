@@ -50,6 +50,12 @@ const dayAndTime = new Intl.DateTimeFormat(undefined, {
 });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
 
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+
+export function dayOf(ms: number): string {
+  return day.format(ms);
+}
+
 /** "14:05" today, else with the day. */
 export function shortTime(ms: number | null, now: number): string {
   if (ms === null) return "";

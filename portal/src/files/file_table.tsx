@@ -131,7 +131,8 @@ function Row({ entry, now, link, onDownload, selection }: RowProps) {
       <td class="c-actions">
         {!entry.isFolder && (
           <button class="link" type="button" aria-label={`Download ${entry.name}`} onClick={() => onDownload(entry)}>
-            Download
+            <Icon name="download" />
+            <span class="word">Download</span>
           </button>
         )}
       </td>

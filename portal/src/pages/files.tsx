@@ -43,25 +43,32 @@ export function FilesPage({ rest }: { rest: string }) {
     <>
       <div class="head">
         <h1>Files</h1>
-        {value.storages.length > 1 && (
-          <select
-            aria-label="Storage"
-            value={name}
-            onChange={(event) => navigate(filesHref(event.currentTarget.value, "/"))}
-          >
-            {!storage && <option value={name}>{name || "Choose a storage"}</option>}
-            {value.storages.map((one) => (
-              <option key={one.name} value={one.name}>
-                {one.name}
-              </option>
-            ))}
-          </select>
-        )}
+        <div class="actions">
+          {first && path !== value.own.home && (
+            <a class="button" href={filesHref(first.name, value.own.home)}>
+              My files
+            </a>
+          )}
+          {value.storages.length > 1 && (
+            <select
+              aria-label="Storage"
+              value={name}
+              onChange={(event) => navigate(filesHref(event.currentTarget.value, "/"))}
+            >
+              {!storage && <option value={name}>{name || "Choose a storage"}</option>}
+              {value.storages.map((one) => (
+                <option key={one.name} value={one.name}>
+                  {one.name}
+                </option>
+              ))}
+            </select>
+          )}
+        </div>
       </div>
       {!storage && <NoStorage name={name} />}
       {storage && storage.data.url !== value.own.url && <OutsideStorage storage={storage} />}
       {storage && storage.data.url === value.own.url && (
-        <OwnStorage key={`${name}${path}`} storage={storage} path={path} home={value.own.home} />
+        <OwnStorage key={`${name}${path}`} storage={storage} path={path} />
       )}
       <UploadList />
     </>
@@ -110,7 +117,7 @@ interface PathProps {
   readonly path: string;
 }
 
-function OwnStorage({ storage, path, home }: PathProps & { home: string }) {
+function OwnStorage({ storage, path }: PathProps) {
   const partial = useSignal<readonly Entry[]>([]);
   const isLarge = useSignal(false);
   const listing = usePolled(
@@ -129,7 +136,7 @@ function OwnStorage({ storage, path, home }: PathProps & { home: string }) {
   const { value } = listing;
   return (
     <>
-      <Breadcrumbs storage={storage.name} path={path} home={home} />
+      <Breadcrumbs storage={storage.name} path={path} />
       {listing.error && <ErrorNotice error={listing.error} />}
       {!listing.error && !value && !partial.value.length && <Loading what="the folder" />}
       {value?.file && <FileView storage={storage} path={path} file={value.file} />}
@@ -152,7 +159,7 @@ function noteOf(remaining: number | undefined, listed: number): string {
   return remaining ? `${counted(remaining, "more entry", "more entries")} not shown: the folder is too large for a page.` : "";
 }
 
-function Breadcrumbs({ storage, path, home }: { storage: string; path: string; home: string }) {
+function Breadcrumbs({ storage, path }: { storage: string; path: string }) {
   const names = namesOf(path);
   return (
     <nav class="crumbs" aria-label="Path">
@@ -167,11 +174,6 @@ function Breadcrumbs({ storage, path, home }: { storage: string; path: string; h
           </li>
         ))}
       </ol>
-      {path !== home && (
-        <a class="quiet" href={filesHref(storage, home)}>
-          My files
-        </a>
-      )}
     </nav>
   );
 }

@@ -20,7 +20,7 @@ import { attempt, FormEnd, FormProblem, useForm } from "../components/forms.tsx"
 import { Command, Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
 import { listStorages, type StorageDetail } from "../files/storage.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
-import { exactTime, shortTime } from "../format.ts";
+import { dayOf, exactTime, shortTime } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { filesHref } from "../router.ts";
 import { endSession } from "../session.ts";
@@ -194,7 +194,7 @@ function Tokens({ tokens, ownId, onChange }: TokensProps) {
               {shortTime(token.createdTime, now)}
             </td>
             <td title={exactTime(token.expirationTime)}>
-              {token.expirationTime === null ? "no end" : shortTime(token.expirationTime, now)}
+              {token.expirationTime === null ? "no end" : dayOf(token.expirationTime)}
             </td>
             <td>
               <button
