@@ -256,7 +256,9 @@ class Page:
     def choose_files(self, selector: str, *files: Path) -> None:
         """Choose files in a file field, as its dialog would."""
         self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null")
-        field = self.send("Runtime.evaluate", {"expression": f"document.querySelector({json.dumps(selector)})"})
+        field = self.send(
+            "Runtime.evaluate", {"expression": f"document.querySelector({json.dumps(selector)})"}
+        )
         found = {"files": [str(file) for file in files], "objectId": field["result"]["objectId"]}
         self.send("DOM.setFileInputFiles", found)
 

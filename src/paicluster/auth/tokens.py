@@ -96,10 +96,11 @@ class Tokens:
         """With the key in the ``keys`` folder, created on first use."""
         return cls(store, load_key(keys, "tokens"), session_s)
 
-    async def issue(
-        self, username: str, kind: Kind, *, name: str = "", lifetime_s: int | None = None
-    ) -> str:
-        """A new token. Sessions last a week, or as configured; applications until revoked, or ``lifetime_s``."""
+    async def issue(self, username: str, kind: Kind, *, name: str = "", lifetime_s: int | None = None) -> str:
+        """A new token. Sessions last a week, or as configured; applications until revoked.
+
+        ``lifetime_s`` ends it earlier or later.
+        """
         row = new_token_row(username, kind, name=name, session_s=self._session_s)
         if lifetime_s is not None:
             row = replace(row, expires_ms=row.created_ms + lifetime_s * 1000)

@@ -1,4 +1,4 @@
-"""Files page: browse, upload in parts, download, make, move, delete, preview. What a file contains stays text."""
+"""Files page: browse, upload in parts, download, make, move, delete, preview. Contents stay text."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_pages_are_browsed_and_their_address_is_shared(
 
 
 def test_folder_of_thousands_stays_smooth(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
-    for number in range(0, 2500):
+    for number in range(2500):
         # Directly on the disk of the storage: a request for each would take long.
         (storage_path(cluster, folder) / f"f{number}").touch()
     page = new_page(at=at(folder))
@@ -274,7 +274,9 @@ def test_hostile_files_are_shown_as_text(new_page: NewPage, cluster: TeamCluster
         {"cell_type": "code", "execution_count": 7, "source": "x", "outputs": outputs},
     ]
     put(cluster, f"{folder}/n.ipynb", json.dumps({"cells": cells, "nbformat": 4}).encode())
-    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="5" height="4"><script>parent.hacked()</script></svg>'
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="5" height="4"><script>parent.hacked()</script></svg>'
+    )
     put(cluster, f"{folder}/p.svg", svg.encode())
     put(cluster, f"{folder}/h.html", f"<html>{MARKUP}<script>hacked()</script>".encode())
     put(cluster, f"{folder}/b.dat", bytes(range(256)))
@@ -287,7 +289,10 @@ def test_hostile_files_are_shown_as_text(new_page: NewPage, cluster: TeamCluster
     cell = page.evaluate("document.querySelector('.csv td:nth-child(2)').innerText")
     assert cell == "<script>hacked()</script>"
     assert page.evaluate("document.querySelector('.csv th:nth-child(2)').innerText") == MARKUP
-    assert page.evaluate("document.querySelector('[aria-current=page].crumb, .crumbs [aria-current]').innerText") == name
+    assert (
+        page.evaluate("document.querySelector('[aria-current=page].crumb, .crumbs [aria-current]').innerText")
+        == name
+    )
 
     def show(entry: str) -> None:
         page.evaluate(f"location.hash = {json.dumps('#' + at(f'{folder}/{entry}'))}")
@@ -339,7 +344,9 @@ def test_outputs_of_a_job_lead_to_the_files(new_page: NewPage, cluster: TeamClus
     page.wait_for_text("The job left no files")
 
 
-def test_files_work_at_phone_width(new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path) -> None:
+def test_files_work_at_phone_width(
+    new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
+) -> None:
     file = tmp_path / ("a-name-that-is-longer-than-the-screen-is-wide-" * 3)
     file.write_text("small")
     page = new_page(None, at=at(folder), width=390)

@@ -282,7 +282,7 @@ OPERATIONS: dict[str, Operation] = {
         query=(
             Query(
                 "details",
-                description="If present, with kind, name and times of each token; `only`: without the tokens.",
+                description="With kind, name and times of each token; `only`: without the tokens.",
             ),
             *PAGE,
         ),
