@@ -20,7 +20,7 @@ from paicluster.store.writer import user_holder_id
 
 _MAX_NAME_LENGTH = 255
 _MIN_LIFETIME_S = 60
-# Whoever wants a token for longer than ten years wants one without an end.
+# A token for longer than ten years may as well have no end.
 _MAX_LIFETIME_S = 10 * 366 * 24 * 3600
 
 
