@@ -125,6 +125,10 @@ def run_slurm(folder: "str", command: "list[str]") -> "int":
     try:
         os.chdir(spec["cwd"])
         restore_signals()
+        if not os.isatty(0):
+            from pairuntime.slurm import output_relay
+
+            return output_relay.run(command, spec["env"])
         os.execvpe(command[0], command, spec["env"])
     except OSError as e:
         sys.stderr.write("%s: %s\n" % (command[0], os.strerror(e.errno or 0)))

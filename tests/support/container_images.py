@@ -17,16 +17,36 @@ from functools import cache
 from pathlib import Path
 
 from support.external_services import debian
+from support.jupyter import environment_with_jupyter
 
 _PATH = "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# busybox with its links; the same with bash and what the tests call, or with Python and its standard library;
-# a program without a shell.
+# busybox with its links; the same with bash and what the tests call, or with Python and its standard library,
+# without or with Jupyter; a program without a shell.
 PLAIN = "localhost/pai-test/plain:1"
 WITH_BASH = "localhost/pai-test/bash:1"
 WITH_PYTHON = "localhost/pai-test/python:{}.{}.{}".format(*sys.version_info)
+WITH_JUPYTER = WITH_PYTHON.replace("/python:", "/jupyter:")
 NO_SHELL = "localhost/pai-test/noshell:1"
-_KINDS = {PLAIN: (), WITH_BASH: ("bash", "seq"), WITH_PYTHON: (), NO_SHELL: None}
+_KINDS = {PLAIN: (), WITH_BASH: ("bash", "seq"), WITH_PYTHON: (), WITH_JUPYTER: (), NO_SHELL: None}
+# Files of these packages and of all that they require: the path, and the name below the packages' folder.
+_FILES_OF_JUPYTER = """
+import importlib.metadata as m, os, re
+found, left = {}, ["notebook", "nbclient", "nbconvert", "ipykernel", "tinycss2"]
+while left:
+    name = re.sub("[-_.]+", "-", re.match("[A-Za-z0-9._-]+", left.pop())[0]).lower()
+    try:
+        if name in found: continue
+        found[name] = m.distribution(name)
+    except m.PackageNotFoundError:
+        continue
+    left += [line for line in found[name].requires or () if "extra ==" not in line]
+for one in found.values():
+    for file in one.files or ():
+        path = file.locate()
+        if os.path.isfile(path) and "/bin/" not in str(file) and not str(file).endswith((".pyc", ".map")):
+            print(path, file, sep="\\t")
+"""
 _UNUSED_PYTHON = ("site-packages", "dist-packages", "test", "idlelib", "__pycache__", "config-*", "lib2to3")
 
 
@@ -45,8 +65,10 @@ def tar_of(image: str) -> Path:
             with tempfile.TemporaryDirectory() as folder:
                 root = Path(folder)
                 _fill(root, _KINDS[image])
-                if image == WITH_PYTHON:
+                if image in (WITH_PYTHON, WITH_JUPYTER):
                     _add_python(root)
+                if image == WITH_JUPYTER:
+                    _add_jupyter(root)
                 staging = made.with_suffix(".aside")
                 with tarfile.open(staging, "w") as tar:
                     tar.add(root, ".")
@@ -93,6 +115,21 @@ def _add_python(root: Path) -> None:
     ignored = shutil.ignore_patterns(*_UNUSED_PYTHON)
     shutil.copytree(library, root / library.lstrip("/"), ignore=ignored, dirs_exist_ok=True)
     (root / "bin/python3").symlink_to(program)
+
+
+def _add_jupyter(root: Path) -> None:
+    """Copy the Jupyter that tests use, with the packages that it needs, next to the standard library."""
+    python = environment_with_jupyter() / "python"
+    listed = subprocess.run([python, "-c", _FILES_OF_JUPYTER], capture_output=True, text=True, check=True)
+    packages = Path(sysconfig.get_path("stdlib").lstrip("/"), "site-packages")
+    for line in listed.stdout.splitlines():
+        file, _, name = line.partition("\t")
+        target = os.path.normpath(packages / name)
+        if name.endswith(".so"):
+            _add_program(root, file, target)
+        elif not target.startswith(".."):
+            (root / target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, root / target)
 
 
 @cache

@@ -29,10 +29,11 @@ class NotebookSession:
     def __init__(self, options: JobOptions, registry: ClusterRegistry, args: argparse.Namespace):
         entry = registry.resolve(args.cluster_alias)
         self._args = args
-        # There the task's loopback is that of this machine.
-        self._is_local = entry.shares_machine and not resolve_image(options, registry.defaults)
+        self._may_be_local = entry.shares_machine and not resolve_image(options, registry.defaults)
         self._token = args.token or registry.defaults.text("notebook-token")
-        if not self._token and entry.is_embedded:
+        # Another virtual cluster may run its tasks on nodes that other users share.
+        vc = options.virtual_cluster or registry.defaults.text("virtual-cluster")
+        if not self._token and entry.is_embedded and vc in ("", "default"):
             self._token = EMBEDDED_TOKEN
             options.env[TOKEN_VARIABLE] = EMBEDDED_TOKEN  # known to everybody: nothing to hide in logs
         else:
@@ -52,7 +53,7 @@ class NotebookSession:
         if isinstance(found, int):
             return found
         port, page = found
-        if self._is_local:
+        if self._may_be_local and _runs_here(cluster, name):
             self._show(port, page, result)
             return 0
         from openpaisdk.client.port_forward import PortForward
@@ -102,3 +103,10 @@ class NotebookSession:
         show(result, self._args.output, lambda: link)
         if not self._args.no_browser and has_display() and not open_page(link):
             print_notice("The web browser could not be opened: open the link yourself.")
+
+
+def _runs_here(cluster: ClusterClient, name: str) -> bool:
+    """Whether the loopback of the task is that of this machine: the cluster may run its tasks on others."""
+    from socket import gethostname
+
+    return any(task.raw.get("containerNodeName") == gethostname() for task in cluster.job(name).tasks)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from pairuntime.task import python_packages
 from support.cli_user import CliUser, until
+from support.jupyter import TIMEOUT_S, environment_with_jupyter, open_page
 from support.notebooks import notebook, write_notebook
 
 ROOM = ("--mem", "600m")
-TIMEOUT_S = 180
 
 
 @pytest.fixture(scope="session", name="jupyter")
 def jupyter_environment() -> Path:
-    """Programs of an environment with Jupyter's pages. They are large: only these tests install them."""
-    return Path(python_packages.environment(sys.executable, ["notebook"])) / "bin"
+    return environment_with_jupyter()
 
 
 def start(user: CliUser, jupyter: Path, *words: str, env: dict[str, str] | None = None) -> str:
@@ -31,23 +25,6 @@ def start(user: CliUser, jupyter: Path, *words: str, env: dict[str, str] | None 
     done = user.run(["pai", "notebook-job", "--interactive", *ROOM, *words], env=path)
     assert done.status == 0, done
     return done.out.strip()
-
-
-def get(link: str, path: str = "", method: str = "GET", body: object = None) -> tuple[int, str, bytes]:
-    """Status, final address and body of a page; ``path`` replaces that of the link."""
-    if path:
-        origin, _, query = link.partition("?")
-        link = f"{'/'.join(origin.split('/')[:3])}{path}?{query}"
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(link, data=data, method=method)
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor()
-    )
-    try:
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
-            return answer.status, answer.url, answer.read()
-    except urllib.error.HTTPError as e:
-        return e.code, e.url, e.read()
 
 
 def command_lines() -> str:
@@ -105,16 +82,16 @@ def test_notebook_opens_at_once_and_edits_are_kept(user, jupyter: Path) -> None:
     )
     until(opened.exists)
     assert opened.read_text() == f"{link}\n"
-    status, url, page = get(link)
+    status, url, page = open_page(link)
     assert status == 200 and "/notebooks/deep/" in url and b"jupyter-config-data" in page  # no login page
-    status, url, page = get(link, "/lab/tree/deep/my%20model.ipynb")
+    status, url, page = open_page(link, "/lab/tree/deep/my%20model.ipynb")
     assert status == 200 and "/lab/tree/" in url and b"JupyterLab" in page
-    assert "/login" in get(link.replace("abcd", "wrong"))[1]
+    assert "/login" in open_page(link.replace("abcd", "wrong"))[1]
 
     edited = {"type": "notebook", "content": notebook("print('edited')")}
-    assert get(link, "/api/contents/deep/my%20model.ipynb", "PUT", edited)[0] == 200
+    assert open_page(link, "/api/contents/deep/my%20model.ipynb", "PUT", edited)[0] == 200
     created = {"type": "notebook", "content": notebook("print('created')")}
-    assert get(link, "/api/contents/new.ipynb", "PUT", created)[0] == 201
+    assert open_page(link, "/api/contents/new.ipynb", "PUT", created)[0] == 201
     assert user.pai("stop-job", "edited").status == 0
     until(lambda: user.state("edited") == "STOPPED")
     assert user.pai("job-outputs", "edited", "get", "--to", "got").status == 0
@@ -127,12 +104,12 @@ def test_given_token_is_on_no_command_line_and_in_no_log(user, jupyter: Path) ->
     write_notebook(user.project / "a.ipynb", "1")
     token = "s3cret-0f-this-test"
     link = start(user, jupyter, "--no-browser", "-j", "hidden", "--token", token, "a.ipynb")
-    assert link.endswith(f"?token={token}") and get(link)[0] == 200
+    assert link.endswith(f"?token={token}") and open_page(link)[0] == 200
     assert "notebook-server" in command_lines() and token not in command_lines()
     assert token not in user.pai("logs", "hidden").out
     assert token not in user.pai("job-status", "hidden", "config").out
     # Shut down as from Jupyter's own menu: the job has done what it was for.
-    assert get(link, "/api/shutdown", "POST")[0] == 200
+    assert open_page(link, "/api/shutdown", "POST")[0] == 200
     until(lambda: user.state("hidden") == "SUCCEEDED")
     assert "a.ipynb" in user.pai("job-outputs", "hidden").out
 
@@ -166,7 +143,7 @@ def test_remote_cluster_is_reached_through_a_forwarded_port(user, new_user, jupy
         link = command.stdout.readline().strip()
         token = link.partition("?token=")[2]
         assert len(token) >= 16 and token != "abcd", link
-        assert get(link)[0] == 200
+        assert open_page(link)[0] == 200
         port = link.split("/")[2].rpartition(":")[2]
         assert f"port {port}:" not in user.pai("logs", "-a", "far", "remote").out  # not the server's own
         command.send_signal(signal.SIGINT)

@@ -105,6 +105,16 @@ class SessionContract:
                 driven.engine.session_command(one.uid)
 
     async def test_session_passes_every_byte_both_ways(self, rig: Rig) -> None:
+        """And at once: a program may wait for the answer to a part of a line, as SFTP does."""
+
+        def converse(words: Sequence[str]) -> tuple[int, bytes]:
+            hosted = HostedSession(words)
+            asks = "printf 'part of a line'; read answer; test -t 1 || echo \"$answer\""
+            hosted.session.start(["sh", "-c", asks])
+            hosted.read_until(b"part of a line")
+            hosted.session.send_stdin(b", no terminal\n")
+            return hosted.wait(), hosted.written[1]
+
         one = task(rig, "echo up; sleep 60")
         data = bytes(range(256)) * 20_000
         async with Driven(rig) as driven:
@@ -115,6 +125,7 @@ class SessionContract:
             words = driven.engine.session_command(one.uid)
             status, out, _ = await asyncio.to_thread(run_in_session, words, ["cat"], data)
             assert status == 0 and out == data
+            assert await asyncio.to_thread(converse, words) == (0, b"part of a line, no terminal\n")
             await driven.engine.stop([one.uid], 0)
             await driven.ended(one.uid)
 

@@ -227,20 +227,22 @@ class SlurmEngine:
 
     def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
         _, folder = self._runtime_on_node(uid)
-        return self._node_command(uid, ["exec-slurm", str(folder), *command], terminal=terminal)
+        # Parts of lines are passed on at once; a terminal implies it.
+        option = "--pty" if terminal else "--unbuffered"
+        return self._node_command(uid, ["exec-slurm", str(folder), *command], option)
 
     def _runtime_on_node(self, uid: str) -> tuple[Path, Path]:
         """The runtime and the attempt folder, as the node has them."""
         return gang_folder.on_node(self._home, uid) or (self._runtime, self._home.task(uid))
 
-    def _node_command(self, uid: str, words: Sequence[str], *, terminal: bool = False) -> list[str]:
+    def _node_command(self, uid: str, words: Sequence[str], *step_options: str) -> list[str]:
         """Command line that runs a command of the runtime in the job of a running task, on its node."""
         path = self._home.task(uid)
         job, placement = gang_folder.job_of(path), untrusted_files.read_placement(path)
         if not job or placement is None or os.path.lexists(path / exit_record.NAME):
             raise NotFound("The task is not running.")
         srun = ["srun", "--overlap", *job, f"--nodelist={placement.node}", "--nodes=1", "--ntasks=1"]
-        srun += ["--quiet", "--pty"] if terminal else ["--quiet"]
+        srun += ["--quiet", *step_options]
         archive, _ = self._runtime_on_node(uid)
         srun += [self._options.python, "-I", "-S", str(archive), *words]
         owner = gang_folder.run_folder(self._home, uid).stat()
