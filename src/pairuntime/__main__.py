@@ -73,6 +73,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import function_task
 
         return function_task.main(argv[1:])
+    if len(argv) > 1 and argv[0] == "job-ssh":
+        from pairuntime.task import job_ssh
+
+        return job_ssh.main(argv[1:])
     if argv and argv[0] == "paddle":
         from pairuntime.task import paddle_launcher
 

@@ -1,7 +1,8 @@
 """Runtime plugins as shell scripts that run before and after a task's commands.
 
-Each runs in its own subshell, so it cannot change the environment of the commands. Plugins that a role has as
-prerequisites run first, then those of ``extras``; the scripts after the commands run in reverse order.
+Each runs in its own subshell, so it cannot change the environment of the commands; only `ssh` has to. Plugins
+that a role has as prerequisites run first, then those of ``extras``; the scripts after the commands run in
+reverse order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _MAX_CLONE_ATTEMPTS = 10
 _CLONE_BACKOFF_MAX_S = 300
 _NOT_PARAMETERS = ("plugin", "failurePolicy", "type", "name", "require")
 # The cluster itself implements these, outside the task or from other fields of the job.
-_HANDLED_BY_CLUSTER = ("ssh", "teamwise_storage")
+_HANDLED_BY_CLUSTER = ("teamwise_storage",)
+_SSH_BARRIER_MINUTES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ def plugin_scripts(
     before: list[str] = []
     after: list[str] = []
     for plugin in plugins_of(role, job):
+        if plugin.name == "ssh":
+            scripts = _ssh(plugin, job)
+            budget.spend(sum(map(len, scripts)))
+            before += scripts
+            continue
         pre_scripts, post_scripts = _scripts(plugin, job)
         budget.spend(sum(map(len, (*pre_scripts, *post_scripts))))
         before += [_in_subshell(plugin, script) for script in pre_scripts if script.strip()]
@@ -69,9 +76,32 @@ def _plugin(name: str, parameters: Any, policy: Any) -> Plugin:
 
 def _in_subshell(plugin: Plugin, script: str) -> str:
     if plugin.ignore_failure:
-        message = shlex.quote(f"The plugin {plugin.name} failed; the task continues (failurePolicy: ignore).")
-        return f"(\nset +o errexit\n{script}\n) || echo {message} >&2"
+        return f"(\nset +o errexit\n{script}\n) || {_failure_message(plugin)}"
     return f"(\n{script}\n)"
+
+
+def _ssh(plugin: Plugin, job: JobSpec) -> list[str]:
+    """Let the tasks of a gang connect with each other, and wait for all of them.
+
+    Whoever connects from outside needs nothing in the task: that is the cluster's part.
+    """
+    connects, waits = (plugin.parameters.get(name) is True for name in ("jobssh", "sshbarrier"))
+    if not (connects or waits) or not job.gang:
+        return []
+    words = ["pai-runtime", "job-ssh", *(["--config"] if connects else [])]
+    if waits:
+        minutes = plugin.parameters.get("sshbarrierTimeout")
+        is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool) and minutes > 0
+        words += ["--barrier", str(minutes if is_number else _SSH_BARRIER_MINUTES)]
+    words += [f"{role.name}:{role.instances}" for role in job.task_roles]
+    command = f"pai_ssh=$({shlex.join(words)})"
+    if plugin.ignore_failure:
+        command += f" || {_failure_message(plugin)}"
+    return [f'{command}\neval "$pai_ssh"']
+
+
+def _failure_message(plugin: Plugin) -> str:
+    return _echo(f"The plugin {plugin.name} failed; the task continues (failurePolicy: ignore).")
 
 
 def _scripts(plugin: Plugin, job: JobSpec) -> tuple[list[str], list[str]]:

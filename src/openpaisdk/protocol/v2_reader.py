@@ -191,7 +191,7 @@ def _role(
 def task_scripts(job: JobSpec, secrets: Mapping[str, Any], *, after_pre_commands: str = "") -> dict[str, str]:
     """Scripts of all roles with everything inserted; ProtocolError when they are too long together.
 
-    ``after_pre_commands``: the cluster's own command, in the scripts of roles that have preCommands.
+    ``after_pre_commands``: the cluster's own command, in scripts of roles that have preCommands or plugins.
     """
     budget = ExpansionBudget()
     scripts = {role.name: task_script(role, job, budget, after_pre_commands) for role in job.task_roles}
@@ -209,16 +209,18 @@ def task_script(
     """
     task_role = job.role(role) if isinstance(role, str) else role
     budget = budget or ExpansionBudget()
-    before_commands = task_role.pre_commands
-    if before_commands and after_pre_commands:
-        before_commands = (*before_commands, after_pre_commands)
-    commands = (*before_commands, *task_role.commands, *task_role.post_commands)
+    before: list[str] = []
+    after: list[str] = []
+    commands = (*task_role.pre_commands, *task_role.commands, *task_role.post_commands)
     budget.spend(sum(map(len, commands)))
     if task_role.prerequisites or RUNTIME_PLUGIN in job.extras:
         from openpaisdk.protocol.plugins import plugin_scripts
 
         before, after = plugin_scripts(task_role, job, budget)
-        commands = (*before, *commands, *after)
+    before += task_role.pre_commands
+    if before and after_pre_commands:
+        before.append(after_pre_commands)
+    commands = (*before, *task_role.commands, *task_role.post_commands, *after)
     text = "\n".join(commands)
     if "<%" in text:
         scopes = _scopes(task_role, job)

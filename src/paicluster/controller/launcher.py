@@ -33,8 +33,7 @@ _SSH_NOT_SERVED = (
     "SSH if it starts a server of its own at the port $PAI_CONTAINER_SSH_PORT."
 )
 _NO_SSH_BETWEEN_TASKS = (
-    "The tasks can be reached by SSH from outside, but have no key for each other: jobssh and sshbarrier "
-    "have no effect on this cluster."
+    "The tasks of this job start one by one (gangAllocation: false): jobssh and sshbarrier have no effect."
 )
 _RELAUNCH_BACKOFF_MIN_S = 0.2
 _RELAUNCH_BACKOFF_MAX_S = 5.0
@@ -92,7 +91,7 @@ class Launcher:
         if (plugin := find_plugin(record.job.extras, "ssh")) is not None:
             if not self._settings.serves_ssh:
                 yield Event(job_id, "Warning", "SshNotServed", _SSH_NOT_SERVED)
-            elif record.row.total_tasks > 1 and _wants_ssh_between_tasks(plugin):
+            elif not record.job.gang and _wants_ssh_between_tasks(plugin):
                 yield Event(job_id, "Warning", "JobSshNotServed", _NO_SSH_BETWEEN_TASKS)
         if on_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
             yield Event(job_id, "Normal", "CodeDirInWorkDir", CODE_DIR_IN_WORK_DIR)

@@ -10,7 +10,7 @@ import asyncssh
 
 from openpaisdk.errors import PaiError
 from paicluster.engines.common.session_client import SIGNALS, STDERR, SessionClient, SessionListener
-from paicluster.engines.common.session_host import sftp_command, shell_command
+from paicluster.engines.common.session_host import SSH_TASK_VARIABLE, sftp_command, shell_command
 
 # Exit status of `ssh` itself where the command was not run.
 NO_SESSION = 255
@@ -19,10 +19,11 @@ NO_SESSION = 255
 _MAX_VARIABLES = 64
 _MAX_VARIABLE_BYTES = 32 << 10
 # The locale is that of the task: most clients send theirs, which the image may not have.
-_OWN_VARIABLES = ("LANG", "LANGUAGE", "LC_")
+_OWN_VARIABLES = ("LANG", "LANGUAGE", "LC_", SSH_TASK_VARIABLE)
 _DEFAULT_SIZE = (24, 80)
 
-OpenSession = Callable[[SessionListener, bool], Awaitable[SessionClient]]
+# With a terminal or not, and in which task, if the client names one.
+OpenSession = Callable[[SessionListener, bool, str], Awaitable[SessionClient]]
 
 
 class TaskChannel(asyncssh.SSHServerSession[bytes]):
@@ -64,7 +65,8 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
     async def _open(self) -> None:
         term = self._channel.get_terminal_type()
         try:
-            session = await self._open_session(self, term is not None)
+            task = self._channel.get_environment().get(SSH_TASK_VARIABLE, "")
+            session = await self._open_session(self, term is not None, task)
         except PaiError as error:
             self.session_ended(None, str(error))
             return

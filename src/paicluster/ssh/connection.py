@@ -199,11 +199,13 @@ class SshConnection(asyncssh.SSHServer):
     def _on_channel_lost(self) -> None:
         self._channels -= 1
 
-    async def open_session(self, listener: SessionListener, has_terminal: bool) -> SessionClient:
-        """Start a session in the task that the user name means."""
+    async def open_session(
+        self, listener: SessionListener, has_terminal: bool, named_task: str
+    ) -> SessionClient:
+        """Start a session in the task that the user name means, or else the one that the client names."""
         ctx = self._all.ctx
         assert self._identity is not None
-        row, role, index = await self._task()
+        row, role, index = await self._task(named_task)
         ctx.sessions.check_limits(self._identity.username)
         words = await host_command(ctx, row, role, index, terminal=has_terminal)
         ours, theirs = socket.socketpair()
@@ -217,13 +219,16 @@ class SshConnection(asyncssh.SSHServer):
             raise PaiError(f"The session could not be started: {error.strerror or error}.") from error
         return session
 
-    async def _task(self) -> tuple[JobRow, str, int]:
-        """The job as it is now, with role and index of the task that the user name means."""
+    async def _task(self, named_task: str = "") -> tuple[JobRow, str, int]:
+        """The job as it is now, with role and index of the task that the user name means.
+
+        ``named_task``: if the user name means none.
+        """
         assert self.job is not None
         framework, read = self.job.framework, self._all.ctx.store.read
         row, roles = await read(lambda conn: job_and_roles(conn, framework))
-        if self._target.task:
-            return row, *_task_of(row, roles, self._target.task)
+        if task := self._target.task or named_task:
+            return row, *_task_of(row, roles, task)
         return row, *await read(lambda conn: _first_running(conn, row, roles))
 
 

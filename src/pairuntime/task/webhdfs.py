@@ -37,10 +37,11 @@ def is_utf8(name: "str") -> "bool":
 class WebHdfsError(Exception):
     """Error response of the storage, with its message for the user."""
 
-    def __init__(self, message: "str", status: "int" = 0, kind: "str" = ""):
+    def __init__(self, message: "str", status: "int" = 0, kind: "str" = "", hint: "str" = ""):
         super().__init__(message)
         self.status = status
         self.kind = kind
+        self.hint = hint
 
 
 class Storage:
@@ -168,6 +169,10 @@ class Storage:
 
         return self._with_retries(call)
 
+    def download(self, url: "str") -> "bytes":
+        """Content behind a link, which the server gave."""
+        return bytes(self._with_retries(lambda: self._open(url).read()))
+
     # -- HTTP --------------------------------------------------------------------------------------
 
     def _url(self, path: "str", **query: "str") -> "str":
@@ -272,15 +277,16 @@ class Storage:
     def _check(self, response: "Any", text: "bytes") -> "None":
         if response.status < 400 and response.status != 307:
             return
-        message, kind = text.decode("utf-8", "replace").strip()[:300], ""
+        message, kind, hint = text.decode("utf-8", "replace").strip()[:300], "", ""
         try:
             body = json.loads(text.decode())
             remote = body.get("RemoteException") or body
             message, kind = str(remote.get("message") or message), str(remote.get("exception") or "")
+            hint = str(remote.get("hint") or "")
         except (ValueError, AttributeError):
             pass
         raise WebHdfsError(
-            message or "The storage responded with status %d." % response.status, response.status, kind
+            message or "The storage responded with status %d." % response.status, response.status, kind, hint
         )
 
     def _with_retries(self, work: "Any") -> "Any":

@@ -123,7 +123,7 @@ def test_git_plugin_clones_only_into_an_empty_folder(tmp_path: Path) -> None:
     assert "that is not empty" in again.stderr
 
 
-@pytest.mark.parametrize("name", ["ssh", "teamwise_storage"])
+@pytest.mark.parametrize("name", ["teamwise_storage"])
 def test_plugins_handled_by_the_cluster_do_not_fail_the_job(name: str, tmp_path: Path) -> None:
     done = run(job_with({"plugin": name, "parameters": {"jobssh": True}}), tmp_path)
     assert (done.returncode, done.stdout) == (0, "user\n")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.server_fixture import job, role
+from support.server_fixture import eventually, job, role
 from support.ssh_client import SshClient, download_key, new_key, ssh_info
 from support.team_cluster import NewTeam, TeamCluster
 
@@ -88,19 +88,44 @@ def test_keys_of_the_profile_open_jobs_that_ask_for_them(
     cluster.stop(name)
 
 
-def test_ssh_between_tasks_is_an_event(cluster: TeamCluster, name: str) -> None:
+def test_tasks_reach_each_other_by_their_names(cluster: TeamCluster, name: str, tmp_path: Path) -> None:
+    """By `ssh`, `scp` and as root; the account's own configuration is neither changed nor lost."""
+    spec = with_plugin(name, jobssh=True, sshbarrier=True, sshbarrierTimeout=5)
+    echo = "echo $PAI_CURRENT_TASK_ROLE_NAME $PAI_TASK_INDEX"
+    line = (
+        f"for peer in main-0 main-1 ps-0 root@main-1; do ssh $peer '{echo}'; done; "
+        "echo sent >file; scp -q file ps-0:copied; ssh ps-0 'cat copied; ssh main-1 echo back'; "
+        "ssh -T -G elsewhere | grep ^hostname"
+    )
+    first = f'if [ "$PAI_TASK_INDEX" = 0 ]; then {line}; fi; sleep 600'
+    spec["taskRoles"] = {"main": role(first, instances=2), "ps": role("sleep 600")}
+    cluster.accept(spec)
+    expected = b"main 0\nmain 1\nps 0\nmain 1\nsent\nback\nhostname elsewhere\n"
+    log = eventually(lambda: text if b"hostname" in (text := cluster.log_of(name)) else None, "its log")
+    assert log == expected
+    assert not [event for event in cluster.events(name) if "Ssh" in event["reason"]]
+    # Sessions from outside have the same programs.
+    client = SshClient.of_job(cluster, f"alice~{name}", tmp_path)
+    assert client.out("ssh ps-0 'echo $PAI_CURRENT_TASK_ROLE_NAME'") == "ps\n"
+    cluster.stop(name)
+
+
+def test_tasks_that_start_one_by_one_have_no_ssh_between_them(cluster: TeamCluster, name: str) -> None:
     spec = with_plugin(name, jobssh=True, sshbarrier=True)
     spec["taskRoles"]["main"] = role("sleep 600", instances=2)
+    spec["extras"]["gangAllocation"] = False
     cluster.accept(spec)
     cluster.wait_state(name, "RUNNING")
     (event,) = [event for event in cluster.events(name) if event["reason"] == "JobSshNotServed"]
-    assert "no key for each other" in event["message"]
+    assert "gangAllocation" in event["message"]
     cluster.stop(name)
 
 
 def test_cluster_without_an_endpoint_says_so(new_team: NewTeam, name: str) -> None:
     cluster = new_team("listen: {ssh-port: null}\n")
-    cluster.accept(with_plugin(name))
+    cluster.accept(with_plugin(name, jobssh=True))
+    eventually(lambda: b"started" in cluster.log_of(name))
+    assert b"The plugin ssh has no effect: The cluster has no SSH endpoint" in cluster.log_of(name)
     cluster.wait_state(name, "RUNNING")
     reply = cluster.get(cluster.path(name, "/ssh"))
     assert (reply.status, reply.json()["code"]) == (404, "NoJobSshInfoError")

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pairuntime
 from pairuntime.session import sftp_server
+from pairuntime.task import job_ssh
+
+# Set by SSH clients in tasks of the same job: which task they mean.
+SSH_TASK_VARIABLE = job_ssh.TASK_VARIABLE
 
 # From the package, not from the installed archive: its byte code is cached, which saves a third of the start.
 _PROGRAM = (
