@@ -83,7 +83,7 @@ def _in_subshell(plugin: Plugin, script: str) -> str:
 def _ssh(plugin: Plugin, job: JobSpec) -> list[str]:
     """Let the tasks of a gang connect with each other, and wait for all of them.
 
-    Whoever connects from outside needs nothing in the task: that is the cluster's part.
+    Clients outside the cluster need nothing in the task: the cluster serves them.
     """
     connects, waits = (plugin.parameters.get(name) is True for name in ("jobssh", "sshbarrier"))
     if not (connects or waits) or not job.gang:

@@ -22,7 +22,7 @@ PROGRAMS = ("ssh", "scp", "sftp")
 # Tells the endpoint which task is meant where a client insists on another user name, as in ssh root@worker-1.
 TASK_VARIABLE = "PAI_SSH_TASK"
 # OpenPAI's code for a barrier that was not passed in time.
-BARRIER_TIMEOUT = 249
+BARRIER_EXIT_STATUS = 249
 # The cluster knows of a task's start a moment later than the task itself.
 _START_TIMEOUT_S = 60.0
 _POLL_INTERVAL_MIN_S = 0.2
@@ -57,7 +57,7 @@ def main(argv: "list[str]") -> "int":
             if missing:
                 text = "The plugin ssh waited %g minutes for %s, which could not be reached (sshbarrier).\n"
                 sys.stderr.write(text % (minutes, ", ".join(missing)))
-                return BARRIER_TIMEOUT
+                return BARRIER_EXIT_STATUS
     except NoEndpointError as e:
         sys.stderr.write("The plugin ssh has no effect: %s\n" % e)
     except (JobSshError, WebHdfsError) as e:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pairuntime.task.job_ssh import BARRIER_TIMEOUT
+from pairuntime.task.job_ssh import BARRIER_EXIT_STATUS
 from support.server_fixture import Cluster, job
 
 
@@ -27,7 +27,7 @@ def job_ssh(cluster: Cluster, name: str, folder: Path, *words: str) -> subproces
 def test_barrier_that_is_not_passed_in_time_names_the_tasks(cluster: Cluster, tmp_path: Path) -> None:
     cluster.accept(job("never", "true", instances=2, gpu=99))
     done = job_ssh(cluster, "never", tmp_path, "--barrier", "0.01", "main:2")
-    assert (done.returncode, done.stdout) == (BARRIER_TIMEOUT, "")
+    assert (done.returncode, done.stdout) == (BARRIER_EXIT_STATUS, "")
     assert "for main-0, main-1, which could not be reached (sshbarrier)" in done.stderr
     cluster.stop("never")
 
