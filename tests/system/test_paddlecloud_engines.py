@@ -1,4 +1,4 @@
-"""Jobs of PaddleCloud with parameter servers, in containers and on a real Slurm: the tasks find each other."""
+"""Jobs of PaddleCloud with parameter servers, in containers and on a real Slurm: tasks find each other."""
 
 from __future__ import annotations
 
