@@ -213,6 +213,7 @@ def test_job_that_does_not_run(user) -> None:
     name = user.pai("sub", "--no-sources", "--wait", "-j", "over_$", "true").out.strip()
     done = user.pai("exec", name, "--", "true")
     assert done.status == 1 and "has already ended, so no command can be run in it." in done.err, done
+    assert "runs it again" in done.err, "and what to do"
 
 
 def test_command_that_does_not_exist(user, job: str) -> None:

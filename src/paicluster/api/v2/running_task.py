@@ -86,14 +86,19 @@ def _running_attempt(conn: Connection, row: JobRow, role: str, index: int, purpo
     name = f"{role}[{index}] of job {row.framework}"
     attempts = jobs.task_attempts_of(conn, row.id, row.attempt, role, index)
     if not attempts:
-        raise _not_running(name, "has not started yet", purpose)
+        raise _not_running(
+            name, "has not started yet", purpose, f"pai job-status {row.name} says why it waits."
+        )
     task = attempts[0]
     if task.ended:
-        raise _not_running(name, "has already ended", purpose)
+        hint = f"pai logs {row.name} shows what it wrote; pai resubmit {row.name} runs it again."
+        raise _not_running(name, "has already ended", purpose, hint)
     if task.launched_ms is None:
-        raise _not_running(name, "has not started yet", purpose)
+        raise _not_running(
+            name, "has not started yet", purpose, f"pai job-status {row.name} says why it waits."
+        )
     return task
 
 
-def _not_running(task: str, why: str, purpose: Purpose) -> Conflict:
-    return Conflict(f"Task {task} {why}, so {purpose.consequence}.", code=NOT_RUNNING)
+def _not_running(task: str, why: str, purpose: Purpose, hint: str) -> Conflict:
+    return Conflict(f"Task {task} {why}, so {purpose.consequence}.", code=NOT_RUNNING, hint=hint)
