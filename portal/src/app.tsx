@@ -22,8 +22,10 @@ const NAVIGATION = [
   { path: "/home", label: "Home", icon: "home" },
   { path: "/cluster", label: "Cluster", icon: "cluster" },
   { path: "/profile", label: "Profile", icon: "profile" },
+  { path: "/admin", label: "Admin", icon: "admin" },
 ] as const;
 
+const AdminPage = lazy("the administration", async () => (await import("./pages/admin.tsx")).AdminPage);
 const FilesPage = lazy("the files", async () => (await import("./pages/files.tsx")).FilesPage);
 const ProfilePage = lazy("your profile", async () => (await import("./pages/profile.tsx")).ProfilePage);
 
@@ -58,6 +60,7 @@ function pageOf({ path, query }: Address): ComponentChildren {
   if (page === "profile") return <ProfilePage />;
   if (page === "home") return <HomePage />;
   if (page === "cluster") return <ClusterPage />;
+  if (page === "admin") return <AdminPage />;
   return (
     <Empty title="There is no such page">
       <a href={href("/jobs")}>Jobs</a>
@@ -104,7 +107,7 @@ function LeftPane({ path }: { path: string }) {
         OpenPAI
       </a>
       <nav class="nav" aria-label="Pages">
-        {NAVIGATION.map((one) => (
+        {NAVIGATION.filter((one) => one.path !== "/admin" || session.value?.admin).map((one) => (
           <a
             key={one.path}
             href={href(one.path)}

@@ -9,6 +9,7 @@ const PATHS = {
   file: "M4.5 2.5h6l3 3v10h-9zM10.5 2.5v3h3",
   download: "M9 3v8.5M5.5 8 9 11.5 12.5 8M3.5 14.8h11",
   profile: "M9 8.5a2.8 2.8 0 1 0 0-5.6 2.8 2.8 0 0 0 0 5.6zM3.5 15.2c.4-3 2.6-4.6 5.5-4.6s5.1 1.6 5.5 4.6",
+  admin: "M9 2.8 14.5 5v4c0 3.2-2.2 5.4-5.5 6.4C5.7 14.4 3.5 12.2 3.5 9V5zM6.8 8.8l1.6 1.6 2.9-3",
 } as const;
 
 export function Icon({ name }: { name: keyof typeof PATHS }) {

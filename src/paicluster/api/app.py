@@ -144,6 +144,8 @@ _NOT_OF_OPENPAI = {
     "/api/v2/usage/nodes/{node}",
     "/api/v2/usage/virtual-clusters/{vc}",
     "/api/v2/job-checks",
+    "/api/v2/settings",
+    "/api/v2/audit",
     "/api/v2/sources/{sha256}",
     "/api/v2/authn/session",
     "/api/v2/authn/links",

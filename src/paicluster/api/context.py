@@ -127,6 +127,8 @@ class Context:
     ssh: Callable[[], SshAccess | None] = lambda: None
     # The same for web apps of tasks; None where the settings have no ports for them.
     web_apps: Callable[[], AppAccess | None] = lambda: None
+    # Settings as plain data, without secrets.
+    settings: Callable[[], Mapping[str, object]] = dict
     # Early OpenPAI clients read without a token.
     anonymous_v1_reads: bool = False
     policies: HttpPolicies = field(default_factory=HttpPolicies)

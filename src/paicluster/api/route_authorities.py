@@ -39,6 +39,7 @@ from paicluster.api.v1 import task_logs as v1_task_logs
 from paicluster.api.v1 import users as v1_users
 from paicluster.api.v1 import virtual_clusters as v1_virtual_clusters
 from paicluster.api.v2 import (
+    administration,
     alerts,
     apps,
     browser_sessions,
@@ -192,7 +193,13 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         users.update_email,
         v1_users.put_user,
     ),
-    ADMIN_READS: (groups.members, kubernetes_lists.nodes, kubernetes_lists.pods),
+    ADMIN_READS: (
+        administration.settings,
+        administration.audit,
+        groups.members,
+        kubernetes_lists.nodes,
+        kubernetes_lists.pods,
+    ),
     ADMINISTRATION: (
         users.create_user,
         users.update_user,

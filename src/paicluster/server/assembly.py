@@ -30,6 +30,7 @@ from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, TokensWithLocalAdmin, new_token_row
 from paicluster.auth.user_certificates import UserCertificates
 from paicluster.config.cluster_file import is_loopback
+from paicluster.config.rendering import render_settings
 from paicluster.config.settings import Settings, shares
 from paicluster.controller.allocations import Allocations
 from paicluster.controller.launch_spec import LaunchSettings
@@ -245,6 +246,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         forward_command=engines.forward_command,
         ssh=lambda: ssh,
         web_apps=lambda: web_apps,
+        settings=lambda: render_settings(settings),
         virtual_clusters=virtual_clusters,
         user_quotas=quotas,
         minimum=minimum,

@@ -223,6 +223,8 @@ def call_storage_and_node_routes(call: SuccessfulCalls) -> None:
         "/api/v2/virtual-clusters/default/sku-types",
         "/api/v2/cluster/sku-types",
         "/api/v2/alerts",
+        "/api/v2/audit",
+        "/api/v2/settings",
         "/alert-manager/api/v1/alerts",
         "/api/v2/kubernetes/nodes",
         "/api/v2/kubernetes/pods",

@@ -50,6 +50,12 @@ PAGES = {
     "home": ("/home", "document.querySelectorAll('.rows li').length > 1"),
     "cluster": ("/cluster", "document.querySelector('.use-line') !== null"),
 }
+ADMIN_PAGES = {
+    "admin-users": ("/admin", "document.querySelector('.virtual tbody tr') !== null"),
+    "admin-groups": ("/admin?tab=groups", "document.querySelector('#tab-panel tbody tr') !== null"),
+    "admin-settings": ("/admin?tab=settings", "document.querySelector('.settings tbody tr') !== null"),
+    "admin-audit": ("/admin?tab=audit", "document.querySelector('#tab-panel tbody tr') !== null"),
+}
 MAX_SHIFT = 0.05
 WATCH_SHIFTS = """
 window.shift = 0;
@@ -152,13 +158,14 @@ def test_pages_are_accessible_and_fit(new_page: NewPage, axe: str, dark: bool) -
     stranger.evaluate(WATCH_SHIFTS)
     stranger.wait_for_text("Password")
     wrong = check(stranger, "sign-in", axe, dark=dark)
-    page = new_page(width=WIDTHS[0], dark=dark)
-    for name, (address, is_loaded) in PAGES.items():
-        page.open("about:blank")
-        page.open(f"{stranger.address.partition('#')[0]}#{address}")
-        page.evaluate(WATCH_SHIFTS)
-        page.wait_for(is_loaded)
-        wrong += check(page, name, axe, dark=dark)
+    for user, pages in (("alice", PAGES), ("admin", ADMIN_PAGES)):
+        page = new_page(user, width=WIDTHS[0], dark=dark)
+        for name, (address, is_loaded) in pages.items():
+            page.open("about:blank")
+            page.open(f"{stranger.address.partition('#')[0]}#{address}")
+            page.evaluate(WATCH_SHIFTS)
+            page.wait_for(is_loaded)
+            wrong += check(page, name, axe, dark=dark)
     assert wrong == []
 
 

@@ -40,6 +40,10 @@ _SUBJECT_KEY = "paicluster.subject"
 _SECRET = frozenset({"token", "ticket"})
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+
+# How much of its end is read for a request.
+MAX_READ_BYTES = 4 << 20
 
 # WebHDFS has the operation in the query.
 _OPERATION = re.compile(rb"(?:^|&)op=([A-Za-z]{1,40})(?:&|$)")
@@ -116,12 +120,44 @@ class AuditLog:
         )
         self._queue.handle(logging.makeLogRecord({"entry": entry}))
 
+    def last_entries(self, limit: int, keyword: str = "") -> list[dict[str, object]]:
+        """Last entries that contain the keyword, newest first, as far as the end of the log has them."""
+        lines = _last_lines(Path(self._file.baseFilename), MAX_READ_BYTES)
+        wanted = keyword.lower().encode()
+        found: list[dict[str, object]] = []
+        for line in reversed(lines):
+            if len(found) >= limit:
+                break
+            if wanted in line.lower():
+                # The last line may be written at this moment.
+                with contextlib.suppress(msgspec.DecodeError):
+                    found.append(_decode(line))
+        return found
+
     def close(self) -> None:
         """Write all queued entries and close the file."""
         self._refusals.close()
         self._writer.stop()
         with contextlib.suppress(OSError):  # the disk is full: already reported
             self._file.close()
+
+
+def _last_lines(path: Path, max_bytes: int) -> list[bytes]:
+    """Whole lines at the end of a log; where it has just been rotated, of its predecessor, too."""
+    data = b""
+    for file in (path, path.with_name(f"{path.name}.1")):
+        try:
+            with file.open("rb") as log_file:
+                size = log_file.seek(0, os.SEEK_END)
+                start = max(0, size - (max_bytes - len(data)))
+                log_file.seek(start)
+                part = log_file.read(size - start)
+        except OSError:
+            break
+        data = (part.partition(b"\n")[2] if start else part) + data
+        if start:
+            break
+    return data.splitlines()
 
 
 class _Refusals:

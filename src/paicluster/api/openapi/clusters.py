@@ -160,6 +160,14 @@ class Alert(WireModel):
     fingerprint: str
 
 
+class SettingsReport(WireModel):
+    settings: dict[str, Any]
+
+
+class AuditReport(WireModel):
+    entries: list[dict[str, Any]]
+
+
 class AlertList(WireModel):
     status: Literal["success"]
     data: list[Alert]
@@ -332,6 +340,16 @@ OPERATIONS: dict[str, Operation] = {
     ),
     **_legacy_storage_operations("config", NewLegacyStorageConfig, ConfigNameBody),
     **_legacy_storage_operations("server", NewLegacyStorageServer, ServerNameBody),
+    "v2.administration.settings": Operation(
+        "Settings of the server, for administrators", "cluster", {200: SettingsReport}, (403,)
+    ),
+    "v2.administration.audit": Operation(
+        "Last entries of the audit log, newest first, for administrators",
+        "cluster",
+        {200: AuditReport},
+        (400, 403),
+        query=(Query("limit", Count, description="At most 1000."), Query("keyword")),
+    ),
     "v2.alerts.alerts": Operation("List alerts", "alert", {200: list[Alert]}),
     "v2.alerts.as_alertmanager": Operation(
         "List alerts, in Alertmanager's format", "alert", {200: AlertList}

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paicluster.api.v2 import (
+    administration,
     alerts,
     certificates,
     groups,
@@ -97,6 +98,8 @@ ROUTES: list[Row] = [
     *_user_routes("/api/v2/user"),
     *_group_routes("/api/v2/groups"),
     *_group_routes("/api/v2/group"),
+    ("/api/v2/settings", ["GET"], administration.settings),
+    ("/api/v2/audit", ["GET"], administration.audit),
     ("/api/v2/quota", ["GET"], quotas.own_quotas),
     (_VC, ["PUT"], virtual_clusters.put_cluster),
     (_VC, ["DELETE"], virtual_clusters.delete_cluster),

@@ -1,0 +1,52 @@
+// A dialog with a form: the action's error stays in it, success closes it.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { ApiError } from "../api.ts";
+import { Dialog, ErrorNotice } from "./parts.tsx";
+
+interface Props {
+  readonly title: string;
+  readonly action: string;
+  readonly onSubmit: (form: FormData) => Promise<void>;
+  readonly onClose: () => void;
+  readonly children: ComponentChildren;
+}
+
+export function FormDialog({ title, action, onSubmit, onClose, children }: Props) {
+  const error = useSignal<ApiError | null>(null);
+  const isBusy = useSignal(false);
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    isBusy.value = true;
+    error.value = null;
+    try {
+      await onSubmit(new FormData(event.currentTarget as HTMLFormElement));
+      onClose();
+    } catch (problem) {
+      if (!(problem instanceof ApiError)) throw problem;
+      error.value = problem;
+      isBusy.value = false;
+    }
+  };
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <form class="form dialog-form" onSubmit={(event) => void submit(event)}>
+        {error.value && <ErrorNotice error={error.value} />}
+        {children}
+        <div class="dialog-actions">
+          <button class="button" type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button class="button primary" type="submit" disabled={isBusy.value}>
+            {action}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+export function textOf(form: FormData, name: string): string {
+  const value = form.get(name);
+  return typeof value === "string" ? value.trim() : "";
+}

@@ -1,0 +1,249 @@
+// Users of the cluster, as administrators see and change them.
+import { useSignal } from "@preact/signals";
+import {
+  changeUser,
+  createUser,
+  deleteUser,
+  listGroups,
+  listUsers,
+  quotaOf,
+  QUOTA_LIMITS,
+  setGroups,
+  setQuota,
+  type Group,
+  type QuotaLimits,
+  type User,
+} from "../admin_api.ts";
+import { ApiError } from "../api.ts";
+import { FormDialog, textOf } from "../components/form_dialog.tsx";
+import { Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { VirtualRows } from "../components/virtual_rows.tsx";
+import { counted } from "../format.ts";
+import { usePolled } from "../live.ts";
+import { session } from "../session.ts";
+
+const REFRESH_MS = 15_000;
+const HEADS = ["Name", "Email", "Administrator", "Groups", ""];
+const QUOTA_LABELS: Readonly<Record<keyof QuotaLimits, string>> = {
+  tasks: "Tasks",
+  cpu: "CPUs",
+  memoryMB: "Memory (MB)",
+  gpu: "GPUs",
+  storageBytes: "Storage (bytes)",
+};
+
+type Asked = { kind: "add" } | { kind: "change" | "quota" | "delete"; user: User };
+
+export function Users() {
+  const users = usePolled("users", listUsers, REFRESH_MS);
+  const groups = usePolled("groups", listGroups, REFRESH_MS);
+  const asked = useSignal<Asked | null>(null);
+  const keyword = useSignal("");
+  const close = () => (asked.value = null);
+  const done = (text: string) => {
+    toast(text);
+    users.reload();
+  };
+  if (users.error) return <ErrorNotice error={users.error} />;
+  if (!users.value || !groups.value) return <Loading what="the users" />;
+  const wanted = keyword.value.toLowerCase();
+  const shown = users.value.filter((user) => `${user.username} ${user.email}`.toLowerCase().includes(wanted));
+  return (
+    <div class="stack">
+      <div class="admin-tools">
+        <input
+          type="search"
+          aria-label="Search users"
+          placeholder={`Search ${counted(users.value.length, "user")}`}
+          value={keyword.value}
+          onInput={(event) => (keyword.value = event.currentTarget.value)}
+        />
+        <button class="button primary" type="button" onClick={() => (asked.value = { kind: "add" })}>
+          Add a user
+        </button>
+      </div>
+      <VirtualRows
+        rows={shown}
+        columns={HEADS.length}
+        label="Users"
+        head={
+          <tr>
+            {HEADS.map((name) => (
+              <th key={name}>{name || <span class="sr">Actions</span>}</th>
+            ))}
+          </tr>
+        }
+      >
+        {(user) => <UserRow key={user.username} user={user} onAsk={(kind) => (asked.value = { kind, user })} />}
+      </VirtualRows>
+      {asked.value?.kind === "add" && <AddUser onClose={close} onDone={done} />}
+      {asked.value?.kind === "change" && (
+        <ChangeUser user={asked.value.user} groups={groups.value} onClose={close} onDone={done} />
+      )}
+      {asked.value?.kind === "quota" && <Quota user={asked.value.user} onClose={close} onDone={done} />}
+      {asked.value?.kind === "delete" && <DeleteUser user={asked.value.user} onClose={close} onDone={done} />}
+    </div>
+  );
+}
+
+function UserRow({ user, onAsk }: { user: User; onAsk: (kind: "change" | "quota" | "delete") => void }) {
+  return (
+    <tr>
+      <td>{user.username}</td>
+      <td>{user.email}</td>
+      <td>{user.admin ? "yes" : ""}</td>
+      <td>{user.grouplist.join(", ")}</td>
+      <td class="row-actions">
+        <button class="link" type="button" aria-label={`Change ${user.username}`} onClick={() => onAsk("change")}>
+          Change
+        </button>
+        <button class="link" type="button" aria-label={`Quota of ${user.username}`} onClick={() => onAsk("quota")}>
+          Quota
+        </button>
+        {user.username !== session.value?.user && (
+          <button class="link" type="button" aria-label={`Delete ${user.username}`} onClick={() => onAsk("delete")}>
+            Delete
+          </button>
+        )}
+      </td>
+    </tr>
+  );
+}
+
+interface DialogProps {
+  readonly onClose: () => void;
+  readonly onDone: (text: string) => void;
+}
+
+function AddUser({ onClose, onDone }: DialogProps) {
+  const add = async (form: FormData) => {
+    const username = textOf(form, "new-username");
+    const password = form.get("new-password");
+    await createUser({
+      username,
+      password: typeof password === "string" ? password : "",
+      email: textOf(form, "email"),
+      admin: form.get("admin") !== null,
+    });
+    onDone(`User ${username} is added.`);
+  };
+  return (
+    <FormDialog title="Add a user" action="Add" onSubmit={add} onClose={onClose}>
+      <label>
+        <span>Name</span>
+        <input name="new-username" required autocomplete="off" />
+      </label>
+      <label>
+        <span>Password</span>
+        <input name="new-password" type="password" required autocomplete="new-password" />
+      </label>
+      <label>
+        <span>Email (optional)</span>
+        <input name="email" type="email" />
+      </label>
+      <Check name="admin" label="Administrator" isChecked={false} />
+    </FormDialog>
+  );
+}
+
+function ChangeUser({ user, groups, onClose, onDone }: DialogProps & { user: User; groups: readonly Group[] }) {
+  const change = async (form: FormData) => {
+    const password = form.get("new-password");
+    const chosen = groups.map((group) => group.groupname).filter((name) => form.get(`group ${name}`) !== null);
+    // The group of administrators follows from the box above.
+    const kept = user.grouplist.filter((name) => !groups.some((group) => group.groupname === name));
+    await setGroups(user.username, [...chosen, ...kept]);
+    await changeUser({
+      username: user.username,
+      email: textOf(form, "email"),
+      admin: form.get("admin") !== null,
+      ...(typeof password === "string" && password ? { password } : {}),
+    });
+    onDone(`User ${user.username} is changed.`);
+  };
+  return (
+    <FormDialog title={`Change ${user.username}`} action="Save" onSubmit={change} onClose={onClose}>
+      <label>
+        <span>Email</span>
+        <input name="email" type="email" defaultValue={user.email} />
+      </label>
+      <label>
+        <span>New password (empty: unchanged)</span>
+        <input name="new-password" type="password" autocomplete="new-password" />
+      </label>
+      <Check name="admin" label="Administrator" isChecked={user.admin} />
+      <fieldset>
+        <legend>Groups</legend>
+        {groups.map(({ groupname }) => (
+          <Check
+            key={groupname}
+            name={`group ${groupname}`}
+            label={groupname}
+            isChecked={user.grouplist.includes(groupname)}
+          />
+        ))}
+      </fieldset>
+    </FormDialog>
+  );
+}
+
+function Check({ name, label, isChecked }: { name: string; label: string; isChecked: boolean }) {
+  return (
+    <label class="check">
+      <input type="checkbox" name={name} defaultChecked={isChecked} />
+      {label}
+    </label>
+  );
+}
+
+function Quota({ user, onClose, onDone }: DialogProps & { user: User }) {
+  const limits = usePolled(`quota ${user.username}`, (signal) => quotaOf(user.username, signal), 1e9);
+  const current = limits.value;
+  if (!current) {
+    return (
+      <Dialog title={`Quota of ${user.username}`} onClose={onClose}>
+        {limits.error ? <ErrorNotice error={limits.error} /> : <Loading what="the quota" />}
+      </Dialog>
+    );
+  }
+  const save = async (form: FormData) => {
+    const entries = QUOTA_LIMITS.map((name) => {
+      const text = textOf(form, name);
+      return [name, text ? Number(text) : null] as const;
+    });
+    await setQuota(user.username, Object.fromEntries(entries) as unknown as QuotaLimits);
+    onDone(`The quota of ${user.username} is set.`);
+  };
+  return (
+    <FormDialog title={`Quota of ${user.username}`} action="Save" onSubmit={save} onClose={onClose}>
+      <p class="quiet">The most that this user's jobs and files may use at a time. An empty field is no limit.</p>
+      {QUOTA_LIMITS.map((name) => (
+        <label key={name}>
+          <span>{QUOTA_LABELS[name]}</span>
+          <input name={name} type="number" min={0} defaultValue={current[name] ?? ""} />
+        </label>
+      ))}
+    </FormDialog>
+  );
+}
+
+function DeleteUser({ user, onClose, onDone }: DialogProps & { user: User }) {
+  const remove = async () => {
+    try {
+      await deleteUser(user.username);
+      onDone(`User ${user.username} is deleted.`);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      toast([error.message, error.hint].filter(Boolean).join(" "));
+    }
+  };
+  return (
+    <Confirm
+      title={`Delete ${user.username}?`}
+      text="The user can no longer sign in, and tokens of the user end. Finished jobs and files stay."
+      action="Delete"
+      onConfirm={() => void remove()}
+      onClose={onClose}
+    />
+  );
+}

@@ -1,0 +1,82 @@
+"""Admin page: users, groups, virtual clusters, alerts, settings, audit log; only for administrators."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.portal import NewPage
+from support.server_fixture import eventually
+from support.team_cluster import TeamCluster
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
+
+
+def test_other_users_get_a_sentence(new_page: NewPage) -> None:
+    page = new_page("bob", at="/admin")
+    page.wait_for_text("shown to administrators of the cluster")
+    assert "Admin" not in page.evaluate("document.querySelector('.nav').innerText").split()
+
+
+def test_user_is_added_changed_limited_and_deleted(new_page: NewPage, cluster: TeamCluster) -> None:
+    admin = cluster.tokens["admin"]
+    page = new_page("admin", at="/admin")
+    page.click("button", "Add a user")
+    page.fill("dialog input[name=new-username]", "carol")
+    page.fill("dialog input[name=new-password]", "short")
+    page.click("dialog button", "Add")
+    page.wait_for("document.querySelector('dialog .notice.bad') !== null")
+    page.fill("dialog input[name=new-password]", "long enough")
+    page.click("dialog button", "Add")
+    page.wait_for_text("User carol is added.")
+    page.click("button", "Change carol")
+    page.fill("dialog input[name=email]", "carol@example.org")
+    page.click("dialog label.check", "Administrator")
+    page.click("dialog button", "Save")
+    page.wait_for_text("User carol is changed.")
+    carol = cluster.get("/api/v2/users/carol", token=admin).json()
+    assert (carol["email"], carol["admin"]) == ("carol@example.org", True)
+    page.click("button", "Quota of carol")
+    page.fill("dialog input[name=gpu]", "2")
+    page.click("dialog button", "Save")
+    page.wait_for_text("The quota of carol is set.")
+    quota = cluster.get("/api/v2/users/carol/quota", token=admin).json()["resources"]
+    assert quota["gpu"]["limit"] == 2 and quota["cpu"]["limit"] is None
+    page.click("button", "Change carol")
+    page.click("dialog label.check", "Administrator")
+    page.click("dialog button", "Save")
+    page.wait_for(
+        "[...document.querySelectorAll('tbody tr')].some((r) => /carol.*default\\t/.test(r.innerText))"
+    )
+    page.click("button", "Delete carol")
+    page.click("dialog button", "Delete")
+    page.wait_for_text("User carol is deleted.")
+    eventually(lambda: "carol" not in page.evaluate("document.querySelector('tbody').innerText"), "the row")
+
+
+def test_groups_virtual_clusters_settings_and_audit_log(new_page: NewPage, cluster: TeamCluster) -> None:
+    page = new_page("admin", at="/admin?tab=groups")
+    page.click("button", "Add a group")
+    page.fill("dialog input[name=groupname]", "vision")
+    page.fill("dialog input[name=description]", "<b>eyes</b>")
+    page.click("dialog button", "Save")
+    page.wait_for_text("<b>eyes</b>")
+    page.click("button", "Delete vision")
+    page.click("dialog button", "Delete")
+    page.wait_for_text("Group vision is deleted.")
+    page.click("[role=tab]", "Virtual clusters")
+    page.click("button", "Add a virtual cluster")
+    page.fill("dialog input[name=vc]", "lab")
+    page.fill("dialog input[name=capacity]", "25")
+    page.click("dialog button", "Save")
+    page.wait_for_text("25 %")
+    page.click("button", "Delete lab")
+    page.click("dialog button", "Delete")
+    page.wait_for_text("Virtual cluster lab is deleted.")
+    page.click("[role=tab]", "Settings")
+    page.wait_for_text(str(cluster.home))
+    page.click("[role=tab]", "Alerts")
+    page.wait_for("document.querySelector('#tab-panel').innerText.length > 10")
+    page.click("[role=tab]", "Audit log")
+    page.fill("input[aria-label='Search the audit log']", "virtual-clusters/lab")
+    page.wait_for("document.querySelectorAll('#tab-panel tbody tr').length === 2")
+    assert "DELETE /api/v2/virtual-clusters/lab" in page.text
