@@ -61,6 +61,17 @@ class Authority:
         own = own.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self.file.write_bytes(_pem(own.sign(self._key, hashes.SHA256())))
 
+    @classmethod
+    def load(cls, file: Path, key_file: Path) -> Authority:
+        """The authority of these files."""
+        loaded = cls.__new__(cls)
+        key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        loaded._key = key
+        loaded._name = x509.load_pem_x509_certificate(file.read_bytes()).subject
+        loaded.file = file
+        return loaded
+
     def issue(self, folder: Path, user: str, *, days: float = 1) -> tuple[Path, Path]:
         """Certificate and key of a user. With negative ``days`` the certificate has expired."""
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.certificates import Authority, certificate
+from support.cli_user import CliUser, CommandResult
 from support.server_fixture import COMMAND
 from support.team_cluster import MACHINE, PASSWORD, USERS, TeamCluster, add_users
 
@@ -147,3 +148,60 @@ def test_errors_of_the_command(tls: TlsCluster, tmp_path: Path) -> None:
     assert (tmp_path / "bob.pem").read_text() == "mine"
     missing = paicluster(tls, "bob", "--to", str(tmp_path / "no"))
     assert "There is no folder" in missing.stderr
+
+
+# --- the command, with a certificate that does not give access ---
+
+
+def paddlecloud(tls: TlsCluster, folder: Path, files: Files, *words: str) -> CommandResult:
+    """Run `paddlecloud` with a certificate."""
+    user = CliUser(folder / f"user-{len(os.listdir(folder))}")
+    (user.home / ".paddle").mkdir()
+    host, port = tls.address
+    (user.home / ".paddle" / "config").write_text(
+        f"dc1:\n  usercert: {files[0]}\n  userkey: {files[1]}\n  cacert: {tls.authority}\n"
+        f"  endpoint: https://{host}:{port}\n"
+    )
+    return user.run(["paddlecloud", *words])
+
+
+def test_files_of_one_user_with_the_certificate_of_another(tls: TlsCluster, tmp_path: Path) -> None:
+    alice, bob = (issue(tls, user, tmp_path / user) for user in ("alice", "bob"))
+    (tmp_path / "data").write_text("of alice")
+    copied = paddlecloud(
+        tls, tmp_path, alice, "pfs", "cp", str(tmp_path / "data"), "/pfs/dc1/home/alice/data"
+    )
+    assert copied.status == 0, copied
+    (tmp_path / "data").write_text("of bob")
+    path = "/pfs/dc1/home/alice/data"
+    for words in (
+        ("ls", path),
+        ("rm", path),
+        ("cp", str(tmp_path / "data"), path),
+        ("cp", path, str(tmp_path)),
+    ):
+        done = paddlecloud(tls, tmp_path, bob, "pfs", *words)
+        assert (done.status, done.out) == (1, ""), (words, done)
+        assert done.err.endswith(f"unauthorized: {path} is not in the home of bob.\n"), (words, done)
+        assert len(done.err.splitlines()) == 1
+    assert (tmp_path / "data").read_text() == "of bob"
+    fetched = paddlecloud(tls, tmp_path, alice, "pfs", "cp", path, str(tmp_path / "back"))
+    assert fetched.status == 0 and (tmp_path / "back").read_text() == "of alice", fetched
+
+
+def test_expired_certificate_of_the_cluster_is_told(tls: TlsCluster, tmp_path: Path) -> None:
+    keys = tls.home / "keys"
+    issue(tls, "alice", tmp_path / "alice")  # the authority exists from then on
+    authority = Authority.load(keys / "user-authority.pem", keys / "user-authority-key.pem")
+    files = authority.issue(tmp_path / "old", "alice", days=-1)
+    with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+        tls.call(files, "GET", "/api/v1/token2user")
+    (tmp_path / "data").write_text("x")
+    for words in (("jobs",), ("pfs", "cp", str(tmp_path / "data"), "/pfs/dc1/home/alice/new")):
+        done = paddlecloud(tls, tmp_path, files, *words)
+        assert (done.status, done.out) == (1, ""), (words, done)
+        first, second = done.err.splitlines()
+        assert first.startswith(
+            "paddlecloud: The datacenter dc1 does not accept you: your certificate has expired, on 20"
+        )
+        assert second.endswith(f"Ask its administrator for a new one, and put it into {files[0]}.")
