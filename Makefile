@@ -13,7 +13,7 @@ PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Every worker would compile all tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart compiled setup portal screenshots test test-fast lint docs bench dist clean
+.PHONY: help quickstart compiled setup portal screenshots test test-fast test-large lint docs bench dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -69,6 +69,12 @@ test-fast: compiled ## the tests that are quick and need no outside service (abo
 test: lint compiled ## everything: lint, types, import contracts, the whole suite
 	@$(PYTEST) $(PARALLEL)
 	@cd tests && ../$(BIN)/python -m unittest discover
+
+# How many small files, and how large a file.
+LARGE_FILES ?= 1000000
+LARGE_RECORD_BYTES ?= 2357198848
+test-large: compiled ## packs of LARGE_FILES files, and of one of LARGE_RECORD_BYTES, with their figures
+	@LARGE_FILES=$(LARGE_FILES) LARGE_RECORD_BYTES=$(LARGE_RECORD_BYTES) $(PYTEST) -s tests/large
 
 docs: $(VENV)/.dev ## write the pages that are generated from the code
 	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.cli import Machine
@@ -20,10 +22,14 @@ FILE_BYTES = 4096
 FILES_PER_FOLDER = 1000
 PLAIN_FILES = sized(10_000, 100)
 ACCESSES = sized(5_000, 50)
+LARGE_BYTES = sized(1 << 30, 4 << 20)
+LISTED_FILES = sized(10_000, 100)
 WORKERS = 2
 HOW = (
     f"data: {FILES} files of {FILE_BYTES} bytes. {WORKERS} processes with the pack open read an epoch; "
-    "its reference reads the shards in pieces of 1 MiB from the page cache."
+    "its reference reads the shards in pieces of 1 MiB from the page cache. "
+    f"The mount reads {LARGE_BYTES >> 20} MiB and lists {LISTED_FILES} files of a cluster on this machine; "
+    "pai copy and pai listdir start a process, which is part of their time."
 )
 
 
@@ -39,6 +45,7 @@ def rows() -> list[Row]:
                 epoch(packed),
                 against_files(machine, Path(folder), packed),
                 single_records(packed),
+                *mounted_storage(machine, Path(folder)),
             ]
         finally:
             machine.close()
@@ -169,6 +176,60 @@ def single_records(packed: Path) -> Row:
             took.append(time.perf_counter() - began)
         runs.append(sorted(took)[int(len(took) * 0.99)])
     return limit_row("access to a record by its number, p99", runs, at_most=0.001, show=ms)
+
+
+@contextmanager
+def mounted(machine: Machine, address: str, folder: Path) -> Iterator[None]:
+    folder.mkdir()
+    machine.timed("pai", "mount", "--background", address, str(folder))
+    try:
+        yield
+    finally:
+        machine.timed("pai", "unmount", str(folder))
+
+
+def mounted_storage(machine: Machine, folder: Path) -> list[Row]:
+    """Reads and listings through a mount. Its storage is on this machine, where copies are quickest."""
+    if not Path("/dev/fuse").exists():
+        return []
+    large = folder / "large"
+    large.write_bytes(random.Random(3).randbytes(LARGE_BYTES))
+    machine.timed("pai", "copy", str(large), "pai://local/0/mounted/large")
+    make_files(folder / "listed", LISTED_FILES)
+    machine.timed("pai", "copy", str(folder / "listed"), "pai://local/0/mounted/listed")
+
+    def through_mount() -> float:
+        # Mounted anew: the kernel keeps what was read before.
+        there = folder / f"mount{time.monotonic_ns()}"
+        with mounted(machine, "pai://local/0/mounted", there):
+            began = time.perf_counter()
+            subprocess.run(["cat", there / "large"], check=True, stdout=subprocess.DEVNULL)
+            return LARGE_BYTES / (time.perf_counter() - began)
+
+    def by_copy() -> float:
+        target = folder / "copied"
+        target.unlink(missing_ok=True)
+        return LARGE_BYTES / machine.timed("pai", "copy", "pai://local/0/mounted/large", str(target))
+
+    def list_mount() -> float:
+        there = folder / f"mount{time.monotonic_ns()}"
+        with mounted(machine, "pai://local/0/mounted/listed", there):
+            began = time.perf_counter()
+            subprocess.run(["ls", "-R", there], check=True, stdout=subprocess.DEVNULL)
+            return LISTED_FILES / (time.perf_counter() - began)
+
+    def by_listdir() -> float:
+        return LISTED_FILES / machine.timed("pai", "listdir", "-R", "pai://local/0/mounted/listed")
+
+    reads, listings = alternate(through_mount, by_copy, 5), alternate(list_mount, by_listdir, 5)
+    return [
+        ratio_row("sequential read through the mount / pai copy", *reads, at_least=0.5, show=mb_per_s),
+        ratio_row("ls -R of the mount / pai listdir -R", *listings, at_least=0.5, show=files_per_s),
+    ]
+
+
+def mb_per_s(speed: float) -> str:
+    return f"{speed / 1e6:,.0f} MB/s"
 
 
 def files_per_s(speed: float) -> str:
