@@ -20,7 +20,7 @@ PARTS = (
     "portal",
     *("restapi", "scheduler", "storage", "store", "webhdfs"),
 )
-SERVICE_PARTS = ("containers", "forward", "slurm")
+SERVICE_PARTS = ("cloud", "containers", "forward", "slurm")
 NOT_PARTS = {"__main__", "load", "probe", "server", "table"}
 
 pytestmark = pytest.mark.slow

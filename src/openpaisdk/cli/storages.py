@@ -7,7 +7,7 @@ from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice, show, table
 
-KINDS = ("hdfs", "nfs", "mount")
+KINDS = ("hdfs", "nfs", "mount", "s3", "azureblob")
 PREFIXES = ("configs", "servers_data", "servers_ext")
 
 
@@ -125,11 +125,14 @@ def add_storage_cluster(argv: list[str]) -> int:
     parser = command_parser(
         "add-storage-cluster",
         "pai add-storage-cluster -a lab --type hdfs --address http://namenode:9870 --path /\n"
-        "pai add-storage-cluster -a disks --type mount --path /mnt/shared",
+        "pai add-storage-cluster -a disks --type mount --path /mnt/shared\n"
+        "pai add-storage-cluster -a sets --type s3 --address https://s3.example.com --path /BUCKET",
         "The storage is then available as pai://<alias>/<storage>/<path>; no connection is made yet. For\n"
         "type hdfs, the address is that of WebHDFS (or HOST, then port 50070, or servers_ext:webhdfs=PORT).\n"
-        "Further settings are prefix:key=value, with the prefixes configs (name, mountPoint, permission),\n"
-        "servers_data and servers_ext.",
+        "For s3 and azureblob, the path begins with the bucket or container; the address is only needed for\n"
+        "servers other than AWS's and Azure's. The credentials are those of this machine.\n"
+        "Further settings are prefix:key=value, with the prefixes configs (name, mountPoint, permission,\n"
+        "region, account), servers_data and servers_ext.",
         output=False,
         cluster=False,
     )
@@ -145,7 +148,7 @@ def add_storage_cluster(argv: list[str]) -> int:
     parser.add_argument("contents", nargs="*", metavar="prefix:key=value", help="further settings")
     args = parser.parse(argv)
     from openpaisdk.config.clusters import check_alias, check_storage_name
-    from openpaisdk.storage.catalog import configured_storages, webhdfs_url
+    from openpaisdk.storage.catalog import CLOUD_STORAGES, configured_storages, webhdfs_url
     from openpaisdk.storage.location import normalize_path
 
     alias = check_alias(args.cluster_alias)
@@ -154,8 +157,12 @@ def add_storage_cluster(argv: list[str]) -> int:
     known = registry.find(alias)
     if known is not None and not known.is_storage:
         raise UsageError(f"{alias} is the alias of a cluster; choose another alias for the storage.")
-    if args.type != "mount" and not args.address:
+    if args.type not in ("mount", *CLOUD_STORAGES) and not args.address:
         raise UsageError(f"A storage of type {args.type} needs an --address.")
+    if args.type in CLOUD_STORAGES and not args.path.strip("/"):
+        raise UsageError(
+            f"A storage of type {args.type} needs a --path that begins with the name of its bucket."
+        )
     name = settings["configs"].pop("name", "") or args.type
     if known is None or name not in [storage.name for storage in configured_storages(known)]:
         check_storage_name(name)

@@ -33,6 +33,8 @@ DEFAULT_STORAGE = "hdfs"
 WEBHDFS_PORT = 50070
 FS_URI = "PAI_DEFAULT_FS_URI"
 MOUNTS = "/proc/self/mounts"
+CLOUD_STORAGES = ("s3", "azureblob")
+"""Types of storages in a cloud. OpenPAI knows ``azureblob``; ``s3`` is ours."""
 
 
 class StorageEntry:
@@ -44,6 +46,7 @@ class StorageEntry:
         "kind",
         "mount_point",
         "name",
+        "options",
         "path",
         "permission",
         "user",
@@ -62,7 +65,9 @@ class StorageEntry:
         permission: str = "rw",
         is_default: bool = False,
         user: str = "",
+        options: dict[str, str] | None = None,
     ):
+        """``options``: of a storage in a cloud, with its credentials; never shown."""
         self.name = name
         self.kind = kind
         self.address = address
@@ -72,6 +77,7 @@ class StorageEntry:
         self.permission = permission
         self.is_default = is_default
         self.user = user
+        self.options = options or {}
 
     def as_mapping(self) -> dict[str, object]:
         return {
@@ -129,6 +135,16 @@ def _merge_entry(name: str, info: dict[str, object], server: dict[str, object]) 
     address = str(data.get("address") or data.get("namenode") or "")
     kind = str(server.get("type") or "").lower()
     path = str(info.get("path") or "")
+    if kind in CLOUD_STORAGES:
+        return StorageEntry(
+            name,
+            kind,
+            address=str(data.get("endpointUrl") or ""),
+            path=bucket_path(data, path),
+            mount_point=str(info.get("mountPoint") or ""),
+            permission=str(info.get("permission") or "rw"),
+            options={key: value for key, value in data.items() if isinstance(value, str)},
+        )
     if kind != HDFS:
         path = "/".join(
             part.strip("/") for part in ("", str(data.get("rootPath") or ""), path) if part or not path
@@ -142,6 +158,12 @@ def _merge_entry(name: str, info: dict[str, object], server: dict[str, object]) 
         mount_point=str(info.get("mountPoint") or ""),
         permission=str(info.get("permission") or "rw"),
     )
+
+
+def bucket_path(data: dict[str, object], path: str = "") -> str:
+    """Path of a storage in a cloud: the bucket or container, then the path within it."""
+    parts = (data.get("bucket") or data.get("containerName"), data.get("rootPath"), path)
+    return "/" + "/".join(str(part).strip("/") for part in parts if part)
 
 
 def webhdfs_url(address: str, extension: dict[str, object]) -> str:
@@ -173,6 +195,7 @@ def configured_storages(entry: ClusterEntry) -> list[StorageEntry]:
                     permission=str(raw.get("permission") or "rw"),
                     is_default=not found,
                     user=entry.text("user"),
+                    options={key: str(value) for key, value in raw.items() if key in ("account", "region")},
                 )
             )
     return found
@@ -472,6 +495,17 @@ def open_external(entry: StorageEntry, alias: str, user: str = "") -> Backend:
             user=user,
             base=BASE,
             root=path.rstrip("/"),
+        )
+    if entry.kind in CLOUD_STORAGES:
+        from openpaisdk.storage.cloud import open_storage
+
+        return open_storage(
+            entry.kind,
+            url,
+            path,
+            endpoint_url=entry.address,
+            options=entry.options,
+            read_only=entry.permission == "ro",
         )
     if entry.kind in ("nfs", "mount", "local", "samba"):
         from openpaisdk.storage.backends.local import LocalBackend

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from openpaisdk.errors import ConfigError
 from openpaisdk.storage.location import S3
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Backend
     from openpaisdk.storage.location import Location
-
-S3_STORAGE, AZURE_BLOB_STORAGE = "s3", "azureblob"
-"""Types of a cluster's storages. OpenPAI knows ``azureblob``; ``s3`` is ours."""
 
 
 def open_bucket(location: Location) -> Backend:
@@ -25,3 +23,38 @@ def open_bucket(location: Location) -> Backend:
     container, addressed = split_host(location.host)
     url = f"az://{location.host}"
     return AzureBlobBackend(container, find_account(addressed, url), url=url)
+
+
+def open_storage(
+    kind: str, url: str, path: str, *, endpoint_url: str, options: dict[str, str], read_only: bool
+) -> Backend:
+    """Backend of a storage of a cluster. Without credentials in ``options``, those of this machine are used.
+
+    ``path`` begins with the bucket or container.
+    """
+    bucket, _, root = path.strip("/").partition("/")
+    if not bucket:
+        raise ConfigError(f"The storage {url} names no bucket.")
+    if kind == S3:
+        from openpaisdk.storage.backends.s3 import S3Backend, S3Options
+
+        settings = S3Options(
+            access_key_id=options.get("accessKeyId", ""),
+            secret_access_key=options.get("secretAccessKey", ""),
+            session_token=options.get("sessionToken", ""),
+            endpoint_url=endpoint_url,
+            region=options.get("region", ""),
+        )
+        return S3Backend(bucket, settings, url=url, root=root, read_only=read_only)
+    from openpaisdk.storage.backends.azure_account import AzureAccount, find_account
+    from openpaisdk.storage.backends.azure_blob import AzureBlobBackend
+
+    account = AzureAccount(
+        options.get("accountName", "") or options.get("account", ""),
+        key=options.get("key", "") or options.get("accountKey", ""),
+        sas_token=options.get("accountSASToken", ""),
+        endpoint_url=endpoint_url,
+    )
+    if not account.has_secret:
+        account = find_account(account, url)
+    return AzureBlobBackend(bucket, account, url=url, root=root, read_only=read_only)

@@ -15,6 +15,7 @@ from paicluster.config.schema import CLUSTER, seconds
 from paicluster.config.sections import (
     Authentication,
     BackupSettings,
+    BucketSettings,
     EngineSettings,
     RequestLimits,
     StorageSettings,
@@ -327,6 +328,18 @@ def _storage(item: Mapping[str, Any], folder: Path) -> StorageSettings:
         share=item.get("share", True),
         read_only=item.get("read-only", False),
         groups=tuple(item.get("groups", ())),
+        bucket=_bucket(item, folder) if item["type"] in ("s3", "azureblob") else None,
+    )
+
+
+def _bucket(item: Mapping[str, Any], folder: Path) -> BucketSettings:
+    return BucketSettings(
+        item["bucket"] if item["type"] == "s3" else item["container"],
+        prefix=item.get("prefix", "").strip("/"),
+        endpoint_url=item.get("endpoint-url", ""),
+        region=item.get("region", ""),
+        account=item.get("account", ""),
+        credentials=_under(folder, item["credentials"]) if "credentials" in item else None,
     )
 
 

@@ -127,6 +127,13 @@ _STORAGE_COMMON: dict[str, Node] = {
     "groups": ListOf(NAME, "Groups with access; all users by default."),
 }
 _FOLDER = Text(pattern=r"\S.*", form="a path")
+_BUCKET = Text(pattern=r"[A-Za-z0-9][A-Za-z0-9._-]*", form="a name")
+_BUCKET_COMMON: dict[str, Node] = {
+    **_STORAGE_COMMON,
+    "prefix": Text("Path within the bucket that is the root of the storage."),
+    "endpoint-url": Url(),
+    "credentials": Text("File with the credentials of the storage.", pattern=r"\S.*", form="a path"),
+}
 
 _SECTIONS: dict[str, Node] = {
     "home": _FOLDER,
@@ -172,6 +179,14 @@ _SECTIONS: dict[str, Node] = {
                         **_STORAGE_COMMON,
                     },
                     required=("type", "name", "url"),
+                ),
+                "s3": Fields(
+                    {"type": Choice("s3"), "bucket": _BUCKET, "region": _BUCKET, **_BUCKET_COMMON},
+                    required=("type", "name", "bucket"),
+                ),
+                "azureblob": Fields(
+                    {"type": Choice("azureblob"), "container": _BUCKET, "account": _BUCKET, **_BUCKET_COMMON},
+                    required=("type", "name", "container", "account"),
                 ),
             },
         )

@@ -68,8 +68,8 @@ class UsageSettings:
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """A storage. ``kind``: `own` (a folder the cluster serves), `mount` (a path on every machine) or `hdfs`
-    (an external HDFS at ``url``)."""
+    """A storage. ``kind``: `own` (a folder the cluster serves), `mount` (a path on every machine), `hdfs`
+    (an external HDFS at ``url``), `s3` or `azureblob` (``bucket`` in a cloud)."""
 
     name: str
     kind: str
@@ -80,6 +80,21 @@ class StorageSettings:
     read_only: bool = False
     # Groups with access; empty: all users.
     groups: tuple[str, ...] = ()
+    bucket: BucketSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSettings:
+    """A bucket of S3, or a container of Azure Blob (then ``account`` is set)."""
+
+    name: str
+    # Path within the bucket that is the root of the storage.
+    prefix: str = ""
+    endpoint_url: str = ""
+    region: str = ""
+    account: str = ""
+    # File with the credentials; without one, users have credentials of their own.
+    credentials: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ virtual-clusters:{clusters}
 #   - {{name: home, type: own, path: storage, share: false}}      # the cluster's own
 #   - {{name: data, type: mount, path: /data, read-only: true}}   # a path on this machine
 #   - {{name: old, type: hdfs, url: "http://namenode:9870"}}      # an external HDFS
+#   - {{name: sets, type: s3, bucket: team-data, credentials: s3.yaml, groups: [vision]}}
 
 authentication:
   # The next three are for old clients.

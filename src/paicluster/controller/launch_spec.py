@@ -12,6 +12,7 @@ from openpaisdk.protocol.images import NO_IMAGE, unused_images
 from openpaisdk.protocol.storage_layout import output_folder
 from openpaisdk.protocol.task_environment import GangEnvironment, TaskPlacement
 from paicluster.controller.job_record import JobRecord, placement_of, ports_of
+from paicluster.controller.storage_credentials import CloudStorage, secret_values, storage_variables
 from paicluster.controller.storage_mounts import MountableStorage, mounts_of
 from paicluster.engines.common.task_files import SAVE_ENVIRONMENT
 from paicluster.engines.interface import Mount, OutputUpload, Placeholders, RegistryLogin, TaskLaunch
@@ -41,6 +42,8 @@ class LaunchSettings:
     default_fs_uri: str = ""
     # Storages that are folders on the nodes.
     folders: tuple[MountableStorage, ...] = ()
+    # Storages in a cloud.
+    cloud_storages: tuple[CloudStorage, ...] = ()
     # Whether the cluster has an SSH endpoint.
     serves_ssh: bool = False
 
@@ -122,8 +125,10 @@ def _gang_launch(
         for task in record.peers(placeholders)
     ]
     token = settings.job_token(record.row)
+    cloud = storage_variables(job, record.row.username, settings.cloud_storages)
     extra = {
         **settings.base_environment,
+        **cloud,
         "PYTHONUNBUFFERED": "1",
         "PAI_REST_SERVER_URI": settings.rest_server_uri,
         "PAI_USER_TOKEN": token,
@@ -143,7 +148,7 @@ def _gang_launch(
         ),
         placeholders=placeholders,
         token=token,
-        secrets=(*secret_texts(secrets), token),
+        secrets=(*secret_texts(secrets), *secret_values(cloud), token),
         sources=None if sources is None else settings.sources / f"{sources.sha256}.tar",
         mounts=mounts_of(job, record.row.username, settings.folders, delegated=bool(placeholders)),
     )

@@ -19,6 +19,7 @@ from paicluster.controller.launch_spec import (
     image_warnings,
     wants_image,
 )
+from paicluster.controller.storage_credentials import credential_problems
 from paicluster.controller.storage_mounts import unmountable
 from paicluster.engines.common import external_wait
 from paicluster.engines.interface import LaunchFailed, RunsImages
@@ -88,6 +89,8 @@ class Launcher:
             yield Event(
                 job_id, "Warning", "StorageNotMounted", f"No storage is mounted at {target} here: {instead}."
             )
+        for problem in credential_problems(record.job, self._settings.cloud_storages):
+            yield Event(job_id, "Warning", "StorageCredentialsMissing", problem)
         if (plugin := find_plugin(record.job.extras, "ssh")) is not None:
             if not self._settings.serves_ssh:
                 yield Event(job_id, "Warning", "SshNotServed", _SSH_NOT_SERVED)

@@ -37,6 +37,7 @@ from paicluster.controller.launch_spec import LaunchSettings
 from paicluster.controller.reconciler import Controller, total_resources
 from paicluster.controller.retention import RetentionPolicy, RetentionSweeper
 from paicluster.controller.stop_journal import StopJournal
+from paicluster.controller.storage_credentials import CloudStorage
 from paicluster.controller.storage_mounts import MountableStorage
 from paicluster.engines.interface import Node
 from paicluster.engines.process.local_node import detect_node
@@ -49,6 +50,7 @@ from paicluster.scheduler.resource_requests import MINIMUM, NO_MINIMUM
 from paicluster.server.backup_schedule import BackupSchedule
 from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
 from paicluster.services import storages
+from paicluster.services.cloud_buckets import CloudBucket
 from paicluster.services.file_service import open_file_service
 from paicluster.services.quotas import Quotas
 from paicluster.services.storage_counter import StorageCounter
@@ -321,6 +323,7 @@ def _launch_settings(settings: Settings, urls: ServerUrls, sealer: Sealer, token
         job_token=tokens.of_job,
         default_fs_uri=f"hdfs://{urlsplit(urls.external).netloc}",
         folders=_mountable_storages(settings),
+        cloud_storages=_cloud_storages(settings),
         serves_ssh=settings.ssh_port is not None and find_spec("asyncssh") is not None,
     )
 
@@ -390,6 +393,17 @@ def _mountable_storages(settings: Settings) -> tuple[MountableStorage, ...]:
         for number, storage in enumerate(settings.storages)
         if storage.kind == "own" or (storage.kind == "mount" and storage.path is not None)
     )
+
+
+def _cloud_storages(settings: Settings) -> tuple[CloudStorage, ...]:
+    """The storages in a cloud. Credentials that cannot be read are an error of the settings."""
+    found = []
+    for storage in settings.storages:
+        if storage.bucket is not None:
+            bucket = CloudBucket(storage.kind, storage.bucket)
+            bucket.secrets()
+            found.append(CloudStorage(storage.name, bucket.url, bucket.task_environment, storage.share))
+    return tuple(found)
 
 
 def _base_environment() -> dict[str, str]:

@@ -9,12 +9,16 @@ from typing import Any
 
 from openpaisdk.errors import ConfigError
 from paicluster.config.sections import StorageSettings
+from paicluster.services.cloud_buckets import CloudBucket
 from paicluster.store.rows import UserGrants
 
 # Name of the storage that the cluster itself serves.
 OWN = "home"
 # Reserved: ``pai://<cluster>/jobs/<job>/`` are the files of a job.
 JOBS = "jobs"
+
+# Types of OpenPAI's StorageDetail; it has none for S3.
+_OPENPAI_TYPES = {"mount": "nfs", "s3": "s3", "azureblob": "azureBlob"}
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +38,17 @@ class StorageConfig:
     read_only: bool = False
     groups: tuple[str, ...] = ()
     default: bool = False
+    bucket: CloudBucket | None = None
 
     def is_usable_by(self, access: UserGrants) -> bool:
         return access.may_use_storage(self.name, self.groups)
 
     def is_default_of(self, access: UserGrants) -> bool:
         return self.default or self.name in access.default_storages
+
+    def data_with_secrets(self) -> dict[str, Any]:
+        """``data`` with the credentials in it, for users of the storage, as in OpenPAI."""
+        return {**self.data, **(self.bucket.secrets() if self.bucket is not None else {})}
 
 
 def of_settings(settings: Sequence[StorageSettings], url: str) -> tuple[StorageConfig, ...]:
@@ -50,16 +59,23 @@ def of_settings(settings: Sequence[StorageSettings], url: str) -> tuple[StorageC
     return tuple(
         StorageConfig(
             storage.name,
-            "nfs" if storage.kind == "mount" else "other",
-            {"server": "", "path": str(storage.path)} if storage.kind == "mount" else {},
+            _OPENPAI_TYPES.get(storage.kind, "other"),
+            _data(storage),
             {"own": own, "hdfs": storage.url}.get(storage.kind),
             storage.share,
             storage.read_only,
             storage.groups,
             default=index == 0,
+            bucket=None if storage.bucket is None else CloudBucket(storage.kind, storage.bucket),
         )
         for index, storage in enumerate(settings)
     )
+
+
+def _data(storage: StorageSettings) -> Mapping[str, Any]:
+    if storage.bucket is not None:
+        return CloudBucket(storage.kind, storage.bucket).data()
+    return {"server": "", "path": str(storage.path)} if storage.kind == "mount" else {}
 
 
 def check_names(settings: Sequence[StorageSettings], *, is_new: bool) -> None:

@@ -87,7 +87,7 @@ def test_template_shows_the_defaults(tmp_path: Path) -> None:
     whole = read(tmp_path, bare)
     assert whole.external_url == "https://pai.example.com"
     assert whole.virtual_clusters == {"lab": Resources(16, 64000, 2)}
-    assert [storage.kind for storage in whole.storages] == ["own", "mount", "hdfs"]
+    assert [storage.kind for storage in whole.storages] == ["own", "mount", "hdfs", "s3"]
     assert whole.accounts == {"alice": "asmith"}
     assert whole.tls_cert == str(tmp_path / "cert.pem")
     assert whole.external_ca == str(tmp_path / "ca.pem")

@@ -80,7 +80,15 @@ class S3Backend(ObjectStore):
         self.bucket = bucket
         self._endpoint = options.endpoint_url
 
+        from aiobotocore.session import AioSession
+        from botocore.loaders import create_loader
+
+        # The description of S3's API, parsed once: it is most of the cost of a file system.
+        loader = create_loader()
+
         def make(loop: asyncio.AbstractEventLoop) -> Any:
+            session = AioSession()
+            session.register_component("data_loader", loader)
             filesystem = s3fs.S3FileSystem(
                 key=options.access_key_id or None,
                 secret=options.secret_access_key or None,
@@ -93,6 +101,7 @@ class S3Backend(ObjectStore):
                     "connect_timeout": CONNECT_TIMEOUT_S,
                     "read_timeout": READ_TIMEOUT_S,
                 },
+                session=session,
                 loop=loop,
                 skip_instance_cache=True,
                 use_listings_cache=False,

@@ -127,7 +127,9 @@ def _as_server(storage: StorageConfig) -> RecordJson:
         # Generations of clients read the host from different fields.
         data["address"] = where.hostname
         return {"spn": storage.name, "type": "hdfs", "data": data, "extension": {"webhdfs": port}}
-    data = dict(storage.data)
+    data = storage.data_with_secrets()
+    if "accountKey" in data:
+        data["key"] = data.pop("accountKey")  # its name in OpenPAI's older API
     if storage.type == "nfs":
         data = {"address": data.get("server", ""), "rootPath": data.get("path", "")}
     return {"spn": storage.name, "type": storage.type.lower(), "data": data, "extension": {}}

@@ -29,7 +29,7 @@ async def one_storage(request: Request) -> Response:
     detail = {
         **_summary(storage, identity.access),
         "type": storage.type,
-        "data": {**storage.data, **({} if storage.url is None else {"url": storage.url})},
+        "data": {**storage.data_with_secrets(), **({} if storage.url is None else {"url": storage.url})},
         "readOnly": storage.read_only,
         "mountOptions": [],
     }

@@ -1,0 +1,199 @@
+"""Storages in a cloud as storages of a cluster: who sees them, and how their credentials reach tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.cli_user import CliUser
+from support.cloud_servers import (  # noqa: F401
+    ACCESS_KEY,
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    SECRET_KEY,
+    CloudServer,
+    azure_server_fixture,
+    s3_server_fixture,
+)
+from support.openapi_check import Description
+from support.server_fixture import job
+from support.team_cluster import MACHINE, USERS, NewTeam, TeamCluster, add_users
+
+SECRET = "cloud-secret-0123456789"
+
+
+def credentials_file(path: Path, **values: str) -> Path:
+    path.write_text("".join(f"{key.replace('_', '-')}: {value}\n" for key, value in values.items()))
+    path.chmod(0o600)
+    return path
+
+
+def add_group(cluster: TeamCluster, group: str, user: str, storage: str) -> None:
+    """A group with one user, which may use one storage."""
+    admin = cluster.admin_token()
+    acls = {"admin": False, "virtualClusters": ["default"], "storageConfigs": [storage]}
+    body = {"groupname": group, "description": "", "externalName": "", "extension": {"acls": acls}}
+    reply = cluster.ask("POST", "/api/v2/groups", body, token=admin)
+    assert reply.status == 201, reply.text
+    reply = cluster.ask("PUT", f"/api/v2/users/{user}/group", {"groupname": group}, token=admin)
+    assert reply.status in (200, 201), reply.text
+
+
+@pytest.fixture(scope="module")
+def s3_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("credentials") / "s3.yaml"
+    return credentials_file(path, access_key_id="KEYID", secret_access_key=SECRET)
+
+
+@pytest.fixture(scope="module")
+def vision(s3_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
+    """A cluster whose storage `sets` is on S3, for the group `vision`, to which alice belongs."""
+    folder = tmp_path_factory.mktemp("vision")
+    (folder / "cluster.yaml").write_text(
+        "storages:\n"
+        "  - {name: home, type: own}\n"
+        "  - {name: sets, type: s3, bucket: team-data, prefix: vision, region: eu-central-1,\n"
+        f"     endpoint-url: 'http://127.0.0.1:9', credentials: {s3_file}, groups: [vision]}}\n"
+    )
+    add_users(folder / "home")
+    cluster = TeamCluster(folder / "home", ("--config", str(folder / "cluster.yaml"), *MACHINE))
+    try:
+        cluster.start()
+        cluster.description = Description(cluster.get("/openapi.json", token=None).json())
+        cluster.tokens = {user: cluster.log_in(user) for user in USERS}
+        add_group(cluster, "vision", "alice", "sets")
+        cluster.user, cluster.token = "alice", cluster.tokens["alice"]
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def test_credentials_reach_the_tasks_of_the_group_and_nothing_else(vision: TeamCluster) -> None:
+    script = (
+        "echo key=$AWS_ACCESS_KEY_ID region=$AWS_DEFAULT_REGION at=$AWS_ENDPOINT_URL_S3; "
+        "echo url=$PAI_STORAGE_SETS; "
+        f'[ "$AWS_SECRET_ACCESS_KEY" = {SECRET[:10]}"{SECRET[10:]}" ] && echo has the secret; '
+        "echo shown: $AWS_SECRET_ACCESS_KEY"
+    )
+    named = vision.run(job("named", script, extras={"storages": [{"name": "sets"}]}))
+    assert named["state"] == "SUCCEEDED"
+    log = vision.log_of("named").decode()
+    assert "key=KEYID region=eu-central-1 at=http://127.0.0.1:9\nurl=s3://team-data/vision\n" in log
+    assert "has the secret" in log
+    assert SECRET not in log.split("shown:")[1]
+    vision.run(job("unnamed", "env"))
+    assert "AWS_" not in vision.log_of("unnamed").decode()
+    bob = vision.tokens["bob"]
+    refused = vision.submit(job("foreign", "env", extras={"storages": [{"name": "sets"}]}), token=bob)
+    assert refused.status == 403
+    written = [vision.log.read_text(), vision.get(vision.path("named", "/config")).text]
+    written += [json.dumps(vision.events("named")), json.dumps(vision.detail("named"))]
+    assert not [text for text in written if SECRET in text]
+
+
+def test_only_the_group_sees_the_storage_and_its_credentials(vision: TeamCluster) -> None:
+    detail = vision.get("/api/v2/storages/sets").json()
+    assert detail["type"] == "s3"
+    assert detail["data"] == {
+        "bucket": "team-data",
+        "region": "eu-central-1",
+        "endpointUrl": "http://127.0.0.1:9",
+        "rootPath": "vision",
+        "accessKeyId": "KEYID",
+        "secretAccessKey": SECRET,
+    }
+    bob = vision.tokens["bob"]
+    assert vision.get("/api/v2/storages/sets", token=bob).status == 403
+    for path in ("/api/v2/storages", "/api/v2/storage/config", "/api/v2/storage/server"):
+        reply = vision.get(path, token=bob)
+        assert reply.status == 200 and SECRET not in reply.text and "sets" not in reply.text
+    assert SECRET not in vision.get("/api/v2/storages").text
+
+
+def test_new_credentials_apply_without_a_restart(vision: TeamCluster, s3_file: Path) -> None:
+    before = s3_file.read_bytes()
+    try:
+        credentials_file(s3_file, access_key_id="NEWID", secret_access_key="rotated-secret")
+        assert vision.get("/api/v2/storages/sets").json()["data"]["accessKeyId"] == "NEWID"
+        s3_file.chmod(0o644)
+        vision.run(job("later", "echo ${AWS_ACCESS_KEY_ID:-none}", extras={"storages": [{"name": "sets"}]}))
+        assert vision.log_of("later").decode().strip().endswith("none")
+        reasons = [event["reason"] for event in vision.events("later")]
+        assert "StorageCredentialsMissing" in reasons
+        assert "rotated-secret" not in vision.log.read_text()
+    finally:
+        s3_file.write_bytes(before)
+        s3_file.chmod(0o600)
+
+
+def test_credentials_that_cannot_be_read_stop_the_start(tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text("storages:\n  - {name: sets, type: s3, bucket: b, credentials: absent.yaml}\n")
+    done = CliUser(tmp_path / "user").run(
+        [
+            *("paicluster", "serve", "--config", str(config), "--home", str(tmp_path / "home")),
+            *("--port", "0", "--allow-shared-account"),
+        ]
+    )
+    assert done.status != 0
+    assert "absent.yaml cannot be read: No such file or directory." in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.xdist_group("cloud")
+def test_user_copies_to_the_storage_with_its_credentials(
+    new_team: NewTeam, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
+) -> None:
+    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    azure = credentials_file(tmp_path / "azure.yaml", account_key=AZURE_KEY)
+    prefix = f"cluster-{os.getpid()}"
+    common = f"bucket: team-data, prefix: {prefix}, credentials: {s3}, region: us-east-1"
+    common += f", endpoint-url: '{s3_server.endpoint}'"
+    blobs = f"container: team-data, account: {AZURE_ACCOUNT}, prefix: {prefix}, credentials: {azure}"
+    blobs += f", share: false, endpoint-url: '{azure_server.endpoint}/{AZURE_ACCOUNT}'"
+    cluster = new_team(
+        "storages:\n"
+        "  - {name: home, type: own}\n"
+        f"  - {{name: sets, type: s3, {common}}}\n"
+        f"  - {{name: blobs, type: azureblob, {blobs}}}\n"
+        f"  - {{name: old, type: s3, read-only: true, {common}}}\n"
+    )
+    person = CliUser(tmp_path / "person")
+    added = person.pai(
+        *(
+            "add-cluster",
+            "-a",
+            "team",
+            "--pai-uri",
+            f"http://127.0.0.1:{cluster.address[1]}",
+            "--user",
+            "alice",
+        ),
+        *("--authen-token", cluster.token),
+    )
+    assert added.status == 0, added
+    listed = person.pai("list-storages", "team").out
+    assert f"/team-data/{prefix}" in listed and s3_server.endpoint in listed
+    assert SECRET_KEY not in listed + person.pai("list-storages", "team", "-o", "json").out
+    (person.project / "file").write_text("content")
+    for storage in ("sets", "blobs"):
+        done = person.pai("copy", "file", f"pai://team/{storage}/folder/file")
+        assert done.status == 0, done
+        assert person.pai("copy", f"pai://team/{storage}/folder/file", "-").out == "content"
+    blob = person.pai("copy", f"{azure_server.url}/{prefix}/alice/folder/file", "-", env=azure_server.env)
+    assert blob.out == "content", blob
+    denied = person.pai("copy", "file", "pai://team/old/other")
+    assert denied.status == 1 and "pai://team/old/other: the storage is read-only." in denied.err
+    own = person.pai(
+        *("add-storage-cluster", "-a", "mine", "--type", "s3", "--address", s3_server.endpoint),
+        *("--path", f"/team-data/{prefix}", "configs:region=us-east-1"),
+    )
+    assert own.status == 0, own
+    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+    assert person.pai("listdir", "pai://mine/0/folder", env=keys).out == "file\n"
