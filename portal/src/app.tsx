@@ -100,13 +100,19 @@ function focusMain(event: Event) {
 
 function LeftPane({ path }: { path: string }) {
   const current = path === "/" ? "/jobs" : path;
+  const page = current.split("/")[1];
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // At phone width the names are one line that scrolls.
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [page]);
   return (
     <header class="pane">
       <a class="brand" href={href("/jobs")}>
         <img src="portal/icon.svg" alt="" width="26" height="26" />
         OpenPAI
       </a>
-      <nav class="nav" aria-label="Pages">
+      <nav class="nav" aria-label="Pages" ref={nav}>
         {NAVIGATION.filter((one) => one.path !== "/admin" || session.value?.admin).map((one) => (
           <a
             key={one.path}

@@ -67,6 +67,26 @@ export async function attempt(action: () => Promise<void>): Promise<void> {
   }
 }
 
+/** A browser opens six connections; one stays for the page itself. */
+const AT_ONCE = 5;
+
+/** Do the same to each of many, a few at a time; returns what the cluster refused, and why. */
+export async function attemptEach(names: readonly string[], action: (name: string) => Promise<void>): Promise<string[]> {
+  const left = [...names];
+  const problems: string[] = [];
+  const work = async () => {
+    for (let name = left.shift(); name !== undefined; name = left.shift()) {
+      try {
+        await action(name);
+      } catch (error) {
+        problems.push(sentences(error));
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  return problems;
+}
+
 /** Message and hint of an error of the cluster; any other is a fault of ours. */
 function sentences(error: unknown): string {
   if (!(error instanceof ApiError)) throw error;

@@ -1,7 +1,7 @@
 // Dialogs that ask for a name or a path: new folder, move.
 import { useSignal } from "@preact/signals";
 import { ApiError } from "../api.ts";
-import { FormEnd, useForm } from "../components/forms.tsx";
+import { attemptEach, FormEnd, useForm } from "../components/forms.tsx";
 import { Dialog, toast } from "../components/parts.tsx";
 import { counted } from "../format.ts";
 import { baseName, join, nameProblem, parentOf, resolve } from "./paths.ts";
@@ -110,8 +110,11 @@ export function MoveDialog({ paths, onDone, onClose }: MoveProps) {
       problemOf={(text) => (resolve(text, folder) === folder ? "They are in this folder." : "")}
       onSubmit={async (text) => {
         const target = resolve(text, folder);
-        for (const path of paths) await move(path, join(target, baseName(path)));
-        toast(`${counted(paths.length, "entry", "entries")} moved to ${target}.`);
+        const problems = await attemptEach(paths, (path) => move(path, join(target, baseName(path))));
+        const moved = paths.length - problems.length;
+        if (!moved) throw new ApiError(problems[0] ?? "", 400);
+        toast(`${counted(moved, "entry", "entries")} moved to ${target}.`);
+        if (problems.length) toast(`${counted(problems.length, "entry", "entries")} not moved: ${problems[0] ?? ""}`);
         onDone(target);
       }}
       onClose={onClose}

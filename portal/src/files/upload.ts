@@ -1,8 +1,9 @@
 // Uploads: files in parts, two at a time. They go on while the user looks at other pages, and after a lost
 // connection; the same file, chosen again after a reload, continues where it was.
-import { computed, signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import { ApiError, request } from "../api.ts";
 import { backoffMs, pause } from "../live.ts";
+import { session } from "../session.ts";
 import { combined, HASH, hashOf, hex, partBytes, partOffsets } from "./parts.ts";
 import { parentOf } from "./paths.ts";
 
@@ -33,6 +34,11 @@ export const arrived = signal({ folder: "", at: 0 });
 
 const aborts = new Map<number, AbortController>();
 let lastId = 0;
+
+// The next user of this page must not see them.
+effect(() => {
+  if (!session.value) for (const one of uploads.peek()) dropUpload(one.id);
+});
 
 addEventListener("beforeunload", (event) => {
   if (isUploading.value) event.preventDefault();

@@ -2,8 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { ApiError } from "../api.ts";
-import { attempt } from "../components/forms.tsx";
+import { attempt, attemptEach } from "../components/forms.tsx";
 import { Command, Confirm, Empty, ErrorNotice, Loading, toast } from "../components/parts.tsx";
 import { droppedFiles } from "../files/dropped.ts";
 import { FileTable } from "../files/file_table.tsx";
@@ -23,7 +22,6 @@ const FOLDER_REFRESH_MS = 15_000;
 /** A folder of thousands takes several requests. */
 const LARGE_REFRESH_MS = 120_000;
 const LARGE_ENTRIES = 2000;
-const REMOVALS_AT_ONCE = 4;
 
 /** `rest`: what follows `/files` in the address. */
 export function FilesPage({ rest }: { rest: string }) {
@@ -440,20 +438,8 @@ function ConfirmRemoval({ paths, onDone, onClose }: RemovalProps) {
 }
 
 async function removeAll(paths: readonly string[]): Promise<void> {
-  const left = [...paths];
-  const problems: string[] = [];
-  const work = async () => {
-    for (let path = left.shift(); path !== undefined; path = left.shift()) {
-      try {
-        await remove(path);
-      } catch (error) {
-        if (!(error instanceof ApiError)) throw error;
-        problems.push(error.message);
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: REMOVALS_AT_ONCE }, work));
+  const problems = await attemptEach(paths, remove);
   const removed = paths.length - problems.length;
-  if (removed) toast(removed === 1 ? `${baseName(paths[0] ?? "")} is deleted.` : `${removed} entries are deleted.`);
+  if (removed) toast(paths.length === 1 ? `${baseName(paths[0] ?? "")} is deleted.` : `${counted(removed, "entry", "entries")} deleted.`);
   if (problems.length) toast(`${counted(problems.length, "entry", "entries")} not deleted: ${problems[0] ?? ""}`);
 }

@@ -1,7 +1,8 @@
 // Job list: filter, order and page are in the address; rows are renewed while the page is visible.
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ApiError, listJobs, stopJob, virtualClusters, type JobSummary } from "../api.ts";
+import { listJobs, stopJob, virtualClusters, type JobSummary } from "../api.ts";
+import { attemptEach } from "../components/forms.tsx";
 import { Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
 import { counted, exactTime, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
@@ -14,8 +15,6 @@ const CLUSTERS_REFRESH_MS = 60_000;
 const TYPING_MS = 250;
 const STATES = ["WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
 const DEFAULT_ORDER = "submissionTime,DESC";
-// Stops are sent a few at a time: a browser opens six connections.
-const STOPS_AT_ONCE = 5;
 
 interface Column {
   readonly name: string;
@@ -339,20 +338,8 @@ function Pager({ page, total }: { page: number; total: number }) {
 }
 
 async function stopAll(frameworks: readonly string[]): Promise<void> {
-  const left = [...frameworks];
-  const failures: string[] = [];
-  const work = async () => {
-    for (let name = left.shift(); name !== undefined; name = left.shift()) {
-      try {
-        await stopJob(name);
-      } catch (error) {
-        if (!(error instanceof ApiError)) throw error;
-        failures.push(error.message);
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: STOPS_AT_ONCE }, work));
-  const stopped = frameworks.length - failures.length;
+  const problems = await attemptEach(frameworks, stopJob);
+  const stopped = frameworks.length - problems.length;
   if (stopped) toast(`${counted(stopped, "job")} stopped.`);
-  if (failures.length) toast(`${counted(failures.length, "job")} not stopped: ${failures[0] ?? ""}`);
+  if (problems.length) toast(`${counted(problems.length, "job")} not stopped: ${problems[0] ?? ""}`);
 }

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import pytest
 
-from support.browser import Page
+from support.browser import Browser, Page
 from support.portal import NewPage, sign_in, url_of
 from support.server_fixture import eventually, job
-from support.team_cluster import TeamCluster
+from support.team_cluster import TeamCluster, add_users
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
 
@@ -358,3 +358,38 @@ def test_files_work_at_phone_width(
     assert page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0
     page.click(".files a")
     page.wait_for_text("small")
+
+
+STORAGES = """
+home: .
+listen: {port: 0}
+allow-shared-account: true
+storages:
+  - {name: own, type: own, path: storage, read-only: true}
+  - {name: nas, type: mount, path: /mnt/nas}
+  - {name: lake, type: hdfs, url: "http://namenode:9870"}
+"""
+
+
+def test_other_storages_say_how_to_reach_them(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser
+) -> None:
+    home = tmp_path_factory.mktemp("storages") / "home"
+    add_users(home)
+    (home / "cluster.yaml").write_text(STORAGES)
+    cluster = TeamCluster(home, ("--config", str(home / "cluster.yaml")))
+    try:
+        cluster.start()
+        cluster.tokens = {"admin": cluster.log_in("admin")}
+        with browser.page() as page:
+            page.open(f"{url_of(cluster)}/#/files")
+            sign_in(page, "alice")
+            page.wait_for("location.hash === '#/files/own/user/alice'")
+            page.wait_for_text("This folder is empty")
+            assert "Upload" not in page.text and "New folder" not in page.text
+            page.choose("select[aria-label=Storage]", "nas")
+            page.wait_for_text("/mnt/nas")
+            page.choose("select[aria-label=Storage]", "lake")
+            page.wait_for_text("pai listdir pai://CLUSTER/lake/")
+    finally:
+        cluster.close()
