@@ -50,7 +50,8 @@ class ReachableTask:
         try:
             words = of(self.uid)
         except NotFound:  # it is about to start, or has just ended
-            raise _not_running(str(self), "is not running", self.purpose) from None
+            hint = f"pai job-status {self.job.name} shows its state."
+            raise _not_running(str(self), "is not running", self.purpose, hint) from None
         if words is None:
             raise PaiError(f"The engine of this job cannot {self.purpose.action} it.", status=501)
         return words
