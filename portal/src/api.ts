@@ -287,6 +287,106 @@ export function nodeGpus(signal?: AbortSignal): Promise<Record<string, NodeGpus>
   return get("api/v2/virtual-clusters?nodes", signal);
 }
 
+// -- usage -----------------------------------------------------------------------------------------
+
+/** Columns of equal length; null where something is not measured. */
+export interface UsageSeries {
+  readonly times: readonly number[];
+  readonly cpu: readonly number[];
+  readonly memory: readonly number[];
+  readonly read: readonly number[];
+  readonly write: readonly number[];
+  readonly gpu: readonly (number | null)[];
+  readonly gpuMemory: readonly (number | null)[];
+}
+
+export interface UsageTotals {
+  readonly cpuTotal: number;
+  readonly memoryTotal: number;
+  readonly gpuTotal: number;
+}
+
+export interface TaskPlace {
+  readonly role: string;
+  readonly index: number;
+}
+
+export interface UsageOverTime {
+  /** Seconds between samples; null: the cluster measures nothing. */
+  readonly interval: number | null;
+  readonly series: UsageSeries;
+}
+
+export interface JobUsage extends UsageOverTime {
+  readonly tasks: readonly (UsageTotals & TaskPlace)[];
+}
+
+export interface NamedUsage extends UsageTotals {
+  readonly name: string;
+}
+
+export interface ClusterUsage {
+  readonly nodes: readonly NamedUsage[];
+  readonly virtualClusters: readonly NamedUsage[];
+}
+
+export function jobUsage(framework: string, task?: TaskPlace, signal?: AbortSignal): Promise<JobUsage> {
+  const query = task ? `?${new URLSearchParams({ role: task.role, index: String(task.index) })}` : "";
+  return get(`api/v2/jobs/${encodeURIComponent(framework)}/usage${query}`, signal);
+}
+
+/** Nodes and virtual clusters. No job has an empty user: the list of jobs is left out. */
+export function clusterUsage(signal?: AbortSignal): Promise<ClusterUsage> {
+  return get("api/v2/usage?user=", signal);
+}
+
+export function usageOverTime(kind: "nodes" | "virtual-clusters", name: string, signal?: AbortSignal): Promise<UsageOverTime> {
+  return get(`api/v2/usage/${kind}/${encodeURIComponent(name)}`, signal);
+}
+
+/** What a program logged, by name; `next` is the byte from which on nothing was read. */
+export interface LoggedMetrics {
+  readonly next: number;
+  readonly byName: ReadonlyMap<string, { readonly steps: number[]; readonly values: number[] }>;
+}
+
+/** What is `known`, and what was logged since. A line that is no object of numbers is skipped. */
+export async function loggedMetrics(
+  framework: string,
+  { role, index }: TaskPlace,
+  known: LoggedMetrics,
+  signal?: AbortSignal,
+): Promise<LoggedMetrics> {
+  const query = new URLSearchParams({ role, index: String(index), start: String(known.next) });
+  const path = `api/v2/jobs/${encodeURIComponent(framework)}/metrics?${query}`;
+  const buffer = await (await request("GET", path, signal ? { signal } : {})).arrayBuffer();
+  const byName = new Map(known.byName);
+  for (const line of new TextDecoder().decode(buffer).split("\n")) {
+    const { step, values } = parsed(line);
+    if (typeof step !== "number" || typeof values !== "object" || values === null) continue;
+    for (const [name, value] of Object.entries(values)) {
+      if (typeof value !== "number") continue;
+      const series = byName.get(name) ?? { steps: [], values: [] };
+      // A program that starts again counts its steps again: a line goes forward only.
+      if (step > (series.steps[series.steps.length - 1] ?? -Infinity)) {
+        series.steps.push(step);
+        series.values.push(value);
+      }
+      byName.set(name, series);
+    }
+  }
+  return { next: known.next + buffer.byteLength, byName };
+}
+
+function parsed(line: string): { step?: unknown; values?: unknown } {
+  try {
+    const found: unknown = JSON.parse(line);
+    return typeof found === "object" && found !== null ? found : {};
+  } catch {
+    return {};
+  }
+}
+
 // -- job files -------------------------------------------------------------------------------------
 
 export interface JobProblem {

@@ -72,6 +72,23 @@ export function counted(count: number, one: string, many = `${one}s`): string {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
 
+/** "512 B", "1.5 GB". */
+export function bytes(count: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let size = count;
+  let unit = 0;
+  while (Math.abs(size) >= 1000 && unit < units.length - 1) {
+    size /= 1024;
+    unit += 1;
+  }
+  return `${Number(size.toFixed(size < 10 && unit ? 1 : 0))} ${units[unit]}`;
+}
+
+/** "1.5 MB/s". */
+export function rate(bytesPerSecond: number): string {
+  return `${bytes(bytesPerSecond)}/s`;
+}
+
 /** Memory that the API counts in MB: "512 MB", "62.5 GB". */
 export function memory(mb: number): string {
   return mb < 1024 ? `${Math.round(mb)} MB` : `${Number((mb / 1024).toFixed(1))} GB`;

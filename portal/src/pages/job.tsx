@@ -13,6 +13,7 @@ import { session } from "../session.ts";
 import { JobApps } from "./job_apps.tsx";
 import { JobLog } from "./job_log.tsx";
 import { JobTerminal } from "./job_terminal.tsx";
+import { JobMetrics } from "./job_metrics.tsx";
 import { tasksOf, TaskTable } from "./job_tasks.tsx";
 
 const JobOutputs = lazy("the outputs", async () => (await import("./job_outputs.tsx")).JobOutputs);
@@ -28,6 +29,7 @@ const TABS = [
   { name: "terminal", label: "Terminal" },
   { name: "apps", label: "Apps" },
   { name: "outputs", label: "Outputs" },
+  { name: "metrics", label: "Metrics" },
   { name: "events", label: "Events" },
   { name: "config", label: "Configuration" },
   { name: "commands", label: "Commands" },
@@ -87,6 +89,7 @@ export function JobPage({ framework }: { framework: string }) {
             </KeptPanel>
             {tab === "apps" && <JobApps framework={framework} job={job} />}
             {tab === "outputs" && <JobOutputs framework={framework} job={job} />}
+            {tab === "metrics" && <JobMetrics framework={framework} job={job} />}
             {tab === "events" && <Events events={events} />}
             {tab === "config" && <Config framework={framework} />}
             {tab === "commands" && <Commands framework={framework} />}

@@ -26,6 +26,10 @@ PAGES = {
     "no-jobs": ("/jobs?keyword=nothing-has-this-name", "document.querySelector('.empty h2') !== null"),
     "job": ("/jobs/alice~trains", "document.querySelector('.virtual tbody tr') !== null"),
     "log": ("/jobs/alice~trains?tab=log", "document.querySelector('.log').textContent.includes('step 99')"),
+    "metrics": (
+        "/jobs/alice~trains?tab=metrics",
+        "document.querySelectorAll('.plot canvas').length > 2 && document.querySelector('#logged') !== null",
+    ),
     "config": ("/jobs/alice~trains?tab=config", "document.querySelector('pre.config') !== null"),
     "commands": ("/jobs/alice~trains?tab=commands", "document.querySelector('.copy') !== null"),
     "terminal": (
@@ -48,7 +52,7 @@ PAGES = {
     "file-image": (f"{FILES}/loss.svg", "document.querySelector('.picture img') !== null"),
     "profile": ("/profile", "document.querySelector('.key') !== null"),
     "home": ("/home", "document.querySelectorAll('.rows li').length > 1"),
-    "cluster": ("/cluster", "document.querySelector('.use-line') !== null"),
+    "cluster": ("/cluster", "document.querySelectorAll('.plot canvas').length > 2"),
 }
 ADMIN_PAGES = {
     "admin-users": ("/admin", "document.querySelector('.virtual tbody tr') !== null"),
