@@ -18,7 +18,7 @@ TIMEOUT_S = 300.0
 PARTS = (
     *("cli", "data", "exec", "functions", "hostile", "jobs", "notebooks", "paddlecloud", "protocol"),
     "portal",
-    *("restapi", "scheduler", "storage", "store", "webhdfs"),
+    *("restapi", "scheduler", "storage", "store", "usage", "webhdfs"),
 )
 SERVICE_PARTS = ("cloud", "containers", "forward", "slurm")
 NOT_PARTS = {"__main__", "load", "probe", "server", "table"}

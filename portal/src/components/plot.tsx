@@ -4,18 +4,14 @@ import { exactTime } from "../format.ts";
 import type { Chart, ChartColours, ChartData } from "../plot/chart.ts";
 import { theme } from "../theme.ts";
 
-export interface Line {
-  readonly label: string;
-  readonly values: readonly (number | null)[];
-}
-
 interface Props {
   readonly title: string;
   /** Times in milliseconds, or steps. */
   readonly x: readonly number[];
-  readonly isTime: boolean;
-  readonly lines: readonly Line[];
+  readonly values: readonly (number | null)[];
   readonly format: (value: number) => string;
+  readonly isTime?: boolean;
+  readonly isBytes?: boolean;
   /** What there is of it; shown beside what is used. */
   readonly total?: string;
 }
@@ -23,93 +19,72 @@ interface Props {
 /** Rows of the table, spread evenly over all values. */
 const MAX_ROWS = 30;
 
-export function Plot({ title, x, isTime, lines, format, total }: Props) {
+export function Plot({ title, x, values, format, isTime = false, isBytes = false, total = "" }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const chart = useRef<Chart | null>(null);
-  const data: ChartData = [x, ...lines.map((line) => line.values)];
-  const latest = useRef(data);
-  latest.current = data;
+  const latest = useRef<ChartData>([x, values]);
+  latest.current = [x, values];
   useEffect(() => {
     const box = host.current;
     if (!box) return;
     let isGone = false;
     void import("../plot/chart.ts").then(({ drawChart }) => {
       if (isGone) return;
-      chart.current = drawChart(box, latest.current, { isTime, format, colours: coloursOf(box, lines.length) });
+      chart.current = drawChart(box, latest.current, { isTime, isBytes, format, colours: coloursOf(box) });
     });
     return () => {
       isGone = true;
       chart.current?.destroy();
       chart.current = null;
     };
-  }, [theme.value, lines.length, isTime]);
-  useEffect(() => chart.current?.update(latest.current), [x.length, x[x.length - 1]]);
+  }, [theme.value, isTime, isBytes]);
+  useEffect(() => chart.current?.update(latest.current), [x[0], x.length, x[x.length - 1]]);
 
+  const summary = summaryOf(values, format, total);
   return (
     <figure class="card padded plot">
       <figcaption>
         <strong>{title}</strong>
-        <span class="quiet">{summaryOf(lines, format, total)}</span>
+        <span class="quiet">{summary}</span>
       </figcaption>
-      {lines.length > 1 && (
-        <ul class="plot-legend">
-          {lines.map((line, number) => (
-            <li key={line.label}>
-              <span class={`swatch plot-line-${number}`} aria-hidden="true" />
-              {line.label}
-            </li>
-          ))}
-        </ul>
-      )}
-      <div class="plot-area" ref={host} role="img" aria-label={`${title}: ${summaryOf(lines, format, total)}`} />
+      <div class="plot-area" ref={host} role="img" aria-label={`${title}: ${summary}`} />
       <details>
         <summary>{title} as a table</summary>
-        <Values title={title} x={x} isTime={isTime} lines={lines} format={format} />
+        <div class="scroll" tabIndex={0} role="region" aria-label={`Values of ${title}`}>
+          <table>
+            <thead>
+              <tr>
+                <th>{isTime ? "Time" : "Step"}</th>
+                <th>{title}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rowsOf(x).map((at) => (
+                <tr key={x[at]}>
+                  <td>{isTime ? exactTime(x[at] ?? null) : x[at]}</td>
+                  <td>{shown(values[at], format)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
       </details>
     </figure>
   );
 }
 
-function Values({ title, x, isTime, lines, format }: Omit<Props, "total">) {
+/** Indexes of the rows of the table; the last value is one of them. */
+function rowsOf(x: readonly number[]): number[] {
   const step = Math.max(1, Math.ceil(x.length / MAX_ROWS));
-  const rows = x.map((_, at) => at).filter((at) => (x.length - 1 - at) % step === 0);
-  return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={`Values of ${title}`}>
-      <table>
-        <thead>
-          <tr>
-            <th>{isTime ? "Time" : "Step"}</th>
-            {lines.map((line) => (
-              <th key={line.label}>{line.label}</th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((at) => (
-            <tr key={x[at]}>
-              <td>{isTime ? exactTime(x[at] ?? null) : x[at]}</td>
-              {lines.map((line) => (
-                <td key={line.label}>{shown(line.values[at], format)}</td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+  return x.map((_, at) => at).filter((at) => (x.length - 1 - at) % step === 0);
 }
 
-function summaryOf(lines: readonly Line[], format: (value: number) => string, total?: string): string {
-  return lines
-    .map(({ label, values }) => {
-      const known = values.filter((value): value is number => value !== null);
-      const last = known[known.length - 1];
-      if (last === undefined) return "not measured";
-      const highest = known.reduce((one, other) => Math.max(one, other));
-      const name = lines.length > 1 ? `${label} ` : "";
-      return `${name}${format(last)}${total ? ` of ${total}` : ""}, at most ${format(highest)}`;
-    })
-    .join("; ");
+function summaryOf(values: readonly (number | null)[], format: (value: number) => string, total: string): string {
+  const known = values.filter((value): value is number => value !== null);
+  const last = known[known.length - 1];
+  if (last === undefined) return "not measured";
+  const highest = known.reduce((one, other) => Math.max(one, other));
+  return `${format(last)}${total ? ` of ${total}` : ""}, at most ${format(highest)}`;
 }
 
 function shown(value: number | null | undefined, format: (value: number) => string): string {
@@ -117,14 +92,7 @@ function shown(value: number | null | undefined, format: (value: number) => stri
 }
 
 /** Colours of the theme as the browser computes them: a canvas knows no variables. */
-function coloursOf(box: HTMLElement, lines: number): ChartColours {
-  const { color, borderTopColor } = getComputedStyle(box);
-  const probe = document.createElement("span");
-  box.append(probe);
-  const found = Array.from({ length: lines }, (_, number) => {
-    probe.className = `plot-line-${number}`;
-    return getComputedStyle(probe).color;
-  });
-  probe.remove();
-  return { text: color, grid: borderTopColor, lines: found };
+function coloursOf(box: HTMLElement): ChartColours {
+  const { color, borderTopColor, caretColor } = getComputedStyle(box);
+  return { text: color, grid: borderTopColor, line: caretColor };
 }

@@ -1,42 +1,29 @@
 // Plots of what a job, a task, a node or a virtual cluster used over time.
-import type { UsageSeries } from "../api.ts";
+import type { UsageSeries, UsageTotals } from "../api.ts";
 import { bytes, rate } from "../format.ts";
 import { Plot } from "./plot.tsx";
-
-interface Totals {
-  readonly cpuTotal: number;
-  readonly memoryTotal: number;
-  readonly gpuTotal: number;
-}
 
 const number = (value: number) => value.toLocaleString("en", { maximumFractionDigits: 2 });
 const hasValues = (values: readonly (number | null)[]) => values.some((value) => value !== null);
 
-export function UsagePlots({ series, totals }: { series: UsageSeries; totals?: Totals | undefined }) {
-  const { times } = series;
-  const cores = totals?.cpuTotal ? { total: number(totals.cpuTotal) } : {};
-  const memory = totals?.memoryTotal ? { total: bytes(totals.memoryTotal) } : {};
-  const gpus = totals?.gpuTotal ? { total: number(totals.gpuTotal) } : {};
-  const plot = { x: times, isTime: true };
+export function UsagePlots({ series, totals }: { series: UsageSeries; totals: UsageTotals | undefined }) {
+  const { times: x } = series;
+  const total = (of: number | undefined, format: (value: number) => string) => (of ? format(of) : "");
+  const cores = total(totals?.cpuTotal, number);
+  const memory = total(totals?.memoryTotal, bytes);
+  const gpus = total(totals?.gpuTotal, number);
   return (
     <div class="plots">
-      <Plot {...plot} {...cores} title="CPU, in cores" lines={[{ label: "Cores", values: series.cpu }]} format={number} />
-      <Plot {...plot} {...memory} title="Memory" lines={[{ label: "Memory", values: series.memory }]} format={bytes} />
+      <Plot title="CPU, in cores" x={x} isTime values={series.cpu} format={number} total={cores} />
+      <Plot title="Memory" x={x} isTime isBytes values={series.memory} format={bytes} total={memory} />
       {hasValues(series.gpu) && (
         <>
-          <Plot {...plot} {...gpus} title="Busy GPUs" lines={[{ label: "GPUs", values: series.gpu }]} format={number} />
-          <Plot {...plot} title="GPU memory" lines={[{ label: "Memory", values: series.gpuMemory }]} format={bytes} />
+          <Plot title="Busy GPUs" x={x} isTime values={series.gpu} format={number} total={gpus} />
+          <Plot title="GPU memory" x={x} isTime isBytes values={series.gpuMemory} format={bytes} />
         </>
       )}
-      <Plot
-        {...plot}
-        title="Disk"
-        lines={[
-          { label: "Read", values: series.read },
-          { label: "Written", values: series.write },
-        ]}
-        format={rate}
-      />
+      <Plot title="Read from disk" x={x} isTime isBytes values={series.read} format={rate} />
+      <Plot title="Written to disk" x={x} isTime isBytes values={series.write} format={rate} />
     </div>
   );
 }

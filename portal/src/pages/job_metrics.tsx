@@ -1,6 +1,6 @@
 // Metrics of a job: what its tasks used over time, and what its program logged.
 import { useRef } from "preact/hooks";
-import { jobUsage, loggedMetrics, type JobDetail, type LoggedMetrics } from "../api.ts";
+import { jobUsage, loggedMetrics, type JobDetail, type LoggedMetrics, type UsageTotals } from "../api.ts";
 import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
 import { Plot } from "../components/plot.tsx";
 import { UsagePlots } from "../components/usage_plots.tsx";
@@ -74,8 +74,8 @@ function emptyReason(job: JobDetail, interval: number | null): string {
   return `Running tasks are measured every ${interval} s.`;
 }
 
-function totalsOf(tasks: readonly { cpuTotal: number; memoryTotal: number; gpuTotal: number }[]) {
-  const sum = (of: (task: (typeof tasks)[number]) => number) => tasks.reduce((total, task) => total + of(task), 0);
+function totalsOf(tasks: readonly UsageTotals[]): UsageTotals {
+  const sum = (of: (task: UsageTotals) => number) => tasks.reduce((total, task) => total + of(task), 0);
   return {
     cpuTotal: sum((task) => task.cpuTotal),
     memoryTotal: sum((task) => task.memoryTotal),
@@ -111,7 +111,7 @@ function LoggedPlots({ framework, task, refreshMs }: LoggedProps) {
       )}
       <div class="plots">
         {logged.value.slice(0, MAX_LOGGED).map(([name, { steps, values }]) => (
-          <Plot key={name} title={name} x={steps} isTime={false} lines={[{ label: name, values }]} format={significant} />
+          <Plot key={name} title={name} x={steps} values={values} format={significant} />
         ))}
       </div>
       {logged.value.length > MAX_LOGGED && (

@@ -1,10 +1,12 @@
-// Draws lines over time or steps on a canvas: uPlot. Loaded by the first plot.
+// Draws a line over time or steps on a canvas: uPlot. Loaded by the first plot.
 import uPlot from "uplot";
 import rules from "uplot/dist/uPlot.min.css" with { type: "text" };
 
 export interface ChartOptions {
   /** Whether the horizontal axis is a time in milliseconds. */
   readonly isTime: boolean;
+  /** Whether values are bytes, whose axis has powers of two. */
+  readonly isBytes: boolean;
   readonly format: (value: number) => string;
   readonly colours: ChartColours;
 }
@@ -12,22 +14,30 @@ export interface ChartOptions {
 export interface ChartColours {
   readonly text: string;
   readonly grid: string;
-  readonly lines: readonly string[];
+  readonly line: string;
 }
 
-export type ChartData = readonly [readonly number[], ...(readonly (number | null)[])[]];
+/** Times or steps, and a value for each of them. */
+export type ChartData = readonly [readonly number[], readonly (number | null)[]];
 
 export interface Chart {
   readonly update: (data: ChartData) => void;
   readonly destroy: () => void;
 }
 
+const POWERS_OF_TWO = Array.from({ length: 60 }, (_, power) => 2 ** power);
+const DAY_MS = 86_400_000;
+const time = (options: Intl.DateTimeFormatOptions) => new Intl.DateTimeFormat(undefined, { hour12: false, ...options });
+const dayLabel = time({ month: "short", day: "numeric" });
+const minuteLabel = time({ hour: "2-digit", minute: "2-digit" });
+const secondLabel = time({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
 const sheet = new CSSStyleSheet();
 sheet.replaceSync(rules);
 document.adoptedStyleSheets.push(sheet);
 
 export function drawChart(host: HTMLElement, data: ChartData, options: ChartOptions): Chart {
-  const { colours, format, isTime } = options;
+  const { colours, format, isTime, isBytes } = options;
   const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1 } };
   const size = () => ({ width: Math.max(1, host.clientWidth), height: Math.max(1, host.clientHeight) });
   const chart = new uPlot(
@@ -37,11 +47,11 @@ export function drawChart(host: HTMLElement, data: ChartData, options: ChartOpti
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { x: { time: isTime }, y: { range: (_, low, high) => rangeOf(low, high) } },
-      axes: [axis, { ...axis, size: 68, values: (_, values) => values.map(format) }],
-      series: [
-        {},
-        ...colours.lines.map((stroke) => ({ stroke, width: 1.5 })),
+      axes: [
+        { ...axis, space: 72, ...(isTime ? { values: (_, times) => timeLabels(times) } : {}) },
+        { ...axis, size: 72, values: (_, values) => values.map(format), ...(isBytes ? { incrs: POWERS_OF_TWO } : {}) },
       ],
+      series: [{}, { stroke: colours.line, width: 1.5 }],
     },
     copy(data),
     host,
@@ -59,6 +69,17 @@ export function drawChart(host: HTMLElement, data: ChartData, options: ChartOpti
   };
 }
 
+/** As fine as the distance of the labels; the day where it changes. */
+function timeLabels(times: readonly number[]): string[] {
+  const step = (times[1] ?? 0) - (times[0] ?? 0);
+  const label = step >= DAY_MS ? dayLabel : step >= 60_000 ? minuteLabel : secondLabel;
+  return times.map((at, number) => {
+    const day = dayLabel.format(at);
+    const isNewDay = number > 0 && day !== dayLabel.format(times[number - 1]);
+    return isNewDay ? day : label.format(at);
+  });
+}
+
 /** From 0 where nothing is negative: what is used is seen as a part of the height. */
 function rangeOf(low: number | null, high: number | null): [number, number] {
   const least = Math.min(0, low ?? 0);
@@ -67,5 +88,5 @@ function rangeOf(low: number | null, high: number | null): [number, number] {
 }
 
 function copy(data: ChartData): uPlot.AlignedData {
-  return data.map((column) => [...column]) as unknown as uPlot.AlignedData;
+  return [[...data[0]], [...data[1]]];
 }
