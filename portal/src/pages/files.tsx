@@ -100,11 +100,11 @@ function OutsideStorage({ storage }: { storage: StorageDetail }) {
     <div class="card">
       <Empty title={`${storage.name} is outside of this cluster`}>
         <p>
-          {storage.data.path
+          {storage.type === "nfs"
             ? "It is a folder on the machines of the cluster: tasks find it at this path."
-            : "It is an HDFS of its own. From a shell, pai lists and copies its files."}
+            : "The cluster does not serve its files itself. From a shell, pai lists and copies them."}
         </p>
-        <Command text={storage.data.path ?? `pai listdir pai://CLUSTER/${storage.name}/`} />
+        <Command text={(storage.type === "nfs" && storage.data.path) || `pai listdir pai://CLUSTER/${storage.name}/`} />
       </Empty>
     </div>
   );
