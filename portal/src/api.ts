@@ -199,6 +199,10 @@ export async function stopJob(framework: string): Promise<void> {
   await request("PUT", `${jobPath(framework)}/executionType`, { body: { value: "STOP" } });
 }
 
+export async function changeTag(framework: string, method: "PUT" | "DELETE", tag: string): Promise<void> {
+  await request(method, `${jobPath(framework)}/tag`, { body: { value: tag } });
+}
+
 export async function deleteJob(username: string, name: string): Promise<void> {
   await request("DELETE", `api/v1/user/${encodeURIComponent(username)}/jobs/${encodeURIComponent(name)}`);
 }

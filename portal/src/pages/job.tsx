@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { ApiError, deleteJob, jobConfig, jobDetail, stopJob, type JobDetail } from "../api.ts";
+import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob, type JobDetail } from "../api.ts";
 import { Command, Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
 import { lazy } from "../components/lazy.tsx";
 import { Tabs } from "../components/tabs.tsx";
@@ -77,6 +77,7 @@ export function JobPage({ framework }: { framework: string }) {
       <div class="stack">
         <Reason job={job} events={events} />
         <Facts job={job} />
+        <Tags framework={framework} job={job} onChange={detail.reload} />
         {job.jobStatus.retries > 0 && <Attempts job={job} shown={attempt} />}
       </div>
       <Tabs tabs={TABS} label="Parts of the job">
@@ -201,7 +202,6 @@ function Facts({ job }: { job: JobDetail }) {
     ["Retries", String(status.retries)],
   ];
   if (status.appExitCode !== null) facts.push(["Exit code", exitCode(status)]);
-  if (job.tags.length) facts.push(["Tags", job.tags.join(", ")]);
   return (
     <dl class="card padded facts">
       {facts.map(([name, value]) => (
@@ -211,6 +211,59 @@ function Facts({ job }: { job: JobDetail }) {
         </div>
       ))}
     </dl>
+  );
+}
+
+function Tags({ framework, job, onChange }: ActionsProps) {
+  const added = useSignal("");
+  const error = useSignal<ApiError | null>(null);
+  const mayChange = session.value?.user === job.jobStatus.username || session.value?.admin === true;
+  if (!mayChange && !job.tags.length) return null;
+  const change = async (method: "PUT" | "DELETE", tag: string) => {
+    error.value = null;
+    try {
+      await changeTag(framework, method, tag);
+      if (method === "PUT") added.value = "";
+      onChange();
+    } catch (problem) {
+      if (!(problem instanceof ApiError)) throw problem;
+      error.value = problem;
+    }
+  };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (added.value.trim()) void change("PUT", added.value.trim());
+  };
+  return (
+    <>
+      <form class="tags" onSubmit={submit} aria-label="Tags">
+        {job.tags.map((tag) => (
+          <span class="tag" key={tag}>
+            {tag}
+            {mayChange && (
+              <button class="link" type="button" aria-label={`Remove tag ${tag}`} onClick={() => void change("DELETE", tag)}>
+                ×
+              </button>
+            )}
+          </span>
+        ))}
+        {mayChange && (
+          <>
+            <input
+              aria-label="New tag"
+              name="tag"
+              placeholder="Add a tag"
+              value={added.value}
+              onInput={(event) => (added.value = event.currentTarget.value)}
+            />
+            <button class="button" type="submit" disabled={!added.value.trim()}>
+              Add
+            </button>
+          </>
+        )}
+      </form>
+      {error.value && <ErrorNotice error={error.value} />}
+    </>
   );
 }
 
@@ -368,6 +421,8 @@ function Commands({ framework }: { framework: string }) {
     ["Follow the log", `pai logs -f ${name}`],
     ["State and tasks", `pai job-status ${name}`],
     ["A shell in the job", `pai exec ${name}`],
+    ["A shell by SSH", `pai ssh-container ${name}`],
+    ["Its port 8888 on your machine", `pai forward ${name} 8888`],
     ["Output files", `pai job-outputs ${name}`],
     ["Stop it", `pai stop-job ${name}`],
   ];

@@ -30,8 +30,8 @@ from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, TokensWithLocalAdmin, new_token_row
 from paicluster.auth.user_certificates import UserCertificates
 from paicluster.config.cluster_file import is_loopback
-from paicluster.config.rendering import render_settings
 from paicluster.config.settings import Settings, shares
+from paicluster.config.settings_view import render_settings
 from paicluster.controller.allocations import Allocations
 from paicluster.controller.launch_spec import LaunchSettings
 from paicluster.controller.reconciler import Controller, total_resources

@@ -99,7 +99,10 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     cluster.wait_state("enters", "RUNNING")
     page = new_page(at="/jobs/alice~enters?tab=terminal")
     page.wait_for_text("Connected")
+    page.evaluate("document.querySelector('.xterm').dataset.first = 'yes'")
     page.choose(".terminal-card select", "main[1]")
+    # A terminal gets the focus when its session is open.
+    page.wait_for("document.activeElement?.closest('.xterm:not([data-first])')?.tagName === 'DIV'")
     page.wait_for_text("Connected")
     page.insert("echo task $PAI_TASK_INDEX of $(stty size)\n")
     rows, columns = page.wait_for(f"/^task 1 of (\\d+) (\\d+)$/m.exec({SCREEN})?.slice(1)")
@@ -185,6 +188,18 @@ def test_finished_job_is_cloned_and_deleted(new_page: NewPage, cluster: TeamClus
     page.click("dialog button", "Delete")
     page.wait_for_text("original is deleted.")
     eventually(lambda: cluster.get(cluster.path("original")).status == 404, "the removal")
+
+
+def test_tags_are_added_and_removed(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("tagged", "true"))
+    page = new_page(at="/jobs/alice~tagged")
+    page.fill("input[name=tag]", "<i>best</i>")
+    page.click("button", "Add")
+    page.wait_for_text("<i>best</i>")
+    assert cluster.detail("tagged")["tags"] == ["<i>best</i>"]
+    page.click("button", "Remove tag <i>best</i>")
+    page.wait_for("document.querySelector('.tags .tag') === null")
+    assert cluster.detail("tagged")["tags"] == []
 
 
 def test_unknown_job_says_so(new_page: NewPage) -> None:
