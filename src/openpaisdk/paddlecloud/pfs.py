@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from openpaisdk.paddlecloud.flags import Arguments
 
+_IS_FOLDER = "can't del directory"
+"""In the error of servers for a folder without ``-r``."""
+
 LIST_FILES = FlagCommand(
     "pfs ls",
     "<path> ...",
@@ -72,7 +75,16 @@ def list_files(argv: list[str]) -> int:
 def remove(argv: list[str]) -> int:
     """``paddlecloud pfs rm [-r] <path> ...``"""
     args = REMOVE.parse(argv)
-    return _change_each(args, "rm", lambda pfs, path: pfs.remove([path], recursive=args.is_set("r")))
+
+    def remove_one(pfs: PfsClient, path: str) -> None:
+        try:
+            pfs.remove([path], recursive=args.is_set("r"))
+        except PaiError as e:
+            if _IS_FOLDER in e.message:
+                raise PaiError(e.message, hint="Add -r to delete folders with everything in them.") from None
+            raise
+
+    return _change_each(args, "rm", remove_one)
 
 
 def make_folders(argv: list[str]) -> int:

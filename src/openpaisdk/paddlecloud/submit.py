@@ -80,12 +80,12 @@ SUBMIT = FlagCommand(
     Flag("faulttolerant", "let trainers come and go, with a master that knows what is done"),
     Flag(
         "min_instance",
-        "least number of trainers of a fault-tolerant job (default: 1)",
+        "least number of trainers of a fault-tolerant job, for servers that adapt it (default: 1)",
         "N",
         default=1,
         read=at_least(1),
     ),
-    Flag("max_instance", "greatest number of trainers of it (default: 1)", "N", default=1, read=at_least(1)),
+    Flag("max_instance", "greatest number of them (default: 1)", "N", default=1, read=at_least(1)),
     count=(1, 1),
     details="""\
 The package is a folder with the training program and what it needs. It is uploaded to the folder of its
@@ -97,6 +97,8 @@ def submit(argv: list[str]) -> int:
     """``paddlecloud submit [options] <package path>``"""
     args = SUBMIT.parse(argv)
     package = args.words[0]
+    if args.number("min_instance") > args.number("max_instance"):
+        raise UsageError("paddlecloud submit: -min_instance is greater than -max_instance.")
     if is_pfs(package):
         datacenter = datacenter_of([package], args.text("datacenter"))
     else:

@@ -55,6 +55,7 @@ def test_list_make_and_remove(alice) -> None:
         assert re.fullmatch(rf"{HOME}/new :\n{time} d +\d+ {HOME}/new/deep\n\n", shown.out), shown
         refused = alice.paddlecloud(*prefix, "rm", f"{HOME}/new")
         assert (refused.status, "can't del directory" in refused.err) == (1, True), refused
+        assert "Add -r" in refused.err, refused
         assert alice.paddlecloud(*prefix, "rm", "-r", f"{HOME}/new").out == f"rm {HOME}/new\n"
         gone = alice.paddlecloud(*prefix, "ls", f"{HOME}/new")
         assert (gone.status, gone.err) == (

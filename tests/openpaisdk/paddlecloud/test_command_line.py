@@ -254,3 +254,10 @@ def test_every_option_is_used_in_a_test(name: str) -> None:
 def test_debug_prints_requests(paddle_user, jobs_peer) -> None:
     for words in (["--debug", "kill", "j"], ["kill", "-debug", "j"]):
         assert "DELETE /api/v1/jobs: 200" in paddle_user.paddlecloud(*words).err
+
+
+def test_least_number_of_trainers_is_not_above_the_greatest(paddle_user) -> None:
+    (paddle_user.project / "pkg").mkdir()
+    words = ["submit", "-faulttolerant", "-min_instance", "3", "-max_instance", "2", "pkg"]
+    done = paddle_user.paddlecloud(*words)
+    assert (done.status, "-min_instance is greater than -max_instance" in done.err) == (2, True), done
