@@ -6,7 +6,7 @@ The states are those that the futures have anyway: a view asks no cluster.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from openpaisdk.output.html import html_fields, html_progress
 from openpaisdk.output.live_html import View, show_live
@@ -14,13 +14,41 @@ from openpaisdk.output.live_html import View, show_live
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from openpaisdk.functions.job_future import JobFuture
     from openpaisdk.output.live_html import Render
 
 STATES = ("done", "failed", "cancelled", "running", "waiting")
 
 
-def state_of(future: JobFuture) -> str:
+class _Cluster(Protocol):
+    @property
+    def alias(self) -> str: ...
+
+
+class Call(Protocol):
+    """What is shown of a future."""
+
+    @property
+    def is_submitted(self) -> bool: ...
+
+    @property
+    def job(self) -> str: ...
+
+    @property
+    def job_id(self) -> str: ...
+
+    @property
+    def cluster(self) -> _Cluster: ...
+
+    def running(self) -> bool: ...
+
+    def done(self) -> bool: ...
+
+    def cancelled(self) -> bool: ...
+
+    def exception(self) -> BaseException | None: ...
+
+
+def state_of(future: Call) -> str:
     """The state of a call as a word for people."""
     if future.running():
         return "running"
@@ -31,13 +59,13 @@ def state_of(future: JobFuture) -> str:
     return "done" if future.exception() is None else "failed"
 
 
-def count_states(futures: Sequence[JobFuture]) -> dict[str, int]:
+def count_states(futures: Sequence[Call]) -> dict[str, int]:
     """How many calls there are in each state; none in some of them."""
     counts = Counter(map(state_of, futures))
     return {state: counts[state] for state in STATES}
 
 
-def html_of_call(future: JobFuture) -> str:
+def html_of_call(future: Call) -> str:
     state = state_of(future)
     fields = {"call": future.job_id if future.is_submitted else "", "cluster": future.cluster.alias}
     error = future.exception() if state == "failed" else None
@@ -45,7 +73,7 @@ def html_of_call(future: JobFuture) -> str:
     return html_fields({**fields, "state": state + reason})
 
 
-def html_of_calls(futures: Sequence[JobFuture]) -> str:
+def html_of_calls(futures: Sequence[Call]) -> str:
     if not futures:
         return "<p>no calls</p>"
     counts = count_states(futures)
@@ -56,7 +84,7 @@ def html_of_calls(futures: Sequence[JobFuture]) -> str:
     return html_progress(ended, len(futures)) + html_fields({**fields, **shown})
 
 
-def show_call(future: JobFuture) -> None:
+def show_call(future: Call) -> None:
     """Show a call with its state until it has ended."""
 
     def render() -> View:
@@ -66,7 +94,7 @@ def show_call(future: JobFuture) -> None:
     _show(html_of_call(future), repr(future), render)
 
 
-def show_calls(futures: Sequence[JobFuture]) -> None:
+def show_calls(futures: Sequence[Call]) -> None:
     """Show how many calls have ended, until all have."""
 
     def render() -> View:
