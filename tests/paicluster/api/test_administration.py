@@ -28,7 +28,7 @@ def test_audit_log_is_searched_from_its_end(team: TeamCluster) -> None:
     assert team.get("/api/v2/audit?limit=-1", token=admin).status == 400
 
 
-def test_settings_are_shown_without_secrets(new_team: NewTeam) -> None:
+def test_settings_are_shown_to_administrators_only(new_team: NewTeam) -> None:
     team = new_team("listen: {app-ports: 9400-9410}\nlimits: {body-mb: 3}\n")
     shown = team.get("/api/v2/settings", token=team.tokens["admin"]).json()["settings"]
     assert shown["app-ports"] == "9400-9410" and shown["limits"]["body-mb"] == 3

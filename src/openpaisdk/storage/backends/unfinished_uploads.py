@@ -78,15 +78,20 @@ class UploadRecord:
         self._fd = -1
 
 
-def _lock(fd: int, path: str) -> bool:
-    """Lock a record; False if another copy holds it or has just removed it."""
-    if sys.platform == "win32":
+if sys.platform == "win32":
+
+    def _lock(fd: int, path: str) -> bool:
         return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
-    except OSError:
-        return False
+
+else:
+
+    def _lock(fd: int, path: str) -> bool:
+        """Lock a record; False if another copy holds it or has just removed it."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+        except OSError:
+            return False
 
 
 def _remove_expired(folder: str) -> None:
