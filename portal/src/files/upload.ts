@@ -111,6 +111,9 @@ function isPassing(error: ApiError): boolean {
   return error.status === 0 || error.status === 429 || error.status >= 500;
 }
 
+/** Of uploads that are deleted from the cluster when they are cancelled. */
+const cancellable = new WeakSet<AbortSignal>();
+
 /** Send the parts that the cluster does not have yet. */
 async function send(upload: Upload, signal: AbortSignal, onProgress: () => void): Promise<void> {
   const { file, path, overwrite } = upload;
@@ -127,8 +130,12 @@ async function send(upload: Upload, signal: AbortSignal, onProgress: () => void)
   };
   const begun = await request("POST", "api/v2/transfer/uploads", { body, signal });
   const { id, have } = (await begun.json()) as { id: string; have: Readonly<Record<string, string>> };
-  // Cancelled: what has arrived takes no space any more.
-  signal.addEventListener("abort", () => void request("DELETE", `api/v2/transfer/uploads/${id}`).catch(() => undefined));
+  // Cancelled: what has arrived takes no space any more. A retry has the same id, and must not delete it once more.
+  if (!cancellable.has(signal)) {
+    cancellable.add(signal);
+    const remove = () => void request("DELETE", `api/v2/transfer/uploads/${id}`).catch(() => undefined);
+    signal.addEventListener("abort", remove, { once: true });
+  }
   const digests: Uint8Array[] = [];
   for (const offset of partOffsets(file.size)) {
     const bytes = new Uint8Array(await file.slice(offset, offset + partBytes(file.size)).arrayBuffer());

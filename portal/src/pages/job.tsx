@@ -420,8 +420,8 @@ function Commands({ framework }: { framework: string }) {
   const commands: [string, string][] = [
     ["Follow the log", `pai logs -f ${name}`],
     ["State and tasks", `pai job-status ${name}`],
-    ["A shell in the job", `pai exec ${name}`],
-    ["A shell by SSH", `pai ssh-container ${name}`],
+    ["A shell in the job", `pai exec -t ${name}`],
+    ["A shell by SSH", `pai ssh-container -j ${name}`],
     ["Its port 8888 on your machine", `pai forward ${name} 8888`],
     ["Output files", `pai job-outputs ${name}`],
     ["Stop it", `pai stop-job ${name}`],

@@ -311,7 +311,7 @@ function SshKeys({ keys, onChange }: { keys: readonly SshKey[]; onChange: () => 
       {keys.length === 0 ? (
         <p class="quiet">
           None. With a key here, <code>ssh</code> enters the tasks of jobs that have OpenPAI's plugin <code>ssh</code>;{" "}
-          <code>pai ssh</code> needs none.
+          <code>pai ssh-container</code> needs none.
         </p>
       ) : (
         <ul class="rows">

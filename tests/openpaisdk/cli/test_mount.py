@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from support.cli_user import until
+from support.fuse import fuse_fixture  # noqa: F401
 
-pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="this machine has no /dev/fuse")
+needs_fuse = pytest.mark.usefixtures("fuse")
 
 NUMBERS = itertools.count()
 
@@ -65,6 +66,7 @@ def fails_with(number: int):
     return pytest.raises(OSError, match=rf"\[Errno {number}\]")
 
 
+@needs_fuse
 def test_files_of_the_storage_are_read_like_any_others(user, there, mounted: Path) -> None:
     content = os.urandom(3_000_001)
     (user.project / "up/deep").mkdir(parents=True)
@@ -90,6 +92,7 @@ def test_files_of_the_storage_are_read_like_any_others(user, there, mounted: Pat
         (mounted / "missing").read_bytes()
 
 
+@needs_fuse
 def test_file_is_on_the_storage_when_it_is_closed_and_not_before(user, there, mounted: Path) -> None:
     with (mounted / "new").open("w") as f:
         f.write("a" * 100_000)
@@ -106,6 +109,7 @@ def test_file_is_on_the_storage_when_it_is_closed_and_not_before(user, there, mo
     assert user.pai("copy", f"{there}/new", "-").out == "b"
 
 
+@needs_fuse
 def test_output_of_several_programs_of_a_shell_is_one_file(user, there, mounted: Path) -> None:
     shell = subprocess.Popen(
         ["bash", "-c", f"{{ /bin/echo one; read -r _; /bin/echo two; }} > {mounted}/log"],
@@ -118,6 +122,7 @@ def test_output_of_several_programs_of_a_shell_is_one_file(user, there, mounted:
     assert user.pai("copy", f"{there}/log", "-").out == "one\ntwo\n"
 
 
+@needs_fuse
 def test_files_are_changed_in_place(user, there, mounted: Path) -> None:
     file = mounted / "file"
     file.write_text("0123456789")
@@ -133,6 +138,7 @@ def test_files_are_changed_in_place(user, there, mounted: Path) -> None:
     file.chmod(0o600)
 
 
+@needs_fuse
 def test_names_are_created_renamed_and_removed(user, there, mounted: Path) -> None:
     (mounted / "folder").mkdir()
     (mounted / "folder/ä b").write_text("first")
@@ -155,6 +161,7 @@ def test_names_are_created_renamed_and_removed(user, there, mounted: Path) -> No
     assert os.listdir(mounted) == [] and names(user, there) == []
 
 
+@needs_fuse
 def test_file_deleted_or_renamed_while_it_is_written(user, there, mounted: Path) -> None:
     with (mounted / "deleted").open("w") as f:
         f.write("x")
@@ -166,6 +173,7 @@ def test_file_deleted_or_renamed_while_it_is_written(user, there, mounted: Path)
     assert (mounted / "after").read_text() == "moved"
 
 
+@needs_fuse
 def test_change_by_another_user_of_the_storage_is_seen(user, there, mounted: Path) -> None:
     user.write(file="one")
     assert user.pai("copy", "file", f"{there}/file").status == 0
@@ -177,6 +185,7 @@ def test_change_by_another_user_of_the_storage_is_seen(user, there, mounted: Pat
     until(lambda: not (mounted / "file").exists(), within=10)
 
 
+@needs_fuse
 def test_read_only_mount_refuses_every_change(user, there) -> None:
     user.write(file="one")
     assert user.pai("copy", "file", f"{there}/file").status == 0
@@ -195,6 +204,7 @@ def test_read_only_mount_refuses_every_change(user, there) -> None:
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)]
 )
+@needs_fuse
 def test_signal_unmounts(user, there, number: signal.Signals, status: int) -> None:
     with mounting(user, there) as (process, mounted):
         (mounted / "file").write_text("complete")
@@ -205,6 +215,7 @@ def test_signal_unmounts(user, there, number: signal.Signals, status: int) -> No
     assert user.pai("copy", f"{there}/file", "-").out == "complete"
 
 
+@needs_fuse
 def test_file_open_for_writing_when_the_mount_ends_is_reported(user, there) -> None:
     with mounting(user, there) as (process, mounted):
         fd = os.open(mounted / "open", os.O_WRONLY | os.O_CREAT)
@@ -217,6 +228,7 @@ def test_file_open_for_writing_when_the_mount_ends_is_reported(user, there) -> N
         assert names(user, there) == []
 
 
+@needs_fuse
 def test_background_and_unmount(user, there) -> None:
     folder = user.project / "background"
     folder.mkdir()
@@ -246,6 +258,7 @@ def test_background_and_unmount(user, there) -> None:
         (("--background", "{there}/none", "empty"), "there is no such file or folder."),
     ],
 )
+@needs_fuse
 def test_what_cannot_be_mounted_is_one_sentence(user, there, words: tuple[str, ...], message: str) -> None:
     (user.project / "empty").mkdir()
     (user.project / "full").mkdir()

@@ -128,7 +128,7 @@ def test_options_of_other_kinds_of_clusters_are_ignored(here) -> None:
     executor = submitit.AutoExecutor(folder="log_test/%j", slurm_max_num_timeout=3)
     with pytest.warns(UserWarning, match="has no virtual cluster 'no-such': slurm_partition has no effect"):
         executor.update_parameters(timeout_min=4, slurm_partition="no-such", slurm_qos="high", local_setup=[])
-    assert executor.submit(max, 5, 7).result() == 7
+    assert executor.submit(max, 5, 7).result(TIMEOUT_S) == 7
     assert executor.cluster == "local"
 
 
@@ -136,8 +136,12 @@ def test_options_of_other_kinds_of_clusters_are_ignored(here) -> None:
 def test_kinds_of_clusters_that_submitit_has(here_on_host, kind) -> None:
     executor = submitit.AutoExecutor(folder="x", cluster=kind)
     jobs = [executor.submit(abs, -number) for number in (1, 2)]
-    assert [job.result() for job in jobs] == [1, 2]
-    assert jobs[0].exception() is None and jobs[0].task(0).result() == 1 and jobs[0].done(force_check=True)
+    assert [job.result(TIMEOUT_S) for job in jobs] == [1, 2]
+    assert (
+        jobs[0].exception(TIMEOUT_S) is None
+        and jobs[0].task(0).result(TIMEOUT_S) == 1
+        and jobs[0].done(force_check=True)
+    )
     assert not jobs[0].cancel(check=False)
 
 
@@ -145,7 +149,7 @@ def test_many_jobs_have_the_name_of_the_executor(here_on_host) -> None:
     executor = submitit.AutoExecutor(folder="x")
     executor.update_parameters(name="training")
     jobs = [executor.submit(abs, -number) for number in (1, 2)]
-    assert [job.result() for job in jobs] == [1, 2]
+    assert [job.result(TIMEOUT_S) for job in jobs] == [1, 2]
     assert all(job.job_id.startswith("training_") for job in jobs) and jobs[0].job_id != jobs[1].job_id
 
 
@@ -159,7 +163,7 @@ def test_coroutines(here_on_host) -> None:
         await jobs[0].awaitable().wait(poll_interval=0.1)
         return first, await jobs[0].awaitable().results(poll_interval=0.1), found
 
-    assert asyncio.run(main()) == (1, [2], {2, 3})
+    assert asyncio.run(asyncio.wait_for(main(), TIMEOUT_S)) == (1, [2], {2, 3})
 
 
 def test_error_in_a_batch_cancels_the_whole_submission(here_on_host) -> None:
@@ -176,7 +180,7 @@ def test_error_in_a_batch_cancels_the_whole_submission(here_on_host) -> None:
 
 def test_functions_without_arguments_as_an_array(here) -> None:
     jobs = submitit.AutoExecutor(folder="x").submit_array([lambda: 1, lambda: "two"])
-    assert [job.result() for job in jobs] == [1, "two"]
+    assert [job.result(TIMEOUT_S) for job in jobs] == [1, "two"]
 
 
 def test_sequence_of_functions_and_the_environment_of_a_job(here) -> None:
@@ -191,7 +195,7 @@ def test_sequence_of_functions_and_the_environment_of_a_job(here) -> None:
     sequence.add(max, 1, 2)
     sequence.add(environment)
     job: submitit.Job = submitit.LocalExecutor(folder="x").submit(sequence)
-    largest, (job_id, array_task, rank, world) = job.result()
+    largest, (job_id, array_task, rank, world) = job.result(TIMEOUT_S)
     assert (largest, job_id, array_task, rank, world) == (2, job.job_id, None, 0, 1)
     assert "0 of 2" in job.stdout() and len(sequence) == 2
 
@@ -211,7 +215,7 @@ def test_checkpoint_by_the_longer_name_of_its_method(here_on_host) -> None:
             return submitit.helpers.DelayedSubmission(type(self)(self.starts + 1))
 
     executor = submitit.AutoExecutor(folder="x")
-    executor.update_parameters(timeout_min=1 / 60)
+    executor.update_parameters(timeout_min=LIMIT_S / 60)
     assert executor.submit(Training()).result(TIMEOUT_S) == 1
 
 

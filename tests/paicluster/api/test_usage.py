@@ -167,7 +167,7 @@ def test_metrics_have_openpais_names_and_labels(cluster: Cluster, burning: str):
     labels = f'username="{cluster.user}",job_name="{cluster.user}~{burning}",role_name="main",task_index="0"'
     for name in ("task_cpu_percent", "task_mem_usage_byte", "task_mem_limit_byte"):
         (line,) = [line for line in lines if line.startswith(f"{name}{{{labels}")]
-        assert float(line.split()[-1]) > 10
+        assert float(line.split()[-1]) > 0
     assert any(line.startswith("paicluster_node_used_cpu_cores{node=") for line in lines)
     assert any(line.startswith("paicluster_virtual_cluster_used_memory_bytes{virtual_") for line in lines)
     assert any(line.startswith("paicluster_server_used_memory_bytes ") for line in lines)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from support.cli_user import shared_user_fixture, user_fixture  # noqa: F401
+from support.fuse import fuse_fixture  # noqa: F401
 
-pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="this machine has no /dev/fuse")
+pytestmark = pytest.mark.usefixtures("fuse")
 
 # As the scripts of OpenPAI's examples use it: in the foreground, with the address of the name node.
 SCRIPT = """

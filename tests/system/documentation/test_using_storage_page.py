@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from support.fuse import has_fuse
 from support.paths import REPOSITORY
 from support.storage_fixture import StorageWorkspace
 
@@ -25,11 +26,11 @@ def test_every_block_of_the_page_runs(workspace: StorageWorkspace, monkeypatch: 
     workspace.ok("copy", "table.csv", "model.pt", f"pai://team/0{mine}/")
     ran = 0
     for not_run, language, block in BLOCK.findall(PAGE.read_text()):
-        if not_run:
+        if not_run or ("pai mount" in block and not has_fuse()):
             continue
         block = block.replace("/alice", mine)
         command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else ["python", "-c", block]
         done = workspace.person.run(command)
         assert done.status == 0, (block, done)
         ran += 1
-    assert ran == 4
+    assert ran == 3 + has_fuse()

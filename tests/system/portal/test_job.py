@@ -155,6 +155,7 @@ def test_app_of_a_task_opens_at_an_address_of_its_own(new_page: NewPage, cluster
     app.wait_for("document.body?.dataset.done === 'yes'")
     assert app.text.strip() == "blocked second page"
     assert app.address.partition("/.pai")[0].rstrip("/") != url_of(cluster)
+    eventually(lambda: b"GET /second?cookie=" in cluster.log_of("board"), "the request in the log")
     assert b"GET /second?cookie= HTTP" in cluster.log_of("board"), "no cookie is visible to scripts"
     page.fill("input[name=port]", "1")
     page.click("button", "Open the port")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ SECOND = 1_000_000_000
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("AZURE_CONFIG_DIR", raising=False)
-    for name in ("ACCOUNT", "ACCOUNT_NAME", "KEY", "ACCOUNT_KEY", "SAS_TOKEN", "CONNECTION_STRING"):
-        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
+    for name in [name for name in os.environ if name.startswith(("AZURE_STORAGE_", "AWS_"))]:
+        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
