@@ -115,6 +115,8 @@ class LogSearch:
             self._carried, self.is_in_line = b"", False
         data = chunk.data + self._carried
         searched = data if self._matches_case else data.lower()
+        # `find` takes linear time for any text and data, `rfind` does not.
+        backwards = searched[::-1]
         end = len(data)
         while True:
             if self.is_in_line:
@@ -126,10 +128,11 @@ class LogSearch:
             if len(hits) >= limit:
                 self._carried, self.position = b"", chunk.offset + end
                 return
-            found = searched.rfind(self._text, 0, end)
-            if found < 0:
+            at = backwards.find(self._text[::-1], len(data) - end)
+            if at < 0:
                 end = min(end, len(self._text) - 1)
                 break
+            found = len(data) - at - len(self._text)
             hits.append(self._hit(data, chunk.offset, found))
             end, self.is_in_line = found, True
         self._carried, self.position = data[:end], chunk.offset

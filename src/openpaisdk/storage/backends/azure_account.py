@@ -7,6 +7,7 @@ import os
 from openpaisdk.errors import ConfigError, Unauthorized
 
 DEFAULT_DOMAIN = "core.windows.net"
+AZURE_DOMAINS = (DEFAULT_DOMAIN, "core.chinacloudapi.cn", "core.usgovcloudapi.net")
 SET_ACCOUNT = (
     "Set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY (or AZURE_STORAGE_SAS_TOKEN), or "
     "AZURE_STORAGE_CONNECTION_STRING."
@@ -68,6 +69,8 @@ def find_account(addressed: AzureAccount, url: str) -> AzureAccount:
         if found.name or found.has_secret or found.endpoint_url:
             name = addressed.name or found.name
             if name or found.connection_string:
+                if not (found.key or found.connection_string or found.endpoint_url):
+                    _check_is_azure(addressed, url)
                 return AzureAccount(
                     name,
                     key=found.key,
@@ -76,8 +79,19 @@ def find_account(addressed: AzureAccount, url: str) -> AzureAccount:
                     connection_string=found.connection_string,
                 )
     if addressed.name:
+        _check_is_azure(addressed, url)
         return addressed
     raise Unauthorized(f"There is no account for {url}.", hint=SET_ACCOUNT)
+
+
+def _check_is_azure(addressed: AzureAccount, url: str) -> None:
+    """A token would be sent as it is to whatever server the address names; a key only signs."""
+    host = addressed.endpoint_url.partition("://")[2].partition("/")[0].partition(":")[0]
+    if host and not host.endswith(tuple(f".{domain}" for domain in AZURE_DOMAINS)):
+        raise ConfigError(
+            f"{url} is at {host}, which is not Azure: your credentials are not sent there.",
+            hint="If it is yours, set AZURE_STORAGE_SERVICE_ENDPOINT to its address.",
+        )
 
 
 def _from_environment() -> AzureAccount:

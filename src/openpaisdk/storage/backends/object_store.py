@@ -35,6 +35,8 @@ MAX_OBJECT_PARTS = 10_000
 """S3 accepts no more parts of one object (Azure: 50 000); beyond this their size doubles."""
 MAX_KEY_BYTES = 1024
 """Of S3 and of Azure."""
+MAX_DELETED_AT_ONCE = 1000
+"""Of S3, for one request."""
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
 
 
@@ -235,19 +237,26 @@ class ObjectStore(Backend):
         """Copy within the store, then delete: objects cannot be renamed."""
         self._check_writable(path)
         key, new_key = self.key_of(path), self.key_of(target)
+        if f"{new_key}/".startswith(f"{key}/"):
+            raise UsageError(f"{self.display_path(path)} cannot be moved to itself or into itself.")
         found = self.head(key)
         if found is not None and not found.is_folder:
             self.copy_object(key, new_key)
             self.delete_objects([key])
             return
-        moved = False
+        moved: list[str] = []
         for page in self._pages(f"{key}/", flat=True):
             for each in page.objects:
                 self.copy_object(each.key, new_key + each.key[len(key) :])
-                moved = True
+                moved.append(each.key)
         if not moved:
             raise NotFound(f"{self.display_path(path)}: there is no such file or folder.")
-        self.delete(path)
+        # Only what was copied: another program may have written more. The deepest first, as in `delete`.
+        moved.reverse()
+        for at in range(0, len(moved), MAX_DELETED_AT_ONCE):
+            self.delete_objects(moved[at : at + MAX_DELETED_AT_ONCE])
+        if found is not None:
+            self.delete_objects([key])
 
     def _pages(self, prefix: str, *, flat: bool) -> Iterator[ObjectPage]:
         page = self.list_page(prefix, "", flat=flat)

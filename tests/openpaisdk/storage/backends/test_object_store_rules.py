@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import TooManyRequests, Unauthorized, UsageError
+from openpaisdk.errors import ConfigError, TooManyRequests, Unauthorized, UsageError
 from openpaisdk.storage.backends import connection_pool
 from openpaisdk.storage.backends.azure_account import AzureAccount, find_account, split_host
 from openpaisdk.storage.backends.object_store import MAX_OBJECT_PARTS, ObjectStore, object_part_size
@@ -86,6 +86,17 @@ def test_account_of_an_address_is_used_with_its_own_credentials_only(monkeypatch
     assert mine.as_connection_string() == (
         "BlobEndpoint=https://mine.blob.core.windows.net;AccountName=mine;AccountKey=a2V5"
     )
+
+
+@pytest.mark.parametrize("secret", ["SAS_TOKEN", ""])
+def test_token_is_sent_to_azure_only(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    if secret:
+        monkeypatch.setenv(f"AZURE_STORAGE_{secret}", "sv=1&sig=x")
+    elsewhere = split_host("box@mine.blob.example.com")[1]
+    with pytest.raises(ConfigError, match=r"az://x is at mine\.blob\.example\.com, which is not Azure"):
+        find_account(elsewhere, "az://x")
+    monkeypatch.setenv("AZURE_STORAGE_SERVICE_ENDPOINT", "https://mine.blob.example.com")
+    assert find_account(elsewhere, "az://x").endpoint == "https://mine.blob.example.com"
 
 
 def test_account_of_the_configuration_file(tmp_path: Path) -> None:
