@@ -86,18 +86,13 @@ def check_may_enter(identity: Identity, row: JobRow, purpose: Purpose) -> None:
 def _running_attempt(conn: Connection, row: JobRow, role: str, index: int, purpose: Purpose) -> TaskRow:
     name = f"{role}[{index}] of job {row.framework}"
     attempts = jobs.task_attempts_of(conn, row.id, row.attempt, role, index)
-    if not attempts:
-        raise _not_running(
-            name, "has not started yet", purpose, f"pai job-status {row.name} says why it waits."
-        )
-    task = attempts[0]
-    if task.ended:
+    task = attempts[0] if attempts else None
+    if task is not None and task.ended:
         hint = f"pai logs {row.name} shows what it wrote; pai resubmit {row.name} runs it again."
         raise _not_running(name, "has already ended", purpose, hint)
-    if task.launched_ms is None:
-        raise _not_running(
-            name, "has not started yet", purpose, f"pai job-status {row.name} says why it waits."
-        )
+    if task is None or task.launched_ms is None:
+        hint = f"pai job-status {row.name} says why it waits."
+        raise _not_running(name, "has not started yet", purpose, hint)
     return task
 
 
