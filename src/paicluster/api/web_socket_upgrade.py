@@ -141,9 +141,12 @@ def _uvicorn_connection(receive: Receive) -> tuple[Any, asyncio.Transport]:
 def detach_connection(receive: Receive) -> asyncio.Transport:
     """The client's connection, which from now on belongs to the caller; for uvicorn the response is complete.
 
-    The caller sets another protocol, and resumes reading.
+    The caller sets another protocol, and resumes reading. Raises Unavailable if the client has gone.
     """
     cycle, transport = _uvicorn_connection(receive)
+    if transport.is_closing():
+        raise Unavailable("The client has closed the connection.")
+    _keep_alive(transport)
     transport.pause_reading()
     protocol: Any = transport.get_protocol()
     protocol.connections.discard(protocol)
@@ -207,10 +210,18 @@ def _values(protocols: list[str], prefix: str) -> list[str]:
     return [one.strip()[len(prefix) :] for one in protocols if one.strip().startswith(prefix)]
 
 
+def origin_authority(request: Request) -> str | None:
+    """Host and port of the page that sends the request, as its header Origin says; None if it has none."""
+    try:
+        origin = urlsplit(request.headers.get("origin", ""))
+    except ValueError:  # as of http://[
+        return None
+    return origin.netloc if origin.netloc and origin.scheme in ("http", "https") else None
+
+
 def _check_own_origin(request: Request) -> None:
     """Raise Forbidden for pages of other sites: browsers send cookies with their WebSockets, too."""
-    origin = urlsplit(request.headers.get("origin", ""))
     # Behind a proxy the server may be asked for by another name than users know it by.
     own = {request.headers.get("host", ""), urlsplit(own_url(request)).netloc}
-    if origin.scheme not in ("http", "https") or origin.netloc not in own:
+    if origin_authority(request) not in own:
         raise Forbidden("Only pages of this cluster may use a browser's session.")

@@ -278,7 +278,11 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
 
     ssh = SshEndpoint(context, SshKeys.open(keys), settings.host, settings.ssh_port, home / "ssh-port")
     tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
-    web_apps = WebApps(context, settings.host, settings.app_ports, tls) if settings.app_ports else None
+    web_apps = (
+        WebApps(context, settings.host, settings.app_ports, tls, settings.limits.slow_client_s)
+        if settings.app_ports
+        else None
+    )
     retention = RetentionSweeper(
         store,
         engines,

@@ -19,17 +19,23 @@ from openpaisdk.errors import TooManyRequests, Unavailable
 from paicluster.api.context import AppTicket, Context
 from paicluster.api.v2.forward import open_stream
 from paicluster.auth.tokens import Identity
+from paicluster.services.admission import no_job
+from paicluster.store import jobs
 from paicluster.store.rows import JobRow
 from paicluster.web_apps.grants import AppGrants
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
+    from paicluster.api.middleware.slow_clients import SlowClientReaper
     from paicluster.web_apps.proxy import Proxy
 
 MAX_APPS = 256
 """Apps that are open at a time, each with a listener. A further one takes the place of one not in use."""
 MAX_APPS_PER_USER = 32
+MAX_CONNECTIONS = 256
+"""HTTP connections of one app. A browser has six with a host; connections need no cookie, and use up the file
+descriptors that the API needs, too."""
 
 # An app without a connection: its tab was closed, or the browser sleeps.
 _IDLE_TIMEOUT_S = 6 * 3600.0
@@ -61,6 +67,7 @@ class _App:
     proxy: Proxy
     server: asyncio.Server
     state: ServerState
+    reaper: SlowClientReaper
     opened: float = field(default_factory=time.monotonic)
 
     @property
@@ -73,18 +80,23 @@ class _App:
 
     def close(self) -> None:
         self.server.close()
+        self.reaper.close()
         for connection in tuple(self.state.connections):
             connection.shutdown()
 
 
 class WebApps:
-    """The apps of one server. ``ports``: where they may listen, 0 for any free one."""
+    """The apps of one server. ``ports``: where they may listen, 0 for any free one.
 
-    def __init__(self, ctx: Context, host: str, ports: range, tls: Tls | None) -> None:
+    ``slow_client_s``: how long a connection may be without progress.
+    """
+
+    def __init__(self, ctx: Context, host: str, ports: range, tls: Tls | None, slow_client_s: float) -> None:
         self._ctx = ctx
         self._host = host
         self._ports = ports
         self._tls = tls
+        self._slow_client_s = slow_client_s
         self._apps: dict[AppKey, _App] = {}
         self._lock = asyncio.Lock()
 
@@ -94,10 +106,10 @@ class WebApps:
 
     async def open(self, identity: Identity, row: JobRow, role: str, index: int, port: int) -> AppTicket:
         """Where a browser opens a port of a task, once; who may enter the job was checked before."""
-        connect = partial(_connect, self._ctx, row, role, index, port)
+        key = AppKey(row.id, role, index, port)
+        connect = partial(_connect, self._ctx, row.framework, key)
         # Whether something listens there is an error of this request, not a page of the app.
         (await connect(identity)).close()
-        key = AppKey(row.id, role, index, port)
         # Two requests for one app at a time would start it twice.
         async with self._lock:
             self._drop_idle()
@@ -110,6 +122,7 @@ class WebApps:
     async def _start(
         self, opener: str, task_port: int, connect: Callable[[Identity], Awaitable[socket.socket]]
     ) -> _App:
+        from paicluster.api.middleware.slow_clients import SlowClientReaper
         from paicluster.web_apps.proxy import Proxy
 
         grants = AppGrants()
@@ -120,7 +133,8 @@ class WebApps:
         except BaseException:
             listener.close()
             raise
-        return _App(opener, grants, proxy, server, state)
+        reaper = SlowClientReaper(state.connections, self._slow_client_s)
+        return _App(opener, grants, proxy, server, state, reaper)
 
     async def _serve(self, proxy: Proxy, listener: socket.socket) -> tuple[Any, ServerState]:
         import uvicorn
@@ -134,6 +148,7 @@ class WebApps:
             ws="none",
             lifespan="off",
             access_log=False,
+            limit_concurrency=MAX_CONNECTIONS,
             proxy_headers=False,
             log_config=None,
             date_header=False,
@@ -203,7 +218,10 @@ class WebApps:
             self._close(key)
 
 
-async def _connect(
-    ctx: Context, row: JobRow, role: str, index: int, port: int, identity: Identity
-) -> socket.socket:
-    return await open_stream(ctx, identity, row, role, index, port)
+async def _connect(ctx: Context, framework: str, key: AppKey, identity: Identity) -> socket.socket:
+    """A connection with the task of the job's attempt that runs now: an app outlives a retry of its job."""
+    row = await ctx.store.read(lambda conn: jobs.get_job_by_id(conn, key.job_id))
+    # Ids of removed jobs may be given again.
+    if row is None or row.framework != framework:
+        raise no_job(framework)
+    return await open_stream(ctx, identity, row, key.role, key.index, key.port)

@@ -6,7 +6,6 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 import h11
 from starlette.requests import Request
@@ -15,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from openpaisdk.errors import Forbidden, NotFound, PaiError
 from paicluster.api.v2.apps import OPEN_PATH
-from paicluster.api.web_socket_upgrade import Relay, detach_connection
+from paicluster.api.web_socket_upgrade import Relay, detach_connection, origin_authority
 from paicluster.auth.tokens import Identity
 from paicluster.web_apps.grants import AppGrants, cookie_name
 from paicluster.web_apps.header_filter import request_headers, response_headers
@@ -75,21 +74,29 @@ class Proxy:
             await _page(error)(scope, receive, send)
             return
         exchange = _Exchange(upstream, request, send, self._task_port)
+        client: asyncio.Transport | None = None
         try:
             client = await exchange.run()
         except PaiError as error:
-            upstream.close()
             if not exchange.has_started:
                 await _page(error)(scope, receive, send)
-            return
-        except BaseException:
-            upstream.close()
-            raise
+        finally:
+            if client is None:
+                upstream.close()
         if client is not None:
-            self._begin()
-            upstream.transport.set_protocol(_CountedRelay(client, self._end))
-            client.set_protocol(Relay(upstream.transport))
-            client.resume_reading()
+            self._join(client, upstream.transport)
+
+    def _join(self, client: asyncio.Transport, task: asyncio.Transport) -> None:
+        """Relay between both ends of a WebSocket until one of them is lost."""
+        if client.is_closing() or task.is_closing():
+            # Its loss was reported to the protocol it had, and no relay would hear of it.
+            client.close()
+            task.close()
+            return
+        self._begin()
+        task.set_protocol(_CountedRelay(client, self._end))
+        client.set_protocol(Relay(task))
+        client.resume_reading()
 
     def _open(self, request: Request) -> Response:
         if request.method != "GET":
@@ -132,8 +139,7 @@ def check_own_page(request: Request) -> None:
     For a browser all ports of a host are one site, so `SameSite` does not keep a page of another app away.
     """
     get = request.headers.get
-    origin = get("origin")
-    is_own = origin is None or urlsplit(origin).netloc == get("host")
+    is_own = get("origin") is None or origin_authority(request) == get("host", "")
     is_visit = (get("sec-fetch-mode"), get("sec-fetch-dest"), request.method) == (
         "navigate",
         "document",
@@ -166,23 +172,19 @@ class _Exchange:
         if not is_upgrade:
             received = [pair for pair in received if pair[0] != b"upgrade"]
         headers = request_headers(received, self._task_port, scope["scheme"])
-        await self._upstream.send(h11.Request(method=scope["method"], target=target, headers=headers))
-        if is_upgrade:
-            await self._upstream.send(h11.EndOfMessage())
-            return await self._receive_response()
+        await self._upstream.send_head(scope["method"], target, headers)
         sender = asyncio.create_task(self._send_body())
         receiver = asyncio.create_task(self._receive_response())
         try:
             # The sender ends when the browser has gone.
             await asyncio.wait((sender, receiver), return_when=asyncio.FIRST_COMPLETED)
-            if receiver.done():
-                await receiver
+            upgrade = receiver.result() if receiver.done() else sender.result()
         finally:
             for task in (sender, receiver):
                 task.cancel()
             await asyncio.gather(sender, receiver, return_exceptions=True)
-            self._upstream.close()
-        return None
+        # Nothing is awaited from here until both ends have their relays: no byte and no loss is missed.
+        return None if upgrade is None else self._upgrade(upgrade)
 
     async def _send_body(self) -> None:
         while True:
@@ -197,11 +199,12 @@ class _Exchange:
                 await self._upstream.send(h11.EndOfMessage())
                 self._body_is_sent.set()
 
-    async def _receive_response(self) -> asyncio.Transport | None:
+    async def _receive_response(self) -> h11.InformationalResponse | None:
+        """Pass the response back; returns one that switches to a WebSocket."""
         while True:
             event = await self._upstream.receive()
             if isinstance(event, h11.InformationalResponse):
-                return self._upgrade(event)
+                return event
             if isinstance(event, h11.Response):
                 self.has_started = True
                 headers = response_headers(event.headers, self._task_port)
@@ -218,8 +221,8 @@ class _Exchange:
         """Answer the browser: from here on the two connections are a WebSocket."""
         if self._request.headers.get("upgrade", "").lower() != "websocket":
             raise BadGateway("The program at this port of the task answered with another protocol.")
-        self.has_started = True
         client = detach_connection(self._request.receive)
+        self.has_started = True
         head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         for name, value in response_headers(response.headers, self._task_port):
             head += name + b": " + value + b"\r\n"

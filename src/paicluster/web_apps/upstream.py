@@ -67,12 +67,19 @@ class Upstream(asyncio.Protocol):
 
     # -- HTTP ------------------------------------------------------------------------------------------
 
+    async def send_head(self, method: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        try:
+            head = h11.Request(method=method, target=target, headers=headers)
+        except h11.LocalProtocolError as error:
+            raise _not_passed_on(error) from None
+        await self.send(head)
+
     async def send(self, event: h11.Request | h11.Data | h11.EndOfMessage) -> None:
         """Send a part of the request. A server that has gone is noticed by `receive`."""
         try:
             data = self._http.send(event)
         except h11.LocalProtocolError as error:
-            raise BadGateway(f"The request cannot be passed on: {error}.") from None
+            raise _not_passed_on(error) from None
         if data and not self._is_lost:
             self.transport.write(data)
             await self._writable.wait()
@@ -95,17 +102,22 @@ class Upstream(asyncio.Protocol):
         while not self._received and not self._is_lost:
             self._changed.clear()
             await self._changed.wait()
+        return self._take_received()
+
+    def take_rest(self) -> bytes:
+        """What follows the head of an upgrade, as far as it was received."""
+        return self._http.trailing_data[0] + self._take_received()
+
+    def _take_received(self) -> bytes:
         data = bytes(self._received)
         self._received.clear()
         with contextlib.suppress(RuntimeError):  # it is closing
             self.transport.resume_reading()
         return data
 
-    def take_rest(self) -> bytes:
-        """What follows the head of an upgrade, as far as it was received."""
-        rest = self._http.trailing_data[0] + bytes(self._received)
-        self._received.clear()
-        return rest
-
     def close(self) -> None:
         self.transport.close()
+
+
+def _not_passed_on(error: h11.LocalProtocolError) -> BadGateway:
+    return BadGateway(f"The request cannot be passed on: {error}.")

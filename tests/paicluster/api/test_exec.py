@@ -76,7 +76,7 @@ def test_portal_uses_the_session_of_its_browser(team: TeamCluster, running: str)
     session.send("start", command=["echo", "hello"])
     assert session.finish()["status"] == 0
     assert session.written[1] == b"hello\n" and session.protocol == "pai.session.v1"
-    for origin in ("http://elsewhere.example", f"{own}0", "null", ""):
+    for origin in ("http://elsewhere.example", f"{own}0", "null", "http://[", ""):
         status, _, message = refused(team, running, **browser | {"Origin": origin})
         assert (status, message) == (403, "Only pages of this cluster may use a browser's session.")
     assert refused(team, running, **browser | {"Cookie": ""})[0] == 401

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from paicluster.web_apps.endpoint import MAX_CONNECTIONS
+from paicluster.web_apps.grants import AppGrants
+from paicluster.web_apps.proxy import Proxy
 from pairuntime.session import websocket
 from support.server_fixture import Reply, eventually, job
 from support.team_cluster import NewTeam, TeamCluster
@@ -17,6 +24,11 @@ SERVER = r"""
 import base64, hashlib, http.server, json, socketserver, sys
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    connections = set()
+    def setup(self):
+        super().setup(); self.connections.add(self)
+    def finish(self):
+        self.connections.discard(self); super().finish()
     def reply(self, status, body, headers=()):
         self.send_response(status)
         for name, value in headers:
@@ -25,12 +37,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
     def do_GET(self):
+        if self.path == "/connections":
+            return self.reply(200, str(len(self.connections)).encode())
+        if self.path == "/refuses":
+            return self.reply(403, b"no")
+        if self.path == "/silent":
+            print("asked", flush=True); self.connection.recv(1); return
         if self.headers.get("Upgrade") == "websocket":
             key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
             accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
             self.wfile.write(("HTTP/1.1 101 Switching Protocols\r\n"
                               "Upgrade: websocket\r\nConnection: Upgrade\r\n"
                               "Sec-WebSocket-Accept: " + accept + "\r\n\r\nhello ").encode())
+            if self.path == "/leaves":
+                self.close_connection = True; return
             while data := self.connection.recv(1000):
                 self.connection.sendall(data.upper())
             return
@@ -74,8 +94,10 @@ def port_of_a_running_server(team: TeamCluster) -> Iterator[int]:
 class Browser:
     """Cookies and requests of a browser with one app open."""
 
-    def __init__(self, team: TeamCluster, port: int, token: str | None = None, to: str = "") -> None:
-        reply = open_app(team, port, token, to)
+    def __init__(
+        self, team: TeamCluster, port: int, token: str | None = None, to: str = "", name: str = "serves"
+    ) -> None:
+        reply = open_app(team, port, token, to, name)
         assert reply.status == 200, reply.text
         link = urlsplit(reply.json()["url"])
         self.address = (str(link.hostname), int(link.port or 0))
@@ -101,10 +123,31 @@ class Browser:
         connection.close()
         return reply
 
+    def upgrade(self, path: str) -> tuple[socket.socket, http.client.HTTPResponse]:
+        """Ask for a WebSocket; the response is not read."""
+        connection = self.connect()
+        headers = {
+            "Cookie": self.cookie,
+            "Origin": "http://{}:{}".format(*self.address),
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": websocket.new_key(),
+        }
+        connection.request("GET", path, headers=headers)
+        assert connection.sock is not None
+        return connection.sock, http.client.HTTPResponse(connection.sock)
 
-def open_app(team: TeamCluster, port: int, token: str | None = None, to: str = "") -> Reply:
+    def wait_for_last_connection(self) -> None:
+        """Wait until the task's server has no connection but that of the question."""
+        eventually(lambda: self.ask("GET", "/connections").text == "1", "the end of other connections")
+
+
+def open_app(
+    team: TeamCluster, port: int, token: str | None = None, to: str = "", name: str = "serves"
+) -> Reply:
     more = f"&to={to}" if to else ""
-    return team.ask("POST", team.path("serves", f"/apps?port={port}{more}"), token=token or team.token)
+    return team.ask("POST", team.path(name, f"/apps?port={port}{more}"), token=token or team.token)
 
 
 @pytest.fixture(name="browser", scope="module")
@@ -168,6 +211,7 @@ def test_responses_touch_neither_the_portal_nor_other_hosts(browser: Browser) ->
     [
         {"Origin": "http://elsewhere.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "image"},
         {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"},
     ],
@@ -182,20 +226,7 @@ def test_no_service_worker_outlives_the_app(browser: Browser) -> None:
 
 
 def test_web_socket_passes(browser: Browser) -> None:
-    connection = browser.connect()
-    host = "{}:{}".format(*browser.address)
-    headers = {
-        "Cookie": browser.cookie,
-        "Origin": f"http://{host}",
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": websocket.new_key(),
-    }
-    connection.request("GET", "/socket", headers=headers)
-    sock = connection.sock
-    assert sock is not None
-    response = http.client.HTTPResponse(sock)
+    sock, response = browser.upgrade("/socket")
     response.begin()
     assert response.status == 101 and response.headers["Sec-WebSocket-Accept"]
     received = b""
@@ -206,6 +237,117 @@ def test_web_socket_passes(browser: Browser) -> None:
         received += part
     assert received == b"hello LOUD"
     sock.close()
+
+
+def test_connection_with_the_task_ends_with_a_refused_web_socket(browser: Browser) -> None:
+    sock, response = browser.upgrade("/refuses")
+    response.begin()
+    assert (response.status, response.read()) == (403, b"no")
+    # The browser keeps its connection.
+    browser.wait_for_last_connection()
+    response.close()
+    sock.close()
+
+
+def test_connection_with_the_task_ends_with_a_browser_that_waits_for_a_web_socket(
+    team: TeamCluster, browser: Browser
+) -> None:
+    sock, response = browser.upgrade("/silent")
+    eventually(lambda: b"asked" in team.log_of("serves"), "the request")
+    response.close()
+    sock.close()
+    browser.wait_for_last_connection()
+
+
+def test_web_socket_ends_with_the_task_end(browser: Browser) -> None:
+    sock, response = browser.upgrade("/leaves")
+    received = b""
+    while part := sock.recv(1000):
+        received += part
+    assert received.startswith(b"HTTP/1.1 101 ") and received.endswith(b"\r\n\r\nhello ")
+    response.close()
+    sock.close()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_web_socket_of_which_an_end_is_lost_keeps_no_app_in_use(lost: int) -> None:
+    async def never(_: object) -> socket.socket:
+        raise AssertionError
+
+    async def always(_: str) -> bool:
+        return True
+
+    async def join() -> int:
+        loop = asyncio.get_running_loop()
+        proxy = Proxy(AppGrants(), 80, never, always)
+        pairs = [socket.socketpair() for _ in range(2)]
+        ends = [(await loop.create_connection(asyncio.Protocol, sock=own))[0] for own, _ in pairs]
+        ends[lost].close()
+        proxy._join(ends[0], ends[1])
+        assert all(end.is_closing() for end in ends)
+        for _, other in pairs:
+            other.close()
+        return proxy.open_exchanges
+
+    assert asyncio.run(join()) == 0
+
+
+def test_request_that_cannot_be_passed_on_is_an_error_of_the_gateway(browser: Browser) -> None:
+    """Parsers differ in what they accept."""
+    refused = browser.ask("POST", "/", b"12345", Content_Length="5".zfill(30))
+    assert refused.status == 502
+    assert refused.text.startswith("The request cannot be passed on: ")
+
+
+def test_connections_of_strangers_are_bounded(browser: Browser) -> None:
+    with contextlib.ExitStack() as opened:
+        for _ in range(MAX_CONNECTIONS):
+            opened.enter_context(socket.create_connection(browser.address, timeout=30))
+        eventually(lambda: browser.ask("GET", "/").status == 503, "the limit")
+    eventually(lambda: browser.ask("GET", "/").status == 200, "room for connections")
+
+
+def test_app_goes_on_with_the_retry_of_its_job(team: TeamCluster, tmp_path: Path) -> None:
+    port_file = tmp_path / "port"
+    port_file.write_text("0")
+    server = f"""
+import http.server, os, pathlib
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/exit":
+            os._exit(1)
+        self.send_response(200); self.end_headers(); self.wfile.write(str(os.getpid()).encode())
+file = pathlib.Path({str(port_file)!r})
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(file.read_text())), Handler)
+file.write_text(str(server.server_address[1]))
+server.serve_forever()
+"""
+    team.accept(job("retries", f"exec python3 - <<'END'\n{server}\nEND", jobRetryCount=1))
+    eventually(lambda: port_file.read_text() not in ("", "0"), "the server's port")
+    browser = Browser(team, int(port_file.read_text()), name="retries")
+    first = browser.ask("GET", "/")
+    assert first.status == 200
+    browser.ask("GET", "/exit")
+
+    def answers_again() -> bool:
+        reply = browser.ask("GET", "/")
+        return reply.status == 200 and reply.text != first.text
+
+    eventually(answers_again, "the app of the retry")
+    team.stop("retries")
+
+
+@pytest.mark.slow  # a server with other settings
+def test_request_that_does_not_arrive_ends(new_team: NewTeam) -> None:
+    team = new_team("limits: {slow-client: 1s}\n")
+    team.accept(job("serves", f"exec python3 - <<'END'\n{SERVER}\nEND"))
+    team.wait_state("serves", "RUNNING")
+    port = int(eventually(lambda: team.log_of("serves"), "the server's port").split()[1])
+    browser = Browser(team, port)
+    with socket.create_connection(browser.address, timeout=30) as sock:
+        sock.sendall(b"GET / HT")
+        assert sock.recv(100).startswith(b"HTTP/1.1 408 ")
+    team.stop("serves")
 
 
 def test_only_users_of_the_job_get_a_link(team: TeamCluster, app_port: int) -> None:
