@@ -9,6 +9,7 @@ import posixpath
 import re
 import sys
 import threading
+import uuid
 
 from pairuntime.fuse.file_system import Entry, FileSystem, OpenFile
 from pairuntime.fuse.mount_point import Mount, MountError, check_available, check_folder, run_in_background
@@ -27,6 +28,7 @@ usage: hdfs-mount [--background] [--read-only] ADDRESS FOLDER
 ADDRESS is hdfs://HOST[:PORT]/path, HOST[:PORT], pai://here/0/path, or a path on the cluster's own storage.
 Mounts it on an empty folder until the folder is unmounted (umount) or the task ends; with --background
 it returns as soon as it is mounted. A file is on the storage when the program that writes it has closed it.
+Reports of files that could not be written go to the standard error, with --background too.
 """
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:\d+)?")
 _READ_ONLY = ("--read-only", "-readOnly", "--readOnly")
@@ -94,7 +96,11 @@ def _mount(address: "str", folder: "str", is_read_only: "bool", on_mounted: "Cal
 
 
 def _report(sentence: "str") -> "None":
-    sys.stderr.write("hdfs-mount: %s\n" % sentence)
+    try:
+        sys.stderr.write("hdfs-mount: %s\n" % sentence)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass  # nobody reads it any more; the mount goes on
 
 
 class WebHdfsFileSystem(FileSystem):
@@ -137,15 +143,22 @@ class WebHdfsFileSystem(FileSystem):
 
     def write(self, path: "str", source: "BinaryIO", mtime_ns: "int", mode: "int") -> "None":
         at = self._at(path)
-        partial = posixpath.join(posixpath.dirname(at), ".%s._COPYING_" % posixpath.basename(at)[:200])
+        # A name of its own for each upload: several clients may write the same file.
+        partial = posixpath.join(posixpath.dirname(at), ".%s._COPYING_" % uuid.uuid4().hex)
         with _AsErrno(path):
-            self._storage.put_file(source, partial)
             try:
+                self._storage.put_file(source, partial)
                 self._storage.set_time(partial, mtime_ns)
                 self._storage.replace(partial, at)
             except Exception:
-                self._storage.delete(partial)
+                self._delete_if_reachable(partial)
                 raise
+
+    def _delete_if_reachable(self, at: "str") -> "None":
+        try:
+            self._storage.delete(at)
+        except (WebHdfsError, OSError):
+            pass  # the error that came before says why
 
     def make_folder(self, path: "str") -> "None":
         with _AsErrno(path):

@@ -1,15 +1,18 @@
 """`hdfs-mount` in a task: the cluster's storage as a folder, over WebHDFS and FUSE."""
 
+import errno
 import hashlib
+import io
+import os
 import random
 from pathlib import Path
 
 import pytest
 
+from pairuntime.task.hdfs_mount import WebHdfsFileSystem
+from pairuntime.task.webhdfs import WebHdfsError
 from support.cli_user import shared_user_fixture, user_fixture  # noqa: F401
 from support.fuse import fuse_fixture  # noqa: F401
-
-pytestmark = pytest.mark.usefixtures("fuse")
 
 # As the scripts of OpenPAI's examples use it: in the foreground, with the address of the name node.
 SCRIPT = """
@@ -33,6 +36,7 @@ hdfs-mount --strange {there} again 2>&1 | head -1
 """
 
 
+@pytest.mark.usefixtures("fuse")
 def test_task_mounts_the_storage_and_the_mount_ends_with_it(user, tmp_path) -> None:
     content = random.Random(1).randbytes(11 << 20)  # more than is read ahead
     (tmp_path / "large").write_bytes(content)
@@ -52,3 +56,35 @@ def test_task_mounts_the_storage_and_the_mount_ends_with_it(user, tmp_path) -> N
     ], done
     mounts = Path("/proc/self/mountinfo").read_text()
     assert str(user.home) not in mounts, mounts
+
+
+class StorageThatFillsUp:
+    """Takes a part of each upload, and then has no space."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.began: list[str] = []
+
+    def with_own_connections(self) -> "StorageThatFillsUp":
+        return self
+
+    def put_file(self, source: object, path: str) -> int:
+        self.files.add(path)
+        self.began.append(path)
+        raise WebHdfsError("There is no space left.", status=507)
+
+    def delete(self, path: str) -> bool:
+        self.files.remove(path)
+        return True
+
+
+def test_failed_upload_leaves_nothing_and_no_two_uploads_share_a_name() -> None:
+    storage = StorageThatFillsUp()
+    files = WebHdfsFileSystem(storage, "/folder")
+    for _ in range(2):
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            files.write("/" + "ä" * 127, io.BytesIO(b"x"), 0, 0o644)
+    assert storage.files == set()
+    first, second = storage.began
+    assert first != second
+    assert all(path.startswith("/folder/.") and len(os.fsencode(path)) < 255 for path in storage.began)
