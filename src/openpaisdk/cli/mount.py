@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import time
 
 from openpaisdk.cli.main import INTERRUPTED, run_program
 from openpaisdk.cli.parser import command_parser
-from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.config.paths import display_path, make_private, user_folder
+from openpaisdk.errors import ConfigError, PaiError, UsageError
 from openpaisdk.output import print_notice
 from openpaisdk.storage.location import LOCAL, parse_location
 
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
     from openpaisdk.storage.location import Location
 
 _KIND = "pai"
+LOG = "mount.log"
+"""In the settings folder: what mounts in the background could not write."""
+MAX_LOG_BYTES = 1 << 20
+"""A mount that begins with a larger log starts a new one and keeps the old one as ``mount.log.1``."""
 
 
 def mount(argv: list[str]) -> int:
@@ -33,7 +40,11 @@ def mount(argv: list[str]) -> int:
         cluster=False,
         output=False,
     )
-    parser.add_argument("--background", action="store_true", help="return as soon as it is mounted")
+    parser.add_argument(
+        "--background",
+        action="store_true",
+        help="return as soon as it is mounted; ~/.openpai/mount.log has what could not be written later",
+    )
     parser.add_argument("--read-only", action="store_true", help="let no program change the files")
     parser.add_argument("address", help="the folder to mount: pai://<cluster>/<storage>/<path>, hdfs://...")
     parser.add_argument("folder", help="an empty folder of this machine")
@@ -53,12 +64,18 @@ def mount(argv: list[str]) -> int:
         except MountError as e:
             raise UsageError(e.message, hint=e.hint) from None
 
-        def run(on_mounted: Callable[[], None]) -> int:
-            return _serve(location, folder, args.read_only, on_mounted)
+        def run(on_mounted: Callable[[], None], report: Callable[[str], None]) -> int:
+            return _serve(location, folder, args.read_only, on_mounted, report)
 
         if not args.background:
-            return run(lambda: _announce(args.address, folder))
-        status = run_in_background(lambda on_mounted: run_program("pai", [], lambda _: run(on_mounted)))
+            return run(lambda: _announce(args.address, folder), _report)
+        log = _open_log()
+        try:
+            status = run_in_background(
+                lambda on_mounted: run_program("pai", [], lambda _: run(on_mounted, _report_with_time)), log
+            )
+        finally:
+            os.close(log)
         if status == 0:
             _announce(args.address, folder)
         return status
@@ -67,7 +84,29 @@ def mount(argv: list[str]) -> int:
 
 if sys.platform == "linux":
 
-    def _serve(location: Location, folder: str, is_read_only: bool, on_mounted: Callable[[], None]) -> int:
+    def _open_log() -> int:
+        path = os.path.join(user_folder(), LOG)
+        try:
+            make_private(user_folder())
+            if os.path.exists(path) and os.path.getsize(path) > MAX_LOG_BYTES:
+                os.replace(path, path + ".1")
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as e:
+            raise ConfigError(f"{display_path(path)} cannot be written: {e.strerror}.") from None
+
+    def _report(sentence: str) -> None:
+        print_notice(f"pai: {sentence}")
+
+    def _report_with_time(sentence: str) -> None:
+        print_notice(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}")
+
+    def _serve(
+        location: Location,
+        folder: str,
+        is_read_only: bool,
+        on_mounted: Callable[[], None],
+        report: Callable[[str], None],
+    ) -> int:
         from openpaisdk.storage.catalog import StorageOpener
         from openpaisdk.storage.mount import StorageFileSystem
         from pairuntime.fuse.mount_point import Mount, MountError
@@ -88,7 +127,7 @@ if sys.platform == "linux":
             mounted = Mount(files, folder, location.text, _KIND)
         except MountError as e:
             raise PaiError(e.message, hint=e.hint) from None
-        stopped_by = mounted.serve(on_mounted, lambda sentence: print_notice(f"pai: {sentence}"))
+        stopped_by = mounted.serve(on_mounted, report)
         return INTERRUPTED if stopped_by == signal.SIGINT else 0
 
 

@@ -197,10 +197,11 @@ def unmount(folder: "str") -> "None":
     raise MountError("%s cannot be unmounted: %s." % (folder, reason.lower()))
 
 
-def run_in_background(run: "Callable[[Callable[[], None]], int]") -> "int":
+def run_in_background(run: "Callable[[Callable[[], None]], int]", report_fd: "int" = 2) -> "int":
     """Run in a process of its own; returns when it has mounted, or with its exit status when it failed.
 
-    Called before any thread exists: only the calling thread survives a fork.
+    ``report_fd`` is its standard error once it has mounted. Called before any thread exists: only
+    the calling thread survives a fork.
     """
     read_end, write_end = os.pipe()
     sys.stdout.flush()
@@ -224,9 +225,12 @@ def run_in_background(run: "Callable[[Callable[[], None]], int]") -> "int":
 
         def on_mounted() -> "None":
             null = os.open(os.devnull, os.O_RDWR)
-            for number in range(3):
+            for number in range(2):
                 os.dup2(null, number)
             os.close(null)
+            if report_fd != 2:
+                os.dup2(report_fd, 2)
+                os.close(report_fd)
             os.chdir("/")  # the folder it was started in can be unmounted
             os.write(write_end, b"1")
             os.close(write_end)

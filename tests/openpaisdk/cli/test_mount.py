@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -245,6 +245,32 @@ def test_background_and_unmount(user, there) -> None:
     assert names(user, there) == ["file"]
     missing = user.pai("unmount", "background")
     assert missing.status == 2 and missing.err == "pai: background is not mounted.\n", missing
+
+
+@needs_fuse
+def test_what_a_mount_in_the_background_could_not_write_is_in_a_private_file(user, there) -> None:
+    folder = user.project / "lost"
+    folder.mkdir()
+    assert user.pai("mount", "--background", there, str(folder)).status == 0
+    fd = os.open(folder / "open", os.O_WRONLY | os.O_CREAT)
+    os.write(fd, b"x")
+    os.kill(background_process(folder), signal.SIGTERM)
+    log = user.home / ".openpai/mount.log"
+    lost = f" {folder}/open was still open for writing and is lost.\n"
+    until(lambda: lost in log.read_text())
+    assert log.stat().st_mode & 0o777 == 0o600
+    until(lambda: not is_mounted(folder))
+    with fails_with(errno.ENOTCONN):
+        os.close(fd)
+
+
+def background_process(folder: Path) -> int:
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            words = command.read_bytes().split(b"\0")
+            if b"--background" in words and os.fsencode(folder) in words:
+                return int(command.parent.name)
+    raise AssertionError(f"No process has mounted {folder}.")
 
 
 @pytest.mark.parametrize(
