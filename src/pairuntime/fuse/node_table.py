@@ -1,5 +1,6 @@
 """Numbers by which the kernel names files and folders, and the paths they stand for at the moment."""
 
+import errno
 import threading
 
 from pairuntime.fuse.wire import ROOT_ID
@@ -69,6 +70,12 @@ class NodeTable:
                 return None
             return "/" + "/".join(reversed(parts))
 
+    def existing_path(self, node: "Node") -> "str":
+        path = self.path(node)
+        if path is None:
+            raise FileNotFoundError(errno.ENOENT, "deleted")
+        return path
+
     def forget(self, node_id: "int", count: "int") -> "None":
         with self.lock:
             node = self._nodes.get(node_id)
@@ -102,6 +109,17 @@ class NodeTable:
         """Files of one folder that are being written, and may not be on the storage yet."""
         with self.lock:
             return [node for node in folder.children.values() if node.staged is not None]
+
+    def staged_within(self, node: "Node") -> "list[Node]":
+        """Files that are being written: the node itself, or those at any depth below it."""
+        with self.lock:
+            found, remaining = [], [node]
+            while remaining:
+                one = remaining.pop()
+                remaining += one.children.values()
+                if one.staged is not None:
+                    found.append(one)
+            return found
 
     @staticmethod
     def _detach(node: "Node") -> "None":

@@ -1,7 +1,7 @@
 """Server of one mounted file system: reads the kernel's requests from ``/dev/fuse`` and answers them.
 
 A file that a program writes is staged on this machine and put onto the storage when the program closes it:
-other users of the storage see the old file or the whole new one. Listings are kept for two seconds.
+other users of the storage see the old file or the whole new one.
 """
 
 import errno
@@ -10,16 +10,19 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 from pairuntime.fuse import wire
+from pairuntime.fuse.file_handle import FileHandle, is_open_in
 from pairuntime.fuse.file_system import Entry
+from pairuntime.fuse.folder_listings import ATTRIBUTES_VALID_S, FolderListings
+from pairuntime.fuse.kernel_request import KernelRequest
 from pairuntime.fuse.node_table import NodeTable
-from pairuntime.fuse.read_ahead import ReadAhead
 from pairuntime.fuse.staged_file import StagedFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
-    from typing import Callable
+    from typing import Callable, Iterator
 
     from pairuntime.fuse.file_system import FileSystem, OpenFile
     from pairuntime.fuse.node_table import Node
@@ -31,61 +34,11 @@ assert sys.platform == "linux"
 THREADS = 8
 """Requests that are served at the same time: each may wait for the storage."""
 FETCH_THREADS = 8
-ATTRIBUTES_VALID_S = 1
-"""How long the kernel may use a name and its attributes without asking again."""
-LISTING_VALID_S = 2.0
-"""How long a listing is used: ``ls -l`` asks for every file of a folder, and one list has the answers."""
-MAX_LISTINGS = 64
 _BUFFER_BYTES = wire.MAX_WRITE_BYTES + wire.PAGE_BYTES
 # When the mount is stopped: for uploads in progress, and for programs to close the files that they write.
 _UPLOADS_TIMEOUT_S = 60.0
 _OPEN_FILES_TIMEOUT_S = 2.0
 _CHECK_INTERVAL_S = 0.05
-
-
-class KernelRequest:
-    """One message of the kernel. ``body`` is valid until it is answered."""
-
-    __slots__ = ("body", "node_id", "opcode", "pid", "unique")
-
-    def __init__(self, message: "memoryview") -> "None":
-        _, self.opcode, self.unique, self.node_id, _, _, self.pid, _, _ = wire.IN_HEADER.unpack_from(message)
-        self.body = message[wire.IN_HEADER.size :]
-
-    def name(self, after: "int" = 0) -> "str":
-        return os.fsdecode(bytes(self.body[after:]).partition(b"\0")[0])
-
-
-class _Handle:
-    """An open file. ``reader`` is None where programs write: then the node's staged file has the content."""
-
-    def __init__(self, node: "Node", source: "OpenFile | None", pool: "ThreadPoolExecutor") -> "None":
-        self.node = node
-        self.source = source
-        self.fd = -1 if source is None else source.fileno()
-        self.reader = None if source is None or self.fd >= 0 else ReadAhead(source, pool)
-        self.opener_pid = 0
-
-    def read(self, offset: "int", length: "int") -> "bytes":
-        if self.fd >= 0:
-            return os.pread(self.fd, length, offset)
-        if self.reader is not None:
-            return self.reader.read(offset, length)
-        staged = self.node.staged
-        return b"" if staged is None else staged.read(offset, length)
-
-    def close(self) -> "None":
-        if self.reader is not None:
-            self.reader.close()
-        if self.source is not None:
-            self.source.close()
-
-
-class _FolderHandle:
-    """A folder being listed: its entries when a program began to read it."""
-
-    def __init__(self, entries: "list[Entry]") -> "None":
-        self.entries = entries
 
 
 class Server:
@@ -100,12 +53,11 @@ class Server:
         self._report = report
         self._nodes = NodeTable()
         self._lock = threading.Lock()
-        self._files = {}  # type: dict[int, _Handle]
-        self._folders = {}  # type: dict[int, _FolderHandle]
+        self._files = {}  # type: dict[int, FileHandle]
         self._next_handle = 1
-        self._listings = {}  # type: dict[str, tuple[float, dict[str, Entry]]]
         self._pool = ThreadPoolExecutor(FETCH_THREADS)
         self._uid, self._gid = os.getuid(), os.getgid()
+        self._listings = FolderListings(storage, self._nodes, self._attributes)
         self._ended = threading.Event()
         self._active = 0
         self._handlers = {
@@ -127,10 +79,10 @@ class Server:
             wire.RELEASE: self._release,
             wire.FSYNC: self._nothing,
             wire.FSYNCDIR: self._nothing,
-            wire.OPENDIR: self._opendir,
-            wire.READDIR: self._readdir,
-            wire.READDIRPLUS: self._readdirplus,
-            wire.RELEASEDIR: self._releasedir,
+            wire.OPENDIR: self._listings.opendir,
+            wire.READDIR: self._listings.readdir,
+            wire.READDIRPLUS: self._listings.readdirplus,
+            wire.RELEASEDIR: self._listings.releasedir,
             wire.STATFS: self._statfs,
             wire.DESTROY: self._nothing,
         }  # type: dict[int, Handler]
@@ -170,7 +122,7 @@ class Server:
                 continue
             # No program has it open, so it is complete: the kernel did not wait for its last close.
             try:
-                staged.upload(self._storage, path)
+                self._upload(node)
             except OSError as e:
                 self._report("%s could not be written: %s." % (self._shown(path), e.strerror or e))
 
@@ -236,20 +188,14 @@ class Server:
 
     # -- names and attributes ----------------------------------------------------------------------
 
-    def _path(self, node: "Node") -> "str":
-        path = self._nodes.path(node)
-        if path is None:
-            raise FileNotFoundError(errno.ENOENT, "deleted")
-        return path
-
     def _child_path(self, request: "KernelRequest", name: "str") -> "tuple[Node, str]":
         parent = self._nodes.get(request.node_id)
-        return parent, self._path(parent).rstrip("/") + "/" + name
+        return parent, self._nodes.existing_path(parent).rstrip("/") + "/" + name
 
     def _status(self, path: "str") -> "Entry | None":
         """Attributes, from a recent listing where there is one. That a name is missing is never assumed."""
         folder, _, name = path.rpartition("/")
-        listed = self._recent_listing(folder or "/")
+        listed = self._listings.recent(folder or "/")
         found = None if listed is None else listed.get(name)
         return found if found is not None else self._storage.status(path)
 
@@ -257,7 +203,7 @@ class Server:
         staged = node.staged
         if staged is not None:
             return staged.entry(node.name)
-        found = self._status(self._path(node))
+        found = self._status(self._nodes.existing_path(node))
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "deleted")
         return found
@@ -299,7 +245,11 @@ class Server:
         return self._attributes_reply(self._nodes.get(request.node_id))
 
     def _setattr(self, request: "KernelRequest") -> "bytes":
-        """Size and time. Modes and owners are the storage's own, and changes of them have no effect."""
+        """Size, and the time of a file that is being written: it is uploaded with that time.
+
+        Other changes have no effect: modes and owners are the storage's own, and so is the time of a file
+        that no program writes.
+        """
         fields = wire.SETATTR_IN.unpack_from(request.body)
         valid, size, mtime_s, mtime_rest = fields[0], fields[3], fields[6], fields[9]
         node = self._nodes.get(request.node_id)
@@ -329,22 +279,41 @@ class Server:
         if self._storage.status(path) is not None:
             raise FileExistsError(errno.EEXIST, path)
         self._storage.make_folder(path)
-        self._changed(path)
+        self._listings.changed(path)
         entry = self._storage.status(path) or Entry(name, True, 0, int(time.time() * 10**9), 0o755)
         return self._entry_reply(parent, name, entry)
 
     def _unlink(self, request: "KernelRequest") -> "None":
         name = request.name()
-        parent, path = self._child_path(request, name)
+        parent = self._nodes.get(request.node_id)
         self._check_writable()
         known = self._nodes.known_child(parent, name)
-        try:
-            self._storage.delete_file(path)
-        except FileNotFoundError:
-            if known is None or known.staged is None:  # else it is only here, not on the storage yet
-                raise
-        self._nodes.remove(parent, name)
-        self._changed(path)
+        with self._uploads_stopped(known):
+            path = self._child_path(request, name)[1]
+            try:
+                self._storage.delete_file(path)
+            except FileNotFoundError:
+                if known is None or known.staged is None:  # else it is only here, not on the storage yet
+                    raise
+            self._nodes.remove(parent, name)
+        self._listings.changed(path)
+
+    @contextmanager
+    def _uploads_stopped(self, *nodes: "Node | None") -> "Iterator[None]":
+        """Let no upload of these files, or of files below these folders, run while their names change.
+
+        An upload that began under the old name would bring it back. Locks are taken in order of number, so
+        that two renames never wait for each other.
+        """
+        staged = {}  # type: dict[int, StagedFile]
+        for node in nodes:
+            for one in [] if node is None else self._nodes.staged_within(node):
+                if one.staged is not None:
+                    staged[one.id] = one.staged
+        with ExitStack() as locks:
+            for node_id in sorted(staged):
+                locks.enter_context(staged[node_id].lock)
+            yield
 
     def _rmdir(self, request: "KernelRequest") -> "None":
         name = request.name()
@@ -355,7 +324,7 @@ class Server:
             raise OSError(errno.ENOTEMPTY, path)
         self._storage.delete_folder(path)
         self._nodes.remove(parent, name)
-        self._changed(path)
+        self._listings.changed(path)
 
     def _rename(self, request: "KernelRequest") -> "None":
         self._move(request, wire.RENAME_IN.unpack_from(request.body)[0], 0, wire.RENAME_IN.size)
@@ -367,25 +336,25 @@ class Server:
     def _move(self, request: "KernelRequest", new_parent_id: "int", flags: "int", names_at: "int") -> "None":
         first, second = bytes(request.body[names_at:]).split(b"\0")[:2]
         name, new_name = os.fsdecode(first), os.fsdecode(second)
-        parent, path = self._child_path(request, name)
-        new_parent = self._nodes.get(new_parent_id)
-        target = self._path(new_parent).rstrip("/") + "/" + new_name
+        parent, new_parent = self._nodes.get(request.node_id), self._nodes.get(new_parent_id)
         self._check_writable()
         if flags & ~wire.RENAME_NOREPLACE:
             raise OSError(errno.EINVAL, "unsupported")
-        self._check_replaceable(parent, path, name, target, flags)
         known = self._nodes.known_child(parent, name)
-        try:
-            self._storage.rename(path, target)
-        except FileNotFoundError:
-            if known is None or known.staged is None:
-                raise
-            # It is only here yet: it will be written under its new name.
-            if self._storage.status(target) is not None:
-                self._storage.delete_file(target)
-        self._nodes.rename(parent, name, new_parent, new_name)
-        self._changed(path)
-        self._changed(target)
+        with self._uploads_stopped(known, self._nodes.known_child(new_parent, new_name)):
+            path = self._child_path(request, name)[1]
+            target = self._nodes.existing_path(new_parent).rstrip("/") + "/" + new_name
+            self._check_replaceable(parent, path, name, target, flags)
+            try:
+                self._storage.rename(path, target)
+            except FileNotFoundError:
+                staged = None if known is None else known.staged
+                if staged is None or not staged.is_dirty:
+                    raise
+                # It is only here yet: its upload replaces the target, which stays if that fails.
+            self._nodes.rename(parent, name, new_parent, new_name)
+        self._listings.changed(path)
+        self._listings.changed(target)
 
     def _check_replaceable(
         self, parent: "Node", path: "str", name: "str", target: "str", flags: "int"
@@ -404,7 +373,7 @@ class Server:
 
     # -- files -------------------------------------------------------------------------------------
 
-    def _add_handle(self, handle: "_Handle", pid: "int") -> "int":
+    def _add_handle(self, handle: "FileHandle", pid: "int") -> "int":
         handle.opener_pid = pid
         with self._lock:
             number = self._next_handle
@@ -416,32 +385,26 @@ class Server:
         flags, _ = wire.OPEN_IN.unpack_from(request.body)
         node = self._nodes.get(request.node_id)
         if flags & os.O_ACCMODE != os.O_RDONLY:
-            staged = self._stage(node)
-            try:
-                if flags & os.O_TRUNC:
-                    staged.truncate(0)
-            except BaseException:
-                self._unstage(node)
-                raise
-            number = self._add_handle(_Handle(node, None, self._pool), request.pid)
+            self._stage_opened(node, flags)
+            number = self._add_handle(FileHandle(node, None, self._pool), request.pid)
             return wire.OPEN_OUT.pack(number, 0, 0)
         if self._share_staged(node) is not None:  # it reads what other programs are writing
-            number = self._add_handle(_Handle(node, None, self._pool), request.pid)
+            number = self._add_handle(FileHandle(node, None, self._pool), request.pid)
             return wire.OPEN_OUT.pack(number, 0, 0)
-        source = self._storage.open(self._path(node))
+        source = self._storage.open(self._nodes.existing_path(node))
         version = (source.size, source.mtime_ns)
         is_unchanged = node.version == version
         if not is_unchanged:
             node.version = version
             self._forget_attributes(node, source)
-        number = self._add_handle(_Handle(node, source, self._pool), request.pid)
+        number = self._add_handle(FileHandle(node, source, self._pool), request.pid)
         return wire.OPEN_OUT.pack(number, wire.FOPEN_KEEP_CACHE if is_unchanged else 0, 0)
 
     def _forget_attributes(self, node: "Node", source: "OpenFile") -> "None":
         """Make the kernel ask for the size again, if it may know that of an older version of the file."""
-        path = self._path(node)
+        path = self._nodes.existing_path(node)
         folder, _, name = path.rpartition("/")
-        listed = self._recent_listing(folder or "/")
+        listed = self._listings.recent(folder or "/")
         entry = None if listed is None else listed.get(name)
         if entry is not None and (entry.size, entry.mtime_ns // 10**6) == (
             source.size,
@@ -449,7 +412,7 @@ class Server:
         ):
             return
         if entry is not None:
-            self._changed(path)
+            self._listings.changed(path)
         body = wire.INVAL_INODE.pack(node.id, -1, 0)
         header = wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), wire.NOTIFY_INVAL_INODE, 0)
         try:
@@ -458,34 +421,54 @@ class Server:
             pass  # the kernel has forgotten it already
 
     def _create(self, request: "KernelRequest") -> "bytes":
-        _, mode, umask, _ = wire.CREATE_IN.unpack_from(request.body)
-        parent, name, node = self._new_file(request, wire.CREATE_IN.size, mode & ~umask)
-        number = self._add_handle(_Handle(node, None, self._pool), request.pid)
+        flags, mode, umask, _ = wire.CREATE_IN.unpack_from(request.body)
+        parent, name, node = self._new_file(request, wire.CREATE_IN.size, mode & ~umask, flags)
+        number = self._add_handle(FileHandle(node, None, self._pool), request.pid)
         return self._entry_reply(parent, name, self._node_entry(node)) + wire.OPEN_OUT.pack(number, 0, 0)
 
     def _mknod(self, request: "KernelRequest") -> "bytes":
         mode, _, umask, _ = wire.MKNOD_IN.unpack_from(request.body)
         if mode & 0o170000 not in (0, wire.FILE_TYPE):
             raise OSError(errno.EPERM, "only files and folders")
-        parent, name, node = self._new_file(request, wire.MKNOD_IN.size, mode & ~umask)
+        parent, name, node = self._new_file(request, wire.MKNOD_IN.size, mode & ~umask, os.O_EXCL)
         try:
             self._upload(node)
             return self._entry_reply(parent, name, self._node_entry(node))
         finally:
             self._unstage(node)
 
-    def _new_file(self, request: "KernelRequest", name_at: "int", mode: "int") -> "tuple[Node, str, Node]":
+    def _new_file(
+        self, request: "KernelRequest", name_at: "int", mode: "int", flags: "int"
+    ) -> "tuple[Node, str, Node]":
+        """Stage a file that the kernel did not find. If another client has created it since, it is opened."""
         self._check_writable()
         name = request.name(name_at)
         parent, path = self._child_path(request, name)
+        known = self._nodes.known_child(parent, name)
+        is_staged = known is not None and known.staged is not None
         existing = self._storage.status(path)
+        if flags & os.O_EXCL and (existing is not None or is_staged):
+            raise FileExistsError(errno.EEXIST, path)
         if existing is not None and existing.is_folder:
             raise IsADirectoryError(errno.EISDIR, path)
         node = self._nodes.child(parent, name, False, count_lookup=False)
+        if existing is not None or is_staged:
+            self._stage_opened(node, flags)
+            return parent, name, node
         staged = StagedFile(mode & 0o777 or 0o644)
         if self._share_staged(node, staged) is not staged:
             staged.close()
         return parent, name, node
+
+    def _stage_opened(self, node: "Node", flags: "int") -> "None":
+        """Stage a file that is there, for a program that opens it with these flags."""
+        staged = self._stage(node)
+        try:
+            if flags & os.O_TRUNC:
+                staged.truncate(0)
+        except BaseException:
+            self._unstage(node)
+            raise
 
     def _stage(self, node: "Node") -> "StagedFile":
         """The file's staged content, with one more user."""
@@ -493,7 +476,7 @@ class Server:
         shared = self._share_staged(node)
         if shared is not None:
             return shared
-        path = self._path(node)
+        path = self._nodes.existing_path(node)
         entry = self._status(path)
         staged = StagedFile(entry.mode & 0o777 if entry is not None else 0o644, self._storage.open(path))
         shared = self._share_staged(node, staged)
@@ -522,11 +505,15 @@ class Server:
         staged.close()
 
     def _upload(self, node: "Node") -> "None":
-        path, staged = self._nodes.path(node), node.staged
-        if path is None or staged is None or not staged.is_dirty:
-            return  # a deleted file's content is not needed
-        staged.upload(self._storage, path)
-        self._changed(path)
+        staged = node.staged
+        if staged is None or not staged.is_dirty:
+            return
+        with staged.lock:  # until it is uploaded, its name stays: see _uploads_stopped
+            path = self._nodes.path(node)
+            if path is None:
+                return  # a deleted file's content is not needed
+            staged.upload(self._storage, path)
+        self._listings.changed(path)
 
     def _read(self, request: "KernelRequest") -> "bytes":
         number, offset, size = wire.READ_IN.unpack_from(request.body)[:3]
@@ -551,24 +538,8 @@ class Server:
         if staged is None or handle.source is not None or not staged.is_dirty:
             return
         path = self._nodes.path(handle.node)
-        if path is not None and not self._is_open_in({handle.opener_pid, request.pid}, path):
+        if path is not None and not is_open_in({handle.opener_pid, request.pid}, self._shown(path)):
             self._upload(handle.node)
-
-    def _is_open_in(self, pids: "set[int]", path: "str") -> "bool":
-        # The kernel calls a name deleted also when it looked the name up anew since the file was opened.
-        names = (self._shown(path), self._shown(path) + " (deleted)")
-        for pid in pids:
-            folder = "/proc/%d/fd" % pid
-            try:
-                for name in os.listdir(folder):
-                    try:
-                        if os.readlink(folder + "/" + name) in names:
-                            return True
-                    except OSError:
-                        pass
-            except OSError:
-                pass  # it has ended, or is another user's
-        return False
 
     def _release(self, request: "KernelRequest") -> "None":
         number = wire.RELEASE_IN.unpack_from(request.body)[0]
@@ -587,81 +558,6 @@ class Server:
             self._report("%s could not be written: %s." % (self._shown(self._nodes.path(node) or ""), e))
         finally:
             self._unstage(node)
-
-    # -- listings ----------------------------------------------------------------------------------
-
-    def _recent_listing(self, folder: "str") -> "dict[str, Entry] | None":
-        with self._lock:
-            found = self._listings.get(folder)
-            if found is None or time.monotonic() - found[0] > LISTING_VALID_S:
-                return None
-            return found[1]
-
-    def _keep_listing(self, folder: "str", entries: "list[Entry]") -> "None":
-        with self._lock:
-            self._listings.pop(folder, None)
-            while len(self._listings) >= MAX_LISTINGS:
-                del self._listings[next(iter(self._listings))]
-            self._listings[folder] = (time.monotonic(), {entry.name: entry for entry in entries})
-
-    def _changed(self, path: "str") -> "None":
-        with self._lock:
-            self._listings.pop(path.rpartition("/")[0] or "/", None)
-            self._listings.pop(path, None)
-
-    def _opendir(self, request: "KernelRequest") -> "bytes":
-        node = self._nodes.get(request.node_id)
-        path = self._path(node)
-        entries = self._storage.entries(path)
-        self._keep_listing(path, entries)
-        staged = {
-            one.name: one.staged.entry(one.name) for one in self._nodes.staged_below(node) if one.staged
-        }
-        shown = [entry for entry in entries if entry.name not in staged] + list(staged.values())
-        with self._lock:
-            number = self._next_handle
-            self._next_handle += 1
-            self._folders[number] = _FolderHandle(shown)
-        return wire.OPEN_OUT.pack(number, 0, 0)
-
-    def _releasedir(self, request: "KernelRequest") -> "None":
-        with self._lock:
-            self._folders.pop(wire.RELEASE_IN.unpack_from(request.body)[0], None)
-
-    def _readdir(self, request: "KernelRequest") -> "bytes":
-        number, offset, size = wire.READ_IN.unpack_from(request.body)[:3]
-        reply = bytearray()
-        for i, (name, entry) in enumerate(self._listed(number, offset), offset):
-            record = wire.directory_entry(1, i + 1, name, entry.is_folder)
-            if len(reply) + len(record) > size:
-                break
-            reply += record
-        return bytes(reply)
-
-    def _readdirplus(self, request: "KernelRequest") -> "bytes":
-        """Names with their attributes: ``ls -l`` then needs no further request."""
-        number, offset, size = wire.READ_IN.unpack_from(request.body)[:3]
-        parent = self._nodes.get(request.node_id)
-        reply = bytearray()
-        for i, (name, entry) in enumerate(self._listed(number, offset), offset):
-            if len(reply) + len(wire.NO_ENTRY) + len(wire.directory_entry(1, 0, name, False)) > size:
-                break
-            if name in (b".", b".."):
-                reply += wire.NO_ENTRY
-                node_id = 1
-            else:
-                node = self._nodes.child(parent, entry.name, entry.is_folder)
-                node_id = node.id
-                reply += wire.entry_reply(node_id, self._attributes(node, entry), ATTRIBUTES_VALID_S)
-            reply += wire.directory_entry(node_id, i + 1, name, entry.is_folder)
-        return bytes(reply)
-
-    def _listed(self, number: "int", offset: "int") -> "list[tuple[bytes, Entry]]":
-        """Entries from an offset on, as many as one reply can have."""
-        entries = self._folders[number].entries
-        dots = [(b".", Entry(".", True)), (b"..", Entry("..", True))][offset:]
-        first = max(0, offset - 2)
-        return dots + [(os.fsencode(e.name), e) for e in entries[first : first + 4096]]
 
     def _statfs(self, request: "KernelRequest") -> "bytes":
         return wire.statfs_reply(self._storage.free_bytes())

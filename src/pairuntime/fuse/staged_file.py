@@ -18,7 +18,8 @@ class StagedFile:
     """One file's new content, shared by all programs that have it open for writing.
 
     ``existing`` is its content on the storage. It is fetched when it is needed: a program that opens a file
-    to replace it never reads it.
+    to replace it never reads it. ``lock`` is held during a whole upload; ``size`` and ``entry`` need none,
+    so that a listing of the folder does not wait for the upload of one of its files.
     """
 
     def __init__(self, mode: "int", existing: "OpenFile | None" = None) -> "None":
@@ -31,23 +32,20 @@ class StagedFile:
         # Set by a program, which must not be undone by the time of its own last write.
         self._has_own_time = False
         self._existing = existing
+        self.size = 0
         if existing is not None:
+            self.size = existing.size
             self.mtime_ns = existing.mtime_ns
         self._file = tempfile.TemporaryFile(prefix="pai-mount-")
 
     def entry(self, name: "str") -> "Entry":
         return Entry(name, False, self.size, self.mtime_ns, self.mode)
 
-    @property
-    def size(self) -> "int":
-        with self.lock:
-            existing = self._existing
-            return os.fstat(self._file.fileno()).st_size if existing is None else existing.size
-
     def read(self, offset: "int", length: "int") -> "bytes":
-        with self.lock:
-            self._load()
-            return os.pread(self._file.fileno(), length, offset)
+        if self._existing is not None:
+            with self.lock:
+                self._load()
+        return os.pread(self._file.fileno(), length, offset)
 
     def write(self, offset: "int", data: "memoryview") -> "int":
         with self.lock:
@@ -56,6 +54,7 @@ class StagedFile:
             done = 0
             while done < len(data):
                 done += os.pwrite(self._file.fileno(), data[done:], offset + done)
+                self.size = max(self.size, offset + done)
             self.was_written = True
             return done
 
@@ -65,6 +64,7 @@ class StagedFile:
                 self._drop_existing()
             self._load()
             os.ftruncate(self._file.fileno(), size)
+            self.size = size
             self._touch()
 
     def set_time(self, mtime_ns: "int") -> "None":
@@ -100,8 +100,8 @@ class StagedFile:
             data = existing.read(at, min(_CHUNK_BYTES, existing.size - at))
             if not data:
                 break
-            os.pwrite(self._file.fileno(), data, at)
-            at += len(data)
+            at += os.pwrite(self._file.fileno(), data, at)
+        self.size = at
         self._drop_existing()
 
     def _drop_existing(self) -> "None":
