@@ -100,7 +100,7 @@ def _report(sentence: "str") -> "None":
         sys.stderr.write("hdfs-mount: %s\n" % sentence)
         sys.stderr.flush()
     except (OSError, ValueError):
-        pass  # nobody reads it any more; the mount goes on
+        pass  # stderr is closed; the mount stays
 
 
 class WebHdfsFileSystem(FileSystem):
