@@ -18,7 +18,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("list-jobs", "list_jobs:list_jobs", "list your jobs"),
             ("job-status", "job_status:job_status", "show a job's state, tasks or configuration"),
             ("logs", "logs:logs", "print a job's log; -f follows it"),
-            ("top", "top:top", "show what running tasks and nodes use of CPU, memory and GPUs"),
+            ("top", "top:top", "show what running tasks and nodes use"),
             ("exec", "exec:exec_command", "run a command in a running job, or open a shell in it"),
             ("start-container", "start_container:start_container", "start a container, connect by SSH"),
             ("ssh-container", "ssh_container:ssh_container", "connect with a running job by SSH"),

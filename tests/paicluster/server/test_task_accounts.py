@@ -215,7 +215,8 @@ def test_job_cannot_read_other_users_secrets(
     folder = cluster.folder_of("holds")
     owner = json.loads((folder / "claim").read_text())
     [task] = _processes_of(accounts[ALICE].pw_uid)
-    assert b"CANARY-of-alice" in Path(f"/proc/{task}/environ").read_bytes()
+    # From its `exec` on, just after the last line of the log.
+    eventually(lambda: b"CANARY-of-alice" in Path(f"/proc/{task}/environ").read_bytes(), "the secret")
     assert (folder / "task.sh").stat().st_uid == accounts[ALICE].pw_uid
     assert (folder / "task.sh").stat().st_mode & 0o777 == 0o600
     assert b"CANARY-of-alice" in (folder / "task.sh").read_bytes()

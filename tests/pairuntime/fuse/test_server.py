@@ -129,9 +129,15 @@ def storage_fixture() -> MemoryStorage:
     return MemoryStorage()
 
 
+# Until this program ends: some threads of a server may not have seen the end of its connection yet, and would
+# read from the next connection with that number.
+OPEN: list[socket.socket] = []
+
+
 @pytest.fixture(name="kernel")
 def kernel_fixture(storage: MemoryStorage) -> Iterator[Kernel]:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    OPEN.append(its)
     reports: list[str] = []
     server = Server(storage, its.fileno(), "/mounted", reports.append)
     server.start()

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "coming-from-submitit",
     "coming-from-openpai",
     "training-data",
+    "cloud-storages",
 }
 
 
@@ -41,7 +42,7 @@ PRINTED = {
     "pai copy pai://local/jobs/sweep/output/two -": "2\n",
     "pai listdir pai://local/jobs/beside/source": "beside.py\n",
     "pai logs child": "~parent\n",
-    "pai exec worker -- cat progress": "41\nI am task 0\n",
+    "pai exec worker -- cat progress": "41\nI am task 0, rate 0.1\n",
     "exit 7": "status 7\nprogress\n",
     "tee note": "from here\nfrom here\n",
     "pai notebook-job -j first": "first\ntrain.executed.ipynb\ntrain.html\ntrain.ipynb\n"
@@ -83,6 +84,7 @@ NOT_RUN = {
     ("docs/how-to.md", "needs a cluster elsewhere"),
     ("docs/how-to-use-storage.md", "needs an HDFS and a mounted disk"),
     ("docs/results-and-runtime.md", "installs from the network"),
+    ("examples/digits/README.md", "PORT is the one in the log"),
     ("examples/frameworks/README.md", "pulls an image from a registry"),
 }
 
