@@ -199,7 +199,7 @@ def mounted_storage(machine: Machine, folder: Path) -> list[Row]:
     machine.timed("pai", "copy", str(folder / "listed"), "pai://local/0/mounted/listed")
 
     def through_mount() -> float:
-        # Mounted anew: the kernel keeps what was read before.
+        # Mounted again: the kernel keeps what was read before.
         there = folder / f"mount{time.monotonic_ns()}"
         with mounted(machine, "pai://local/0/mounted", there):
             began = time.perf_counter()

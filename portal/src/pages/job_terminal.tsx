@@ -148,7 +148,7 @@ function sentence(state: State): string {
   if (state.kind === "exit") return `The shell ended with exit status ${state.status}.`;
   if (state.kind === "error") return state.message;
   if (state.kind === "refused") return "No terminal.";
-  return "The connection was lost; what ran in the terminal was told to end.";
+  return "The connection was lost; the processes of the terminal are ended.";
 }
 
 /** Why there is no session: a browser does not show a page the response to its WebSocket. */

@@ -4,7 +4,7 @@ A series has one ring of points for each resolution. A new point goes into the f
 interval of the next ring is complete, its points become one point there. Every ring keeps its last points,
 so a series never takes more than `MAX_SERIES_BYTES`, and the series of a short task stays as fine as it was.
 
-UsageRings that grow are in memory and are written once a minute; after a crash that minute is missing.
+Rings that grow are in memory and are written once a minute; after a crash that minute is missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RESOLUTIONS_S = (0, 60, 600, 7200)
 RING_POINTS = 240
 _POINT = struct.Struct("<q6f")
 MAX_SERIES_BYTES = len(RESOLUTIONS_S) * RING_POINTS * _POINT.size
-# UsageRings in memory: those of running tasks, their jobs, the nodes and the virtual clusters.
+# Series in memory: those of running tasks, their jobs, the nodes and the virtual clusters.
 MAX_OPEN_SERIES = 2000
 # A series without a new point for so long is written for the last time and dropped from memory.
 _CLOSE_AFTER_MS = 120_000
@@ -166,8 +166,8 @@ def _summarize(usages: Iterable[Usage]) -> Usage:
 class UsageHistory:
     """All series of a cluster. May be used by several threads.
 
-    Without a file nothing survives the process. A file that cannot be read is replaced, and one that cannot
-    be written leaves the newest points in memory: a plot is never worth a job.
+    Without a file nothing survives the process. A damaged file is replaced; one that cannot be opened or
+    written leaves the newest points in memory: a plot is never worth a job.
     """
 
     def __init__(self, file: Path | None = None, max_bytes: int = 256 << 20) -> None:
@@ -184,11 +184,13 @@ class UsageHistory:
             return
         try:
             self._connection = _connect(self._file)
+        except (sqlite3.OperationalError, OSError) as error:  # locked, full, not permitted: it may pass
+            log.warning("The history of usage is not stored: %s", error)
         except sqlite3.DatabaseError as error:
-            log.warning("The history of usage in %s cannot be used and starts anew: %s", self._file, error)
-            for path in (self._file, *(Path(f"{self._file}{end}") for end in ("-wal", "-shm"))):
-                path.unlink(missing_ok=True)
+            log.warning("The history of usage in %s is damaged and is replaced: %s", self._file, error)
             try:
+                for path in (self._file, *(Path(f"{self._file}{end}") for end in ("-wal", "-shm"))):
+                    path.unlink(missing_ok=True)
                 self._connection = _connect(self._file)
             except (sqlite3.DatabaseError, OSError) as error_again:
                 log.warning("The history of usage is not stored: %s", error_again)

@@ -39,7 +39,7 @@ class FileHandle:
 
 def is_open_in(pids: "set[int]", path: "str") -> "bool":
     """Whether one of these processes has the file open."""
-    # The kernel calls a name deleted also when it looked the name up anew since the file was opened.
+    # The kernel calls a name deleted also when it looked the name up again since the file was opened.
     names = (path, path + " (deleted)")
     for pid in pids:
         folder = "/proc/%d/fd" % pid

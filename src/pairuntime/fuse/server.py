@@ -554,7 +554,7 @@ class Server:
             if staged is not None and (staged.handles == 1 or staged.was_written):
                 self._upload(node)
         except OSError as e:
-            # The last close returned before this: the program cannot be told.
+            # The last close returned before this: the program gets no error.
             self._report("%s could not be written: %s." % (self._shown(self._nodes.path(node) or ""), e))
         finally:
             self._unstage(node)

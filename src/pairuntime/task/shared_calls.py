@@ -386,6 +386,6 @@ def _oom_counters(memberships: "str" = "/proc/self/cgroup") -> "list[str]":
         else:
             continue
         own.append(folder + os.path.join("/", path.rstrip("/"), name))
-        # A container sees its own group as the root, and in v1 may be told the path outside of it.
+        # A container sees its own group as the root, and in v1 may get the path outside of it.
         roots.append(folder + "/" + name)
     return own + roots

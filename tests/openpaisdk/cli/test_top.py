@@ -75,7 +75,7 @@ def test_nodes_and_my_jobs(user: CliUser, burning: str) -> None:
     assert len(nodes.splitlines()) == 2
     (row,) = [line for line in jobs.splitlines() if line.startswith(burning)]
     assert re.match(rf"{burning} +2 +\d+\.\d\d of 2 +2\d\d MB of ", row), row
-    others = user.pai("top", "--user", "somebody")
+    others = user.pai("top", "--user", "stranger")
     assert burning not in others.out
     assert "No running jobs" in others.err
     everybody = user.pai("top", "--user", "__all__")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from support.server_fixture import eventually
 from support.team_cluster import NewTeam, TeamCluster
 
@@ -35,3 +37,15 @@ def test_settings_are_shown_to_administrators_only(new_team: NewTeam) -> None:
     assert shown["home"] == str(team.home) and shown["cpus"] == 64
     assert team.get("/api/v2/settings").status == 403
     assert team.get("/api/v2/audit").status == 403
+
+
+def test_storage_with_unreadable_credentials_hides_no_other(new_team: NewTeam, tmp_path: Path) -> None:
+    credentials = tmp_path / "s3.yaml"
+    credentials.write_text("access-key-id: a\nsecret-access-key: b\n")
+    credentials.chmod(0o600)
+    storages = "[{name: home, type: own}, {name: sets, type: s3, bucket: b, credentials: s3.yaml}]"
+    team = new_team(f"storages: {storages}\n")
+    credentials.unlink()
+    reply = team.get("/api/v2/storage/server", token=team.tokens["admin"])
+    assert reply.status == 200, reply.text
+    assert [server["spn"] for server in reply.json()] == ["home"]

@@ -1,5 +1,6 @@
 """History of usage: thinned with age, bounded, kept over restarts, deleted with its job."""
 
+import sqlite3
 from itertools import pairwise
 from pathlib import Path
 
@@ -147,6 +148,23 @@ def test_a_full_file_loses_the_finest_points_of_the_oldest_jobs_first(file: Path
     assert file.stat().st_size < 1 << 20
 
 
+def test_a_file_that_is_locked_is_kept(
+    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    history = opened(file)
+    fill(history, job_key(7), 2)
+    history.close()
+    before = file.read_bytes()
+
+    def refuse(file: Path) -> None:
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(usage_history, "_connect", refuse)
+    opened(file).close()
+
+    assert file.read_bytes() == before and "is not stored: database is locked" in caplog.text
+
+
 def test_a_damaged_file_is_replaced(file: Path, caplog: pytest.LogCaptureFixture):
     file.write_bytes(b"this is no database" * 1000)
 
@@ -154,7 +172,7 @@ def test_a_damaged_file_is_replaced(file: Path, caplog: pytest.LogCaptureFixture
     fill(history, job_key(7), 2)
     history.close()
 
-    assert "starts anew" in caplog.text
+    assert "is damaged and is replaced" in caplog.text
     again = opened(file)
     assert len(again.points(job_key(7))) == 2
     again.close()

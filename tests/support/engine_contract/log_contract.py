@@ -138,9 +138,9 @@ class LogContract:
     async def test_secret_reaches_only_the_task(self, rig: Rig, tmp_path: Path) -> None:
         secret = f"swordfish-{mark()}"
         go = tmp_path / "go"
-        script = f'test "$TOLD" = {secret} && echo same\n{SAVE_COMMAND}\n'
+        script = f'test "$GIVEN" = {secret} && echo same\n{SAVE_COMMAND}\n'
         script += f"echo up; until [ -e {go} ]; do sleep 0.02; done"
-        one = task(rig, script, environment={"TOLD": secret}, secrets=(secret,))
+        one = task(rig, script, environment={"GIVEN": secret}, secrets=(secret,))
         async with Driven(rig) as driven:
             await driven.launch(one)
             await driven.wait_for_output(one.uid, b"up")

@@ -7,6 +7,7 @@ that connect to a server directly; these are not storages of the cluster, and jo
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError
+from openpaisdk.errors import ConfigError, Conflict, Forbidden, NotFound, PaiError
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.middleware.audit import set_subject
 from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
@@ -24,6 +25,8 @@ from paicluster.services.storages import JOBS, StorageConfig, usable
 from paicluster.store import storage_records as records
 from paicluster.store.rows import UserGrants
 from paicluster.store.storage_records import StorageRecord
+
+log = logging.getLogger("paicluster.api")
 
 CONFIG, SERVER = "config", "server"
 # Name of the key field of a record.
@@ -72,9 +75,12 @@ async def _servers(request: Request) -> dict[str, RecordJson]:
     """Servers of the configs that the caller may use; they contain passwords."""
     identity = await authenticate(request)
     ctx = context(request)
-    records_by_name = {
-        storage.name: _as_server(storage) for storage in usable(ctx.storages(), identity.access)
-    }
+    records_by_name = {}
+    for storage in usable(ctx.storages(), identity.access):
+        try:
+            records_by_name[storage.name] = _as_server(storage)
+        except ConfigError as error:  # its credentials cannot be read: the other storages can be used
+            log.warning("The storage %s is left out of the list: %s", storage.name, error)
     stored = await ctx.store.read(lambda conn: records.list_records(conn, SERVER))
     if stored:
         usable_servers: set[str] = set()

@@ -167,3 +167,13 @@ def is_usable(control: ProcessTreeControl) -> bool:
         return joined
     finally:
         group.remove()
+
+
+def remove_empty(root: Path) -> None:
+    """Remove cgroups without processes; the kernel refuses the others."""
+    for path in root.iterdir():
+        if path.is_dir():
+            try:
+                path.rmdir()
+            except OSError:
+                pass

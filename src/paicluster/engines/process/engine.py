@@ -132,7 +132,7 @@ class ProcessEngine:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for root in self._roots():
             root.mkdir(exist_ok=True)
-            _sweep(root)
+            cgroups.remove_empty(root)
         events = self._run / "events"
         if not events.exists():
             os.mkfifo(events, 0o600)
@@ -162,7 +162,7 @@ class ProcessEngine:
         self._prelaunches.close()
         self._files.shutdown()
         for root in self._roots():
-            _sweep(root)
+            cgroups.remove_empty(root)
             try:
                 root.rmdir()
             except OSError:
@@ -589,13 +589,3 @@ def _remove_all(folders: Sequence[Path]) -> None:
     for path in folders:
         if attempt_folder.owner_of(path) is None:
             folder_size.remove_tree(path)
-
-
-def _sweep(root: Path) -> None:
-    """Remove cgroups without processes; the kernel refuses the others."""
-    for path in root.iterdir():
-        if path.is_dir():
-            try:
-                path.rmdir()
-            except OSError:
-                pass
