@@ -45,6 +45,7 @@ class Cells:
     def __init__(self, client: BlockingKernelClient, interrupt: Callable[[], object]):
         self.client = client
         self._interrupt = interrupt
+        self._shown_by: dict[str, CellResult] = {}
         self.client.start_channels()
         until(self._is_ready, LIMIT_S)
 
@@ -64,7 +65,7 @@ class Cells:
 
         def collect(message: dict[str, Any]) -> None:
             nonlocal interrupted
-            _collect(result, message)
+            self._collect(result, message)
             if on_output is not None:
                 on_output(result)
             if interrupt_when and interrupt_when in result.out and not interrupted:
@@ -80,7 +81,25 @@ class Cells:
         while until not in result.html:
             left = deadline - time.monotonic()
             assert left > 0, f"{until!r} is not displayed: {result}"
-            _collect(result, self.client.get_iopub_msg(timeout=left))
+            self._collect(result, self.client.get_iopub_msg(timeout=left))
+
+    def _collect(self, result: CellResult, message: dict[str, Any]) -> None:
+        """Add a message to a cell; an update of a display goes to the cell that showed it."""
+        content, kind = message["content"], message["msg_type"]
+        if kind == "stream" and content["name"] == "stdout":
+            result.out += content["text"]
+        elif kind == "stream":
+            result.err += content["text"]
+        elif kind in ("display_data", "update_display_data", "execute_result"):
+            identity = content.get("transient", {}).get("display_id") or f"output {len(result.displays)}"
+            if kind == "update_display_data":
+                result = self._shown_by[identity]
+            else:
+                self._shown_by[identity] = result
+            result.displays[identity] = content["data"]
+            result.history.append(content["data"].get("text/html", ""))
+        elif kind == "error":
+            result.error = [content["ename"], content["evalue"], *content["traceback"]]
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -153,17 +172,3 @@ class JupyterServer:
             cells.close()
         self._process.terminate()
         self._process.wait(LIMIT_S)
-
-
-def _collect(result: CellResult, message: dict[str, Any]) -> None:
-    content, kind = message["content"], message["msg_type"]
-    if kind == "stream" and content["name"] == "stdout":
-        result.out += content["text"]
-    elif kind == "stream":
-        result.err += content["text"]
-    elif kind in ("display_data", "update_display_data", "execute_result"):
-        identity = content.get("transient", {}).get("display_id") or f"output {len(result.displays)}"
-        result.displays[identity] = content["data"]
-        result.history.append(content["data"].get("text/html", ""))
-    elif kind == "error":
-        result.error = [content["ename"], content["evalue"], *content["traceback"]]
