@@ -159,7 +159,7 @@ class ActiveJob:
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """``extension`` is a JSON text."""
+    """``extension`` is a JSON text. ``disabled_ms``: since when the user is disabled."""
 
     username: str
     password_hash: str
@@ -167,6 +167,7 @@ class UserRow:
     admin: bool
     extension: str
     created_ms: int
+    disabled_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

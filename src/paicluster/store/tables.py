@@ -44,6 +44,7 @@ users = Table(
     Column("admin", Boolean, nullable=False),
     Column("extension", Text, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+    Column("disabled_ms", BigInteger),
 )
 
 user_groups = Table(

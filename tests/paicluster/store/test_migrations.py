@@ -189,6 +189,18 @@ def test_resource_requests_survive_the_renaming_of_their_column(tmp_path: Path) 
         store.close()
 
 
+def test_users_of_older_databases_are_enabled(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    old_home(path)
+    rewind_database(path, "0008")
+    store = Store.open(path)
+    try:
+        user = store.read_sync(lambda conn: get_user(conn, "alice"))
+        assert user is not None and user.disabled_ms is None
+    finally:
+        store.close()
+
+
 def test_archives_of_older_databases_belong_to_the_users_whose_jobs_use_them(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     store = Store.open(path)
