@@ -1,4 +1,4 @@
-"""Small files of functions on a storage: calls, results, claims, names of values."""
+"""Files of functions on a storage: calls, results, values and their names, claims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FunctionFiles:
         self._backend = storage.backend
 
     def write(self, path: str, content: bytes) -> None:
-        self._backend.write_small(path, content, time.time_ns(), 0o600)
+        self._backend.write_whole(path, content, time.time_ns(), 0o600)
 
     def create(self, path: str, content: bytes) -> bool:
         """Write a file that no one has written; False if it exists, also if it was written at this moment."""

@@ -99,7 +99,7 @@ class StorageUploader:
         storage.backend.write_small(f"{folder}/{NAME}", zipapp_bytes(), 0, 0o644)
         if sources is not None:
             content = sources.content if sources.content is not None else b"".join(sources.chunks())
-            storage.backend.write_small(f"{folder}/{name}.tar", content, 0, 0o644)
+            storage.backend.write_whole(f"{folder}/{name}.tar", content, 0, 0o644)
 
     def _url(self, path: str) -> str:
         from openpaisdk.client.address import query, quote

@@ -221,6 +221,11 @@ def test_large_argument_is_uploaded_once(here) -> None:
     assert not [entry for entry in added if entry["size"] > 3 << 20]
 
 
+def test_argument_and_result_that_are_stored_in_several_parts(here_on_host) -> None:
+    data = os.urandom((16 << 20) + 1)
+    assert openpaisdk.submit(lambda value: value[::-1], data).result(TIMEOUT_S) == data[::-1]
+
+
 def test_cancelled_call_stops_its_job(here) -> None:
     import time
 

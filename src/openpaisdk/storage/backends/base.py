@@ -6,6 +6,7 @@ Backends are called by several threads at once. Paths are absolute, separated by
 from __future__ import annotations
 
 import errno
+from functools import partial
 
 from openpaisdk.errors import (
     Conflict,
@@ -272,11 +273,30 @@ class Backend:
             source.close()
 
     def write_small(self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> None:
-        """Write a small file atomically."""
+        """Write a file of at most `PART_BYTES` atomically."""
+        self._write_ranges(path, content, mtime_ns, mode, lambda target_file: [(0, len(content))])
+
+    def write_whole(self, path: str, content: bytes, mtime_ns: int, mode: int) -> None:
+        """Write a file of any size atomically."""
+        if len(content) <= PART_BYTES:
+            self.write_small(path, content, mtime_ns, mode)
+        else:
+            view = memoryview(content)
+            self._write_ranges(path, view, mtime_ns, mode, lambda target_file: target_file.missing_ranges())
+
+    def _write_ranges(
+        self,
+        path: str,
+        content: bytes | memoryview,
+        mtime_ns: int,
+        mode: int,
+        ranges: Callable[[TargetFile], list[Range]],
+    ) -> None:
         key = content_key(self.url, path, mtime_ns, len(content))
         target_file = self.create(path, (len(content), mtime_ns, mode), key)
         try:
-            target_file.put(0, len(content), lambda: iter((content,)))
+            for at, length in ranges(target_file):
+                target_file.put(at, length, partial(_one_chunk, content[at : at + length]))
             target_file.finish(len(content))
         except BaseException:
             target_file.abandon()
@@ -306,6 +326,10 @@ def walk_by_listing(backend: Backend, path: str) -> Iterator[DirectoryListing]:
         folders.sort()
         yield DirectoryListing(base, files, folders)
         pending += [join(base, name) for name in reversed(folders)]
+
+
+def _one_chunk(part: bytes | memoryview) -> Chunks:
+    yield part
 
 
 def part_size(size: int, max_bytes: int = MAX_PART_BYTES) -> int:
