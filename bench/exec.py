@@ -26,7 +26,7 @@ from bench.table import Row, alternate, limit_row, ms, ratio_row, sized, skipped
 from paicluster.engines.container import client_detection
 from paicluster.engines.container.client import Client
 
-KEYS = sized(200, 5)
+KEYS = sized(1000, 5)
 ECHO_TIMEOUT_S = 10.0
 
 
@@ -70,7 +70,11 @@ def in_process(machine: Machine) -> list[Row]:
 
 
 def key_echo(machine: Machine, job: str) -> Row:
-    """A key travels to the terminal of the task, which echoes it."""
+    """A key travels to the terminal of the task, which echoes it.
+
+    The 99th percentile is made of the few keys that something else on the machine delayed, so it differs from
+    run to run by more than what counts as measured. The row shows the worst run: each must meet the goal.
+    """
     runs = []
     for _ in range(sized(5, 1)):
         pid, terminal = pty.fork()
@@ -88,7 +92,8 @@ def key_echo(machine: Machine, job: str) -> Row:
         os.close(terminal)
         os.waitpid(pid, 0)
         runs.append(sorted(took)[int(len(took) * 0.99)])
-    return limit_row("echo of a key through pai exec -t on loopback, p99", runs, at_most=0.010, show=ms)
+    what = f"echo of a key through pai exec -t on loopback, p99 of {KEYS} keys, worst of {len(runs)} runs"
+    return limit_row(what, [max(runs)], at_most=0.010, show=ms)
 
 
 def _read_until(terminal: int, text: bytes) -> None:

@@ -25,6 +25,12 @@ def main(argv: "list[str]") -> "int":
         run = exec_in_task.run if argv[0] == "exec" else exec_in_task.run_slurm
         return run(argv[1], argv[2:])
     if len(argv) > 2 and argv[0] == "session":
+        import gc
+
+        from pairuntime import fast_imports
+
+        fast_imports.install()
+        gc.enable()  # a session may last for days
         from pairuntime.session import host, remote_process
 
         entrance = {

@@ -17,15 +17,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any
 
+    from pairuntime.supervisor import process_tree
 
-def run(folder: "str", command: "list[str]", variables: "dict[str, str] | None" = None) -> "int":
+
+def run(
+    folder: "str",
+    command: "list[str]",
+    variables: "dict[str, str] | None" = None,
+    cgroup: "process_tree.Cgroup | None" = None,
+) -> "int":
     """Become the command. Returns an exit status only on failure.
 
     ``variables``: set in addition to those of the task. With them, stdin, stdout and stderr are pipes or a
-    terminal that were made for the command.
+    terminal that were made for the command. ``cgroup``: that of the task, if this process was forked by it.
     """
     # Nodes of a Slurm cluster do without these imports.
-    from pairuntime.supervisor import attempt, claim, limits, process_tree
+    from pairuntime.supervisor import claim, limits
 
     if not claim.is_held(folder):
         sys.stderr.write("The task is not running.\n")
@@ -37,12 +44,12 @@ def run(folder: "str", command: "list[str]", variables: "dict[str, str] | None" 
         if "TERM" in os.environ:
             own["TERM"] = os.environ["TERM"]
         own.update(variables or {})
-        environment = attempt.whole_environment(folder, own, spec.get("env_suffixes"))
+        environment = _whole_environment(folder, own, spec.get("env_suffixes"))
         if spec.get("session_folder"):
             shell, term = spec["argv"][0], (variables or {}).get("TERM", "")
             command = saved_environment.enter(spec["session_folder"], command, shell=shell, term=term)
         # In the task's cgroup it is found, limited, and ended with the rest.
-        cgroup = process_tree.Cgroup(spec["cgroup"]["mode"], spec["cgroup"]["path"])
+        cgroup = cgroup or cgroup_of(folder)
         if cgroup.path and os.path.isdir(cgroup.path):
             cgroup.join()
         limits.Limits(spec.get("limits") or ()).join()
@@ -65,6 +72,25 @@ def run(folder: "str", command: "list[str]", variables: "dict[str, str] | None" 
     except OSError as e:
         sys.stderr.write("%s: %s\n" % (command[0], e.strerror))
     return 127
+
+
+def cgroup_of(folder: "str") -> "process_tree.Cgroup":
+    """The cgroup of the task."""
+    from pairuntime.supervisor import process_tree
+
+    described = _read_spec(folder)["cgroup"]
+    return process_tree.Cgroup(described["mode"], described["path"])
+
+
+def _whole_environment(
+    folder: "str", own: "dict[str, str]", suffixes: "dict[str, str] | None"
+) -> "dict[bytes, bytes] | dict[str, str]":
+    if suffixes is None:
+        return own
+    # Only for a gang: the import takes longer than all else here.
+    from pairuntime.supervisor import attempt
+
+    return attempt.whole_environment(folder, own, suffixes)
 
 
 def restore_signals() -> "None":
@@ -137,4 +163,4 @@ def run_slurm(folder: "str", command: "list[str]") -> "int":
 
 def _read_spec(folder: "str") -> "dict[str, Any]":
     with open(os.path.join(folder, "spec.json")) as f:
-        return dict(json.load(f))
+        return dict(json.loads(f.read()))

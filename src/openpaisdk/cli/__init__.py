@@ -11,14 +11,14 @@ import sys
 
 def pai() -> int:
     """The command line ``pai <command> ...``."""
-    from openpaisdk.cli.main import run
+    from openpaisdk.cli.main import exit_at_once, run
 
-    return run(sys.argv[1:])
+    return exit_at_once(run(sys.argv[1:]))
 
 
 def opai() -> int:
     """OpenPAI's command line ``opai <scene> <action> ...``, translated to ``pai``."""
-    from openpaisdk.cli.main import run
+    from openpaisdk.cli.main import exit_at_once, run
     from openpaisdk.cli.opai_compat import translate_opai
 
-    return run(sys.argv[1:], translate_opai)
+    return exit_at_once(run(sys.argv[1:], translate_opai))

@@ -69,6 +69,24 @@ def run_program(program: str, argv: list[str], call: Callable[[list[str]], int])
     return status
 
 
+def exit_at_once(status: int) -> int:
+    """End the process without the interpreter's own end, which takes 5 to 8 ms of every command.
+
+    Returns the status where something is left to that end: another thread, functions registered for it,
+    output that cannot be written.
+    """
+    import atexit
+
+    if "threading" in sys.modules or getattr(atexit, "_ncallbacks", lambda: 1)():
+        return status
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return status
+    os._exit(status)
+
+
 def _is_cwd_deleted() -> bool:
     try:
         os.getcwd()

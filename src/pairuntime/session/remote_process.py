@@ -1,12 +1,8 @@
 """The command of a session: started in the task, with pipes or a terminal, and ended with all it started."""
 
-import fcntl
 import os
-import pty
 import signal
-import struct
 import sys
-import termios
 import time
 
 from pairuntime import exec_in_task
@@ -67,7 +63,7 @@ class RemoteProcess:
         process_tree.become_subreaper()
         self._terminal_fd = -1
         if terminal is not None:
-            self._terminal_fd, slave = pty.openpty()
+            self._terminal_fd, slave = os.openpty()
             self.resize(terminal.rows, terminal.columns)
             child_fds = (slave, slave, slave)
             self.stdin, self.outputs = self._terminal_fd, {1: self._terminal_fd}
@@ -77,13 +73,20 @@ class RemoteProcess:
             err, child_err = os.pipe()
             child_fds = (child_in, child_out, child_err)
             self.outputs = {1: out, 2: err}
-        self.pid = os.fork()
+        # Forked into the cgroup: to join it afterwards would take up to 20 ms.
+        cgroup = exec_in_task.cgroup_of(entrance.folder) if entrance.folder else None
+        self.pid = os.fork() if cgroup is None else cgroup.fork()
         if self.pid == 0:
-            self._become(command, child_fds)
+            self._become(command, child_fds, cgroup)
         for fd in set(child_fds):
             os.close(fd)
 
-    def _become(self, command: "list[str]", fds: "tuple[int, int, int]") -> "None":
+    def _become(
+        self,
+        command: "list[str]",
+        fds: "tuple[int, int, int]",
+        cgroup: "process_tree.Cgroup | None",
+    ) -> "None":
         """In the child: become the command."""
         status = 127
         try:
@@ -91,13 +94,13 @@ class RemoteProcess:
             for target, fd in enumerate(fds):
                 os.dup2(fd, target)
             if self._terminal_fd >= 0:
-                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+                _take_terminal()
             name, _, session = self._marker.partition("=")
             if self._entrance.folder:
                 variables = {name: session}
                 if self._term:
                     variables["TERM"] = self._term
-                status = exec_in_task.run(self._entrance.folder, command, variables)
+                status = exec_in_task.run(self._entrance.folder, command, variables, cgroup)
             else:
                 words = [*self._entrance.prefix, "/bin/sh", "-c", _SET_VARIABLES, "sh", session, self._term]
                 exec_in_task.restore_signals()
@@ -110,7 +113,7 @@ class RemoteProcess:
 
     def resize(self, rows: "int", columns: "int") -> "None":
         if self._terminal_fd >= 0:
-            fcntl.ioctl(self._terminal_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            _set_size(self._terminal_fd, rows, columns)
 
     def send_signal(self, signum: "int") -> "None":
         if self._entrance.folder:
@@ -181,3 +184,22 @@ class RemoteProcess:
         """Processes of the session on this machine, also in a container."""
         roots = process_tree.pids_with_marker(self._marker.encode())
         return list(set(roots).union(*(process_tree.descendants(pid) for pid in roots)))
+
+
+# Imported where there is a terminal: most commands have none, and wait for the imports of their host.
+
+
+def _take_terminal() -> "None":
+    """Make the terminal on stdin that of this process's session."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _set_size(terminal: "int", rows: "int", columns: "int") -> "None":
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

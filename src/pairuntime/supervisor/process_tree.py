@@ -8,6 +8,8 @@ import errno
 import os
 import signal
 
+from pairuntime.supervisor.claim import read_file
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
     from typing import Callable
@@ -172,9 +174,9 @@ def pids_with_marker(marker: "bytes", work: "str" = "") -> "list[int]":
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open("/proc/%s/environ" % name, "rb") as f:
-                    environment = f.read()
-                if marker in environment.split(b"\0") or (
+                environment = read_file("/proc/%s/environ" % name)
+                # The split only where it can matter: this is done for every process of the machine.
+                if (marker in environment and marker in environment.split(b"\0")) or (
                     work and not environment and os.path.samefile("/proc/%s/cwd" % name, work)
                 ):
                     found.append(int(name))

@@ -16,7 +16,7 @@ from paicluster.engines.common.byte_code import with_byte_code
 _NAME = "compiled.pyz"
 # Beside it, for single tasks: the code of the modules they need, in import order.
 PRELOAD = "preload"
-_FAST_IMPORTS = "pairuntime.slurm.fast_imports"
+_FAST_IMPORTS = "pairuntime.fast_imports"
 SINGLE_TASK_MODULES = (
     "pairuntime",
     "pairuntime.slurm",

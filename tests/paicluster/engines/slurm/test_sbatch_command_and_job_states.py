@@ -376,7 +376,7 @@ def test_only_placeholders_are_substituted(peers: int) -> None:
 
 def test_fast_json_behaves_like_json() -> None:
     program = (
-        "from pairuntime.slurm import fast_imports; fast_imports.install(); import json, signal, sys;"
+        "from pairuntime import fast_imports; fast_imports.install(); import json, signal, sys;"
         "value = json.loads(sys.argv[1]); print(json.dumps(value)); print(int(signal.SIGTERM))"
     )
     value = {"a": [1, -2.5, None, True, "ä\n\"'\\ \U0001f600"], "b": {"c": {}, "d": []}, "": "x" * 5000}

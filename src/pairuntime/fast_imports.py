@@ -1,8 +1,9 @@
-"""Fast imports for short tasks: imports would take half of the interpreter's start.
+"""Fast imports for short tasks and commands: imports would take half of the interpreter's start.
 
-A single task has an interpreter of its own, and of `json` and `signal` it needs only the C parts; the Python
-parts import `re`, `enum` and more. The runtime's own modules lie compiled in one file, in import order:
-finding each in an archive takes longer than running it.
+A single task on Slurm and the host of an exec session have an interpreter of their own, and of `json` and
+`signal` they need only the C parts; the Python parts import `re`, `enum` and more. Of a task, the runtime's
+own modules lie compiled in one file, in import order: finding each in an archive takes longer than running
+it.
 """
 
 import gc
@@ -70,10 +71,14 @@ def _json() -> "types.ModuleType":
     def loads(text: "str | bytes") -> "Any":
         if isinstance(text, bytes):
             text = text.decode()
+        text = text.strip()
         try:
-            return scan(text.strip(), 0)[0]
+            value, end = scan(text, 0)
         except StopIteration:
             raise ValueError("not JSON")
+        if end != len(text):
+            raise ValueError("more than one value")
+        return value
 
     def reject(value: "object") -> "object":
         raise TypeError("not JSON: %r" % (value,))
