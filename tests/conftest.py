@@ -1,13 +1,19 @@
-"""For all tests: hypothesis settings, groups and order of tests, and a list of those that are not quick."""
+"""For all tests: hypothesis settings, names, groups and order of tests, and a list of the busy ones."""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections import Counter
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# jsonschema takes two seconds to compile the grammar of this package, which Jupyter brings; no schema here
+# needs it.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 pytest.register_assert_rewrite("support")
 
@@ -28,6 +34,29 @@ _QUICK_CPU_S = 2.0
 _CPU_PROPERTY = "cpu_s"
 
 _not_quick: list[tuple[float, str]] = []
+
+# Characters of a parameter in a test's name.
+_MAX_ID_CHARS = 80
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Short names for long parameters: each name travels between the processes several times."""
+    if isinstance(val, str | bytes) and len(val) > _MAX_ID_CHARS:
+        beginning = val[: _MAX_ID_CHARS // 2]
+        text = beginning if isinstance(beginning, str) else beginning.decode("ascii", "backslashreplace")
+        return f"{text}... ({len(val)})"
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: no garbage collection needs to look at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # Before xdist reads the marks.

@@ -1,8 +1,9 @@
-"""The suite's own groups, order, and list of tests that are not quick, by tests/conftest.py."""
+"""The suite's own names, groups, order, and list of tests that are not quick, by tests/conftest.py."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,16 @@ def test_slow():
 """
 
 
-def run_sample(folder: Path, workers: int, sample: str) -> str:
+_LONG_SAMPLE = """
+import pytest
+
+@pytest.mark.parametrize("content", ["a" * 5_000_000, "a" * 6_000_000, b"\\xff" * 5_000_000, "b" * 80])
+def test_long(content):
+    pass
+"""
+
+
+def run_sample(folder: Path, workers: int, sample: str, *more: str) -> str:
     """Output of pytest."""
     (folder / "test_sample.py").write_text(sample)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow:\n")
@@ -65,7 +75,7 @@ def run_sample(folder: Path, workers: int, sample: str) -> str:
     for plugin in ("anyio", "cacheprovider", "schemathesis", "zarr"):
         words += ["-p", f"no:{plugin}"]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "--no-loadscope-reorder", str(folder)],
+        [sys.executable, "-m", "pytest", *words, "--no-loadscope-reorder", *more, str(folder)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,
@@ -91,6 +101,17 @@ def test_fixture_of_a_file_is_made_in_one_worker(tmp_path: Path) -> None:
 def test_longest_groups_start_first(tmp_path: Path) -> None:
     notes = notes_of_run(tmp_path, workers=1)
     assert notes == ["slow", "server", *["with server"] * 6, *["single"] * 6]
+
+
+def test_long_parameters_have_short_names(tmp_path: Path) -> None:
+    printed = run_sample(tmp_path, 1, _LONG_SAMPLE, "-v")
+    names = set(re.findall(r"test_long\[(.*)\]", printed))
+    assert names == {
+        "a" * 40 + "... (5000000)",
+        "a" * 40 + "... (6000000)",
+        r"\xff" * 40 + "... (5000000)",
+        "b" * 80,
+    }
 
 
 @pytest.mark.slow

@@ -53,6 +53,9 @@ def main(argv: "list[str]") -> "int":
 
 def read_notebook(path: "str") -> "Any":
     """The notebook in Jupyter's newest format."""
+    # nbformat imports jsonschema, which takes two seconds to compile the grammar of this package where
+    # Jupyter brought it; no schema of a notebook needs it. The notebook's own code runs in another process.
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     import nbformat
 
     name = os.path.basename(path)

@@ -6,6 +6,8 @@ import io
 import os
 import tarfile
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -178,11 +180,13 @@ def pax_record(key: str, value: bytes) -> bytes:
     return str(length).encode() + content
 
 
-HOSTILE_MEMBERS = {
-    "a PAX header": (tarfile.XHDTYPE, pax_record("path", b"x" * (300 << 20))),
-    "a global PAX header": (tarfile.XGLTYPE, pax_record("comment", b"x" * (300 << 20))),
-    "a GNU long name": (tarfile.GNUTYPE_LONGNAME, b"x" * (300 << 20)),
-    "a GNU long link": (tarfile.GNUTYPE_LONGLINK, b"x" * (300 << 20)),
+# Far more than the memory that a rejection may take.
+HOSTILE_BYTES = 64 << 20
+HOSTILE_MEMBERS: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
+    "a PAX header": (tarfile.XHDTYPE, partial(pax_record, "path")),
+    "a global PAX header": (tarfile.XGLTYPE, partial(pax_record, "comment")),
+    "a GNU long name": (tarfile.GNUTYPE_LONGNAME, bytes),
+    "a GNU long link": (tarfile.GNUTYPE_LONGLINK, bytes),
 }
 
 
@@ -204,7 +208,8 @@ def rejected(storage: Storage, archive_path: Path, user: StorageUser) -> str:
 def test_long_header_is_rejected_with_little_memory(
     storage: Storage, alice: StorageUser, tmp_path: Path, kind: str
 ) -> None:
-    member_type, content = HOSTILE_MEMBERS[kind]
+    member_type, make_content = HOSTILE_MEMBERS[kind]
+    content = make_content(b"x" * HOSTILE_BYTES)
     archive_path = tmp_path / "archive.tar"
     with archive_path.open("wb") as file:
         file.write(header("x", member_type, len(content)))

@@ -12,7 +12,6 @@ import pytest
 from support.cli_user import CliUser, until
 
 pytestmark = pytest.mark.slow
-CONTENT = os.urandom(1 << 20) * 300
 
 
 @pytest.fixture
@@ -31,7 +30,8 @@ def journals(person: CliUser) -> int:
 
 @pytest.mark.parametrize("way", [["--http"], []], ids=["over HTTP", "handed over"])
 def test_copy_survives_a_server_crash(person: CliUser, way: list[str]) -> None:
-    (person.project / "f").write_bytes(CONTENT)
+    content = os.urandom(1 << 20) * 300
+    (person.project / "f").write_bytes(content)
     (person.project / "old").write_bytes(b"old")
     there = "pai://local/0/user/${PAI_USER_NAME}/f"
     assert person.pai("copy", "old", there).status == 0
@@ -44,5 +44,5 @@ def test_copy_survives_a_server_crash(person: CliUser, way: list[str]) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert person.pai("copy", there, "back").status == 0
-    assert (person.project / "back").read_bytes() == CONTENT
+    assert (person.project / "back").read_bytes() == content
     assert journals(person) == 0
