@@ -67,7 +67,7 @@ class UnpackOperation:
                     if len(content) > pack_format.MAX_PACKED_FILE_BYTES:
                         self._upload(key, (content,))
                     elif not self.target.supports_packs:
-                        self.target.write_small(self._path(key), content, 0, _MODE)
+                        self.target.write_bytes(self._path(key), content, 0, _MODE)
                 self.progress.files += len(small)
                 self.progress.bytes += sum(len(content) for _, content in small)
                 if watch is not None:

@@ -1,8 +1,7 @@
-"""Files of functions on a storage: calls, results, values and their names, claims."""
+"""Files of functions on a storage: calls, results, claims, names of values."""
 
 from __future__ import annotations
 
-import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -19,23 +18,14 @@ class FunctionFiles:
         self._backend = storage.backend
 
     def write(self, path: str, content: bytes) -> None:
-        self._backend.write_whole(path, content, time.time_ns(), 0o600)
+        self._backend.write_bytes(path, content, time.time_ns(), 0o600)
 
     def create(self, path: str, content: bytes) -> bool:
         """Write a file that no one has written; False if it exists, also if it was written at this moment."""
         try:
-            stat = (len(content), time.time_ns(), 0o600)
-            target = self._backend.create(path, stat, secrets.token_hex(8), overwrite=False)
+            self._backend.write_bytes(path, content, time.time_ns(), 0o600, overwrite=False)
         except Conflict:
             return False
-        try:
-            target.put(0, len(content), lambda: iter((content,)))
-            target.finish(len(content))
-        except BaseException as error:
-            target.abandon()
-            if isinstance(error, Conflict):
-                return False
-            raise
         return True
 
     def read(self, path: str) -> bytes | None:

@@ -96,10 +96,10 @@ class StorageUploader:
         storage = Storage.of_jobs(self._cluster)
         folder = f"{self.folder(name)}/source"
         storage.makedirs(folder)
-        storage.backend.write_small(f"{folder}/{NAME}", zipapp_bytes(), 0, 0o644)
+        storage.backend.write_bytes(f"{folder}/{NAME}", zipapp_bytes(), 0, 0o644)
         if sources is not None:
             content = sources.content if sources.content is not None else b"".join(sources.chunks())
-            storage.backend.write_whole(f"{folder}/{name}.tar", content, 0, 0o644)
+            storage.backend.write_bytes(f"{folder}/{name}.tar", content, 0, 0o644)
 
     def _url(self, path: str) -> str:
         from openpaisdk.client.address import query, quote

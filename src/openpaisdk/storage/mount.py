@@ -53,7 +53,7 @@ class StorageFileSystem(FileSystem):
         staged = _StagedSource(source, self._backend.display_path(at), mtime_ns, mode)
         with as_errno(path):
             if staged.size <= MAX_PACKED_FILE_BYTES:
-                self._backend.write_small(at, os.pread(staged.fd, staged.size, 0), mtime_ns, mode)
+                self._backend.write_bytes(at, os.pread(staged.fd, staged.size, 0), mtime_ns, mode)
                 return
             target = self._backend.create(at, (staged.size, mtime_ns, mode), staged.key)
             try:

@@ -100,7 +100,7 @@ def test_result_that_another_user_wrote_is_not_loaded(team: TeamCluster, here_on
     future.result(TIMEOUT_S)
     forged = JobFuture(future.cluster).attach(future.job, "/tmp/forged")
     content = b"".join(call_format.pack_result(call_format.DONE, pickle.dumps("forged")))
-    bob.storage.backend.write_small("/tmp/forged/result.pickle", content, 0, 0o644)
+    bob.storage.backend.write_bytes("/tmp/forged/result.pickle", content, 0, 0o644)
     openpaisdk.functions.completion.complete(forged)
     with pytest.raises(Forbidden, match="was written by bob: it is not loaded"):
         forged.result(TIMEOUT_S)

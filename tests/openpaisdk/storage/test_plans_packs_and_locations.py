@@ -355,7 +355,7 @@ def test_failed_copy_keeps_a_partial_file_reused_by_another(
 
     monkeypatch.setattr(local, "write_at", no_room)
     with pytest.raises(PaiError, match="The disk is full"):
-        LocalBackend().write_small(str(tmp_path / "f"), b"x", 10**18, 0o644)
+        LocalBackend().write_bytes(str(tmp_path / "f"), b"x", 10**18, 0o644)
     [(path, fd)] = others
     assert Path(path).exists()
     close(fd)
@@ -372,7 +372,7 @@ def test_listing_with_broken_links(tmp_path: Path) -> None:
 
 def test_partial_file_names_fit_the_name_limit(tmp_path: Path) -> None:
     name = "漢" * 85
-    LocalBackend().write_small(str(tmp_path / name), b"x", 10**18, 0o644)
+    LocalBackend().write_bytes(str(tmp_path / name), b"x", 10**18, 0o644)
     large = LocalBackend().create(str(tmp_path / name), (0, 10**18, 0o644), "0123456789abcdef")
     large.put(0, 0, lambda: iter(()))
     large.finish(0)

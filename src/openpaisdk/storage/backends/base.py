@@ -6,6 +6,7 @@ Backends are called by several threads at once. Paths are absolute, separated by
 from __future__ import annotations
 
 import errno
+import os
 from functools import partial
 
 from openpaisdk.errors import (
@@ -272,31 +273,20 @@ class Backend:
         finally:
             source.close()
 
-    def write_small(self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> None:
-        """Write a file of at most `PART_BYTES` atomically."""
-        self._write_ranges(path, content, mtime_ns, mode, lambda target_file: [(0, len(content))])
-
-    def write_whole(self, path: str, content: bytes, mtime_ns: int, mode: int) -> None:
-        """Write a file of any size atomically."""
-        if len(content) <= PART_BYTES:
-            self.write_small(path, content, mtime_ns, mode)
-        else:
-            view = memoryview(content)
-            self._write_ranges(path, view, mtime_ns, mode, lambda target_file: target_file.missing_ranges())
-
-    def _write_ranges(
-        self,
-        path: str,
-        content: bytes | memoryview,
-        mtime_ns: int,
-        mode: int,
-        ranges: Callable[[TargetFile], list[Range]],
+    def write_bytes(
+        self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int, *, overwrite: bool = True
     ) -> None:
-        key = content_key(self.url, path, mtime_ns, len(content))
-        target_file = self.create(path, (len(content), mtime_ns, mode), key)
+        """Write a file whose content is in memory, atomically.
+
+        An interrupted write is not resumed: its name would not tell whether the content is the same.
+        """
+        target_file = self.create(
+            path, (len(content), mtime_ns, mode), os.urandom(8).hex(), overwrite=overwrite
+        )
         try:
-            for at, length in ranges(target_file):
-                target_file.put(at, length, partial(_one_chunk, content[at : at + length]))
+            for offset, length in target_file.missing_ranges():
+                part = memoryview(content)[offset : offset + length]
+                target_file.put(offset, length, partial(iter, (part,)))
             target_file.finish(len(content))
         except BaseException:
             target_file.abandon()
@@ -326,10 +316,6 @@ def walk_by_listing(backend: Backend, path: str) -> Iterator[DirectoryListing]:
         folders.sort()
         yield DirectoryListing(base, files, folders)
         pending += [join(base, name) for name in reversed(folders)]
-
-
-def _one_chunk(part: bytes | memoryview) -> Chunks:
-    yield part
 
 
 def part_size(size: int, max_bytes: int = MAX_PART_BYTES) -> int:

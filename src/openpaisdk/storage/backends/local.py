@@ -178,8 +178,12 @@ class LocalBackend(Backend):
             pass
         return super().read_small(path, file_stat)
 
-    def write_small(self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> None:
-        """Write a small file atomically."""
+    def write_bytes(
+        self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int, *, overwrite: bool = True
+    ) -> None:
+        if not overwrite:
+            super().write_bytes(path, content, mtime_ns, mode, overwrite=False)
+            return
         full_path = self.full_path(path)
         folder, name = os.path.split(full_path)
         mode = mode & 0o777 & ~self.umask | 0o200

@@ -251,7 +251,7 @@ class TransferExecutor:
             if hash_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
                 raise ConnectionFailed(f"{record.name} was damaged during the transfer.")
             try:
-                self.target.write_small(
+                self.target.write_bytes(
                     self._target_path(record.name), record.content, record.mtime_ns, record.mode
                 )
             except PaiError as e:

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from openpaisdk.errors import Forbidden
+from openpaisdk.errors import Conflict, Forbidden
 from openpaisdk.fileio import hashing, pack_format
 from openpaisdk.storage.backends.cluster import ClusterBackend, MultipartUpload
 from support.cluster_storage import BASE, cluster_backend, pack, upload_request
@@ -114,12 +114,24 @@ def test_only_a_local_cluster_gets_larger_parts(team: TeamCluster, folder: str) 
         alice.pool, {**alice.capabilities, "boot": "another machine"}, url=alice.url, over_http=True
     )
     facts = (520 << 20, 10**18, 0o644)
-    alice.write_small(f"{folder}/small", b"1", 10**18, 0o644)
+    alice.write_bytes(f"{folder}/small", b"1", 10**18, 0o644)
     for backend, longest in ((alice, 64 << 20), (far, 32 << 20)):
         upload = backend.create(f"{folder}/f", facts, "k")
         assert upload.missing_ranges()[1] == (longest, longest)
         upload.abandon()
         assert backend.open(f"{folder}/small").max_part_bytes == longest
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_content_in_memory_may_have_several_parts(team: TeamCluster, folder: str, over_http: bool) -> None:
+    alice = cluster_backend(team, "alice")
+    backend = ClusterBackend(alice.pool, alice.capabilities, url=alice.url, over_http=over_http)
+    content = os.urandom(1 << 20) * 17
+    backend.write_bytes(f"{folder}/f", content, 10**18, 0o600)
+    assert b"".join(map(bytes, alice.read(f"{folder}/f"))) == content
+    with pytest.raises(Conflict):
+        backend.write_bytes(f"{folder}/f", b"other", 10**18, 0o600, overwrite=False)
+    assert alice._stat(f"{folder}/f")[0] == len(content)
 
 
 def test_damaged_part_is_rejected(team: TeamCluster, folder: str) -> None:

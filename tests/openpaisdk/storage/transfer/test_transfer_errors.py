@@ -426,7 +426,7 @@ def test_partly_written_small_file_keeps_the_old_one(tmp_path: Path) -> None:
         target.write_bytes(b"old")
         (small / "others").write_bytes(bytes(700 << 10))
         with pytest.raises(PaiError, match="The disk is full"):
-            LocalBackend().write_small(str(target), bytes(500 << 10), 0, 0o644)
+            LocalBackend().write_bytes(str(target), bytes(500 << 10), 0, 0o644)
         assert target.read_bytes() == b"old"
         assert sorted(os.listdir(small)) == ["f", "others"]
 

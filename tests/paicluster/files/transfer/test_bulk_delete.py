@@ -35,7 +35,7 @@ def alice(team: TeamCluster) -> ClusterBackend:
 
 def create_files(backend: Backend, folder: str, *names: str) -> None:
     for name in names:
-        backend.write_small(f"{folder}/{name}", b"x", 10**18, 0o644)
+        backend.write_bytes(f"{folder}/{name}", b"x", 10**18, 0o644)
 
 
 def record_requests(backend: ClusterBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -107,7 +107,7 @@ def test_sync_reports_how_many_could_not_be_deleted(
     team.ask("PUT", f"/webhdfs/v1{folder}?op=SETPERMISSION&permission=1777")
     team.ask("PUT", "/webhdfs/v1/user/alice?op=SETPERMISSION&permission=755")
     bob = storage_of(team, "bob", over_http=True).backend
-    bob.write_small(f"{folder}/c", b"bob's", 10**18, 0o644)
+    bob.write_bytes(f"{folder}/c", b"bob's", 10**18, 0o644)
     (tmp_path / "new").write_bytes(b"1")
     with pytest.raises(PaiError, match=r"2 of 3 could not be deleted\. The first error: "):
         synchronise(bob, tmp_path, folder)

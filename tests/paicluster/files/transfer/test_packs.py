@@ -246,13 +246,13 @@ def test_file_changed_since_the_plan_is_read_as_it_is(tmp_path: Path) -> None:
 def test_small_local_file_is_written_atomically(tmp_path: Path, disk: None) -> None:
     here, target = LocalBackend(), tmp_path / "new/f"
     for content in (b"first", b"and second", b""):
-        here.write_small(str(target), content, 10**18 + 1, 0o754)
+        here.write_bytes(str(target), content, 10**18 + 1, 0o754)
         found = target.stat()
         assert target.read_bytes() == content and found.st_mtime_ns == 10**18 + 1
         assert found.st_mode & 0o777 == 0o754 & ~here.umask
         assert os.listdir(target.parent) == ["f"]
     (tmp_path / "link").symlink_to("new/f")
-    here.write_small(
+    here.write_bytes(
         str(tmp_path / "link"), b"its own", 1, 0o644
     )  # the link is replaced, and its target stays
     assert (target.read_bytes(), (tmp_path / "link").read_bytes()) == (b"", b"its own")
@@ -267,7 +267,7 @@ def test_interrupted_small_write_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("os.utime", killed)
     with pytest.raises(Killed):
-        LocalBackend().write_small(str(tmp_path / "f"), b"half", 1, 0o644)
+        LocalBackend().write_bytes(str(tmp_path / "f"), b"half", 1, 0o644)
     assert os.listdir(tmp_path) == []
 
 
