@@ -43,6 +43,7 @@ export interface TaskStatus {
   readonly containerNodeName: string | null;
   readonly containerPorts: Readonly<Record<string, string>> | null;
   readonly containerExitCode: number | null;
+  readonly containerExitSpec: ExitSpec | null;
   /** Exit code of the program, where the reported one differs. */
   readonly originUserExitCode?: number | null;
   readonly createdTime: number | null;
@@ -63,7 +64,12 @@ export interface JobDetail {
     readonly submissionTime: number;
     readonly launchedTime: number | null;
     readonly completedTime: number | null;
+    /** The attempt that is described, its state and its times. */
     readonly attemptId: number;
+    readonly attemptState: JobState;
+    readonly appCreatedTime: number | null;
+    readonly appLaunchedTime: number | null;
+    readonly appCompletedTime: number | null;
     readonly appExitCode: number | null;
     readonly appExitSpec: ExitSpec | null;
     readonly appExitMessages: { readonly runtime: { readonly originUserExitCode?: number } | null } | null;
@@ -80,7 +86,8 @@ export interface Resources {
   readonly gpu: number;
 }
 
-export interface VirtualCluster {
+/** Of a virtual cluster or a node. */
+export interface ResourceUse {
   readonly resourcesUsed: Resources;
   readonly resourcesTotal: Resources;
 }
@@ -229,6 +236,21 @@ export async function openApp(
   return ((await response.json()) as { url: string }).url;
 }
 
+export interface SshInfo {
+  readonly containers: readonly {
+    readonly id: string;
+    readonly sshIp: string;
+    readonly sshPort: string;
+    readonly user?: string;
+  }[];
+  readonly keyPair: { readonly privateKeyFileName: string; readonly privateKeyDirectDownloadLink: string };
+}
+
+/** How SSH reaches the running tasks of a job. */
+export function sshOf(framework: string, signal?: AbortSignal): Promise<SshInfo> {
+  return get(`${jobPath(framework)}/ssh`, signal);
+}
+
 export interface LogPlace {
   readonly role: string;
   readonly index: number;
@@ -278,17 +300,27 @@ export async function searchLog(
 
 // -- cluster ---------------------------------------------------------------------------------------
 
-export function virtualClusters(signal?: AbortSignal): Promise<Record<string, VirtualCluster>> {
+export function virtualClusters(signal?: AbortSignal): Promise<Record<string, ResourceUse>> {
   return get("api/v2/virtual-clusters", signal);
 }
 
-export interface NodeGpus {
+/** A node with what tasks requested of it; memory in MB. */
+interface NodeUse {
   readonly gpuUsed: number;
   readonly gpuTotal: number;
+  readonly cpuUsed: number;
+  readonly cpuTotal: number;
+  readonly memoryUsed: number;
+  readonly memoryTotal: number;
 }
 
-export function nodeGpus(signal?: AbortSignal): Promise<Record<string, NodeGpus>> {
-  return get("api/v2/virtual-clusters?nodes", signal);
+export async function nodesInUse(signal?: AbortSignal): Promise<Record<string, ResourceUse>> {
+  const nodes = await get<Record<string, NodeUse>>("api/v2/virtual-clusters?nodes", signal);
+  const resources = (one: NodeUse) => ({
+    resourcesUsed: { cpu: one.cpuUsed, memory: one.memoryUsed, gpu: one.gpuUsed },
+    resourcesTotal: { cpu: one.cpuTotal, memory: one.memoryTotal, gpu: one.gpuTotal },
+  });
+  return Object.fromEntries(Object.entries(nodes).map(([name, one]) => [name, resources(one)]));
 }
 
 // -- usage -----------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-// Used and guaranteed resources of the virtual clusters, as bars.
-import type { VirtualCluster } from "../api.ts";
+// Used and free resources of virtual clusters or nodes, as bars.
+import type { ResourceUse } from "../api.ts";
 import { memory } from "../format.ts";
 import { Bar } from "./parts.tsx";
 
@@ -10,10 +10,11 @@ const KINDS = [
   { name: "memory", label: "Memory", shown: memory },
 ] as const;
 
-export function VirtualClusterUse({ clusters }: { clusters: Readonly<Record<string, VirtualCluster>> }) {
+/** By the name of a virtual cluster or node. */
+export function ResourceBars({ uses }: { uses: Readonly<Record<string, ResourceUse>> }) {
   return (
     <div class="use">
-      {Object.entries(clusters).map(([name, { resourcesUsed: used, resourcesTotal: total }]) => (
+      {Object.entries(uses).map(([name, { resourcesUsed: used, resourcesTotal: total }]) => (
         <div key={name}>
           <strong>{name}</strong>
           {KINDS.filter((kind) => total[kind.name] > 0).map((kind) => (
@@ -21,7 +22,7 @@ export function VirtualClusterUse({ clusters }: { clusters: Readonly<Record<stri
               <span class="quiet">{kind.label}</span>
               <Bar used={used[kind.name]} total={total[kind.name]} label={`${kind.label} of ${name} in use`} />
               <span>
-                {kind.shown(used[kind.name])} of {kind.shown(total[kind.name])}
+                {kind.shown(Math.max(0, total[kind.name] - used[kind.name]))} of {kind.shown(total[kind.name])} free
               </span>
             </div>
           ))}

@@ -1,9 +1,9 @@
-// Cluster: use of the virtual clusters, GPUs of the nodes, and what was used over time.
+// Cluster: what virtual clusters and nodes have free, and what was used over time.
 import { useEffect } from "preact/hooks";
-import { clusterUsage, nodeGpus, usageOverTime, virtualClusters, type ClusterUsage } from "../api.ts";
-import { Bar, Empty, ErrorNotice, Loading } from "../components/parts.tsx";
+import { clusterUsage, nodesInUse, usageOverTime, virtualClusters, type ClusterUsage } from "../api.ts";
+import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
 import { UsagePlots } from "../components/usage_plots.tsx";
-import { VirtualClusterUse } from "../components/use.tsx";
+import { ResourceBars } from "../components/use.tsx";
 import { usePolled } from "../live.ts";
 import { address, setQuery } from "../router.ts";
 
@@ -13,7 +13,7 @@ const SAMPLES_REFRESH_MS = 5000;
 export function ClusterPage() {
   const { value, error } = usePolled(
     "cluster",
-    async (signal) => ({ clusters: await virtualClusters(signal), nodes: await nodeGpus(signal) }),
+    async (signal) => ({ clusters: await virtualClusters(signal), nodes: await nodesInUse(signal) }),
     REFRESH_MS,
   );
   useEffect(() => {
@@ -30,25 +30,11 @@ export function ClusterPage() {
         <div class="halves">
           <section class="card padded" aria-labelledby="clusters">
             <h2 id="clusters">Virtual clusters</h2>
-            <VirtualClusterUse clusters={value.clusters} />
+            <ResourceBars uses={value.clusters} />
           </section>
           <section class="card padded" aria-labelledby="nodes">
             <h2 id="nodes">Nodes</h2>
-            <ul class="rows">
-              {Object.entries(value.nodes).map(([name, gpus]) => (
-                <li key={name}>
-                  <span>{name}</span>
-                  <span class="quiet">
-                    {gpus.gpuTotal ? `${gpus.gpuUsed} of ${gpus.gpuTotal} GPUs in use` : "no GPUs"}
-                  </span>
-                  {gpus.gpuTotal > 0 && (
-                    <div class="node-bar">
-                      <Bar used={gpus.gpuUsed} total={gpus.gpuTotal} label={`GPUs of ${name} in use`} />
-                    </div>
-                  )}
-                </li>
-              ))}
-            </ul>
+            <ResourceBars uses={value.nodes} />
           </section>
         </div>
       )}

@@ -1,8 +1,8 @@
 // Home: the user's jobs by state, what the cluster has free, what runs, recent failures.
 import { useEffect } from "preact/hooks";
-import { jobDetail, listJobs, virtualClusters, type JobSummary } from "../api.ts";
+import { jobDetail, listJobs, nodesInUse, virtualClusters, type JobSummary, type ResourceUse } from "../api.ts";
 import { ErrorNotice, Loading, useNow } from "../components/parts.tsx";
-import { VirtualClusterUse } from "../components/use.tsx";
+import { ResourceBars } from "../components/use.tsx";
 import { runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { href, jobHref } from "../router.ts";
@@ -11,6 +11,8 @@ import { session } from "../session.ts";
 const REFRESH_MS = 3000;
 const STATES = ["WAITING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
 const SHOWN = 8;
+/** Nodes with bars here; the page of the cluster has all. */
+const SHOWN_NODES = 12;
 
 // Reasons of failures, by job and time of its end: they do not change.
 const reasons = new Map<string, string>();
@@ -52,10 +54,26 @@ async function overview(user: string, signal: AbortSignal): Promise<Overview> {
   };
 }
 
+function Nodes({ uses }: { uses: Readonly<Record<string, ResourceUse>> }) {
+  const all = Object.entries(uses);
+  return (
+    <>
+      {all.length === 0 && <p class="quiet">The cluster has no nodes at the moment.</p>}
+      <ResourceBars uses={Object.fromEntries(all.slice(0, SHOWN_NODES))} />
+      {all.length > SHOWN_NODES && (
+        <p>
+          <a href={href("/cluster")}>All {all.length} nodes</a>
+        </p>
+      )}
+    </>
+  );
+}
+
 export function HomePage() {
   const user = session.value?.user ?? "";
   const { value, error } = usePolled(`home ${user}`, (signal) => overview(user, signal), REFRESH_MS);
   const clusters = usePolled("clusters", virtualClusters, REFRESH_MS);
+  const nodes = usePolled("nodes", nodesInUse, REFRESH_MS);
   const now = useNow(true);
   useEffect(() => {
     document.title = "Home · OpenPAI";
@@ -81,8 +99,12 @@ export function HomePage() {
           </section>
           <div class="halves">
             <section class="card padded" aria-labelledby="free">
-              <h2 id="free">Resources in use</h2>
-              {clusters.value && <VirtualClusterUse clusters={clusters.value} />}
+              <h2 id="free">Virtual clusters</h2>
+              {clusters.value && <ResourceBars uses={clusters.value} />}
+            </section>
+            <section class="card padded" aria-labelledby="nodes">
+              <h2 id="nodes">Nodes</h2>
+              {nodes.value && <Nodes uses={nodes.value} />}
             </section>
             <section class="card padded" aria-labelledby="running">
               <h2 id="running">Running now</h2>

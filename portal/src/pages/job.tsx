@@ -1,9 +1,9 @@
-// Job: state with its reason, tasks, live log, events, configuration, commands.
+// Job: state with its reason, tasks, live log, timeline, configuration, commands.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob, type JobDetail } from "../api.ts";
-import { Command, Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
+import { Confirm, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
 import { lazy } from "../components/lazy.tsx";
 import { Tabs } from "../components/tabs.tsx";
 import { duration, exactTime, isFinished } from "../format.ts";
@@ -11,10 +11,12 @@ import { followJob, usePolled, type EventFrame } from "../live.ts";
 import { address, href, navigate, setQuery } from "../router.ts";
 import { session } from "../session.ts";
 import { JobApps } from "./job_apps.tsx";
+import { JobCommands } from "./job_commands.tsx";
 import { JobLog } from "./job_log.tsx";
 import { JobTerminal } from "./job_terminal.tsx";
 import { JobMetrics } from "./job_metrics.tsx";
 import { tasksOf, TaskTable } from "./job_tasks.tsx";
+import { JobTimeline } from "./job_timeline.tsx";
 
 const JobOutputs = lazy("the outputs", async () => (await import("./job_outputs.tsx")).JobOutputs);
 
@@ -30,7 +32,7 @@ const TABS = [
   { name: "apps", label: "Apps" },
   { name: "outputs", label: "Outputs" },
   { name: "metrics", label: "Metrics" },
-  { name: "events", label: "Events" },
+  { name: "timeline", label: "Timeline" },
   { name: "config", label: "Configuration" },
   { name: "commands", label: "Commands" },
 ];
@@ -75,7 +77,7 @@ export function JobPage({ framework }: { framework: string }) {
         <Actions framework={framework} job={job} onChange={detail.reload} />
       </div>
       <div class="stack">
-        <Reason job={job} events={events} />
+        <Reason job={job} events={events} attempt={attempt} />
         <Facts job={job} />
         <Tags framework={framework} job={job} onChange={detail.reload} />
         {job.jobStatus.retries > 0 && <Attempts job={job} shown={attempt} />}
@@ -91,9 +93,9 @@ export function JobPage({ framework }: { framework: string }) {
             {tab === "apps" && <JobApps framework={framework} job={job} />}
             {tab === "outputs" && <JobOutputs framework={framework} job={job} />}
             {tab === "metrics" && <JobMetrics framework={framework} job={job} />}
-            {tab === "events" && <Events events={events} />}
+            {tab === "timeline" && <JobTimeline framework={framework} job={job} events={events} />}
             {tab === "config" && <Config framework={framework} />}
-            {tab === "commands" && <Commands framework={framework} />}
+            {tab === "commands" && <JobCommands framework={framework} job={job} />}
           </>
         )}
       </Tabs>
@@ -145,27 +147,32 @@ function useEvents(framework: string, onState: () => void): readonly EventFrame[
 
 // -- state and reason ------------------------------------------------------------------------------
 
-function Reason({ job, events }: { job: JobDetail; events: readonly EventFrame[] }) {
+function Reason({ job, events, attempt }: { job: JobDetail; events: readonly EventFrame[]; attempt: string }) {
   const status = job.jobStatus;
-  if (job.reason) return <p class="notice wait">{job.reason}</p>;
-  if (status.state === "WAITING") {
+  // An earlier attempt has ended, whatever the job does now.
+  const state = attempt ? status.attemptState : status.state;
+  if (job.reason && !attempt) return <p class="notice wait">{job.reason}</p>;
+  if (state === "WAITING") {
     const pending = events.find((event) => event.pending);
     return pending ? <p class="notice wait">{pending.message}</p> : null;
   }
-  if (status.appExitCode === null || status.state === "SUCCEEDED" || status.state === "RUNNING") return null;
+  if (status.appExitCode === null || state === "SUCCEEDED" || state === "RUNNING") return null;
   const role = status.appExitTriggerTaskRoleName;
   const index = status.appExitTriggerTaskIndex;
   return (
-    <div class={`notice ${status.state === "FAILED" ? "bad" : ""}`}>
+    <div class={`notice ${state === "FAILED" ? "bad" : ""}`}>
       <p>
-        <strong>{status.appExitSpec?.reason ?? `The job ended with exit code ${exitCode(status)}.`}</strong>
+        <strong>
+          {attempt && `Attempt ${Number(attempt) + 1}: `}
+          {status.appExitSpec?.reason ?? `The job ended with exit code ${exitCode(status)}.`}
+        </strong>
       </p>
       {(status.appExitSpec?.solution ?? []).map((text) => (
         <p key={text}>{text}</p>
       ))}
       {role !== null && index !== null && (
         <p>
-          Task {role}[{index}] ended the job with exit code {exitCode(status)}.{" "}
+          Task {role}[{index}] ended it with exit code {exitCode(status)}.{" "}
           <button
             class="link"
             type="button"
@@ -198,7 +205,7 @@ function Facts({ job }: { job: JobDetail }) {
     ["Priority", job.jobPriority ?? "default"],
     ["Submitted", exactTime(status.submissionTime)],
     ["Waited", duration(waited - status.submissionTime)],
-    ["Ran", hasStarted ? duration((status.completedTime ?? now) - (status.launchedTime ?? now)) : "not yet"],
+    ["Ran", hasStarted ? duration((status.completedTime ?? now) - (status.launchedTime ?? now)) : isRunning ? "not yet" : "never"],
     ["Retries", String(status.retries)],
   ];
   if (status.appExitCode !== null) facts.push(["Exit code", exitCode(status)]);
@@ -366,35 +373,6 @@ function Actions({ framework, job, onChange }: ActionsProps) {
 
 // -- tabs ------------------------------------------------------------------------------------------
 
-function Events({ events }: { events: readonly EventFrame[] }) {
-  if (!events.length) return <div class="card"><Empty title="No events" /></div>;
-  return (
-    <div class="card scroll">
-      <table class="events">
-        <caption class="sr">Events, newest first</caption>
-        <thead>
-          <tr>
-            <th>Time</th>
-            <th>Type</th>
-            <th>Reason</th>
-            <th>Message</th>
-          </tr>
-        </thead>
-        <tbody>
-          {events.map((event) => (
-            <tr key={`${event.reason} ${event.message}`}>
-              <td>{exactTime(event.time)}</td>
-              <td>{event.type}</td>
-              <td>{event.reason}</td>
-              <td class="message">{event.message}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
 function Config({ framework }: { framework: string }) {
   const config = usePolled(`config ${framework}`, (signal) => jobConfig(framework, signal), FINISHED_REFRESH_MS);
   if (config.error) return <ErrorNotice error={config.error} />;
@@ -412,28 +390,4 @@ function readable(json: string): string {
   } catch {
     return json;
   }
-}
-
-function Commands({ framework }: { framework: string }) {
-  const [user = "", ...rest] = framework.split("~");
-  const name = user === session.value?.user ? rest.join("~") : framework;
-  const commands: [string, string][] = [
-    ["Follow the log", `pai logs -f ${name}`],
-    ["State and tasks", `pai job-status ${name}`],
-    ["A shell in the job", `pai exec -t ${name}`],
-    ["A shell by SSH", `pai ssh-container -j ${name}`],
-    ["Its port 8888 on your machine", `pai forward ${name} 8888`],
-    ["Output files", `pai job-outputs ${name}`],
-    ["Stop it", `pai stop-job ${name}`],
-  ];
-  return (
-    <div class="card padded stack">
-      {commands.map(([label, text]) => (
-        <div key={label}>
-          <p class="quiet">{label}</p>
-          <Command text={text} />
-        </div>
-      ))}
-    </div>
-  );
 }

@@ -148,9 +148,12 @@ function appsOf(config: string, running: readonly Task[]): readonly App[] {
   // Every task has a port `http`, which most programs leave alone: it comes last.
   for (const isLast of [false, true]) {
     for (const task of running) {
-      for (const [name, port] of Object.entries(task.containerPorts ?? {})) {
+      for (const [name, ports] of Object.entries(task.containerPorts ?? {})) {
         if (name === "ssh" || (name === "http") !== isLast) continue;
-        add({ label: labelOf(name), role: task.role, index: task.taskIndex, port: Number(port) });
+        // A name may stand for several ports.
+        for (const port of ports.split(",")) {
+          add({ label: labelOf(name), role: task.role, index: task.taskIndex, port: Number(port) });
+        }
       }
     }
   }

@@ -19,6 +19,7 @@ const SURROUNDINGS_BYTES = 256 << 10;
 /** Tasks that are listed for a choice; of more, the table of tasks links to each log. */
 const MAX_LISTED = 200;
 const AT_END_PX = 30;
+const NEWLINE = 10;
 const STREAMS = [
   { name: "all", label: "Output and errors" },
   { name: "stdout", label: "Output" },
@@ -32,6 +33,9 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
   const index = Number.parseInt(query.get("index") ?? "0", 10) || 0;
   const wanted = query.get("stream") ?? "all";
   const stream = STREAMS.some((one) => one.name === wanted) ? wanted : "all";
+  const latestTry = tasks.find((task) => task.role === role && task.taskIndex === index)?.attemptId ?? 0;
+  const ended = endedAttempt(job, query, latestTry);
+  const endedKey = ended && `${ended.attempt}.${ended.taskAttempt}`;
 
   const element = useRef<HTMLDivElement>(null);
   const text = useRef<LogText | null>(null);
@@ -49,13 +53,25 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
     followed.value += 1;
     isFollowing.value = true;
   };
-  /** Bytes of the log, and its whole size. */
-  const read = async (start: number, end: number, signal?: AbortSignal): Promise<[Uint8Array, number]> => {
+  /** Bytes of the log, its whole size, and the offset of the bytes. */
+  const readRange = async (range: string, signal?: AbortSignal): Promise<[Uint8Array, number, number]> => {
     const from = await logAddress(framework, place.current as LogPlace, stream);
-    const response = await fetch(from, { headers: { Range: `bytes=${start}-${end - 1}` }, signal: signal ?? null });
+    const response = await fetch(from, { headers: { Range: `bytes=${range}` }, signal: signal ?? null });
     if (!response.ok) throw new ApiError("This part of the log cannot be read.", response.status);
-    const size = Number(/\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "")?.[1] ?? end);
-    return [new Uint8Array(await response.arrayBuffer()), size];
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    const [, start, size] = /^bytes (\d+)-\d+\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "") ?? [];
+    return [bytes, Number(size ?? bytes.length), Number(start ?? 0)];
+  };
+  const read = (start: number, end: number, signal?: AbortSignal) => readRange(`${start}-${end - 1}`, signal);
+  /** Show the end of a log that does not grow. */
+  const showEnded = async (log: LogText, signal: AbortSignal) => {
+    const [bytes, , start] = await readRange(`-${TAIL_BYTES}`, signal);
+    if (signal.aborted) return;
+    const line = start === 0 ? 0 : bytes.indexOf(NEWLINE) + 1;
+    log.show(bytes, start, start + line);
+    hasEarlier.value = log.start > 0;
+    isEmpty.value = bytes.length === 0;
+    if (element.current) element.current.scrollTop = element.current.scrollHeight;
   };
   const showBeyond = async (wanted: string, direction: Direction, isFromEnd: boolean, signal: AbortSignal) => {
     const log = text.current;
@@ -74,7 +90,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       hasEarlier.value = log.start > 0;
       isAway.value = true;
       isFollowing.value = false;
-      if (log.end >= size && isFinished(job.jobStatus.state)) isAway.value = false;
+      if (log.end >= size && (ended || isFinished(job.jobStatus.state))) isAway.value = false;
     }, signal);
     return line;
   };
@@ -95,6 +111,16 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
     isAway.value = false;
     error.value = null;
     place.current = null;
+    const report = (problem: unknown) => {
+      if (abort.signal.aborted) return;
+      if (!(problem instanceof ApiError)) throw problem;
+      error.value = problem;
+    };
+    if (ended) {
+      place.current = { role, index, ...ended };
+      showEnded(log, abort.signal).catch(report);
+      return () => abort.abort();
+    }
     const limits = { tail: String(TAIL_LINES), tailBytes: String(TAIL_BYTES) };
     const parameters = { role, index: String(index), stream, ...limits };
     followJob(
@@ -114,15 +140,9 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
         if (isFollowing.value) box.scrollTop = box.scrollHeight;
       },
       abort.signal,
-    ).catch((problem: unknown) => {
-      if (!(problem instanceof ApiError)) throw problem;
-      error.value = problem;
-    });
-    return () => {
-      abort.abort();
-      text.current = null;
-    };
-  }, [framework, role, index, stream, followed.value]);
+    ).catch(report);
+    return () => abort.abort();
+  }, [framework, role, index, stream, endedKey, followed.value]);
 
   const loadEarlier = () =>
     reported(async () => {
@@ -169,7 +189,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
             value={`${role} ${index}`}
             onChange={(event) => {
               const [chosen, number] = event.currentTarget.value.split(" ");
-              setQuery({ role: chosen, index: number });
+              setQuery({ role: chosen, index: number, try: undefined });
             }}
           >
             {tasks.map((task) => (
@@ -184,6 +204,19 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
             {role}[{index}]
           </strong>
         )}
+        {latestTry > 0 && (
+          <select
+            aria-label="Attempt of the task"
+            value={String(ended?.taskAttempt ?? latestTry)}
+            onChange={({ currentTarget: { value } }) => setQuery({ try: value === String(latestTry) ? undefined : value })}
+          >
+            {Array.from({ length: latestTry + 1 }, (_, number) => (
+              <option key={number} value={String(number)}>
+                Attempt {number + 1} of the task
+              </option>
+            ))}
+          </select>
+        )}
         <select
           aria-label="Stream"
           value={stream}
@@ -196,15 +229,17 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
           ))}
         </select>
         <SearchField search={search} />
-        <Toggle
-          label="Follow"
-          value={isFollowing}
-          onChange={(isOn) => {
-            const box = element.current;
-            if (isOn && isAway.value) toEnd();
-            else if (isOn && box) box.scrollTop = box.scrollHeight;
-          }}
-        />
+        {!ended && (
+          <Toggle
+            label="Follow"
+            value={isFollowing}
+            onChange={(isOn) => {
+              const box = element.current;
+              if (isOn && isAway.value) toEnd();
+              else if (isOn && box) box.scrollTop = box.scrollHeight;
+            }}
+          />
+        )}
         <Toggle
           label="Wrap lines"
           value={isWrapped}
@@ -236,7 +271,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       )}
       {isEmpty.value && !error.value && (
         <p class="log-tools quiet" role="status">
-          {isFinished(job.jobStatus.state) ? "The task wrote nothing." : "No output yet."}
+          {ended || isFinished(job.jobStatus.state) ? "The task wrote nothing." : "No output yet."}
         </p>
       )}
       <div
@@ -250,6 +285,15 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       />
     </div>
   );
+}
+
+/** The attempt that the address names, if it is an earlier one: its log does not grow. */
+function endedAttempt(job: JobDetail, query: URLSearchParams, latestTry: number): Omit<LogPlace, "role" | "index"> | null {
+  const { attemptId: attempt } = job.jobStatus;
+  const taskAttempt = Number.parseInt(query.get("try") ?? "", 10);
+  const isEarlierTry = taskAttempt >= 0 && taskAttempt < latestTry;
+  if (!query.get("attempt") && !isEarlierTry) return null;
+  return { attempt, taskAttempt: isEarlierTry ? taskAttempt : latestTry };
 }
 
 async function reported(action: () => Promise<void>, signal?: AbortSignal): Promise<void> {

@@ -2,8 +2,8 @@
 import type { JobDetail, TaskStatus } from "../api.ts";
 import { Empty, State, useNow } from "../components/parts.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
-import { exactTime, isFinished, runTime } from "../format.ts";
-import { address, href } from "../router.ts";
+import { exactTime, isFinished, runTime, stateName } from "../format.ts";
+import { address, href, setQuery } from "../router.ts";
 
 export interface Task extends TaskStatus {
   readonly role: string;
@@ -15,7 +15,7 @@ export function tasksOf(job: JobDetail): readonly Task[] {
   );
 }
 
-const HEADS = ["Task", "State", "IP address", "Node", "Ports", "Exit code", "Retries", "Started", "Duration", "Log"];
+const HEADS = ["Task", "State", "IP address", "Node", "Ports", "Exit code", "Retries", "Started", "Ended", "Duration", "Log"];
 
 export function TaskTable({ job }: { job: JobDetail }) {
   const tasks = tasksOf(job);
@@ -29,6 +29,9 @@ export function TaskTable({ job }: { job: JobDetail }) {
       </div>
     );
   }
+  const wanted = address.value.query.get("tasks") ?? "";
+  const counts = countStates(tasks);
+  const shown = counts.has(wanted) ? tasks.filter((task) => task.taskState === wanted) : tasks;
   const head = (
     <tr>
       {HEADS.map((name) => (
@@ -37,9 +40,45 @@ export function TaskTable({ job }: { job: JobDetail }) {
     </tr>
   );
   return (
-    <VirtualRows rows={tasks} columns={HEADS.length} head={head} label="Tasks">
-      {(task) => <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} />}
-    </VirtualRows>
+    <>
+      {tasks.length > 1 && <StateFilter counts={counts} all={tasks.length} wanted={counts.has(wanted) ? wanted : ""} />}
+      <VirtualRows key={wanted} rows={shown} columns={HEADS.length} head={head} label="Tasks">
+        {(task) => <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} />}
+      </VirtualRows>
+    </>
+  );
+}
+
+function countStates(tasks: readonly Task[]): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const { taskState } of tasks) counts.set(taskState, (counts.get(taskState) ?? 0) + 1);
+  return counts;
+}
+
+interface StateFilterProps {
+  readonly counts: ReadonlyMap<string, number>;
+  readonly all: number;
+  readonly wanted: string;
+}
+
+/** Of thousands of tasks, the few that failed. */
+function StateFilter({ counts, all, wanted }: StateFilterProps) {
+  const choices: [string, string, number][] = [["", "All", all]];
+  for (const [state, count] of counts) choices.push([state, stateName(state), count]);
+  return (
+    <div class="actions task-states" role="group" aria-label="State of the tasks">
+      {choices.map(([state, label, count]) => (
+        <button
+          key={state}
+          class="button"
+          type="button"
+          aria-pressed={state === wanted}
+          onClick={() => setQuery({ tasks: state || undefined })}
+        >
+          {label} {count.toLocaleString("en")}
+        </button>
+      ))}
+    </div>
   );
 }
 
@@ -58,9 +97,10 @@ function TaskRow({ task, now }: { task: Task; now: number }) {
       <td class="mono">{task.containerIp}</td>
       <td>{task.containerNodeName}</td>
       <td class="mono">{ports.join(", ")}</td>
-      <td>{task.originUserExitCode ?? task.containerExitCode}</td>
+      <td title={task.containerExitSpec?.reason}>{task.originUserExitCode ?? task.containerExitCode}</td>
       <td>{task.retries}</td>
       <td>{exactTime(task.launchedTime)}</td>
+      <td>{exactTime(task.completedTime)}</td>
       <td>{runTime(task.launchedTime, task.completedTime, now)}</td>
       <td>
         <a href={href(address.value.path, { ...toLog, attempt })}>Log</a>

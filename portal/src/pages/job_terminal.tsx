@@ -66,7 +66,7 @@ interface ViewProps {
   readonly children: ComponentChildren;
 }
 
-type State = "connecting" | "open" | SessionEnd;
+type State = "connecting" | "open" | "silent" | SessionEnd;
 
 function TerminalView({ framework, task, children }: ViewProps) {
   const host = useRef<HTMLDivElement>(null);
@@ -89,6 +89,7 @@ function TerminalView({ framework, task, children }: ViewProps) {
         shown.focus();
       },
       onOutput: shown.write,
+      onSilence: (isSilent) => (state.value = isSilent ? "silent" : "open"),
       onEnd: (end) => {
         state.value = end;
         if (end.kind === "refused") void refusal(path).then((found) => (error.value = found));
@@ -121,17 +122,17 @@ function TerminalView({ framework, task, children }: ViewProps) {
   }, []);
   useEffect(() => screen.current?.applyTheme(), [theme.value]);
 
-  const hasEnded = typeof state.value !== "string";
+  const remedy = remedyOf(state.value);
   return (
     <>
       <div class="log-tools" ref={tools}>
         {children}
-        <span class={`terminal-state ${hasEnded ? "ended" : ""}`} role="status">
+        <span class={`terminal-state ${remedy ? "ended" : ""}`} role="status">
           {sentence(state.value)}
         </span>
-        {hasEnded && (
+        {remedy && (
           <button class="button" type="button" onClick={again}>
-            {typeof state.value !== "string" && state.value.kind === "lost" ? "Reconnect" : "Open again"}
+            {remedy}
           </button>
         )}
         <span class="quiet terminal-hint">Ctrl + . leaves the terminal</span>
@@ -142,9 +143,17 @@ function TerminalView({ framework, task, children }: ViewProps) {
   );
 }
 
+/** What the user can do about a terminal that does not work any more. */
+function remedyOf(state: State): string {
+  if (state === "silent") return "Reconnect";
+  if (typeof state === "string") return "";
+  return state.kind === "lost" ? "Reconnect" : "Open again";
+}
+
 function sentence(state: State): string {
   if (state === "connecting") return "Connecting …";
   if (state === "open") return "Connected";
+  if (state === "silent") return "The cluster does not answer. What you typed is sent when it does.";
   if (state.kind === "exit") return `The shell ended with exit status ${state.status}.`;
   if (state.kind === "error") return state.message;
   if (state.kind === "refused") return "No terminal.";

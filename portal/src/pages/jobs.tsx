@@ -82,7 +82,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
           </div>
         )}
       </div>
-      <Filters query={query} />
+      <Filters query={query} jobs={jobs} />
       {error && <ErrorNotice error={error} />}
       {!error && !value && <Loading what="jobs" />}
       {value && jobs.length === 0 && <NoJobs isFiltered={isFiltered(query)} />}
@@ -179,7 +179,7 @@ function NoJobs({ isFiltered }: { isFiltered: boolean }) {
   );
 }
 
-function Filters({ query }: { query: URLSearchParams }) {
+function Filters({ query, jobs }: { query: URLSearchParams; jobs: readonly JobSummary[] }) {
   const clusters = usePolled("clusters", virtualClusters, CLUSTERS_REFRESH_MS).value;
   const user = session.value?.user ?? "";
   // A filter shows its first page.
@@ -198,11 +198,16 @@ function Filters({ query }: { query: URLSearchParams }) {
           </option>
         ))}
       </select>
-      <select aria-label="User" value={owner} onChange={change("user")}>
-        <option value="">All users</option>
-        <option value={user}>My jobs</option>
-        {owner && owner !== user && <option value={owner}>{owner}</option>}
-      </select>
+      <button
+        class="button"
+        type="button"
+        aria-pressed={owner === user}
+        onClick={() => setQuery({ user: owner === user ? undefined : user, page: undefined })}
+      >
+        My jobs
+      </button>
+      <ChosenFilter name="user" label="User" value={owner} choices={jobs.map((job) => job.username)} />
+      <ChosenFilter name="tag" label="Tag" value={query.get("tag") ?? ""} choices={jobs.flatMap((job) => job.tags)} />
       <select aria-label="Virtual cluster" value={vc} onChange={change("vc")}>
         <option value="">All virtual clusters</option>
         {[...new Set([...Object.keys(clusters ?? {}), ...(vc ? [vc] : [])])].map((name) => (
@@ -211,11 +216,6 @@ function Filters({ query }: { query: URLSearchParams }) {
           </option>
         ))}
       </select>
-      {query.get("tag") && (
-        <button class="button" type="button" onClick={() => setQuery({ tag: undefined, page: undefined })}>
-          Tag {query.get("tag")} ✕
-        </button>
-      )}
     </div>
   );
 }
@@ -238,6 +238,37 @@ function TypedFilter({ name, label, value }: { name: string; label: string; valu
       onInput={(event) => (typed.value = event.currentTarget.value)}
       onBlur={() => (typed.value = null)}
     />
+  );
+}
+
+interface ChosenFilterProps {
+  readonly name: string;
+  readonly label: string;
+  readonly value: string;
+  /** What the list shows at the moment; any other value can be typed. */
+  readonly choices: readonly string[];
+}
+
+/** A filter by a whole value: it applies when it is chosen or entered, not while it is typed. */
+function ChosenFilter({ name, label, value, choices }: ChosenFilterProps) {
+  const id = `choices-${name}`;
+  return (
+    <>
+      <input
+        class="chosen"
+        type="search"
+        list={id}
+        placeholder={label}
+        aria-label={label}
+        value={value}
+        onChange={(event) => setQuery({ [name]: event.currentTarget.value.trim(), page: undefined })}
+      />
+      <datalist id={id}>
+        {[...new Set(choices)].map((choice) => (
+          <option key={choice} value={choice} />
+        ))}
+      </datalist>
+    </>
   );
 }
 

@@ -6,6 +6,8 @@ const STDIN = 0;
 /** So many bytes of input may be on their way. */
 const WINDOW_BYTES = 1 << 20;
 const MAX_PART_BYTES = 64 << 10;
+/** Input is acknowledged at once; after this time without a word the other end is not there. */
+const SILENCE_MS = 10_000;
 
 export interface TaskName {
   readonly role: string;
@@ -27,6 +29,8 @@ export type SessionEnd =
 interface Handlers {
   readonly onOpen: () => void;
   readonly onOutput: (bytes: Uint8Array) => void;
+  /** Input was not answered for a while; or something came after that. */
+  readonly onSilence: (isSilent: boolean) => void;
   readonly onEnd: (end: SessionEnd) => void;
 }
 
@@ -43,9 +47,13 @@ export class ExecSession {
   readonly #waiting: Uint8Array[] = [];
   #unacknowledged = 0;
   #isOpen = false;
+  #isSilent = false;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #onSilence: (isSilent: boolean) => void;
   #end: SessionEnd | null = null;
 
   constructor(path: string, size: WindowSize, handlers: Handlers) {
+    this.#onSilence = handlers.onSilence;
     const url = new URL(path, location.href);
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     // A page can set no header of a WebSocket, so the proof of the session is a protocol that it offers.
@@ -57,10 +65,14 @@ export class ExecSession {
       handlers.onOpen();
     };
     this.#socket.onmessage = ({ data }: MessageEvent<ArrayBuffer | string>) => {
+      this.#heard();
       if (typeof data === "string") this.#receive(data);
       else handlers.onOutput(new Uint8Array(data, 1));
     };
-    this.#socket.onclose = () => handlers.onEnd(this.#end ?? { kind: this.#isOpen ? "lost" : "refused" });
+    this.#socket.onclose = () => {
+      clearTimeout(this.#timer);
+      handlers.onEnd(this.#end ?? { kind: this.#isOpen ? "lost" : "refused" });
+    };
   }
 
   type(text: string): void {
@@ -74,6 +86,7 @@ export class ExecSession {
   }
 
   close(): void {
+    clearTimeout(this.#timer);
     this.#socket.onclose = this.#socket.onmessage = null;
     this.#socket.close();
   }
@@ -91,7 +104,21 @@ export class ExecSession {
       frame.set(part, 1);
       this.#socket.send(frame);
       this.#unacknowledged += part.length;
+      this.#timer ??= setTimeout(() => this.#becomeSilent(), SILENCE_MS);
     }
+  }
+
+  /** A connection may break without a word to either end: a laptop that slept, a network that was left. */
+  #becomeSilent(): void {
+    this.#isSilent = true;
+    this.#onSilence(true);
+  }
+
+  #heard(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#isSilent) this.#onSilence(false);
+    this.#isSilent = false;
   }
 
   #receive(text: string): void {

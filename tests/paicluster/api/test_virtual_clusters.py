@@ -32,6 +32,23 @@ def job_in(name: str, vc: str, *commands: str, **more: Any) -> dict[str, Any]:
     return job(name, *(commands or ("true",)), defaults={"virtualCluster": vc}, **more)
 
 
+def test_nodes_tell_what_tasks_requested_of_them(cluster: TeamCluster) -> None:
+    def nodes() -> list[dict[str, int]]:
+        return list(cluster.get(f"{V2}?nodes").json().values())
+
+    before = nodes()
+    name = cluster.accept(job("on-a-node", "sleep 600", cpu=3, memory_mb=64, gpu=1))
+    cluster.wait_state(name, "RUNNING")
+    (was,), (now,) = before, nodes()
+    totals = {key: value for key, value in now.items() if key.endswith("Total")}
+    assert totals == {"cpuTotal": 64, "memoryTotal": 65536, "gpuTotal": 4}
+    # Jobs of other tests may end meanwhile, so only what this one adds is certain.
+    assert now["cpuUsed"] >= 3 and now["memoryUsed"] >= 64 and now["gpuUsed"] >= 1
+    assert now["gpuAvailable"] == 4 - now["gpuUsed"] and set(was) == set(now)
+    cluster.stop(name)
+    cluster.wait_over(name)
+
+
 def test_capacity_is_taken_from_default_and_returned(cluster: TeamCluster, lab: str) -> None:
     found = cluster.get(V2).json()
     assert found["lab"]["resourcesTotal"] == {

@@ -91,6 +91,8 @@ def test_table_of_many_tasks_has_few_rows_in_the_page(new_page: NewPage, cluster
     page.evaluate("document.querySelector('.virtual').scrollTop = 1e9")
     page.wait_for_text("main[1499]")
     assert "main[0]" not in page.text.split()
+    page.click("button", "Running 2")
+    page.wait_for("document.querySelectorAll('.virtual tbody tr').length === 2")
     cluster.stop("wide")
 
 
@@ -118,7 +120,7 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     page.insert("stty size\n")
     page.wait_for(f"Number(/^\\d+ (\\d+)$/m.exec({SCREEN})?.[1]) < {columns}")
     # A look at another tab ends nothing.
-    page.click("[role=tab]", "Events")
+    page.click("[role=tab]", "Timeline")
     page.click("[role=tab]", "Terminal")
     page.insert("exit 7\n")
     page.wait_for_text("The shell ended with exit status 7.")
@@ -170,8 +172,41 @@ def test_configuration_events_and_commands(new_page: NewPage, cluster: TeamClust
     page.wait_for_text('"protocolVersion": 2')
     page.press("ArrowRight")
     page.wait_for_text("pai logs -f parts")
-    page.click("[role=tab]", "Events")
+    page.click("[role=tab]", "Timeline")
     page.wait_for("document.querySelectorAll('.events tbody tr').length > 0")
+    page.wait_for_text("Attempt 1")
+
+
+def test_earlier_attempts_keep_their_reason_log_and_place_in_the_timeline(
+    new_page: NewPage, cluster: TeamCluster
+) -> None:
+    says = "echo attempt $FC_FRAMEWORK_ATTEMPT_ID; exit $((3 + FC_FRAMEWORK_ATTEMPT_ID))"
+    cluster.run(job("repeats", says, jobRetryCount=1))
+    page = new_page(at="/jobs/alice~repeats?tab=log")
+    page.wait_for(f"{LOG}?.textContent === 'attempt 1\\n'")
+    page.click("button", "Attempt 1")
+    page.wait_for(f"{LOG}?.textContent === 'attempt 0\\n'")
+    page.wait_for_text("Attempt 1: The job's commands failed")
+    assert "exit code 3 (reported as 255)" in page.text
+    page.click("[role=tab]", "Timeline")
+    page.wait_for("document.querySelectorAll('.timeline li').length === 2")
+    for one in page.evaluate("[...document.querySelectorAll('.timeline li')].map((e) => e.innerText)"):
+        assert "Failed" in one and ": waited " in one and ", ran " in one and "commands failed" in one
+    page.click(".timeline a", "Attempt 2")
+    page.wait_for_text("exit code 4 (reported as 255)")
+
+
+def test_log_of_an_earlier_attempt_of_a_task(new_page: NewPage, cluster: TeamCluster) -> None:
+    says = "echo try $FC_TASK_ATTEMPT_ID; [ $FC_TASK_ATTEMPT_ID = 1 ]"
+    again = job("task-again", says, extras={"gangAllocation": False})
+    again["taskRoles"]["main"]["taskRetryCount"] = 1
+    cluster.run(again)
+    page = new_page(at="/jobs/alice~task-again?tab=log")
+    page.wait_for(f"{LOG}?.textContent === 'try 1\\n'")
+    page.choose("select[aria-label='Attempt of the task']", "0")
+    page.wait_for(f"{LOG}?.textContent === 'try 0\\n'")
+    page.fill("input[aria-label='Search the log']", "try 0")
+    page.wait_for_text("1 of 1")
 
 
 def test_finished_job_is_cloned_and_deleted(new_page: NewPage, cluster: TeamCluster) -> None:
@@ -222,8 +257,10 @@ def test_page_recovers_from_a_restart_of_the_server(
         cluster.submit(job("survivor", "i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.2; done"))
         cluster.wait_state("survivor", "RUNNING")
         with browser.page() as page:
-            page.open(f"{url_of(cluster)}/#/jobs/alice~survivor?tab=log")
+            page.open(f"{url_of(cluster)}/#/jobs/alice~survivor?tab=terminal")
             sign_in(page, "alice")
+            page.wait_for_text("Connected")
+            page.click("[role=tab]", "Log")
             page.wait_for(f"{LOG}?.textContent.includes('tick 2')")
             port = cluster.address[1]
             cluster.terminate()
@@ -235,6 +272,10 @@ def test_page_recovers_from_a_restart_of_the_server(
             ticks = page.evaluate(f"{LOG}.textContent")
             count = int(ticks.split()[-1])
             assert ticks == "".join(f"tick {n}\n" for n in range(1, count + 1)), "no byte is lost or repeated"
+            page.click("[role=tab]", "Terminal")
+            page.click(".xterm")
+            page.insert("echo the same shell of $PAI_TASK_INDEX\n")
+            page.wait_for(f"{SCREEN}.includes('the same shell of 0')")
     finally:
         cluster.close()
 

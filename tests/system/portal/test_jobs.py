@@ -38,7 +38,18 @@ def test_filter_is_in_the_address_and_can_be_shared(new_page: NewPage, cluster: 
     assert "keyword=filter-" in shared and "state=FAILED" in shared
     other = new_page("bob", at=shared.partition("#")[2])
     other.wait_for(f"{NAMES}.join() === 'filter-bad'")
-    other.choose("select[aria-label=User]", "bob")
+    other.click("button", "My jobs")
+    other.wait_for_text("No job matches")
+    other.fill("input[aria-label=User]", "alice")
+    other.press("Enter")
+    other.wait_for(f"{NAMES}.join() === 'filter-bad'")
+    cluster.ask("PUT", cluster.path("filter-good", "/tag"), {"value": "kept"})
+    other.evaluate("location.hash = '#/jobs?keyword=filter-'")
+    other.fill("input[aria-label=Tag]", "kept")
+    other.press("Enter")
+    other.wait_for(f"{NAMES}.join() === 'filter-good'")
+    other.fill("input[aria-label=Tag]", "absent")
+    other.press("Enter")
     other.wait_for_text("No job matches")
     other.click("a", "Show all jobs")
     other.wait_for(f"{NAMES}.length > 1")
@@ -95,3 +106,19 @@ def test_text_of_users_is_never_markup(new_page: NewPage, cluster: TeamCluster) 
     page.click("[role=tab]", "Configuration")
     page.wait_for_text("onerror")
     assert page.evaluate("window.hacked === undefined && document.querySelector('img[src=x]') === null")
+
+
+def test_home_has_jobs_by_state_free_resources_and_failures(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("home-fails", "exit 3"))
+    cluster.submit(job("home-runs", "sleep 600", gpu=1))
+    cluster.wait_state("home-runs", "RUNNING")
+    page = new_page(at="/home")
+    page.wait_for_text("home-runs")
+    card = "document.querySelector('section[aria-labelledby=failed]').innerText"
+    page.wait_for(f"{card}.includes('home-fails') && {card}.includes(\"The job's commands failed\")")
+    for section in ("free", "nodes"):
+        bars = f"document.querySelector('section[aria-labelledby={section}]').innerText"
+        page.wait_for(f"/[0-3] of 4 free/.test({bars}) && / of 64 GB free/.test({bars})")
+    page.click("a.tile")
+    page.wait_for("location.hash.includes('user=alice&state=')")
+    cluster.stop("home-runs")

@@ -45,10 +45,16 @@ class VirtualCluster(WireModel):
     resources_total: VirtualClusterResources
 
 
-class NodeGpus(WireModel):
+class NodeUse(WireModel):
+    """What tasks requested of a node; memory in MB."""
+
     gpu_used: Count
     gpu_available: int
     gpu_total: Count
+    cpu_used: Count
+    cpu_total: Count
+    memory_used: Count
+    memory_total: Count
 
 
 class Sku(WireModel):
@@ -267,9 +273,9 @@ def _legacy_storage_operations(kind: str, record: Any, name: Any) -> dict[str, O
 
 OPERATIONS: dict[str, Operation] = {
     "v2.virtual_clusters.list_clusters": Operation(
-        "List virtual clusters, or with `nodes` the GPUs of each node",
+        "List virtual clusters, or with `nodes` the resources of each node",
         _VC,
-        {200: Either(dict[str, VirtualCluster], dict[str, NodeGpus])},
+        {200: Either(dict[str, VirtualCluster], dict[str, NodeUse])},
         query=(Query("nodes", description="If present, list nodes instead."),),
     ),
     "v2.virtual_clusters.one_cluster": Operation("Get a virtual cluster", _VC, {200: VirtualCluster}, (400,)),

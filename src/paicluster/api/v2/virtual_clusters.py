@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from openpaisdk.errors import Forbidden, InvalidParameters
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.request_fields import GROUPNAME, fields_of
 from paicluster.api.responses import json_response
+from paicluster.engines.interface import Node
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.services.virtual_clusters import DEFAULT, no_cluster
 from paicluster.store import jobs
@@ -56,17 +56,28 @@ async def list_clusters(request: Request) -> Response:
     await authenticate(request)
     ctx = context(request)
     if "nodes" in request.query_params:
-        placements = await ctx.store.read(jobs.task_usage)
         nodes = await ctx.nodes()
-        used_gpus = Counter({node.name: 0 for node in nodes})
-        for placement in placements:
-            used_gpus[placement.node] += placement.gpus
-        return json_response({node.name: _node_gpus(len(node.gpus), used_gpus[node.name]) for node in nodes})
+        used = {node.name: Resources() for node in nodes}
+        for placement in await ctx.store.read(jobs.task_usage):
+            if placement.node in used:
+                resources = Resources(int(placement.cpu), placement.memory_mb, placement.gpus)
+                used[placement.node] = used[placement.node].plus(resources)
+        return json_response({node.name: _node_json(node, used[node.name]) for node in nodes})
     return json_response(await virtual_clusters(ctx))
 
 
-def _node_gpus(total: int, used: int) -> dict[str, int]:
-    return {"gpuUsed": used, "gpuAvailable": total - used, "gpuTotal": total}
+def _node_json(node: Node, used: Resources) -> dict[str, int]:
+    """A node with what tasks requested of it. OpenPAI tells only the GPUs."""
+    total = len(node.gpus)
+    return {
+        "gpuUsed": used.gpu,
+        "gpuAvailable": total - used.gpu,
+        "gpuTotal": total,
+        "cpuUsed": used.cpu,
+        "cpuTotal": node.cpu,
+        "memoryUsed": used.memory_mb,
+        "memoryTotal": node.memory_mb,
+    }
 
 
 async def one_cluster(request: Request) -> Response:

@@ -1,0 +1,64 @@
+// Commands to copy: what `pai` and `ssh` do with this job.
+import { sshOf, type JobDetail } from "../api.ts";
+import { Command } from "../components/parts.tsx";
+import { isFinished } from "../format.ts";
+import { usePolled } from "../live.ts";
+import { session } from "../session.ts";
+
+const REFRESH_MS = 60_000;
+/** Tasks whose `ssh` commands are shown; the others differ in the name only. */
+const MAX_TASKS = 8;
+
+export function JobCommands({ framework, job }: { framework: string; job: JobDetail }) {
+  const [user = "", ...rest] = framework.split("~");
+  const isOwn = user === session.value?.user;
+  const name = isOwn ? rest.join("~") : framework;
+  const commands: [string, string][] = [
+    ["Follow the log", `pai logs -f ${name}`],
+    ["State and tasks", `pai job-status ${name}`],
+    ["What its tasks use", `pai top ${name}`],
+    ["A shell in the job", `pai exec -t ${name}`],
+    ["A shell by SSH", `pai ssh-container -j ${name}`],
+    ["Its port 8888 on your machine", `pai forward ${name} 8888`],
+    ["Output files", `pai job-outputs ${name}`],
+    ["Stop it", `pai stop-job ${name}`],
+  ];
+  return (
+    <div class="card padded stack">
+      {commands.map(([label, text]) => (
+        <div key={label}>
+          <p class="quiet">{label}</p>
+          <Command text={text} />
+        </div>
+      ))}
+      {isOwn && !isFinished(job.jobStatus.state) && <PlainSsh framework={framework} />}
+    </div>
+  );
+}
+
+/** For machines without `pai`: the key of the job, and the address of each task. */
+function PlainSsh({ framework }: { framework: string }) {
+  const { value, error } = usePolled(`ssh ${framework}`, (signal) => sshOf(framework, signal), REFRESH_MS);
+  if (error) return <p class="quiet">No plain SSH: {error.hint || error.message}</p>;
+  if (!value) return null;
+  const { privateKeyFileName: key, privateKeyDirectDownloadLink: link } = value.keyPair;
+  return (
+    <div>
+      <p class="quiet">
+        Without <code>pai</code>, any SSH client with the{" "}
+        {link ? (
+          <a href={link} download={key}>
+            key of the job
+          </a>
+        ) : (
+          "key of the job"
+        )}
+        , which only you may read (<code>chmod 600 {key}</code>)
+      </p>
+      {value.containers.slice(0, MAX_TASKS).map(({ id, sshIp, sshPort, user = "root" }) => (
+        <Command key={id} text={`ssh -i ${key} -p ${sshPort} ${user}@${sshIp}`} />
+      ))}
+      {value.containers.length > MAX_TASKS && <p class="quiet">The first {MAX_TASKS} of {value.containers.length} tasks.</p>}
+    </div>
+  );
+}
