@@ -1,4 +1,4 @@
-"""Report API of tasks on nodes without the cluster's file system: launch bundle, claim, logs, exit record.
+"""Report API of tasks on nodes without the cluster's file system: launch bundle, claim, logs, usage, end.
 
 Tasks authenticate with the ticket of their attempt, which is good for nothing else. Every call is idempotent:
 a task that got no response repeats it.
@@ -23,6 +23,7 @@ _METRICS_STREAM = "metrics"
 _MAX_CHUNK_BYTES = 1 << 20
 _MAX_RECORD_BYTES = 1 << 16
 _MAX_DIAGNOSTICS_BYTES = 1 << 12
+_MAX_USAGE_BYTES = 1 << 10
 _MAX_OFFSET = 1 << 52
 
 
@@ -79,6 +80,12 @@ async def end(request: Request) -> Response:
     return json_response({"taken": missing is None, "ends": sizes if missing is None else missing})
 
 
+async def usage(request: Request) -> Response:
+    sink, uid = _authorize(request)
+    await sink.record_usage(uid, await read_body(request, _MAX_USAGE_BYTES))
+    return json_response({})
+
+
 async def diagnostics(request: Request) -> Response:
     sink, uid = _authorize(request)
     await sink.record_diagnostics(uid, await read_body(request, _MAX_DIAGNOSTICS_BYTES))
@@ -92,5 +99,6 @@ ROUTES: list[tuple[str, list[str], Callable[[Request], Awaitable[Response]]]] = 
     (_ATTEMPT + "/claim", ["PUT"], claim),
     (_ATTEMPT + "/logs/{stream}", ["PUT"], append),
     (_ATTEMPT + "/end", ["PUT"], end),
+    (_ATTEMPT + "/usage", ["PUT"], usage),
     (_ATTEMPT + "/diagnostics", ["PUT"], diagnostics),
 ]

@@ -358,6 +358,9 @@ class ReportSink(Protocol):
         None: stored. Else the ends of the streams, which must reach ``sizes`` first.
         """
 
+    async def record_usage(self, uid: str, data: bytes) -> None:
+        """Store what a running task has used so far, as its supervisor wrote it."""
+
     async def record_diagnostics(self, uid: str, data: bytes) -> None:
         """Store error output of the batch script, outside of all tasks."""
 

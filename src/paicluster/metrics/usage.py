@@ -10,12 +10,16 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class UsageCounters:
-    """CPU time and bytes since a start, and the memory that is used now."""
+    """CPU time and bytes since a start, and the memory that is used now.
+
+    ``at_s``: when that was, by a clock of its own; None: at the time of the reading.
+    """
 
     cpu_s: float
     memory_bytes: int
     read_bytes: int
     written_bytes: int
+    at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,7 +144,8 @@ class UsageSampler:
         if before is None or now.at_s <= before.at_s:
             return reading.cost_s
         started_s = time.thread_time()
-        self.current = _compare(before, now, tasks, self._virtual_clusters())
+        known = {one.task.uid: one.usage for one in self.current.tasks}
+        self.current = _compare(before, now, tasks, self._virtual_clusters(), known)
         cost_s = reading.cost_s + time.thread_time() - started_s
         return cost_s + await asyncio.to_thread(self._record, self.current)
 
@@ -169,8 +170,13 @@ def _read_server() -> UsageCounters:
 
 
 def _compare(
-    before: _Reading, now: _Reading, tasks: Sequence[MeasuredTask], virtual_clusters: Iterable[str]
+    before: _Reading,
+    now: _Reading,
+    tasks: Sequence[MeasuredTask],
+    virtual_clusters: Iterable[str],
+    known: Mapping[str, Usage],
 ) -> UsageSample:
+    """What was used from one reading to the next; ``known``: what tasks used up to the reading before."""
     elapsed_s = now.at_s - before.at_s
     now_ms = int(time.time() * 1000)
     samples = []
@@ -185,7 +191,14 @@ def _compare(
         if first is None:
             first = UsageCounters(0.0, 0, 0, 0)
             task_s = max(_SHORTEST_S, (now_ms - task.started_ms) / 1000)
-        samples.append(TaskSample(task, usage_between(first, counters, task_s, gpus)))
+        elif counters.at_s is not None and first.at_s is not None:
+            task_s = counters.at_s - first.at_s
+        if task_s <= 0:
+            # Not counted again since: a task on another machine reports at its own pace.
+            usage = known.get(task.uid, NOTHING._replace(memory=float(counters.memory_bytes)))
+        else:
+            usage = usage_between(first, counters, task_s, gpus)
+        samples.append(TaskSample(task, usage))
     of_cluster: dict[str, list[Usage]] = {name: [] for name in virtual_clusters}
     for sample in samples:
         of_cluster.setdefault(sample.task.vc, []).append(sample.usage)

@@ -13,7 +13,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-from pairuntime.slurm import bootstrap, gang_launcher, node, placement, stale_folders
+from pairuntime.slurm import bootstrap, gang_launcher, node, placement, stale_folders, usage_file
 from pairuntime.supervisor import attempt as supervise
 from pairuntime.supervisor import claim, exit_record
 
@@ -214,6 +214,7 @@ class ReportUploader:
         # How many bytes of each stream the server has.
         self._uploaded = dict.fromkeys(STREAMS + (METRICS,), 0)
         self._last_upload = time.monotonic()
+        self._sent_usage = b""
         # Back-off after a failed request.
         self._backoff_s = _BACKOFF_MIN_S
         # Whether Slurm is ending the job, and whether the server was asked if it requested that.
@@ -301,7 +302,18 @@ class ReportUploader:
                 largest = max(largest, len(data))
         if not largest and time.monotonic() - self._last_upload > _HEARTBEAT_INTERVAL_S:
             self._put("all", self._uploaded["all"], b"")
+        self._send_usage()
         return largest
+
+    def _send_usage(self) -> "None":
+        usage = _read_at(os.path.join(self._folder, usage_file.NAME), 0, usage_file.SIZE_BYTES)
+        if usage == self._sent_usage or self._status is not None:
+            return
+        self._sent_usage = usage
+        try:
+            self._client.put(self._uploadedtempt + "/usage", usage)
+        except http.client.HTTPException:
+            pass  # nothing depends on it, and the next one comes soon
 
     def _put(
         self, stream: "str", at: "int", data: "bytes", timeout_s: "float" = _REQUEST_TIMEOUT_S

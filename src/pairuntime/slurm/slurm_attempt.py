@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 from pairuntime.slurm import placement
 from pairuntime.supervisor import attempt, claim
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 # A stop request comes with a signal; if that is lost, the request is found after this time.
 _POLL_INTERVAL_S = 5.0
+# Part of one core that reports of usage may take: of a tree of many processes they become rarer.
+_MAX_USAGE_SHARE = 0.01
 # A task that ends sooner reports only its end: every event is a file that the server has to process.
 _START_EVENT_DELAY_S = 0.05
 # Flag file of a task in an image: not empty until its container runs.
@@ -51,6 +54,7 @@ class SlurmAttempt(attempt.Attempt):
         # Without a shared file system the uploader asks the server first who requested the end.
         self._stop_signal = signal.SIGUSR2 if spec.get("remote") else signal.SIGTERM
         self._start_pending = False
+        self._next_usage_s = 0.0
 
     def install_signal_handlers(self) -> "None":
         super(SlurmAttempt, self).install_signal_handlers()
@@ -104,6 +108,7 @@ class SlurmAttempt(attempt.Attempt):
         if self._refresh_due:
             self._refresh_due = False
             refresh(self._folder)
+            self._report_usage()
         if super(SlurmAttempt, self)._stop_requested():
             return True
         if self._signalled:
@@ -113,6 +118,22 @@ class SlurmAttempt(attempt.Attempt):
             self._grace_s = max(1.0, min(self._grace_s, self._kill_wait_s - 2))
             return True
         return False
+
+    def _report_usage(self) -> "None":
+        """Write what the task has used: the server cannot see the processes of another machine."""
+        now_s = time.monotonic()
+        if not self._main or now_s < self._next_usage_s:
+            return
+        # Imported here: short tasks do not need it.
+        from pairuntime.slurm import usage_file
+
+        # With its own: time of processes that have ended is the time of the one that waited for them.
+        pids = [os.getpid(), *super(SlurmAttempt, self)._tree_pids()]
+        try:
+            cost_s = usage_file.write(self._folder, pids)
+        except OSError:
+            return  # a full disk; nothing depends on it
+        self._next_usage_s = now_s + cost_s / _MAX_USAGE_SHARE
 
     def _tree_pids(self) -> "list[int]":
         """Of a task in a container only the inner processes: stopping the client would end it too soon."""

@@ -67,6 +67,23 @@ def test_sampling_never_takes_more_than_a_hundredth_of_a_core():
     assert pause_after(0.200, 5.0) == pytest.approx(20.0)
 
 
+async def test_task_that_reports_at_its_own_pace_has_the_rate_between_its_reports():
+    reports = iter([(1.0, 100.0), (3.0, 110.0), (3.0, 110.0), (3.5, 111.0)])
+
+    async def read(uids: Sequence[str]) -> UsageReading:
+        cpu_s, at_s = next(reports)
+        return UsageReading({uid: UsageCounters(cpu_s, 1, 0, 0, at_s) for uid in uids})
+
+    sampler = UsageSampler(UsageHistory(), read, lambda: [task()], lambda: ["default"])
+    rates = []
+    for _ in range(4):
+        await sampler.sample()
+        await asyncio.sleep(0.001)
+        rates += [one.usage.cpu for one in sampler.current.tasks]
+    # The second of the same reports says nothing new.
+    assert rates == [0.2, 0.2, 0.5]
+
+
 async def test_gpus_of_a_task_are_those_it_was_given():
     sampler = await sampled([task(0, gpus=(0,)), task(1)])
 

@@ -44,7 +44,9 @@ from paicluster.engines.slurm.queue_poller import CANCEL_AFTER_S, QueuePoller
 from paicluster.engines.slurm.report_sink import SlurmReportSink
 from paicluster.engines.slurm.slurm_commands import SlurmCommands
 from paicluster.engines.slurm.submitter import Submitter
+from paicluster.engines.slurm.usage_files import UsageFiles
 from paicluster.logs.reader import LogReader
+from paicluster.metrics.usage import UsageReading
 from pairuntime.supervisor import attempt, claim, exit_record
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,7 @@ class SlurmEngine:
         self._nodes_query: asyncio.Task[None] | None = None
         self._nodes_queried_at = -math.inf
         self._kill_wait_s = 30.0
+        self._usage_files = UsageFiles(self._home)
         self._runtime = Path()
         self._running: list[asyncio.Task[None]] = []
         self._cancelling: set[asyncio.Task[None]] = set()
@@ -174,6 +177,11 @@ class SlurmEngine:
     async def log_tail(self, uid: str, size: int) -> bytes:
         written = LogReader(self.log_folder(uid), "all")
         return await self._in_files(lambda: written.last(size))
+
+    async def usage(self, uids: Sequence[str]) -> UsageReading:
+        """Of tasks only: the machines are Slurm's."""
+        # Not in the file thread: a slow file system must not delay what else it does.
+        return await asyncio.to_thread(self._usage_files.read, uids) if uids else UsageReading()
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
         seen = await self._in_files(lambda: {uid: self._observe(uid) for uid in uids}, len(uids))

@@ -21,7 +21,7 @@ from paicluster.engines.interface import AppendResult, Hint
 from paicluster.engines.slurm import container_command, gang_folder, untrusted_files
 from paicluster.engines.slurm.launch_bundle import SlurmLaunchBundle
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.slurm import gang_launcher, placement, report_uploader
+from pairuntime.slurm import gang_launcher, placement, report_uploader, usage_file
 from pairuntime.supervisor import attempt, claim, exit_record
 from pairuntime.supervisor.log_segments import SegmentedLog
 
@@ -67,6 +67,12 @@ class SlurmReportSink:
         missing = await self._in_files(lambda: self._end(uid, record, sizes))
         self._hint(uid)
         return missing
+
+    async def record_usage(self, uid: str, data: bytes) -> None:
+        def write() -> None:
+            gang_folder.write_flag(self._running_task(uid), usage_file.NAME, data.decode(errors="replace"))
+
+        await self._in_files(write)
 
     async def record_diagnostics(self, uid: str, data: bytes) -> None:
         text = data.decode(errors="replace")

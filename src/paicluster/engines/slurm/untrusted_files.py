@@ -16,6 +16,7 @@ from typing import Any
 
 from paicluster.engines.interface import Loss, Placement
 from paicluster.logs.reader import STREAMS, LogReader
+from paicluster.metrics.usage import UsageCounters
 from pairuntime.slurm import placement as placing
 from pairuntime.supervisor import claim, exit_record
 
@@ -92,6 +93,18 @@ def read_exit_record(path: Path) -> dict[str, Any] | None:
         # If parts could not be kept, the log is shorter than recorded.
         "log_sizes": {} if content.get("log_dropped") else _sizes(content.get("log_sizes")),
     }
+
+
+def read_usage(file: Path) -> UsageCounters | None:
+    """What a task reports to have used so far; None if there is no valid report."""
+    content = read_json(file)
+    if not content:
+        return None
+    values = [content.get(key) for key in ("cpu_s", "memory", "read", "written", "at_s")]
+    if any(_number(value, _MAX_NUMBER) is None for value in values):
+        return None
+    cpu_s, memory, read, written, at_s = values
+    return UsageCounters(float(cpu_s), int(memory), int(read), int(written), float(at_s))  # type: ignore[arg-type]
 
 
 def _sizes(value: object) -> dict[str, int]:

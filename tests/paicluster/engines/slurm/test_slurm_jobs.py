@@ -60,6 +60,27 @@ def test_selected_python(cluster: Cluster) -> None:
     assert (status["state"], status["appExitCode"]) == ("FAILED", 248)
 
 
+def test_usage_of_tasks_on_two_nodes_is_measured(cluster: Cluster) -> None:
+    """What `pai top JOB` and the plots show."""
+    cluster.submit(over_slurm("measured", "while :; do :; done", instances=2, cpu=2))
+    cluster.wait_state("measured", "RUNNING")
+
+    def usage() -> dict[str, Any]:
+        found: dict[str, Any] = cluster.get(cluster.path("measured", "/usage")).json()
+        return found
+
+    def is_measured() -> bool:
+        found = usage()
+        cores = [task["cpu"] for task in found["tasks"]]
+        return len(cores) == 2 and min(cores) > 0.1 and bool(found["series"]["times"])
+
+    eventually(is_measured, "usage of both tasks")
+    placed = {task["containerNodeName"] for task in tasks_of(cluster, "measured")["main"]}
+    assert {task["node"] for task in usage()["tasks"]} == placed
+    cluster.stop("measured")
+    cluster.wait_over("measured")
+
+
 def test_two_roles_share_one_allocation(cluster: Cluster) -> None:
     two = over_slurm("two-roles", 'echo "$PAI_HOST_IP_worker_1:$PAI_PORT_LIST_worker_1_http"')
     two["taskRoles"] = {

@@ -1,0 +1,95 @@
+"""Usage files of tasks: what their supervisors write, and what the server believes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from paicluster.engines.slurm import usage_files
+from paicluster.engines.slurm.gang_folder import SlurmFolders
+from paicluster.engines.slurm.usage_files import UsageFiles
+from pairuntime.slurm import usage_file
+from pairuntime.supervisor import exit_record
+
+UID = "0d6f4cf0-4e2c-4b3e-a5f5-0a8f5bd2e111"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> SlurmFolders:
+    folders = SlurmFolders(tmp_path)
+    folders.task(UID).mkdir(parents=True)
+    return folders
+
+
+def test_processes_are_summed_and_reports_replace_each_other(home: SlurmFolders) -> None:
+    folder, files = home.task(UID), UsageFiles(home)
+    assert files.read([UID]).tasks == {}
+    usage_file.write(str(folder), [os.getpid(), 1 << 22])  # the second one does not exist
+    first = files.read([UID]).tasks[UID]
+    assert first.cpu_s > 0 and first.memory_bytes > 1 << 20
+    while os.times().user - first.cpu_s < 0.02:
+        pass
+    usage_file.write(str(folder), [os.getpid()])
+    later = files.read([UID]).tasks[UID]
+    assert later.cpu_s > first.cpu_s and (later.at_s or 0) > (first.at_s or 0)
+    assert (folder / usage_file.NAME).stat().st_size == usage_file.SIZE_BYTES
+
+
+def test_ended_task_has_no_usage(home: SlurmFolders) -> None:
+    folder, files = home.task(UID), UsageFiles(home)
+    usage_file.write(str(folder), [os.getpid()])
+    assert UID in files.read([UID]).tasks
+    (folder / exit_record.NAME).write_text("{}")
+    assert files.read([UID]).tasks == {}
+
+
+def test_report_that_is_not_renewed_counts_for_a_minute(
+    home: SlurmFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = UsageFiles(home)
+    usage_file.write(str(home.task(UID)), [os.getpid()])
+    assert UID in files.read([UID]).tasks
+    monkeypatch.setattr(usage_files, "_MAX_AGE_S", -1.0)
+    assert files.read([UID]).tasks == {}
+
+
+def test_reading_without_time_keeps_what_is_known_and_continues_later(
+    home: SlurmFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = UsageFiles(home)
+    usage_file.write(str(home.task(UID)), [os.getpid()])
+    known = files.read([UID]).tasks
+    usage_file.write(str(home.task(UID)), [os.getpid()])
+    with monkeypatch.context() as slow:
+        slow.setattr(usage_files, "_READ_TIMEOUT_S", -1.0)
+        assert files.read([UID]).tasks == known
+    assert files.read([UID]).tasks != known
+
+
+VALID = {"cpu_s": 1.5, "memory": 2, "read": 3, "written": 4, "at_s": 5.5}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"[]", b"{", b"\xff", b"[" * 2000,
+        *(json.dumps({**VALID, "cpu_s": value}).encode() for value in (-1, None, "x", True, [], 1e300)),
+        json.dumps({**VALID, "memory": float("nan")}).encode(),
+    ],
+)  # fmt: skip
+def test_invalid_report_counts_as_none(home: SlurmFolders, content: bytes) -> None:
+    (home.task(UID) / usage_file.NAME).write_bytes(content)
+    assert UsageFiles(home).read([UID]).tasks == {}
+
+
+def test_link_is_not_followed(home: SlurmFolders, tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere"
+    target.write_text(json.dumps(VALID))
+    (home.task(UID) / usage_file.NAME).symlink_to(target)
+    assert UsageFiles(home).read([UID]).tasks == {}
+    with pytest.raises(OSError, match="symbolic"):
+        usage_file.write(str(home.task(UID)), [os.getpid()])
+    assert json.loads(target.read_text()) == VALID
