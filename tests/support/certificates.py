@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -72,11 +73,16 @@ class Authority:
         loaded.file = file
         return loaded
 
-    def issue(self, folder: Path, user: str, *, days: float = 1) -> tuple[Path, Path]:
+    def issue(
+        self, folder: Path, user: str, *, days: float = 1, organizations: Sequence[str] = ()
+    ) -> tuple[Path, Path]:
         """Certificate and key of a user. With negative ``days`` the certificate has expired."""
         folder.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
+        names = [(NameOID.ORGANIZATION_NAME, name) for name in organizations if name]
+        subject = x509.Name(
+            [x509.NameAttribute(kind, name) for kind, name in (*names, (NameOID.COMMON_NAME, user))]
+        )
         made = self._build(subject, key.public_key(), days).sign(self._key, hashes.SHA256())
         files = folder / f"{user}.pem", folder / f"{user}-key.pem"
         files[0].write_bytes(_pem(made))

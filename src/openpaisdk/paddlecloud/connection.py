@@ -39,7 +39,9 @@ def open_datacenter(name: str = "", notify: Callable[[str], None] | None = None)
 def _connect(datacenter: Datacenter, notify: Callable[[str], None] | None) -> PaddleCloudClient:
     endpoint = _endpoint(datacenter)
     renew: Renew | None = None
-    if not endpoint.certificate:
+    if endpoint.certificate:
+        _check_user(datacenter)
+    else:
         if not datacenter.username or not datacenter.password:
             raise ConfigError(
                 f"The datacenter {datacenter.name} has neither a certificate nor a user name and a password.",
@@ -88,6 +90,19 @@ def _endpoint(datacenter: Datacenter) -> Endpoint:
             )
         endpoint.certificate = None
     return endpoint
+
+
+def _check_user(datacenter: Datacenter) -> None:
+    """The datacenter knows the user by the certificate: paths in the home of another would be refused."""
+    from openpaisdk.paddlecloud.certificate_file import CertificateFile
+
+    user = CertificateFile(datacenter.usercert).user
+    if user is not None and datacenter.username not in ("", user):
+        raise ConfigError(
+            f"The certificate {datacenter.usercert} is that of {user}, but username of the datacenter "
+            f"{datacenter.name} is {datacenter.username}.",
+            hint="Correct username or usercert in ~/.paddle/config.",
+        )
 
 
 def _log_in(datacenter: Datacenter) -> str:

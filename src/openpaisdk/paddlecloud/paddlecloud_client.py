@@ -324,10 +324,11 @@ class PaddleCloudClient:
 
     def _unreachable(self, error: ConnectionFailed) -> ConnectionFailed:
         if certificate := self.transport.endpoint.certificate:
-            from openpaisdk.paddlecloud.certificate_expiry import expiry_of
+            from openpaisdk.paddlecloud.certificate_file import CertificateFile
 
             # The server's alert may be lost when it closes the connection, so it is not asked.
-            if (expired := expiry_of(certificate[0])) is not None and expired < time.time():
+            expired = CertificateFile(certificate[0]).expires
+            if expired is not None and expired < time.time():
                 when = time.strftime("%Y-%m-%d", time.localtime(expired))
                 return type(error)(
                     f"The datacenter {self.datacenter} does not accept you: your certificate has expired, "

@@ -17,6 +17,8 @@ class Dialect(Enum):
 
 
 _SCHEME = b"token "
+# Below it are paths of both.
+_SHARED_VERSION = "/api/v1"
 # Paths of PaddleCloud that OpenPAI never had; everything below them too.
 _PADDLECLOUD_PATHS = (
     "/api-token-auth",
@@ -51,17 +53,17 @@ LOOKED_AT_BYTES = 64 << 10
 def dialect(path: str, authorization: bytes | None, certificate: bool, body: bytes | None) -> Dialect:
     """Dialect of a request; decided nowhere else.
 
-    `Authorization: Token` or a client certificate is PaddleCloud; else the keys of the body, or of its
-    beginning, decide on paths that both dialects have; else it is OpenPAI. Version 2 of the API is OpenPAI
-    only.
+    On paths that both dialects may have, `Authorization: Token` or a client certificate is PaddleCloud; else
+    the keys of the body, or of its beginning, decide; else it is OpenPAI. So is every path that PaddleCloud
+    never had: version 2 of the API, the portal, WebHDFS.
     """
-    if path.startswith("/api/v2"):
+    if any(_is_below(path, own) for own in _PADDLECLOUD_PATHS):
+        return Dialect.PADDLECLOUD
+    if not _is_below(path, _SHARED_VERSION):
         return Dialect.OPENPAI
     if authorization is not None and authorization[: len(_SCHEME)].lower() == _SCHEME:
         return Dialect.PADDLECLOUD
-    if certificate or any(
-        path.startswith(own) and path[len(own) :][:1] in ("", "/") for own in _PADDLECLOUD_PATHS
-    ):
+    if certificate:
         return Dialect.PADDLECLOUD
     if body is not None and _is_paddle_job(body):
         return Dialect.PADDLECLOUD
@@ -73,6 +75,10 @@ def dialect_of(scope: Scope, body: bytes | None = None) -> Dialect:
     authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
     has_certificate = CERTIFICATE_EXTENSION in scope.get("extensions", {})
     return dialect(scope["path"], authorization, has_certificate, body)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder) and path[len(folder) :][:1] in ("", "/")
 
 
 def _is_paddle_job(body: bytes) -> bool:

@@ -32,7 +32,8 @@ async def health(request: Request) -> Response:
         return PlainTextResponse(f"Writes have been waiting for {queue_age_s:.0f} s.\n", 503)
     if reconcile_age_s > _UNHEALTHY_AFTER_S:
         return PlainTextResponse(f"The controller has been busy for {reconcile_age_s:.0f} s.\n", 503)
-    return PlainTextResponse("Pylon ready.")
+    # PaddleCloud's path ends with a slash.
+    return PlainTextResponse("OK" if request.url.path.endswith("/") else "Pylon ready.")
 
 
 async def metrics(request: Request) -> Response:

@@ -88,8 +88,14 @@ def _start_pserver(task: "Task", options: "list[str]") -> "int":
     task.prepare("PSERVER", PSERVER)
     if shutil.which("paddle", path=task.variables.get("PATH")) is None:
         return _run_entry_as_pserver(task)
-    command = ["paddle", "pserver", "--use_gpu=0", "--comment=paddle_process_k8s"]
-    return task.run([*command, *task.flags("port", "ports_num", "ports_num_for_sparse", "nics")])
+    return task.run(
+        [
+            *("paddle", "pserver", "--use_gpu=0"),
+            *task.flags("port", "ports_num", "ports_num_for_sparse", "nics"),
+            "--comment=paddle_process_k8s",
+            *task.flags("num_gradient_servers"),
+        ]
+    )
 
 
 def _start_new_pserver(task: "Task", options: "list[str]") -> "int":
@@ -137,16 +143,20 @@ def _start_trainer(task: "Task", options: "list[str]") -> "int":
         raise LaunchError(
             "There is no program `paddle` here: name an image that has it, or an entry.", _NOT_INSTALLED
         )
-    flags = task.flags(
-        "port", "nics", "ports_num", "ports_num_for_sparse", "num_passes", "trainer_count", "use_gpu"
+    return task.finish(
+        task.run(
+            [
+                *("paddle", "train"),
+                *task.flags("port", "nics", "ports_num", "ports_num_for_sparse"),
+                *task.flags("num_passes", "trainer_count"),
+                *("--saving_period=1", "--log_period=20", "--local=0", "--rdma_tcp=tcp"),
+                "--config=" + task.variables["TOPOLOGY"],
+                *task.flags("use_gpu", "trainer_id"),
+                "--save_dir=" + task.variables.get("OUTPUT", "output"),
+                *task.flags("pservers", "num_gradient_servers"),
+            ]
+        )
     )
-    fixed = ["--saving_period=1", "--log_period=20", "--local=0", "--rdma_tcp=tcp"]
-    own = [
-        "--config=" + task.variables["TOPOLOGY"],
-        "--save_dir=" + task.variables.get("OUTPUT", "output"),
-        *task.flags("trainer_id", "pservers"),
-    ]
-    return task.finish(task.run(["paddle", "train", *flags, *fixed, *own]))
 
 
 def _start_new_trainer(task: "Task", options: "list[str]") -> "int":
@@ -251,7 +261,7 @@ class Task:
     def flags(self, *names: "str") -> "list[str]":
         """Options of `paddle` from the variables ``PADDLE_INIT_…``, as its Python API reads them."""
         found = []
-        for name in (*names, "num_gradient_servers"):
+        for name in names:
             value = self.variables.get("PADDLE_INIT_" + name.upper())
             if value is not None:
                 found.append("--%s=%s" % (name, value))
@@ -404,8 +414,14 @@ class Task:
         path = self.variables.get("TRAIN_LIST")
         if not path:
             return True
-        with open(path) as f:
-            lines = f.readlines()
+        try:
+            with open(path) as f:
+                lines = f.readlines()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise LaunchError(
+                "The list of training files in TRAIN_LIST, %s, cannot be read: %s." % (path, reason)
+            )
         size = -(-len(lines) // max(1, self.count(TRAINER)))
         if len(lines) < self.count(TRAINER):
             print("file count less than trainers")

@@ -195,6 +195,7 @@ def test_datacenter_may_be_chosen_before_or_after_the_command(paddle_user, jobs_
         (["submit", "-p"], "-p needs a value: -p N"),
         (["submit", "-pservres", "3", "x"], "has no option -pservres. Did you mean -pservers?"),
         (["submit", "-faulttolerant=perhaps", "x"], "-faulttolerant is either true or false"),
+        (["submit", "-faulttolerant", "-t", "train.py", "x"], "-faulttolerant needs -entry"),
         (["submit", "/pfs/dc1/home"], "names no user"),
         (["submit", "/pfs/dc1/home/u/../v"], "contains '..'"),
         (["get"], "arguments are missing"),

@@ -160,6 +160,53 @@ def test_program_finds_the_python_of_the_submitting_shell(user) -> None:
     assert f"found {folder}/mine" in paddlecloud(user, "logs", "path-job").out
 
 
+# Stands for Paddle's program: prints how it was called, and serves until it is stopped.
+PADDLE = """#!/bin/sh
+echo "called: paddle $*"
+[ "$1" = train ] && exec cat "$PAI_WORK_DIR/trainer_id" modules/train.py
+exec sleep 600
+"""
+
+
+def test_v1_job_runs_paddle_train_and_paddle_pserver(user) -> None:
+    make_package(user, "topology", data="")
+    (user.project / "topology/modules").mkdir()
+    (user.project / "topology/modules/train.py").write_text("# the topology\n")
+    folder = user.project / "paddle-bin"
+    folder.mkdir()
+    (folder / "paddle").write_text(PADDLE)
+    (folder / "paddle").chmod(0o755)
+    words = (
+        "submit ./topology -jobname topology -p 1 -c 1 -m 64Mi -psmemory 64Mi -t modules/train.py -passes 7"
+    )
+    done = paddlecloud(user, *words.split(), env={"PATH": f"{folder}:{user.env()['PATH']}"})
+    assert done.status == 0, done
+    wait(user, "topology")
+    log = paddlecloud(user, "logs", "-n", "100", "topology").out
+    assert "version:  v1\n" in log
+    called, trainer_id = log.partition("called: ")[2].splitlines()[:2]
+    assert trainer_id == "0# the topology"
+    program, command, *options = called.split()
+    assert (program, command) == ("paddle", "train")
+    port = dict(option.split("=") for option in options)["--port"]
+    pservers = dict(option.split("=") for option in options)["--pservers"]
+    assert options == [
+        *(f"--port={port}", "--ports_num=1", "--ports_num_for_sparse=1", "--num_passes=7"),
+        *("--trainer_count=1", "--saving_period=1", "--log_period=20", "--local=0", "--rdma_tcp=tcp"),
+        *("--config=modules/train.py", "--use_gpu=0", "--trainer_id=0", "--save_dir=output"),
+        *(f"--pservers={pservers}", "--num_gradient_servers=1"),
+    ]
+    served = paddlecloud(user, "logs", "-w", "topology-pserver-0", "topology").out
+    assert re.search(
+        rf"^called: paddle pserver --use_gpu=0 --port={port} --ports_num=1 --ports_num_for_sparse=1 "
+        r"--comment=paddle_process_k8s --num_gradient_servers=1$",
+        served,
+        re.MULTILINE,
+    ), served
+    workers = paddlecloud(user, "get", "workers", "topology").out
+    assert workers.count("Succeeded") == 2, workers
+
+
 def test_package_leaves_out_what_pai_leaves_out(user) -> None:
     make_package(user, "ignoring", train__py="", big__bin="x")
     (user.project / "ignoring/.paiignore").write_text("*.bin\n")

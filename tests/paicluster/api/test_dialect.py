@@ -52,6 +52,14 @@ CAMEL_CASE_JOB = {
         ("/api/v1/logs", None, False, None, PADDLECLOUD),
         ("/v1/submit", None, False, None, PADDLECLOUD),
         ("/api/v1/files-of-mine", None, False, None, OPENPAI),
+        # What PaddleCloud never had is ours, such as the portal in a browser with a certificate.
+        ("/", None, True, None, OPENPAI),
+        ("/", b"Token 0123abcd", False, None, OPENPAI),
+        ("/healthz", b"Token 0123abcd", False, None, OPENPAI),
+        ("/openapi.json", None, True, None, OPENPAI),
+        ("/webhdfs/v1/x", None, True, None, OPENPAI),
+        ("/api/v1", None, True, None, PADDLECLOUD),
+        ("/api/v10/x", None, True, None, OPENPAI),
         # The rest.
         ("/", None, False, None, OPENPAI),
         ("/healthz", None, False, None, OPENPAI),

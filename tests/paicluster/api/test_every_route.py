@@ -59,7 +59,14 @@ def test_every_described_route_succeeds(new_team: NewTeam) -> None:
 
 
 def call_server_routes(call: SuccessfulCalls) -> None:
-    for path in ("/healthz", "/metrics", "/openapi.json", "/api/v2/authn/info", "/api/v1/authn/info"):
+    for path in (
+        "/healthz",
+        "/healthz/",
+        "/metrics",
+        "/openapi.json",
+        "/api/v2/authn/info",
+        "/api/v1/authn/info",
+    ):
         call("GET", path)
     for method in ("GET", "POST"):
         call(method, "/prometheus/api/v1/query?query=paicluster_jobs")
@@ -265,6 +272,9 @@ def call_paddlecloud_routes(call: SuccessfulCalls) -> None:
         succeed("GET", f"/api/v1/{path}")
     succeed("GET", f"/api/v1/logs?jobname={named}&n=5")
     succeed("DELETE", "/api/v1/jobs", {"jobname": named, "rm": True})
+    named = succeed("POST", "/api/v1/trainingjobs", {**fields, "entry": "true"})["name"]
+    assert named in [job["name"] for job in succeed("GET", "/api/v1/trainingjobs")["msg"]]
+    succeed("DELETE", "/api/v1/trainingjobs", {"jobname": named, "rm": True})
     home = "/pfs/dc/home/alice"
     for body in (
         {"method": "mkdir", "path": [f"{home}/paddle"]},

@@ -78,6 +78,11 @@ def read_job(fields: Mapping[str, Any]) -> PaddleJob:
         raise InvalidParameters(
             "no topology or entry specified", hint="Name the command that starts a trainer with -entry."
         )
+    if job.faulttolerant and job.is_v1:
+        raise InvalidParameters(
+            "a fault tolerant job needs an entry",
+            hint="`paddle train` with a topology cannot go on when trainers come and go.",
+        )
     return job
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import PaiError, TooManyRequests
+from openpaisdk.errors import InvalidParameters, PaiError, TooManyRequests
 from paicluster.api.context import context
+from paicluster.api.dialect import CERTIFICATE_EXTENSION
 from paicluster.api.paddlecloud.replies import error_reply, paddle_route
 from paicluster.api.request_fields import Fields
 from paicluster.api.responses import MAX_ANONYMOUS_BYTES, form_or_json, json_response
@@ -32,6 +33,13 @@ async def api_token_auth(request: Request) -> Response:
 async def _issue(request: Request) -> Response:
     fields = Fields(await form_or_json(request, MAX_ANONYMOUS_BYTES))
     username, password = fields.text("username", min_length=1), fields.text("password")
+    presented = request.scope.get("extensions", {}).get(CERTIFICATE_EXTENSION)
+    if presented is not None and presented.username != username:
+        # Requests with that certificate and the token would be refused.
+        raise InvalidParameters(
+            f"The certificate is that of user {presented.username}, the password that of {username}. "
+            "Send only one of them."
+        )
     ctx = context(request)
     user = await users.login(ctx.store, username, password)
     return json_response({"token": await ctx.tokens.paddlecloud_token(user.username)})

@@ -20,6 +20,10 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     (SHARED_JOBS_PATH, ["DELETE"], jobs.kill),
     ("/v1/submit", ["POST"], jobs.submit_v1),
     ("/v2/submit", ["POST"], jobs.submit_v2),
+    # The same jobs as a resource of Kubernetes, as PaddleCloud's last servers had them.
+    ("/api/v1/trainingjobs", ["GET"], jobs.list_jobs),
+    ("/api/v1/trainingjobs", ["POST"], jobs.submit),
+    ("/api/v1/trainingjobs", ["DELETE"], jobs.kill),
     ("/api/v1/pservers", ["GET"], jobs.list_pservers),
     ("/api/v1/workers", ["GET"], workers.list_workers),
     ("/api/v1/logs", ["GET"], workers.logs),

@@ -112,6 +112,34 @@ def test_token_of_another_user_is_refused_with_a_certificate(tls: TlsCluster, tm
     assert tls.call(files, "GET", "/api/v1/token2user", **own) == (200, {"user": "bob"})
 
 
+def test_login_of_another_user_is_refused_with_a_certificate(tls: TlsCluster, tmp_path: Path) -> None:
+    files = issue(tls, "bob", tmp_path / "bob")
+    status, reply = tls.call(files, "POST", "/api-token-auth/", {"username": "alice", "password": PASSWORD})
+    (sentence,) = reply["non_field_errors"]
+    assert (status, sentence) == (
+        400,
+        "The certificate is that of user bob, the password that of alice. Send only one of them.",
+    )
+    own = {"username": "bob", "password": PASSWORD}
+    assert tls.call(files, "POST", "/api-token-auth/", own)[0] == 200
+
+
+def test_portal_and_health_are_there_with_a_certificate(tls: TlsCluster, tmp_path: Path) -> None:
+    connection = tls.connect_with(issue(tls, "bob", tmp_path / "bob"))
+    # What is at "/" depends on whether the portal is built.
+    for path, text in (
+        ("/", b""),
+        ("/openapi.json", b"{"),
+        ("/healthz", b"Pylon ready."),
+        ("/healthz/", b"OK"),
+    ):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+        assert (response.status, body.startswith(text)) == (200, True), (path, body)
+    connection.close()
+
+
 def test_revoked_certificate_is_refused(tls: TlsCluster, tmp_path: Path) -> None:
     files = issue(tls, "alice", tmp_path / "alice")
     assert tls.call(files, "GET", "/api/v1/token2user")[0] == 200
@@ -153,14 +181,16 @@ def test_errors_of_the_command(tls: TlsCluster, tmp_path: Path) -> None:
 # --- the command, with a certificate that does not give access ---
 
 
-def paddlecloud(tls: TlsCluster, folder: Path, files: Files, *words: str) -> CommandResult:
-    """Run `paddlecloud` with a certificate."""
+def paddlecloud(
+    tls: TlsCluster, folder: Path, files: Files, *words: str, username: str = ""
+) -> CommandResult:
+    """Run `paddlecloud` with a certificate, and with a name of its user in the configuration."""
     user = CliUser(folder / f"user-{len(os.listdir(folder))}")
     (user.home / ".paddle").mkdir()
     host, port = tls.address
     (user.home / ".paddle" / "config").write_text(
         f"dc1:\n  usercert: {files[0]}\n  userkey: {files[1]}\n  cacert: {tls.authority}\n"
-        f"  endpoint: https://{host}:{port}\n"
+        f"  endpoint: https://{host}:{port}\n  username: {username}\n"
     )
     return user.run(["paddlecloud", *words])
 
@@ -187,6 +217,30 @@ def test_files_of_one_user_with_the_certificate_of_another(tls: TlsCluster, tmp_
     assert (tmp_path / "data").read_text() == "of bob"
     fetched = paddlecloud(tls, tmp_path, alice, "pfs", "cp", path, str(tmp_path / "back"))
     assert fetched.status == 0 and (tmp_path / "back").read_text() == "of alice", fetched
+
+
+def test_username_that_is_not_the_one_of_the_certificate(tls: TlsCluster, tmp_path: Path) -> None:
+    bob = issue(tls, "bob", tmp_path / "bob")
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "train.py").write_text("print('trained')\n")
+    for words in (("jobs",), ("submit", str(package), "-e", "true"), ("pfs", "ls", "/pfs/dc1/home/alice")):
+        done = paddlecloud(tls, tmp_path, bob, *words, username="alice")
+        assert (done.status, done.out.replace("Collecting package ... Done\n", "")) == (1, ""), done
+        assert done.err.splitlines() == [
+            f"paddlecloud: The certificate {bob[0]} is that of bob, but username of the datacenter dc1 is "
+            "alice.",
+            "             Correct username or usercert in ~/.paddle/config.",
+        ]
+    # The same name, or none, means the user of the certificate.
+    for username in ("bob", ""):
+        words = ("submit", str(package), "-e", "true", "-pservers", "0", "-m", "64Mi")
+        done = paddlecloud(tls, tmp_path, bob, *words, username=username)
+        assert (done.status, done.out.count("Done")) == (0, 3), done
+        listed = paddlecloud(tls, tmp_path, bob, "get", "-a", "jobs", username=username)
+        assert listed.out.splitlines()[1].startswith("bob "), listed
+    files = paddlecloud(tls, tmp_path, bob, "pfs", "ls", "/pfs/dc1/home/bob/package")
+    assert "/pfs/dc1/home/bob/package/train.py\n" in files.out, files
 
 
 def test_expired_certificate_of_the_cluster_is_told(tls: TlsCluster, tmp_path: Path) -> None:

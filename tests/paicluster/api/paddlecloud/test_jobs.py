@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.paddlecloud_cluster import go_client_of, put_package
-from support.paddlecloud_go_client import Code, GoClient, Jobs, Message, Pservers, Workers
+from support.paddlecloud_go_client import Code, GoClient, Jobs, Message, Pservers, Quotas, Workers
 from support.paths import REPOSITORY
 from support.server_fixture import FINISHED_STATES, eventually, job
 from support.team_cluster import TeamCluster
@@ -113,6 +113,16 @@ def test_versioned_submit_paths(cluster: TeamCluster, go: GoClient, name: str, p
     bad = go.call("POST", path, {**fields, other: "train.py"}).json()
     assert bad["code"] == 400
     assert f"no {kind} specified" in bad["msg"]
+
+
+def test_training_jobs_are_jobs(cluster: TeamCluster, go: GoClient, name: str) -> None:
+    package = put_package(cluster, name)
+    fields = {"name": name, "jobPackage": package, "entry": "sleep 600", "pservers": 0, "memory": "64Mi"}
+    assert go.call("POST", "/api/v1/trainingjobs/", fields).decode(Message).msg == ""
+    listed = go.call("GET", "/api/v1/trainingjobs/").decode(Jobs)
+    assert f"{name}-trainer" in [one.metadata.name for one in listed.items]
+    assert go.call("DELETE", "/api/v1/trainingjobs/", {"jobname": name}).decode(Code) == Code(200, "")
+    assert wait_for_end(cluster, name) == "STOPPED"
 
 
 def test_pai_lists_paddle_jobs_and_paddlecloud_those_of_pai(
@@ -300,6 +310,7 @@ def test_other_users_jobs_are_not_found(cluster: TeamCluster, go: GoClient, bob:
         ({"cpu": "2"}, 'cpu must be a whole number from 1 to 2147483648, not "2"'),
         ({"faulttolerant": 1}, "faulttolerant must be true or false"),
         ({"entry": "", "topology": ""}, "no topology or entry specified"),
+        ({"entry": "", "topology": "t.py", "faulttolerant": True}, "a fault tolerant job needs an entry"),
         ({"entry": ["x"]}, "entry must be text"),
         ({"name": "a.b"}, "jobname can not contain '.' or '_'"),
         ({"name": "a_b"}, "jobname can not contain '.' or '_'"),
@@ -327,7 +338,7 @@ def test_body_that_is_not_json_is_one_sentence(go: GoClient) -> None:
 
 
 def test_unknown_path_is_404_in_paddles_format(go: GoClient) -> None:
-    reply = go.call("GET", "/api/v1/trainingjobs/")
+    reply = go.call("GET", "/api/v1/jobs-of-others/")
     assert reply.status_line.startswith("HTTP/1.1 404")
     assert reply.json()["code"] == 404
 
@@ -381,7 +392,9 @@ def test_quota_is_enforced_and_reported(new_team: NewTeam) -> None:
     assert "can never start within the" in message
     assert client.submit("quota", entry="sleep 600", parallelism=2, pservers=1).decode(Message).msg == ""
     eventually(lambda: state_of(team, "quota") == "RUNNING")
-    quota = client.call("GET", "/api/v1/quota/").json()
+    reply = client.call("GET", "/api/v1/quota/")
+    assert len(reply.decode(Quotas).items) == 1
+    quota = reply.json()
     hard, used = quota["items"][0]["status"]["hard"], quota["items"][0]["status"]["used"]
     assert hard == {
         "requests.cpu": "4",

@@ -69,6 +69,14 @@ def test_token_survives_a_restart(new_team: NewTeam) -> None:
     assert client.fetch_token() == token
 
 
+def test_health_is_ok_to_paddlecloud(cluster: TeamCluster, go: GoClient) -> None:
+    """OpenPAI's own text is at the path without a slash."""
+    for headers in ({}, {"Authorization": f"Token {go.token}"}):
+        reply = cluster.ask("GET", "/healthz/", headers=headers, token=None)
+        assert (reply.status, reply.text) == (200, "OK")
+        assert cluster.ask("GET", "/healthz", headers=headers, token=None).text == "Pylon ready."
+
+
 def test_leading_double_slash_of_an_endpoint_with_a_slash(cluster: TeamCluster) -> None:
     client = GoClient(cluster.address, "alice", PASSWORD, prefix="/")
     client.fetch_token()
