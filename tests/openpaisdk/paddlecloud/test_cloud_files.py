@@ -79,6 +79,18 @@ def test_patterns_of_list_and_remove(alice) -> None:
     ]
 
 
+def test_several_files_are_downloaded(alice) -> None:
+    for name in ("one", "two"):
+        (alice.project / name).write_text(name)
+        assert alice.paddlecloud("pfs", "cp", name, f"{HOME}/several/{name}").status == 0
+    (alice.project / "here").mkdir()
+    done = alice.paddlecloud("pfs", "cp", f"{HOME}/several/one", f"{HOME}/several/two", "here")
+    assert done.out == (
+        f"Downloading {HOME}/several/one ... Done\nDownloading {HOME}/several/two ... Done\n"
+    ), done
+    assert [(alice.project / "here" / name).read_text() for name in ("one", "two")] == ["one", "two"]
+
+
 def test_home_of_another_user_is_closed(alice) -> None:
     (alice.project / "f").write_text("mine")
     for words in (

@@ -73,6 +73,15 @@ def test_options_with_one_dash_or_two_before_or_after_the_package(paddle_user, j
     assert "paddle-job-x63f" in done.err
 
 
+def test_defaults_of_submit(paddle_user, jobs_peer) -> None:
+    assert paddle_user.paddlecloud("submit", PACKAGE).status == 0
+    job = submitted(jobs_peer)
+    of_trainers = [job[key] for key in ("parallelism", "cpu", "gpu", "memory")]
+    assert of_trainers == [1, 1, 0, "1Gi"]
+    assert [job[key] for key in ("pservers", "pscpu", "psmemory")] == [1, 1, "1Gi"]
+    assert (job["entry"], job["topology"]) == ("paddle train", "")
+
+
 def test_every_option_of_submit_is_sent(paddle_user, jobs_peer) -> None:
     line = (
         "-jobname word-emb -parallelism 3 -cpu 2 -gpu 1 -memory 2Gi -pservers 0 -pscpu 4 -psmemory 512Mi "

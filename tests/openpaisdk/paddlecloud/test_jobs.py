@@ -110,6 +110,32 @@ def test_logs_without_a_name_are_those_of_the_newest_job(new_user) -> None:
     assert "this is second\n" in paddlecloud(new_user, "logs").out
 
 
+def test_logs_are_the_last_lines_of_each_trainer(user) -> None:
+    make_package(user, "counting", train__py="for number in range(30): print('line', number)")
+    submit(user, "-jobname", "counting", "-p", "2", "-e", "python train.py", "counting")
+    wait(user, "counting")
+    # The launcher adds one line to those of the program.
+    for words, first in (((), 21), (("-n", "3"), 28), (("-n=3", "counting"), 28)):
+        lines = paddlecloud(
+            user, "logs", *words, *(() if "counting" in words else ("counting",))
+        ).out.splitlines()
+        heads = [line for line in lines if line.startswith("=====")]
+        assert [head.strip("=") for head in heads] == ["counting-trainer-0", "counting-trainer-1"]
+        shown = [f"line {number}" for number in range(first, 30)]
+        end = "job returned 0...setting pod return message..."
+        assert lines == [heads[0], *shown, end, heads[1], *shown, end]
+
+
+def test_workers_without_a_job_are_those_of_all_unfinished_jobs(user) -> None:
+    make_package(user, "waiting", run__sh="sleep 600")
+    names = [submit(user, "waiting", "-e", "sh run.sh", "-jobname", name) for name in ("waits-1", "waits-2")]
+    words = paddlecloud(user, "get", "workers").out.split()
+    assert {f"{name}-trainer-0" for name in names} <= set(words)
+    for name in names:
+        assert paddlecloud(user, "kill", "-rm", name).status == 0
+    assert not {f"{name}-trainer-0" for name in names} & set(paddlecloud(user, "get", "workers").out.split())
+
+
 def test_both_commands_show_the_jobs_of_each_other(user) -> None:
     ours = user.pai("sub", "--no-sources", "--wait", "-j", "from-pai", "echo", "hello from pai")
     assert ours.status == 0, ours
