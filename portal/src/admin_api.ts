@@ -5,6 +5,7 @@ export interface User {
   readonly username: string;
   readonly email: string;
   readonly admin: boolean;
+  readonly disabled: boolean;
   readonly grouplist: readonly string[];
 }
 
@@ -70,6 +71,12 @@ export async function changeUser(data: UserChange): Promise<void> {
 
 export async function setGroups(username: string, grouplist: readonly string[]): Promise<void> {
   await request("PUT", `${userPath(username)}/grouplist`, { body: { grouplist } });
+}
+
+/** Disable or enable a user; returns how many jobs of the user go on. */
+export async function setDisabled(username: string, disabled: boolean): Promise<number> {
+  const response = await request("PUT", `${userPath(username)}/disabled`, { body: { disabled } });
+  return ((await response.json()) as { unfinishedJobs: number }).unfinishedJobs;
 }
 
 export async function deleteUser(username: string): Promise<void> {

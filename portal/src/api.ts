@@ -145,13 +145,18 @@ export async function request(method: string, path: string, options: Options = {
   if (response.ok) return response;
   const problem = problemOf(await response.json().catch(() => ({})));
   // Another tab may have signed in meanwhile.
-  if (response.status === 401 && used && session.value === used) endSession(SESSION_ENDED);
+  if (response.status === 401 && used && session.value === used) endSession(endReason(problem));
   throw new ApiError(
     problem.message ?? `The cluster answered with status ${response.status}.`,
     response.status,
     problem.code,
     problem.hint,
   );
+}
+
+/** Why a session ended; a disabled user need not try to sign in again. */
+function endReason({ code, message, hint }: Problem): string {
+  return code === "DisabledUserError" ? [message, hint].filter(Boolean).join(" ") : SESSION_ENDED;
 }
 
 interface Problem {
@@ -476,9 +481,13 @@ export function ownUser(signal?: AbortSignal): Promise<UserDetail> {
   return get(ownPath(), signal);
 }
 
-/** Replace the keys; those of programs beside them in the extension stay. */
-export async function putSshKeys(keys: readonly SshKey[]): Promise<void> {
-  await request("PUT", `${ownPath()}/extension`, { body: { extension: { sshKeys: keys } } });
+/** Add a key to those that the cluster has now, which may be more than the page shows. */
+export async function addSshKey(value: string, title: string): Promise<void> {
+  await request("POST", `${ownPath()}/ssh-keys`, { body: { value, title } });
+}
+
+export async function removeSshKey(value: string): Promise<void> {
+  await request("DELETE", `${ownPath()}/ssh-keys`, { body: { value } });
 }
 
 /** Ends all sessions of the user, this one as well. */

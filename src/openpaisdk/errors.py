@@ -8,6 +8,7 @@ so that the server can raise an error and the client can raise the same error ag
 from __future__ import annotations
 
 NO_JOB = "NoJobError"
+DISABLED_USER = "DisabledUserError"
 NO_SOURCES = "NoSourcesError"
 JOB_CONFLICT = "ConflictJobError"
 RUNNING_JOB = "RemoveRunningJobError"

@@ -11,7 +11,7 @@ import pytest
 
 from support.openapi_check import Description
 from support.prepared_database import prepare_database
-from support.server_fixture import Cluster, job
+from support.server_fixture import Cluster, eventually, job
 
 PASSWORD = "a good password"
 USERS = ("admin", "alice", "bob")
@@ -33,6 +33,14 @@ class TeamCluster(Cluster):
 
     def admin_token(self) -> str:
         return self.tokens["admin"]
+
+    def token_of_job(self, name: str, session: str) -> str:
+        """The token of a running job of this session's user; its task writes it to a file."""
+        file = self.home.parent / f"{name}.token"
+        script = f"umask 077; echo $PAI_USER_TOKEN > {file}.part; mv {file}.part {file}; sleep 600"
+        assert self.submit(job(name, script), token=session).status == 202
+        eventually(file.exists, "the token")
+        return file.read_text().strip()
 
     def make_long_log(self, name: str, size: int) -> Path:
         """Create a finished job with a long log without line breaks; returns the log's file."""

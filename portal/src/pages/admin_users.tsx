@@ -8,18 +8,21 @@ import {
   listUsers,
   quotaOf,
   QUOTA_LIMITS,
+  setDisabled,
   setGroups,
   setQuota,
   type Group,
   type QuotaLimits,
   type User,
 } from "../admin_api.ts";
-import { ApiError } from "../api.ts";
+import { ActionLink } from "../components/editable_table.tsx";
 import { FormDialog, textOf } from "../components/form_dialog.tsx";
+import { attempt } from "../components/forms.tsx";
 import { Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { counted } from "../format.ts";
 import { usePolled } from "../live.ts";
+import { href } from "../router.ts";
 import { session } from "../session.ts";
 
 const REFRESH_MS = 15_000;
@@ -32,7 +35,8 @@ const QUOTA_LABELS: Readonly<Record<keyof QuotaLimits, string>> = {
   storageBytes: "Storage (bytes)",
 };
 
-type Asked = { kind: "add" } | { kind: "change" | "quota" | "delete"; user: User };
+type Action = "change" | "quota" | "switch" | "delete";
+type Asked = { kind: "add" } | { kind: Action; user: User };
 
 export function Users() {
   const users = usePolled("users", listUsers, REFRESH_MS);
@@ -81,29 +85,37 @@ export function Users() {
         <ChangeUser user={asked.value.user} groups={groups.value} onClose={close} onDone={done} />
       )}
       {asked.value?.kind === "quota" && <Quota user={asked.value.user} onClose={close} onDone={done} />}
+      {asked.value?.kind === "switch" && <SwitchUser user={asked.value.user} onClose={close} onDone={done} />}
       {asked.value?.kind === "delete" && <DeleteUser user={asked.value.user} onClose={close} onDone={done} />}
     </div>
   );
 }
 
-function UserRow({ user, onAsk }: { user: User; onAsk: (kind: "change" | "quota" | "delete") => void }) {
+function UserRow({ user, onAsk }: { user: User; onAsk: (kind: Action) => void }) {
+  const { username, disabled } = user;
+  // An administrator cannot end the own account by accident.
+  const isSelf = username === session.value?.user;
   return (
     <tr>
-      <td>{user.username}</td>
+      <td>
+        {username}
+        {disabled && (
+          <a class="tag" href={href("/jobs", { user: username })} title={`Jobs of ${username} go on`}>
+            disabled
+          </a>
+        )}
+      </td>
       <td>{user.email}</td>
       <td>{user.admin ? "yes" : ""}</td>
       <td>{user.grouplist.join(", ")}</td>
       <td class="row-actions">
-        <button class="link" type="button" aria-label={`Change ${user.username}`} onClick={() => onAsk("change")}>
-          Change
-        </button>
-        <button class="link" type="button" aria-label={`Quota of ${user.username}`} onClick={() => onAsk("quota")}>
-          Quota
-        </button>
-        {user.username !== session.value?.user && (
-          <button class="link" type="button" aria-label={`Delete ${user.username}`} onClick={() => onAsk("delete")}>
-            Delete
-          </button>
+        <ActionLink label="Change" name={username} onClick={() => onAsk("change")} />
+        <ActionLink label="Quota" name={`of ${username}`} onClick={() => onAsk("quota")} />
+        {!isSelf && (
+          <>
+            <ActionLink label={disabled ? "Enable" : "Disable"} name={username} onClick={() => onAsk("switch")} />
+            <ActionLink label="Delete" name={username} onClick={() => onAsk("delete")} />
+          </>
         )}
       </td>
     </tr>
@@ -227,20 +239,39 @@ function Quota({ user, onClose, onDone }: DialogProps & { user: User }) {
   );
 }
 
+function SwitchUser({ user, onClose, onDone }: DialogProps & { user: User }) {
+  const { username, disabled } = user;
+  const change = () =>
+    attempt(async () => {
+      const jobs = await setDisabled(username, !disabled);
+      const goingOn = jobs && !disabled ? ` ${counted(jobs, "unfinished job goes", "unfinished jobs go")} on.` : "";
+      onDone(`User ${username} is ${disabled ? "enabled" : "disabled"}.${goingOn}`);
+    });
+  return (
+    <Confirm
+      title={disabled ? `Enable ${username}?` : `Disable ${username}?`}
+      text={
+        disabled
+          ? "The user can sign in again, and tokens that have not expired are valid again."
+          : "The user can no longer sign in, and tokens and keys of the user are refused. Unfinished jobs go on; new ones are not accepted."
+      }
+      action={disabled ? "Enable" : "Disable"}
+      onConfirm={() => void change()}
+      onClose={onClose}
+    />
+  );
+}
+
 function DeleteUser({ user, onClose, onDone }: DialogProps & { user: User }) {
-  const remove = async () => {
-    try {
+  const remove = () =>
+    attempt(async () => {
       await deleteUser(user.username);
       onDone(`User ${user.username} is deleted.`);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      toast([error.message, error.hint].filter(Boolean).join(" "));
-    }
-  };
+    });
   return (
     <Confirm
       title={`Delete ${user.username}?`}
-      text="The user can no longer sign in, and tokens of the user end. Finished jobs and files stay."
+      text="The user can no longer sign in, and tokens of the user end. Unfinished jobs are stopped; finished jobs and files stay."
       action="Delete"
       onConfirm={() => void remove()}
       onClose={onClose}

@@ -42,15 +42,16 @@ interface Overview {
 async function overview(user: string, signal: AbortSignal): Promise<Overview> {
   const page = (values: Record<string, string>) =>
     listJobs(new URLSearchParams({ withTotalCount: "true", limit: String(SHOWN), ...values }), signal);
-  const counted = STATES.map((state) => page({ state, username: user, limit: "0" }));
-  const running = page({ state: "RUNNING" });
-  const failed = page({ state: "FAILED", username: user, order: "completionTime,DESC" });
+  // Awaited together: the error of one that is awaited later would be nobody's.
+  const [counted, running, failed] = await Promise.all([
+    Promise.all(STATES.map((state) => page({ state, username: user, limit: "0" }))),
+    page({ state: "RUNNING" }),
+    page({ state: "FAILED", username: user, order: "completionTime,DESC" }),
+  ]);
   return {
-    counts: (await Promise.all(counted)).map((one) => one.totalCount),
-    running: (await running).data,
-    failed: await Promise.all(
-      (await failed).data.map(async (job) => ({ job, reason: await reasonOf(job, signal) })),
-    ),
+    counts: counted.map((one) => one.totalCount),
+    running: running.data,
+    failed: await Promise.all(failed.data.map(async (job) => ({ job, reason: await reasonOf(job, signal) }))),
   };
 }
 

@@ -3,13 +3,14 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useId } from "preact/hooks";
 import {
+  addSshKey,
   ApiError,
   changePassword,
   listTokens,
   makeToken,
   ownTokenId,
   ownUser,
-  putSshKeys,
+  removeSshKey,
   revokeToken,
   signOut,
   type SshKey,
@@ -295,10 +296,11 @@ function NewToken({ onMade, onClose }: { onMade: (token: string) => void; onClos
 function SshKeys({ keys, onChange }: { keys: readonly SshKey[]; onChange: () => void }) {
   const isAdding = useSignal(false);
   const asked = useSignal<SshKey | null>(null);
-  const save = async (changed: readonly SshKey[]) => {
-    await putSshKeys(changed);
-    onChange();
-  };
+  const remove = (key: SshKey) =>
+    attempt(async () => {
+      // Also where the cluster has no such key any more: the page then shows what it has.
+      await removeSshKey(key.value).finally(onChange);
+    });
   return (
     <Section
       title="SSH public keys"
@@ -329,21 +331,14 @@ function SshKeys({ keys, onChange }: { keys: readonly SshKey[]; onChange: () => 
         </ul>
       )}
       {isAdding.value && (
-        <NewKey
-          keys={keys}
-          onAdd={(key) => save([...keys, key])}
-          onClose={() => (isAdding.value = false)}
-        />
+        <NewKey keys={keys} onAdded={onChange} onClose={() => (isAdding.value = false)} />
       )}
       {asked.value && (
         <Confirm
           title={`Remove ${asked.value.title}?`}
           text="The key opens no new connection to your jobs."
           action="Remove"
-          onConfirm={() => {
-            const removed = asked.value;
-            void attempt(() => save(keys.filter((key) => key !== removed)));
-          }}
+          onConfirm={() => void (asked.value && remove(asked.value))}
           onClose={() => (asked.value = null)}
         />
       )}
@@ -353,19 +348,19 @@ function SshKeys({ keys, onChange }: { keys: readonly SshKey[]; onChange: () => 
 
 interface NewKeyProps {
   readonly keys: readonly SshKey[];
-  readonly onAdd: (key: SshKey) => Promise<void>;
+  readonly onAdded: () => void;
   readonly onClose: () => void;
 }
 
-function NewKey({ keys, onAdd, onClose }: NewKeyProps) {
+function NewKey({ keys, onAdded, onClose }: NewKeyProps) {
   const title = useSignal("");
   const value = useSignal("");
   const form = useForm(async () => {
     const line = value.value.trim();
     const problem = keyProblem(line, keys.map((key) => key.value));
     if (problem) throw new ApiError(problem, 400);
-    // The comment of a key usually says whose it is.
-    await onAdd({ title: title.value.trim() || line.split(/\s+/).slice(2).join(" ") || "key", value: line, time: Date.now() });
+    await addSshKey(line, title.value.trim());
+    onAdded();
     onClose();
   });
   return (

@@ -8,6 +8,7 @@ import time
 
 from openpaisdk.client.http1 import DEAD_PEER_TIMEOUT_S, ConnectTimeout
 from openpaisdk.errors import (
+    DISABLED_USER,
     NO_JOB,
     Conflict,
     ConnectionFailed,
@@ -74,6 +75,8 @@ def is_missing_job(error: NotFound) -> bool:
 
 def token_rejected(error: Unauthorized, alias: str, token: str) -> Unauthorized:
     """The error for a token that the cluster rejects: it expired, was revoked, or is missing."""
+    if error.code == DISABLED_USER:
+        return error
     hint = f"Get a new one with: pai update-token -a {alias}"
     expiry = token_expiry(token) if token else None
     if not token:
@@ -88,7 +91,7 @@ def token_rejected(error: Unauthorized, alias: str, token: str) -> Unauthorized:
 
 def login_rejected(error: PaiError, alias: str, user: str) -> PaiError:
     """The error for a user name or password that the cluster rejects; OpenPAI's versions differ in status."""
-    if error.code == NO_API:
+    if error.code in (NO_API, DISABLED_USER):
         return error
     if error.code == NO_USER:
         message = f"The cluster {alias} has no user {user}."

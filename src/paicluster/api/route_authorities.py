@@ -191,6 +191,8 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         users.update_extension,
         users.update_password,
         users.update_email,
+        users.add_ssh_key,
+        users.remove_ssh_key,
         v1_users.put_user,
     ),
     ADMIN_READS: (
@@ -209,6 +211,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
         users.set_groups,
         users.update_virtual_clusters,
         users.update_admin,
+        users.update_disabled,
         groups.create_group,
         groups.update_group,
         groups.delete_group,

@@ -25,6 +25,7 @@ from sqlalchemy import Connection
 from openpaisdk.errors import Unauthorized
 from paicluster.auth import jwt, local_admin
 from paicluster.auth.key_files import load_key
+from paicluster.auth.users import DisabledUser
 from paicluster.store import Store, groups, jobs, users
 from paicluster.store.rows import JobRow, TokenRow, UserGrants
 from paicluster.store.writer import job_token_id
@@ -73,6 +74,8 @@ class Identity:
     token_id: str
     # What its user may use. A job has the same, without administrator rights.
     access: UserGrants
+    # Only of a job's token: others are refused while their user is disabled.
+    is_disabled: bool = False
 
 
 class Tokens:
@@ -134,7 +137,7 @@ class Tokens:
     async def is_live(self, holder: str) -> bool:
         """Whether the token with this id is still valid; for streams, which outlive the check at their start.
 
-        ``holder`` may also be a `user_holder_id`: whether that user still exists.
+        ``holder`` may also be a `user_holder_id`: whether that user still exists and is not disabled.
         """
         expires = self._live.get(holder)
         if expires is None:
@@ -284,25 +287,34 @@ def _expiry_of(conn: Connection, holder: str) -> float:
     if holder.startswith(local_admin.CLAIM):
         return math.inf  # it cannot be revoked
     if holder.startswith("@"):
-        return math.inf if users.get_user(conn, holder[1:]) is not None else 0.0
-    found = _identity(conn, holder)
+        user = users.get_user(conn, holder[1:])
+        return math.inf if user is not None and user.disabled_ms is None else 0.0
+    try:
+        found = _identity(conn, holder)
+    except DisabledUser:
+        return 0.0
     return 0.0 if found is None else found[1]
 
 
 def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:
+    """The caller of a token and when it expires; None if it is not valid. Raises DisabledUser."""
     if of_job := _JOB_TOKEN.fullmatch(token_id):
         job = jobs.get_job_by_id(conn, int(of_job[1]))
         if job is None or job.attempt != int(of_job[2]) or job.sub_state in ("AttemptCompleted", "Completed"):
             return None
-        if users.get_user(conn, job.username) is None:
+        user = users.get_user(conn, job.username)
+        if user is None:
             return None
         # A job acts for its user, but never as an administrator.
         access = groups.access_of(conn, job.username)
-        return Identity(job.username, False, TokenKind.JOB, job.id, token_id, access), float("inf")
+        is_disabled = user.disabled_ms is not None
+        return Identity(job.username, False, TokenKind.JOB, job.id, token_id, access, is_disabled), math.inf
     row = users.get_token(conn, token_id)
     user = None if row is None else users.get_user(conn, row.username)
     if row is None or user is None:
         return None
+    if user.disabled_ms is not None:
+        raise DisabledUser(user.username)
     expires = float("inf") if row.expires_ms is None else row.expires_ms / 1000
     access = groups.access_of(conn, row.username)
     return Identity(row.username, access.admin, kind_of(row), None, row.id, access), expires

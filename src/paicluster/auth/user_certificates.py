@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import ConfigError, InvalidParameters, Unauthorized
 from paicluster.auth.tokens import Identity, TokenKind
+from paicluster.auth.users import DisabledUser
 from paicluster.store import Store, groups, user_records, users
 from paicluster.store.user_records import UserRecord
 from paicluster.store.writer import user_holder_id
@@ -89,14 +90,17 @@ class UserCertificates:
         return await self._store.write(revoke)
 
     async def verify(self, presented: PresentedCertificate) -> Identity:
-        """The user of a certificate; Unauthorized when it was revoked."""
+        """The user of a certificate; Unauthorized when it was revoked or its user is disabled."""
         username = presented.username
 
         def read(conn: Connection) -> Identity | None:
             if user_records.find_record(conn, KIND, presented.serial, username) is None:
                 return None
-            if users.get_user(conn, username) is None:
+            user = users.get_user(conn, username)
+            if user is None:
                 return None
+            if user.disabled_ms is not None:
+                raise DisabledUser(username)
             access = groups.access_of(conn, username)
             holder = user_holder_id(username)
             return Identity(username, access.admin, TokenKind.APPLICATION, None, holder, access)

@@ -11,7 +11,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import ConfigError, Conflict, Forbidden, InvalidParameters, NotFound
+from openpaisdk.errors import (
+    DISABLED_USER,
+    ConfigError,
+    Conflict,
+    Forbidden,
+    InvalidParameters,
+    NotFound,
+    Unauthorized,
+)
 from paicluster.auth.passwords import NO_PASSWORD, hash_password, verify_password
 from paicluster.store import Store, groups, jobs, users
 from paicluster.store.users import UserRow
@@ -27,6 +35,17 @@ class WrongPassword(Forbidden):
         super().__init__("Pls input the correct password.", hint=hint)
 
 
+class DisabledUser(Unauthorized):
+    """A user whom an administrator disabled; only the jobs of that user go on."""
+
+    def __init__(self, username: str) -> None:
+        super().__init__(
+            f"User {username} is disabled.",
+            code=DISABLED_USER,
+            hint="Ask an administrator to enable the account.",
+        )
+
+
 async def login(store: Store, username: str, password: str) -> UserRow:
     """The user, if the password is correct."""
     user = await store.read(lambda conn: users.get_user(conn, username))
@@ -35,6 +54,8 @@ async def login(store: Store, username: str, password: str) -> UserRow:
     # The hash is slow on purpose; the event loop must not wait for it.
     if not await asyncio.to_thread(verify_password, password, user.password_hash):
         raise InvalidParameters("Password is incorrect.", code="IncorrectPasswordError")
+    if user.disabled_ms is not None:
+        raise DisabledUser(username)
     return user
 
 
@@ -127,6 +148,22 @@ def remove(conn: Connection, username: str) -> None:
     for job_id in users.unstopped_jobs(conn, username):
         jobs.set_execution_type(conn, job_id, "STOP")
     users.delete_user(conn, username)
+
+
+def set_disabled(conn: Connection, username: str, is_disabled: bool) -> int:
+    """Disable or enable a user; the number of the user's jobs that go on.
+
+    A disabled user cannot log in, and the user's tokens and certificates are refused until the user is
+    enabled. Jobs keep their own tokens and go on, those that wait as well; new ones are not accepted.
+    """
+    user = users.get_user(conn, username)
+    if user is None:
+        raise user_not_found(username)
+    if is_disabled != (user.disabled_ms is not None):
+        users.update_user(conn, username, disabled_ms=int(time.time() * 1000) if is_disabled else None)
+        if user.admin:
+            groups.require_admin(conn)
+    return len(users.unstopped_jobs(conn, username))
 
 
 def user_not_found(username: str) -> NotFound:

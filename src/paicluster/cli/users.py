@@ -21,6 +21,7 @@ from paicluster.server import task_accounts
 _COLUMNS = {
     "USER": "username",
     "ADMIN": "admin",
+    "DISABLED": "disabled",
     "GROUPS": "grouplist",
     "VIRTUAL CLUSTERS": "virtualCluster",
     "EMAIL": "email",
@@ -35,6 +36,7 @@ group = CommandGroup(
     "  paicluster user add alice --home ./cluster --vc lab\n"
     '  echo "$PASSWORD" | paicluster user passwd alice --home ./cluster\n'
     "  paicluster user grant alice --admin --home ./cluster\n"
+    "  paicluster user disable bob --home ./cluster\n"
     "  paicluster user certificate alice --to certificates --home ./cluster\n"
     "  paicluster user set-quota alice --tasks 20 --gpu 4 --storage 500g --home ./cluster\n"
     "  paicluster user list --home ./cluster -o json",
@@ -108,6 +110,41 @@ def passwd(api: AdminApi, arguments: argparse.Namespace) -> None:
     print(f"User {arguments.name} has a new password.")
 
 
+_DISABLE = "disable a user: no login, and tokens are refused; jobs go on, new ones are not accepted"
+
+
+@group.command("disable", _DISABLE)
+def _disable(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="USER")
+
+
+@group.handler("disable")
+def disable(api: AdminApi, arguments: argparse.Namespace) -> None:
+    count = _set_disabled(api, arguments.name, True)
+    going_on = f" {_jobs(count)} {'go' if count > 1 else 'goes'} on." if count else ""
+    print(f"Disabled user {arguments.name}.{going_on}")
+
+
+@group.command("enable", "enable a user who was disabled; tokens that have not expired are valid again")
+def _enable(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="USER")
+
+
+@group.handler("enable")
+def enable(api: AdminApi, arguments: argparse.Namespace) -> None:
+    _set_disabled(api, arguments.name, False)
+    print(f"Enabled user {arguments.name}.")
+
+
+def _set_disabled(api: AdminApi, name: str, is_disabled: bool) -> int:
+    changed = api.request("PUT", path("users", name, "disabled"), {"disabled": is_disabled})
+    return int(changed["unfinishedJobs"])
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' if count > 1 else ''}"
+
+
 @group.command("remove", "remove a user; the user's finished jobs and files are kept")
 def _remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="USER")
@@ -122,7 +159,7 @@ def remove(api: AdminApi, arguments: argparse.Namespace) -> None:
         (f"username={quote(name)}", f"state={_UNFINISHED}", "limit=0", "withTotalCount=true")
     )
     count = api.request("GET", f"{path('jobs')}?{unfinished}")["totalCount"]
-    jobs = f"{count} job{'s' if count > 1 else ''}"
+    jobs = _jobs(count)
     if count and not arguments.stop_jobs:
         raise Conflict(
             f"User {name} has {jobs} unfinished; nothing was changed.",

@@ -91,6 +91,8 @@ def _user_keys(conn: Connection, row: JobRow) -> set[str]:
     if not isinstance(wanted, Mapping):
         return set()
     user = users.get_user(conn, row.username)
+    if user is not None and user.disabled_ms is not None:
+        return set()
     listed = [wanted.get("value"), *_profile_keys(json.loads(user.extension) if user is not None else {})]
     lines = [line for text in listed if isinstance(text, str) for line in text.splitlines()]
     return set(_public_keys(lines[:MAX_USER_KEYS]))

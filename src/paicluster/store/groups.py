@@ -231,6 +231,13 @@ def with_acls(extension: Mapping[str, Any]) -> dict[str, Any]:
     return {**extension, "acls": {"admin": False, "virtualClusters": [], "storageConfigs": [], **acls}}
 
 
+def require_admin(conn: Connection) -> None:
+    """Reject a change that leaves the cluster without an administrator who is not disabled."""
+    enabled = select(users.c.username).where(users.c.admin, users.c.disabled_ms.is_(None))
+    if conn.execute(enabled.limit(1)).first() is None:
+        raise Forbidden("This would leave the cluster without an administrator.")
+
+
 def refresh_admins(conn: Connection, usernames: Collection[str]) -> None:
     """After a change of groups: update `users.admin` and touch the tokens of these users.
 
@@ -242,8 +249,8 @@ def refresh_admins(conn: Connection, usernames: Collection[str]) -> None:
     for username in usernames:
         if (username in now) != (username in before):
             conn.execute(update(users).where(users.c.username == username).values(admin=username in now))
-    if not now and not before.isdisjoint(usernames):
-        raise Forbidden("This would leave the cluster without an administrator.")
+    if not before.isdisjoint(usernames):
+        require_admin(conn)
     if len(usernames) > _MAX_TOUCHED_USERS:
         touch_all_tokens(conn)
     else:

@@ -20,7 +20,7 @@ from paicluster.api.route_authorities import AUTHORITIES
 from paicluster.api.webhdfs import token_codec
 from paicluster.auth.tokens import TokenKind
 from support.paths import REPOSITORY
-from support.server_fixture import eventually, job
+from support.server_fixture import job
 from support.team_cluster import PASSWORD, TeamCluster
 
 # Messages of a refusal by kind, and of one because the user is no administrator.
@@ -49,15 +49,6 @@ def delegation_token(team: TeamCluster, user: str) -> str:
     return token_codec.decode(reply.json()["Token"]["urlString"])
 
 
-def job_token(team: TeamCluster, user: str, name: str) -> str:
-    """The token of a running job of this user."""
-    file = team.home.parent / f"{name}.token"
-    script = f"umask 077; echo $PAI_USER_TOKEN > {file}.part; mv {file}.part {file}; sleep 600"
-    assert team.submit(job(name, script), token=team.tokens[user]).status == 202
-    eventually(file.exists, "the token")
-    return file.read_text().strip()
-
-
 @pytest.fixture(scope="module")
 def senders(team: TeamCluster) -> list[Sender]:
     made = []
@@ -67,7 +58,7 @@ def senders(team: TeamCluster) -> list[Sender]:
         made += [
             Sender(user, TokenKind.SESSION, session),
             Sender(user, TokenKind.APPLICATION, application),
-            Sender(user, TokenKind.JOB, job_token(team, user, f"holder_of_{user}")),
+            Sender(user, TokenKind.JOB, team.token_of_job(f"holder_of_{user}", session)),
             Sender(user, TokenKind.DELEGATION, delegation_token(team, user)),
         ]
     return made

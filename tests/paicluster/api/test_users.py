@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +13,10 @@ import pytest
 from support.server_fixture import Reply, eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 
-USER_INFO = {"username", "grouplist", "email", "extension", "admin", "virtualCluster", "storageConfig"}
+USER_INFO = {
+    *("username", "grouplist", "email", "extension", "admin", "disabled"),
+    *("virtualCluster", "storageConfig"),
+}
 NOT_ADMIN = "Non-admin is not allow to do this operation."
 _numbers = itertools.count()
 
@@ -349,6 +353,122 @@ def test_jobs_of_a_deleted_user_are_stopped(cluster: TeamCluster, new_user: str,
     eventually(lambda: states() == {"RUNNING", "WAITING"}, "one running and one pending job")
     assert admin(cluster, "DELETE", f"/api/v2/users/{new_user}").status == 200
     eventually(lambda: states() == {"STOPPED"}, "stopped jobs", 60)
+
+
+def test_disabled_user_is_refused_while_jobs_go_on(cluster: TeamCluster, new_user: str, name: str) -> None:
+    session = cluster.log_in(new_user)
+    made = cluster.ask("POST", "/api/v2/tokens/application", {}, token=session)
+    application = made.json()["token"]
+    task_token = cluster.token_of_job(name, session)
+    disabled = admin(cluster, "PUT", f"/api/v2/users/{new_user}/disabled", {"disabled": True})
+    assert (disabled.status, disabled.json()) == (
+        201,
+        {"message": f"User {new_user} is disabled.", "unfinishedJobs": 1},
+    )
+    assert info(cluster, new_user)["disabled"] is True
+
+    credentials = {"username": new_user, "password": PASSWORD}
+    refused = [
+        cluster.ask("POST", path, credentials, token=None)
+        for path in ("/api/v2/authn/basic/login", "/api/v2/authn/session")
+    ]
+    refused += [cluster.get("/api/v2/jobs", token=token) for token in (session, application)]
+    for reply in refused:
+        assert (reply.status, reply.json()["code"]) == (401, "DisabledUserError"), reply.text
+        assert reply.json()["message"] == f"User {new_user} is disabled."
+    wrong = cluster.ask(
+        "POST", "/api/v2/authn/basic/login", {**credentials, "password": "not this one"}, token=None
+    )
+    assert wrong.json()["code"] == "IncorrectPasswordError"
+
+    # The job goes on with its own token, but starts no other.
+    def state() -> str:
+        detail = cluster.get(f"/api/v2/jobs/{new_user}~{name}", token=task_token)
+        return str(detail.json()["jobStatus"]["state"])
+
+    eventually(lambda: state() == "RUNNING", "the running job")
+    another = cluster.submit(job(f"{name}-2", "true"), token=task_token)
+    assert (another.status, another.json()["code"]) == (403, "DisabledUserError")
+
+    enabled = admin(cluster, "PUT", f"/api/v2/users/{new_user}/disabled", {"disabled": False})
+    assert enabled.json()["message"] == f"User {new_user} is enabled."
+    for token in (session, application, cluster.log_in(new_user)):
+        assert cluster.get("/api/v2/jobs?limit=1", token=token).status == 200
+    stop = {"value": "STOP"}
+    path = f"/api/v2/jobs/{new_user}~{name}/executionType"
+    assert cluster.ask("PUT", path, stop, token=session).status == 202
+
+
+def test_user_is_disabled_by_administrators_only_and_not_the_last_of_them(
+    cluster: TeamCluster, new_user: str
+) -> None:
+    path = f"/api/v2/users/{new_user}/disabled"
+    assert cluster.ask("PUT", path, {"disabled": True}).json()["message"] == NOT_ADMIN
+    assert admin(cluster, "PUT", "/api/v2/users/nobody/disabled", {"disabled": True}).status == 404
+    assert admin(cluster, "PUT", path, {"disabled": "perhaps"}).status == 400
+    last = admin(cluster, "PUT", "/api/v2/users/admin/disabled", {"disabled": True})
+    assert last.json()["message"] == "This would leave the cluster without an administrator."
+    # A disabled administrator does not count.
+    assert admin(cluster, "PUT", f"/api/v2/users/{new_user}/admin", {"admin": True}).status == 201
+    assert admin(cluster, "PUT", path, {"disabled": True}).status == 201
+    demoted = admin(cluster, "PUT", "/api/v2/users/admin/admin", {"admin": False})
+    assert demoted.json()["message"] == "This would leave the cluster without an administrator."
+    assert admin(cluster, "PUT", f"/api/v2/users/{new_user}/admin", {"admin": False}).status == 201
+
+
+KEYS = [
+    f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKnL2v3bqMCvFdvc0yI2l3zZs7qCkz0k1cAq8W1jT{n:03d}" for n in range(70)
+]
+
+
+def test_keys_that_two_browsers_add_and_remove_at_once_are_all_kept(
+    cluster: TeamCluster, new_user: str
+) -> None:
+    session = cluster.log_in(new_user)
+    path = f"/api/v2/users/{new_user}/ssh-keys"
+
+    def change(method: str, line: str) -> int:
+        return cluster.ask(method, path, {"value": line}, token=session).status
+
+    def stored() -> list[str]:
+        extension = cluster.get(f"/api/v2/users/{new_user}", token=session).json()["extension"]
+        assert "jobSSH" in extension
+        return [key["value"] for key in extension.get("sshKeys", [])]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda line: change("POST", line), KEYS[:8])) == {201}
+        assert sorted(stored()) == KEYS[:8]
+        mixed = [("DELETE", KEYS[0]), ("DELETE", KEYS[1]), ("POST", KEYS[8]), ("POST", KEYS[9])]
+        assert set(threads.map(lambda one: change(*one), mixed)) == {201}
+    assert sorted(stored()) == KEYS[2:10]
+
+
+def test_keys_are_checked(cluster: TeamCluster, new_user: str) -> None:
+    session = cluster.log_in(new_user)
+    path = f"/api/v2/users/{new_user}/ssh-keys"
+
+    def add(value: str, **more: str) -> Reply:
+        return cluster.ask("POST", path, {"value": value, **more}, token=session)
+
+    assert add(f"{KEYS[0]} me@laptop").json()["message"] == "The key me@laptop is added."
+    same = add(f"{KEYS[0]} another comment")
+    assert (same.status, same.json()["message"]) == (409, "You have this key already.")
+    for wrong, why in (
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "private key"),
+        (f"{KEYS[1]}\n{KEYS[2]}", "one line"),
+        (f"{KEYS[1]} {'x' * 17000}", "at most"),
+        ("ssh-ed25519", "no public key"),
+        ("", "no public key"),
+    ):
+        reply = add(wrong)
+        assert reply.status == 400 and why in reply.json()["message"], reply.text
+    assert cluster.ask("POST", path, {"value": KEYS[1]}).status == 403  # as alice
+    gone = cluster.ask("DELETE", path, {"value": KEYS[5]}, token=session)
+    assert (gone.status, gone.json()["code"]) == (404, "NoKeyError")
+    for line in KEYS[1:64]:
+        assert add(line, title="many").status == 201
+    full = add(KEYS[64])
+    assert (full.status, full.json()["message"]) == (400, "A user has at most 64 keys.")
 
 
 def test_last_administrator_cannot_be_demoted(cluster: TeamCluster) -> None:

@@ -78,7 +78,7 @@ def test_user_add_list_grant_remove(run_command: RunCommand) -> None:
     assert by_name["admin"]["admin"] is True
     assert "extension" not in by_name["ada"]
     table = run_command("user", "list").splitlines()
-    assert table[0].split() == ["USER", "ADMIN", "GROUPS", "VIRTUAL", "CLUSTERS", "EMAIL"]
+    assert table[0].split() == ["USER", "ADMIN", "DISABLED", "GROUPS", "VIRTUAL", "CLUSTERS", "EMAIL"]
     assert any(line.split()[:2] == ["ada", "no"] for line in table)
     assert "already exists" in run_command("user", "add", "ada", typed="another one\n", status=1)
     assert "new password" in run_command("user", "passwd", "ada", typed="a new password\n")
@@ -106,6 +106,30 @@ def test_user_with_jobs_is_removed_only_with_stop_jobs(
     assert running.get("/api/v2/jobs/leo~lasting").json()["jobStatus"]["executionType"] == "START"
     assert main(["user", "remove", "leo", "--stop-jobs", *home_option]) == 0
     assert capsys.readouterr().out == "Removed user leo. Stopping 1 job.\n"
+
+
+def test_user_is_disabled_and_enabled_while_jobs_go_on(
+    running: CrewCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home_option = ("--home", str(running.home))
+    made = {"username": "max", "password": PASSWORD}
+    assert running.ask("POST", "/api/v2/users", made, token=running.admin_token()).status == 201
+    running.as_user("max").accept(job("lasting", "sleep 600"))
+    running.as_user("admin")
+    assert main(["user", "disable", "max", *home_option]) == 0
+    assert capsys.readouterr().out == "Disabled user max. 1 job goes on.\n"
+    assert main(["user", "list", *home_option]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("max "))
+    assert row.split()[:3] == ["max", "no", "yes"]
+    assert running.get("/api/v2/jobs/max~lasting").json()["jobStatus"]["executionType"] == "START"
+    assert main(["user", "enable", "max", *home_option]) == 0
+    assert capsys.readouterr().out == "Enabled user max.\n"
+    assert main(["user", "remove", "max", "--stop-jobs", *home_option]) == 0
+    for command in ("disable", "enable"):
+        assert main(["user", command, "max", *home_option]) == 1
+        assert "User max not found." in capsys.readouterr().err
+    assert main(["user", "disable", "admin", *home_option]) == 1
+    assert "without an administrator" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("typed", "why"), [("", "at least 6"), ("short\n", "at least 6")])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.portal import NewPage
-from support.server_fixture import eventually
-from support.team_cluster import TeamCluster
+from support.portal import NewPage, sign_in, url_of
+from support.server_fixture import eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
 
@@ -53,10 +53,35 @@ def test_user_is_added_changed_limited_and_deleted(new_page: NewPage, cluster: T
     eventually(lambda: "carol" not in page.evaluate("document.querySelector('tbody').innerText"), "the row")
 
 
+def test_disabled_user_is_signed_out_with_a_sentence(new_page: NewPage, cluster: TeamCluster) -> None:
+    made = {"username": "dora", "password": PASSWORD}
+    assert cluster.ask("POST", "/api/v2/users", made, token=cluster.tokens["admin"]).status == 201
+    dora, page = new_page("dora", at="/home"), new_page("admin", at="/admin")
+    job_of_dora = job("lasting", "sleep 600")
+    assert cluster.submit(job_of_dora, token=cluster.log_in("dora")).status == 202
+    page.click("button", "Disable dora")
+    page.wait_for_text("Unfinished jobs go on; new ones are not accepted.")
+    page.click("dialog button", "Disable")
+    page.wait_for_text("User dora is disabled. 1 unfinished job goes on.")
+    dora.wait_for_text("User dora is disabled. Ask an administrator to enable the account.")
+    dora.fill("input[name=username]", "dora")
+    dora.fill("input[name=password]", PASSWORD)
+    dora.click("button", "Sign in")
+    dora.wait_for("document.querySelector('[role=alert]')?.innerText.includes('User dora is disabled.')")
+    page.click("a.tag", "disabled")
+    page.wait_for("document.querySelector('.jobs tbody').innerText.includes('lasting')")
+    page.open(f"{url_of(cluster)}/#/admin")
+    page.click("button", "Enable dora")
+    page.click("dialog button", "Enable")
+    page.wait_for_text("User dora is enabled.")
+    sign_in(dora, "dora")
+    assert cluster.ask("DELETE", "/api/v2/users/dora", token=cluster.tokens["admin"]).status == 200
+
+
 def test_groups_virtual_clusters_settings_and_audit_log(new_page: NewPage, cluster: TeamCluster) -> None:
     page = new_page("admin", at="/admin?tab=groups")
     page.click("button", "Add a group")
-    page.fill("dialog input[name=groupname]", "vision")
+    page.fill("dialog input[name=name]", "vision")
     page.fill("dialog input[name=description]", "<b>eyes</b>")
     page.click("dialog button", "Save")
     page.wait_for_text("<b>eyes</b>")
@@ -65,7 +90,7 @@ def test_groups_virtual_clusters_settings_and_audit_log(new_page: NewPage, clust
     page.wait_for_text("Group vision is deleted.")
     page.click("[role=tab]", "Virtual clusters")
     page.click("button", "Add a virtual cluster")
-    page.fill("dialog input[name=vc]", "lab")
+    page.fill("dialog input[name=name]", "lab")
     page.fill("dialog input[name=capacity]", "25")
     page.click("dialog button", "Save")
     page.wait_for_text("25 %")

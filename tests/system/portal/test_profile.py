@@ -85,6 +85,26 @@ def test_ssh_keys_are_added_and_removed(new_page: NewPage, cluster: TeamCluster)
     eventually(lambda: stored() == [], "the removal")
 
 
+def test_keys_of_two_tabs_are_all_kept(new_page: NewPage, cluster: TeamCluster) -> None:
+    empty = {"extension": {"sshKeys": []}}
+    assert cluster.ask("PUT", "/api/v2/users/alice/extension", empty).status == 201
+    tabs = [new_page(at="/profile"), new_page(at="/profile")]
+    for page in tabs:
+        page.click("button", "Add a key")
+    for number, page in enumerate(tabs):
+        page.fill("dialog textarea", f"{KEY[:-1]}{number} tab{number}")
+        page.click("dialog button", "Add")
+        page.wait_for("document.querySelector('dialog') === null")
+    tabs[1].wait_for("document.querySelectorAll('.key').length === 2")
+    # The first tab has not seen the second key yet, and removes its own.
+    tabs[0].click("button", "Remove tab0")
+    tabs[0].click("dialog button", "Remove")
+    tabs[0].wait_for("[...document.querySelectorAll('.key')].map((k) => k.innerText).join().endsWith('tab1')")
+    tabs[1].click("button", "Remove tab1")
+    tabs[1].click("dialog button", "Remove")
+    tabs[1].wait_for("document.querySelector('.key') === null")
+
+
 def test_storages_lead_to_files(new_page: NewPage) -> None:
     page = new_page(at="/profile")
     page.click(".profile a", "home")

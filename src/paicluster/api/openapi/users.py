@@ -90,6 +90,7 @@ class UserInfo(WireModel):
     email: str
     extension: Extension
     admin: bool
+    disabled: bool
     virtual_cluster: list[str]
     storage_config: list[str]
 
@@ -149,6 +150,27 @@ class EmailBody(WireModel):
 
 class AdminBody(WireModel):
     admin: bool
+
+
+class DisabledBody(WireModel):
+    disabled: bool
+
+
+class DisabledResult(WireModel):
+    message: str
+    # Jobs of the user that go on.
+    unfinished_jobs: int
+
+
+class SshKeyBody(WireModel):
+    """A line of `authorized_keys`."""
+
+    value: str
+    title: str | UnsetType = UNSET
+
+
+class SshKeyRemoval(WireModel):
+    value: str
 
 
 class GroupBody(WireModel):
@@ -271,7 +293,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "v2.login.authn_info": Operation("How to log in", "authn", {200: AuthnInfo}, token=False),
     "v2.login.login": Operation(
-        "Log in", "authn", {200: LoginResult}, body=json_or_form(LoginBody), token=False
+        "Log in", "authn", {200: LoginResult}, (401,), body=json_or_form(LoginBody), token=False
     ),
     "v2.login.logout": Operation("Log out: revoke the token", "authn", {200: Message}, (403,)),
     "v2.login.list_tokens": Operation(
@@ -293,7 +315,12 @@ OPERATIONS: dict[str, Operation] = {
     "v2.login.check_token": Operation("Check a token", "token", {200: TokenPayload}),
     "v2.login.revoke_token": Operation("Revoke a token", "token", {200: Message}, (403,)),
     "v2.login.log_token": Operation(
-        "Issue a token for the log manager", "log", {200: LogToken}, body=json_or_form(LoginBody), token=False
+        "Issue a token for the log manager",
+        "log",
+        {200: LogToken},
+        (401,),
+        body=json_or_form(LoginBody),
+        token=False,
     ),
     "v2.browser_sessions.sign_in": Operation(
         "Start a session in a browser, with a password or the code of a one-time link; sets a cookie",
@@ -327,6 +354,11 @@ OPERATIONS: dict[str, Operation] = {
     "v2.users.update_password": _change("Change a user's password", "user", PasswordBody),
     "v2.users.update_email": _change("Change a user's email address", "user", EmailBody),
     "v2.users.update_admin": _change("Grant or revoke administrator rights", "user", AdminBody),
+    "v2.users.update_disabled": Operation(
+        "Disable or enable a user", "user", {201: DisabledResult}, (403,), body=json_or_form(DisabledBody)
+    ),
+    "v2.users.add_ssh_key": _change("Add a public key to a user's profile", "user", SshKeyBody, 409),
+    "v2.users.remove_ssh_key": _change("Remove a public key from a user's profile", "user", SshKeyRemoval),
     "v2.users.add_group": _change("Add a user to a group", "user", GroupBody),
     "v2.users.remove_group": _change("Remove a user from a group", "user", GroupBody),
     "v2.users.set_groups": _change("Set a user's groups", "user", GroupsBody),

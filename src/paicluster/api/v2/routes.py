@@ -59,6 +59,9 @@ def _user_routes(prefix: str) -> list[Row]:
         (user + "/password", ["PUT"], users.update_password),
         (user + "/email", ["PUT"], users.update_email),
         (user + "/admin", ["PUT"], users.update_admin),
+        (user + "/disabled", ["PUT"], users.update_disabled),
+        (user + "/ssh-keys", ["POST"], users.add_ssh_key),
+        (user + "/ssh-keys", ["DELETE"], users.remove_ssh_key),
     ]
 
 

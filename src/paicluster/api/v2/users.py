@@ -19,9 +19,10 @@ from paicluster.api.permissions import NOT_SELF, authenticate_self_or_admin
 from paicluster.api.request_fields import GROUPNAME, USERNAME, fields_of
 from paicluster.api.responses import encode, json_response, page_params
 from paicluster.api.v2 import legacy_storage_configs
-from paicluster.auth import user_extensions
+from paicluster.auth import public_keys, user_extensions
 from paicluster.auth import users as accounts
 from paicluster.auth.passwords import hash_password
+from paicluster.auth.public_keys import PublicKey
 from paicluster.auth.ssh_keys import generate_key_pair
 from paicluster.auth.tokens import Identity, TokenKind
 from paicluster.auth.users import MIN_PASSWORD_LENGTH, user_not_found
@@ -89,6 +90,8 @@ def _info(
         "email": row.email,
         "extension": _extension(ctx, identity, row),
         "admin": access.admin,
+        # Our addition.
+        "disabled": row.disabled_ms is not None,
         "virtualCluster": clusters,
         "storageConfig": storage_names,
     }
@@ -310,6 +313,43 @@ async def update_admin(request: Request) -> Response:
     fields.end()
     await change.apply(context(request), username)
     return json_response({"message": "Update user admin permission successfully."}, 201)
+
+
+async def update_disabled(request: Request) -> Response:
+    """Disable or enable a user; ``unfinishedJobs`` is the number of jobs that go on. Our addition."""
+    await authenticate(request)
+    username = request.path_params["user"]
+    fields = await fields_of(request)
+    is_disabled = fields.flag("disabled")
+    fields.end()
+    ctx = context(request)
+    count = await ctx.store.write(lambda conn: accounts.set_disabled(conn, username, is_disabled))
+    state = "disabled" if is_disabled else "enabled"
+    return json_response({"message": f"User {username} is {state}.", "unfinishedJobs": count}, 201)
+
+
+# -- public keys of a user -------------------------------------------------------------------------
+
+
+async def add_ssh_key(request: Request) -> Response:
+    """Add a public key to a user's profile. Our addition, as its removal."""
+    username = request.path_params["user"]
+    await authenticate_self_or_admin(request, username)
+    fields = await fields_of(request)
+    key = PublicKey.parse(fields.text("value"), fields.text("title", ""))
+    fields.end()
+    await context(request).store.write(lambda conn: public_keys.add_key(conn, username, key))
+    return json_response({"message": f"The key {key.title} is added."}, 201)
+
+
+async def remove_ssh_key(request: Request) -> Response:
+    username = request.path_params["user"]
+    await authenticate_self_or_admin(request, username)
+    fields = await fields_of(request)
+    line = fields.text("value")
+    fields.end()
+    await context(request).store.write(lambda conn: public_keys.remove_key(conn, username, line))
+    return json_response({"message": "The key is removed."}, 201)
 
 
 # -- the groups of a user --------------------------------------------------------------------------

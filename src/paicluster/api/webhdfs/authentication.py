@@ -16,6 +16,7 @@ from paicluster.api.webhdfs import redirects, token_codec
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.parameters import Parameters
 from paicluster.auth.tokens import Identity, TokenKind
+from paicluster.auth.users import DisabledUser
 from paicluster.files import StorageUser
 from paicluster.files.errors import not_allowed
 from paicluster.services.file_service import storage_user
@@ -93,7 +94,10 @@ async def _find_user(ctx: Context, name: str, *, admin: bool) -> tuple[StorageUs
     """User by name, with groups; an administrator only if ``admin`` is true."""
 
     def read(conn: Connection) -> UserGrants | None:
-        return None if users.get_user(conn, name) is None else groups.access_of(conn, name)
+        user = users.get_user(conn, name)
+        if user is not None and user.disabled_ms is not None:
+            raise DisabledUser(name)
+        return None if user is None else groups.access_of(conn, name)
 
     grants = await ctx.store.read(read)
     if grants is None:

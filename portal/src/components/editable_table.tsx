@@ -1,0 +1,133 @@
+// A table of named items that administrators add, change and delete, with its dialogs.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { FormDialog, textOf } from "./form_dialog.tsx";
+import { attempt } from "./forms.tsx";
+import { Confirm, toast } from "./parts.tsx";
+
+interface Column<T> {
+  readonly label: string;
+  readonly cell: (item: T) => ComponentChildren;
+  readonly isLong?: boolean;
+}
+
+interface Props<T> {
+  /** "group", for sentences. */
+  readonly what: string;
+  /** What the items are for. */
+  readonly note: string;
+  readonly label: string;
+  readonly items: readonly T[];
+  readonly nameOf: (item: T) => string;
+  readonly columns: readonly Column<T>[];
+  readonly isFixed?: (item: T) => boolean;
+  /** Fields of the dialog beside the name; null: of a new item. */
+  readonly fields: (item: T | null) => ComponentChildren;
+  readonly onSave: (name: string, form: FormData, isNew: boolean) => Promise<void>;
+  readonly onDelete: (name: string) => Promise<void>;
+  /** What deleting one means. */
+  readonly deletion: string;
+  readonly onChange: () => void;
+}
+
+type Asked<T> = { readonly kind: "save"; readonly item: T | null } | { readonly kind: "delete"; readonly item: T };
+
+export function EditableTable<T>(props: Props<T>) {
+  const { what, items, nameOf, columns } = props;
+  const asked = useSignal<Asked<T> | null>(null);
+  const now = asked.value;
+  const close = () => (asked.value = null);
+  const done = (name: string, verb: string) => {
+    toast(`${what.charAt(0).toUpperCase()}${what.slice(1)} ${name} is ${verb}.`);
+    props.onChange();
+  };
+  const save = async (item: T | null, form: FormData) => {
+    const name = item === null ? textOf(form, "name") : nameOf(item);
+    await props.onSave(name, form, item === null);
+    done(name, "saved");
+  };
+  const remove = (name: string) =>
+    attempt(async () => {
+      await props.onDelete(name);
+      done(name, "deleted");
+    });
+  return (
+    <div class="stack">
+      <div class="admin-tools">
+        <p class="quiet">{props.note}</p>
+        <button class="button primary" type="button" onClick={() => (asked.value = { kind: "save", item: null })}>
+          Add a {what}
+        </button>
+      </div>
+      <div class="card scroll" tabIndex={0} role="region" aria-label={props.label}>
+        <table>
+          <thead>
+            <tr>
+              <th>Name</th>
+              {columns.map(({ label }) => (
+                <th key={label}>{label}</th>
+              ))}
+              <th>
+                <span class="sr">Actions</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {items.map((item) => (
+              <tr key={nameOf(item)}>
+                <td>{nameOf(item)}</td>
+                {columns.map(({ label, cell, isLong }) => (
+                  <td key={label} class={isLong ? "message" : ""}>
+                    {cell(item)}
+                  </td>
+                ))}
+                <td class="row-actions">
+                  {!props.isFixed?.(item) && (
+                    <>
+                      <ActionLink label="Change" name={nameOf(item)} onClick={() => (asked.value = { kind: "save", item })} />
+                      <ActionLink label="Delete" name={nameOf(item)} onClick={() => (asked.value = { kind: "delete", item })} />
+                    </>
+                  )}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {now?.kind === "save" && (
+        <FormDialog
+          title={now.item === null ? `Add a ${what}` : `Change ${nameOf(now.item)}`}
+          action="Save"
+          onSubmit={(form) => save(now.item, form)}
+          onClose={close}
+        >
+          {now.item === null && (
+            <label>
+              <span>Name</span>
+              <input name="name" required autocomplete="off" />
+            </label>
+          )}
+          {props.fields(now.item)}
+        </FormDialog>
+      )}
+      {now?.kind === "delete" && (
+        <Confirm
+          title={`Delete ${nameOf(now.item)}?`}
+          text={props.deletion}
+          action="Delete"
+          onConfirm={() => void remove(nameOf(now.item))}
+          onClose={close}
+        />
+      )}
+    </div>
+  );
+}
+
+/** A button in a row of a table; its name says of which row. */
+export function ActionLink({ label, name, onClick }: { label: string; name: string; onClick: () => void }) {
+  return (
+    <button class="link" type="button" aria-label={`${label} ${name}`} onClick={onClick}>
+      {label}
+    </button>
+  );
+}
