@@ -54,6 +54,8 @@ def run(
             cgroup.join()
         limits.Limits(spec.get("limits") or ()).join()
         _take_limits(folder)
+        if spec.get("storage_mounts"):
+            _take_mounts(folder)
         # Before the account changes: it may not be able to read what Python would still have to import.
         programs = _programs(command[0], environment)
         account = spec.get("account")
@@ -123,10 +125,7 @@ def _take_limits(folder: "str") -> "None":
     """Take over the resource limits that the task has from its supervisor: those of the server are higher."""
     import resource
 
-    from pairuntime.supervisor import claim
-
-    supervisor = int((claim.read(folder) or {}).get("pid") or 0)  # type: ignore[call-overload]
-
+    supervisor = _supervisor_of(folder)
     for name in dir(resource):
         if name.startswith("RLIMIT_"):
             limit = getattr(resource, name)
@@ -134,6 +133,20 @@ def _take_limits(folder: "str") -> "None":
                 resource.setrlimit(limit, resource.prlimit(supervisor, limit))
             except (OSError, ValueError):
                 pass  # not one of this kernel
+
+
+def _take_mounts(folder: "str") -> "None":
+    """See the storages that are mounted for the task: as root they are in its own mount namespace."""
+    from pairuntime.supervisor import mount_namespace
+
+    mount_namespace.join(_supervisor_of(folder))
+
+
+def _supervisor_of(folder: "str") -> "int":
+    from pairuntime.supervisor import claim
+
+    pid = (claim.read(folder) or {}).get("pid")
+    return pid if isinstance(pid, int) else 0
 
 
 def run_slurm(folder: "str", command: "list[str]") -> "int":

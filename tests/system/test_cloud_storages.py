@@ -57,7 +57,7 @@ def vision(s3_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         "storages:\n"
         "  - {name: home, type: own}\n"
         "  - {name: sets, type: s3, bucket: team-data, prefix: vision, region: eu-central-1,\n"
-        f"     endpoint-url: 'http://127.0.0.1:9', credentials: {s3_file}, groups: [vision]}}\n"
+        f"     endpoint-url: 'http://127.0.0.1:9', credentials: {s3_file}, groups: [vision], mount: false}}\n"
     )
     add_users(folder / "home")
     cluster = TeamCluster(folder / "home", ("--config", str(folder / "cluster.yaml"), *MACHINE))

@@ -329,6 +329,7 @@ def _storage(item: Mapping[str, Any], folder: Path) -> StorageSettings:
         read_only=item.get("read-only", False),
         groups=tuple(item.get("groups", ())),
         bucket=_bucket(item, folder) if item["type"] in ("s3", "azureblob") else None,
+        mount=item.get("mount", True),
     )
 
 

@@ -133,6 +133,7 @@ _BUCKET_COMMON: dict[str, Node] = {
     "prefix": Text("Path within the bucket that is the root of the storage."),
     "endpoint-url": Url(),
     "credentials": Text("File with the credentials of the storage.", pattern=r"\S.*", form="a path"),
+    "mount": Bool("Whether it is mounted for the jobs that request it."),
 }
 
 _SECTIONS: dict[str, Node] = {

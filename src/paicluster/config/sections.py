@@ -81,6 +81,8 @@ class StorageSettings:
     # Groups with access; empty: all users.
     groups: tuple[str, ...] = ()
     bucket: BucketSettings | None = None
+    # Whether a storage on another server is mounted for the jobs that request it.
+    mount: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,22 @@ from openpaisdk.protocol.images import NO_IMAGE, unused_images
 from openpaisdk.protocol.storage_layout import output_folder
 from openpaisdk.protocol.task_environment import GangEnvironment, TaskPlacement
 from paicluster.controller.job_record import JobRecord, placement_of, ports_of
-from paicluster.controller.storage_credentials import CloudStorage, secret_values, storage_variables
+from paicluster.controller.storage_credentials import (
+    CloudStorage,
+    secret_values,
+    storage_mounts,
+    storage_variables,
+)
 from paicluster.controller.storage_mounts import MountableStorage, mounts_of
 from paicluster.engines.common.task_files import SAVE_ENVIRONMENT
-from paicluster.engines.interface import Mount, OutputUpload, Placeholders, RegistryLogin, TaskLaunch
+from paicluster.engines.interface import (
+    Mount,
+    OutputUpload,
+    Placeholders,
+    RegistryLogin,
+    StorageMount,
+    TaskLaunch,
+)
 from paicluster.store.rows import JobRow, TaskRow
 
 # Image name of jobs that run without an image.
@@ -70,6 +82,7 @@ class _GangLaunch:
     secrets: tuple[str, ...]
     sources: Path | None
     mounts: tuple[Mount, ...]
+    storage_mounts: tuple[StorageMount, ...]
 
 
 def wants_image(job: JobSpec) -> bool:
@@ -125,10 +138,13 @@ def _gang_launch(
         for task in record.peers(placeholders)
     ]
     token = settings.job_token(record.row)
-    cloud = storage_variables(job, record.row.username, settings.cloud_storages)
+    user, delegated = record.row.username, bool(placeholders)
+    cloud = storage_variables(job, user, settings.cloud_storages)
+    storages = storage_mounts(job, user, settings.cloud_storages, delegated=delegated)
     extra = {
         **settings.base_environment,
         **cloud,
+        **{mount.variable: mount.target for mount in storages},
         "PYTHONUNBUFFERED": "1",
         "PAI_REST_SERVER_URI": settings.rest_server_uri,
         "PAI_USER_TOKEN": token,
@@ -140,7 +156,7 @@ def _gang_launch(
     return _GangLaunch(
         environment=GangEnvironment(
             job,
-            user=record.row.username,
+            user=user,
             placements=placements,
             attempt=record.row.attempt,
             default_fs_uri=settings.default_fs_uri,
@@ -150,7 +166,8 @@ def _gang_launch(
         token=token,
         secrets=(*secret_texts(secrets), *secret_values(cloud), token),
         sources=None if sources is None else settings.sources / f"{sources.sha256}.tar",
-        mounts=mounts_of(job, record.row.username, settings.folders, delegated=bool(placeholders)),
+        mounts=mounts_of(job, user, settings.folders, delegated=delegated),
+        storage_mounts=storages,
     )
 
 
@@ -175,6 +192,7 @@ def _task_launch(
         gpu_count=role.gpu_count,
         ports=ports_of(task),
         mounts=gang.mounts,
+        storage_mounts=gang.storage_mounts,
         output_upload=OutputUpload(
             f"{settings.rest_server_uri}/webhdfs/v1",
             gang.token,

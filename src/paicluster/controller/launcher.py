@@ -19,7 +19,7 @@ from paicluster.controller.launch_spec import (
     image_warnings,
     wants_image,
 )
-from paicluster.controller.storage_credentials import credential_problems
+from paicluster.controller.storage_credentials import credential_problems, mount_problems
 from paicluster.controller.storage_mounts import unmountable
 from paicluster.engines.common import external_wait
 from paicluster.engines.interface import LaunchFailed, RunsImages
@@ -78,17 +78,16 @@ class Launcher:
             on_host = True
             for message in image_warnings(record):
                 yield Event(job_id, "Warning", "ImageNotUsed", message)
+        delegated = record.row.vc in self._engines.self_scheduling
         unmounted = unmountable(
-            record.job,
-            record.row.username,
-            self._settings.folders,
-            on_host=on_host,
-            delegated=record.row.vc in self._engines.self_scheduling,
+            record.job, record.row.username, self._settings.folders, on_host=on_host, delegated=delegated
         )
         for target, instead in unmounted.items():
             yield Event(
                 job_id, "Warning", "StorageNotMounted", f"No storage is mounted at {target} here: {instead}."
             )
+        for problem in mount_problems(record.job, self._settings.cloud_storages, delegated=delegated):
+            yield Event(job_id, "Warning", "StorageNotMounted", problem)
         for problem in credential_problems(record.job, self._settings.cloud_storages):
             yield Event(job_id, "Warning", "StorageCredentialsMissing", problem)
         if (plugin := find_plugin(record.job.extras, "ssh")) is not None:

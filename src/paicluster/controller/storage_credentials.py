@@ -1,40 +1,108 @@
-"""Storage credentials: the variables with which the tasks of a job reach the storages in a cloud."""
+"""Storages beside the machines: how the tasks of a job reach them, by mounts and by variables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from openpaisdk.errors import ConfigError
 from openpaisdk.protocol import JobSpec
 from openpaisdk.protocol.extras import requested_storages
+from paicluster.engines.interface import LaunchFailed, StorageMount
 
 URL_PREFIX = "PAI_STORAGE_"
+MOUNT_PREFIX = "PAI_MOUNT_"
 _PUBLIC = ("AWS_ACCESS_KEY_ID", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3")
 _PUBLIC_SUFFIXES = ("_ACCOUNT", "_ACCOUNT_NAME", "_ENDPOINT")
 
 
 @dataclass(frozen=True, slots=True)
 class CloudStorage:
-    """A storage in a cloud. ``environment`` reads the variables of its credentials; ConfigError."""
+    """A storage in a cloud. ``environment`` reads the variables of its credentials, ``data`` its description
+    with them, ``has_credentials`` whether the cluster has any; ConfigError."""
 
     name: str
     url: str
     environment: Callable[[], Mapping[str, str]]
     # All users see all of it; else each user sees the folder of the same name.
     shared: bool = True
+    kind: str = ""
+    data: Callable[[], Mapping[str, Any]] = dict
+    has_credentials: Callable[[], bool] = lambda: False
+    read_only: bool = False
+    # Whether it is mounted for the jobs that request it, and for those that request the default storages.
+    mounted: bool = False
+    default: bool = False
 
     @property
     def url_variable(self) -> str:
-        return URL_PREFIX + re.sub(r"[^A-Z0-9]", "_", self.name.upper())
+        return URL_PREFIX + self._variable_part
+
+    @property
+    def mount_variable(self) -> str:
+        return MOUNT_PREFIX + self._variable_part
+
+    @property
+    def _variable_part(self) -> str:
+        return re.sub(r"[^A-Z0-9]", "_", self.name.upper())
+
+    def target(self, path: str) -> str:
+        return "/" + (path or f"mnt/{self.name}").strip("/")
+
+    def mount(self, user: str, path: str) -> StorageMount:
+        return StorageMount(
+            self.name,
+            self.kind,
+            self.target(path),
+            self.mount_variable,
+            self.data(),
+            "" if self.shared else user,
+            self.read_only,
+        )
+
+
+def storage_mounts(
+    job: JobSpec, user: str, storages: Sequence[CloudStorage], *, delegated: bool = False
+) -> tuple[StorageMount, ...]:
+    """Mounts of the storages that a job requests. ``delegated``: nodes of an external scheduler have none."""
+    mounts = {}
+    for storage, path in () if delegated else _requested(job, storages):
+        try:
+            if storage.mounted and storage.has_credentials():
+                mount = storage.mount(user, path)
+                mounts[mount.target] = mount
+        except ConfigError:
+            # Without it the job would fail later, or write its results where they are lost.
+            raise LaunchFailed(_unreadable(storage), transient=False) from None
+    return tuple(mounts.values())
+
+
+def mount_problems(job: JobSpec, storages: Sequence[CloudStorage], *, delegated: bool) -> Iterator[str]:
+    """Why storages are not mounted that the job requests, and what tasks can do instead."""
+    for storage, path in _requested(job, storages):
+        if not storage.mounted and not path:
+            continue  # the administrator wants it so, and the job does not rely on a path
+        reason = ""
+        if not storage.mounted:
+            reason = "it is not mounted on this cluster"
+        elif delegated:
+            reason = "storages are not mounted on nodes of Slurm"
+        elif not storage.has_credentials():
+            reason = "the cluster has no credentials for it"
+        if reason:
+            yield (
+                f"The storage {storage.name} is not at {storage.target(path)}: {reason}. "
+                f"Use its address in {storage.url_variable}, or pai copy."
+            )
 
 
 def storage_variables(job: JobSpec, user: str, storages: Sequence[CloudStorage]) -> dict[str, str]:
     """Addresses and credentials of the storages that a job names; admission has checked that its user may
     use them. Of several storages in one cloud, the first one has the variables of that cloud."""
     variables: dict[str, str] = {}
-    for storage in _requested(job, storages):
+    for storage, _ in _requested(job, storages):
         variables[storage.url_variable] = storage.url if storage.shared else f"{storage.url}/{user}"
         try:
             found = storage.environment()
@@ -50,21 +118,20 @@ def secret_values(variables: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         value
         for name, value in variables.items()
-        if name not in _PUBLIC and not name.startswith(URL_PREFIX) and not name.endswith(_PUBLIC_SUFFIXES)
+        if name not in _PUBLIC
+        and not name.startswith((URL_PREFIX, MOUNT_PREFIX))
+        and not name.endswith(_PUBLIC_SUFFIXES)
     )
 
 
 def credential_problems(job: JobSpec, storages: Sequence[CloudStorage]) -> Iterator[str]:
     """Why tasks do not get the credentials of a storage that the job names."""
     seen: set[str] = set()
-    for storage in _requested(job, storages):
+    for storage, _ in _requested(job, storages):
         try:
             found = storage.environment()
         except ConfigError:
-            yield (
-                f"The credentials of the storage {storage.name} cannot be read; "
-                "an administrator has to fix them."
-            )
+            yield _unreadable(storage)
             continue
         if set(found) & seen:
             yield (
@@ -74,6 +141,16 @@ def credential_problems(job: JobSpec, storages: Sequence[CloudStorage]) -> Itera
         seen |= set(found)
 
 
-def _requested(job: JobSpec, storages: Sequence[CloudStorage]) -> Iterator[CloudStorage]:
-    named = {name for name, _ in requested_storages(job.extras) or ()}
-    return (storage for storage in storages if storage.name in named)
+def _unreadable(storage: CloudStorage) -> str:
+    return f"The credentials of the storage {storage.name} cannot be read; an administrator has to fix them."
+
+
+def _requested(job: JobSpec, storages: Sequence[CloudStorage]) -> Iterator[tuple[CloudStorage, str]]:
+    """The storages that a job requests, in the order of the cluster's file, and their mount paths."""
+    named = requested_storages(job.extras)
+    if named is None:
+        return
+    paths = dict(named)
+    for storage in storages:
+        if storage.name in paths or (not named and storage.default):
+            yield storage, paths.get(storage.name, "")

@@ -82,6 +82,24 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageMount:
+    """A storage that a process beside the task mounts at ``target``.
+
+    ``data`` describes it as OpenPAI does, with its credentials.
+    """
+
+    name: str
+    kind: str
+    target: str
+    # Variable of the task that has the path.
+    variable: str
+    data: Mapping[str, Any] = field(repr=False)
+    # Folder of the storage that the task sees; empty: all of it.
+    sub_folder: str = ""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class OutputUpload:
     """Where a task's outputs are uploaded when it ends.
 
@@ -121,6 +139,8 @@ class TaskLaunch:
     output_upload: OutputUpload | None = None
     # Folders of the node in the task's container.
     mounts: tuple[Mount, ...] = ()
+    # Storages to mount before the start; the task fails if one cannot be mounted.
+    storage_mounts: tuple[StorageMount, ...] = ()
     # From the start; then SIGTERM, then SIGKILL.
     time_limit_s: int | None = None
     # The job's user, virtual cluster and name.

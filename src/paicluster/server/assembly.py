@@ -402,11 +402,24 @@ def _mountable_storages(settings: Settings) -> tuple[MountableStorage, ...]:
 def _cloud_storages(settings: Settings) -> tuple[CloudStorage, ...]:
     """The storages in a cloud. Credentials that cannot be read are an error of the settings."""
     found = []
-    for storage in settings.storages:
+    for number, storage in enumerate(settings.storages):
         if storage.bucket is not None:
             bucket = CloudBucket(storage.kind, storage.bucket)
             bucket.secrets()
-            found.append(CloudStorage(storage.name, bucket.url, bucket.task_environment, storage.share))
+            found.append(
+                CloudStorage(
+                    storage.name,
+                    bucket.url,
+                    bucket.task_environment,
+                    storage.share,
+                    storage.kind,
+                    bucket.data_with_secrets,
+                    lambda bucket=bucket: bool(bucket.secrets()),  # type: ignore[misc]
+                    storage.read_only,
+                    mounted=storage.mount,
+                    default=number == 0 and not storage.groups,
+                )
+            )
     return tuple(found)
 
 

@@ -60,6 +60,9 @@ class CloudBucket:
         names = _S3_KEYS if self.kind == S3 else _AZURE_KEYS
         return {names[key]: value for key, value in _read_credentials(path, names).items()}
 
+    def data_with_secrets(self) -> dict[str, Any]:
+        return {**self.data(), **self.secrets()}
+
     def task_environment(self) -> dict[str, str]:
         """The variables that the tools of the cloud read."""
         settings, secrets = self.settings, self.secrets()

@@ -48,7 +48,7 @@ class StorageConfig:
 
     def data_with_secrets(self) -> dict[str, Any]:
         """``data`` with the credentials in it, for users of the storage, as in OpenPAI."""
-        return {**self.data, **(self.bucket.secrets() if self.bucket is not None else {})}
+        return dict(self.data) if self.bucket is None else self.bucket.data_with_secrets()
 
 
 def of_settings(settings: Sequence[StorageSettings], url: str) -> tuple[StorageConfig, ...]:

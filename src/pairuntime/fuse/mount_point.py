@@ -30,6 +30,7 @@ KEEP_ALIVE_INTERVAL_S = 300.0
 """An embedded cluster stops when it is idle. While one of its storages is mounted, it gets requests."""
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV = 1, 2, 4
 _MNT_DETACH = 2
+_FUSE_SETTINGS = "/etc/fuse.conf"
 # Waits for the end of its input, which the kernel closes even after a kill -9.
 _CLEANUP = """
 trap "" TERM INT HUP
@@ -102,14 +103,33 @@ def mounted_folders(kind: "str" = "") -> "dict[str, str]":
 
 
 class Mount:
-    """A mounted file system. ``source`` and ``kind`` are what ``mount`` and ``df`` show."""
+    """A mounted file system. ``source`` and ``kind`` are what ``mount`` and ``df`` show.
 
-    def __init__(self, storage: "FileSystem", folder: "str", source: "str", kind: "str") -> "None":
+    ``owner``: user and group of all files, instead of this process's. Then every account that can reach the
+    folder may use it, and what is left after a kill of this process is up to its starter. ``shown_at``: the
+    path under which programs see the folder, where it is another one.
+    """
+
+    def __init__(
+        self,
+        storage: "FileSystem",
+        folder: "str",
+        source: "str",
+        kind: "str",
+        owner: "tuple[int, int] | None" = None,
+        shown_at: "str" = "",
+    ) -> "None":
         self._storage = storage
         self.folder = folder
-        self._device = _mount_as_root(folder, source, kind, storage.is_read_only) if os.geteuid() == 0 else -1
+        self._shown_at = shown_at or folder
+        self._owner = owner
+        self._cleanup = None  # type: subprocess.Popen[bytes] | None
+        shown = _Shown(source, kind, storage.is_read_only, owner is not None)
+        self._device = _mount_as_root(folder, shown) if os.geteuid() == 0 else -1
         if self._device < 0:
-            self._device = _mount_by_program(folder, source, kind, storage.is_read_only)
+            self._device = _mount_by_program(folder, shown)
+        if owner is not None:
+            return
         try:
             self._cleanup = subprocess.Popen(
                 ["/bin/sh", "-c", _CLEANUP, "sh", folder, _fusermount()],
@@ -126,7 +146,7 @@ class Mount:
 
     def serve(self, on_mounted: "Callable[[], None]", report: "Callable[[str], None]") -> "int":
         """Serve until it is unmounted, or until SIGINT, SIGTERM or SIGHUP: returns the signal, or 0."""
-        server = Server(self._storage, self._device, self.folder, report)
+        server = Server(self._storage, self._device, self._shown_at, report, self._owner)
         stopped_by = []  # type: list[int]
 
         def stop(number: "int", frame: "object") -> "None":
@@ -157,10 +177,11 @@ class Mount:
 
     def detach(self) -> "None":
         """Unmount at once; programs that have files of it open get errors when this process ends."""
-        if not _umount(self.folder, _MNT_DETACH) and _fusermount():
-            _run([_fusermount(), "-u", "-z", "--", self.folder])
+        detach(self.folder)
 
     def _end_cleanup(self) -> "None":
+        if self._cleanup is None:
+            return
         # Killed and not woken: the folder may be mounted by another program by now.
         self._cleanup.kill()
         self._cleanup.wait()
@@ -170,6 +191,22 @@ class Mount:
 
 class _Stopped(Exception):
     pass
+
+
+class _Shown:
+    """What the kernel is told about a file system."""
+
+    def __init__(self, source: "str", kind: "str", is_read_only: "bool", is_for_all: "bool") -> "None":
+        self.source = source
+        self.kind = kind
+        self.is_read_only = is_read_only
+        self.is_for_all = is_for_all
+
+
+def detach(folder: "str") -> "None":
+    """Unmount a folder at once, whoever uses it and whether its process runs or not."""
+    if not _umount(folder, _MNT_DETACH) and _fusermount():
+        _run([_fusermount(), "-u", "-z", "--", folder])
 
 
 def unmount(folder: "str") -> "None":
@@ -249,15 +286,17 @@ def _libc() -> "ctypes.CDLL":
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _mount_as_root(folder: "str", source: "str", kind: "str", is_read_only: "bool") -> "int":
+def _mount_as_root(folder: "str", shown: "_Shown") -> "int":
     """Descriptor of the connection; -1 where root may not mount, as in most containers."""
     try:
         device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as e:
         raise MountError("%s cannot be opened: %s." % (DEVICE, (e.strerror or str(e)).lower()))
     options = "fd=%d,rootmode=40000,user_id=%d,group_id=%d" % (device, os.getuid(), os.getgid())
-    flags = _MS_NOSUID | _MS_NODEV | (_MS_RDONLY if is_read_only else 0)
-    words = [os.fsencode(word) for word in (source, folder, "fuse." + kind)]
+    if shown.is_for_all:
+        options += ",allow_other"
+    flags = _MS_NOSUID | _MS_NODEV | (_MS_RDONLY if shown.is_read_only else 0)
+    words = [os.fsencode(word) for word in (shown.source, folder, "fuse." + shown.kind)]
     if _libc().mount(words[0], words[1], words[2], ctypes.c_ulong(flags), options.encode()) == 0:
         return device
     reason = ctypes.get_errno()
@@ -285,11 +324,14 @@ def _fusermount() -> "str":
     return ""
 
 
-def _mount_by_program(folder: "str", source: "str", kind: "str", is_read_only: "bool") -> "int":
+def _mount_by_program(folder: "str", shown: "_Shown") -> "int":
     """``fusermount`` opens the device, mounts it and passes the descriptor back."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    escaped = source.replace("\\", "\\\\").replace(",", "\\,")
-    options = "fsname=%s,subtype=%s,nosuid,nodev%s" % (escaped, kind, ",ro" if is_read_only else "")
+    escaped = shown.source.replace("\\", "\\\\").replace(",", "\\,")
+    options = "fsname=%s,subtype=%s,nosuid,nodev" % (escaped, shown.kind)
+    options += (",ro" if shown.is_read_only else "") + (
+        ",allow_other" if shown.is_for_all and _program_allows_others() else ""
+    )
     with ours, its:
         process = subprocess.Popen(
             [_fusermount(), "-o", options, "--", folder],
@@ -310,6 +352,15 @@ def _mount_by_program(folder: "str", source: "str", kind: "str", is_read_only: "
         raise MountError("%s cannot be mounted: %s." % (folder, reason.lower().rstrip(".")))
     os.set_inheritable(descriptors[0], False)
     return descriptors[0]
+
+
+def _program_allows_others() -> "bool":
+    """Whether root lets other users mount for more accounts than their own."""
+    try:
+        with open(_FUSE_SETTINGS) as f:
+            return any(line.strip() == "user_allow_other" for line in f)
+    except OSError:
+        return False
 
 
 def _run(command: "list[str]") -> "str":

@@ -42,10 +42,18 @@ _CHECK_INTERVAL_S = 0.05
 
 
 class Server:
-    """Serves requests until the file system is unmounted. ``report`` gets sentences about lost writes."""
+    """Serves requests until the file system is unmounted. ``report`` gets sentences about lost writes.
+
+    ``owner``: user and group of all files; by default those of this process.
+    """
 
     def __init__(
-        self, storage: "FileSystem", device: "int", mountpoint: "str", report: "Callable[[str], None]"
+        self,
+        storage: "FileSystem",
+        device: "int",
+        mountpoint: "str",
+        report: "Callable[[str], None]",
+        owner: "tuple[int, int] | None" = None,
     ) -> "None":
         self._storage = storage
         self._device = device
@@ -56,7 +64,7 @@ class Server:
         self._files = {}  # type: dict[int, FileHandle]
         self._next_handle = 1
         self._pool = ThreadPoolExecutor(FETCH_THREADS)
-        self._uid, self._gid = os.getuid(), os.getgid()
+        self._uid, self._gid = owner or (os.getuid(), os.getgid())
         self._listings = FolderListings(storage, self._nodes, self._attributes)
         self._ended = threading.Event()
         self._active = 0

@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
     from typing import Callable
 
+    from pairuntime.supervisor.storage_mounts import StorageMounts
+
 SPEC = "spec.json"
 STOP = "stop"
 # Variables that all tasks of a gang share: NAME=value, each followed by a zero byte.
@@ -154,6 +156,9 @@ class Attempt:
         self._limits = Limits(spec.get("limits") or ())  # type: ignore[arg-type]
         # Processes of the task's account, at most, where no cgroup limits those of the task; 0: no limit.
         self._account_processes = int(spec.get("account_processes") or 0)  # type: ignore[call-overload]
+        # Storages that are mounted before the start.
+        self._mount_spec = spec.get("storage_mounts")  # type: dict[str, object] | None # type: ignore[assignment]
+        self._mounts: "StorageMounts | None" = None
         self._stop = None  # type: dict[str, object] | None
         self._signals_sent = []  # type: list[int]
         self._signaled = set()  # type: set[int]
@@ -188,12 +193,15 @@ class Attempt:
         reserved = _retry_until_done(lambda: exit_record.reserve(self._folder))
         started_ms = int(time.time() * 1000)
         started = time.monotonic()
-        error = "" if self._stop_requested() else self._start()
+        error = self._mount_storages()
+        if not error and not self._stop_requested():
+            error = self._start()
         self._send_event("started")
         if self._main:
             self._pump_output()
         for fd in list(self._reads):
             self._close(fd)
+        self._unmount_storages()
         code, signum, oom, problem = self._outcome()
         if code == 0 and not self._upload_outputs():
             code = UPLOAD_FAILED_EXIT_CODE
@@ -242,6 +250,33 @@ class Attempt:
             if self._childless:
                 return
             time.sleep(0.01)
+
+    # -- storages ------------------------------------------------------------------------------
+
+    def _mount_storages(self) -> "str":
+        """Mount the storages of the task. Returns why it cannot start without them, else an empty text."""
+        if not self._mount_spec or self._stop_requested():
+            return ""
+        from pairuntime.supervisor import storage_mounts  # most tasks have none
+
+        account = self._account or {}
+        owner = int(account.get("uid", os.geteuid())), int(account.get("gid", os.getegid()))  # type: ignore[call-overload]
+        self._mounts = storage_mounts.StorageMounts(self._mount_spec, self._folder)
+        problem = self._mounts.mount(self._has_mount_namespace(), owner, self._stop_requested)
+        self._write_message("".join(self._mounts.take_messages()))
+        self._mounts.set_variables(self._environment)
+        return problem
+
+    def _has_mount_namespace(self) -> "bool":
+        """Whether storages are mounted at the paths that the task requested, and seen by no other task."""
+        from pairuntime.supervisor import mount_namespace
+
+        return mount_namespace.enter_own()
+
+    def _unmount_storages(self) -> "None":
+        if self._mounts is not None:
+            self._mounts.unmount()
+            self._write_message("".join(self._mounts.take_messages()))
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -449,16 +484,30 @@ class Attempt:
         As the subreaper inherits every orphan, having no child means that the tree is empty.
         """
         while True:
+            pid, status = self._next_exit()
+            if pid == 0:
+                return
+            if pid == self._main:
+                self._status = status
+
+    def _next_exit(self) -> "tuple[int, int]":
+        """A child that has exited, and its status; 0 if there is none, and then `_childless` is known.
+
+        Processes of mounts do not count: they stay until the task has ended.
+        """
+        while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 self._childless = True
-                return
+                return 0, 0
             if pid == 0:
-                self._childless = False
-                return
-            if pid == self._main:
-                self._status = status
+                self._childless = self._mounts is not None and self._mounts.are_only_children()
+                return 0, 0
+            sentence = "" if self._mounts is None else self._mounts.note_exit(pid)
+            if not sentence:
+                return pid, status
+            self._write_message(sentence)
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -505,7 +554,11 @@ class Attempt:
 
     def _tree_pids(self) -> "list[int]":
         own = os.getpid()
-        return sorted(set(self._cgroup.members()).union(process_tree.descendants(own)).difference((own,)))
+        others = set(self._cgroup.members()).union(process_tree.descendants(own)).difference((own,))
+        return sorted(others.difference(self._mount_pids()))
+
+    def _mount_pids(self) -> "set[int]":
+        return set() if self._mounts is None else self._mounts.pids()
 
     def _signal_tree(self) -> "None":
         """Send SIGTERM once to each process: many programs take a second one for an immediate kill."""
@@ -517,8 +570,9 @@ class Attempt:
         self._note_sent(signal.SIGTERM)
 
     def _kill_all(self) -> "None":
-        self._cgroup.kill_others()
-        process_tree.kill_below(os.getpid())
+        mounts = self._mount_pids()
+        self._cgroup.kill_others(mounts)
+        process_tree.kill_below(os.getpid(), mounts)
         self._note_sent(signal.SIGKILL)
 
     def _note_sent(self, signum: "int") -> "None":

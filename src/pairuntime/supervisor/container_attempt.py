@@ -44,6 +44,10 @@ class ContainerAttempt(Attempt):
     def _become_subreaper(self) -> "None":
         """No subreaper: processes of the container program clean up after the container and must survive."""
 
+    def _has_mount_namespace(self) -> "bool":
+        """No: a daemon that starts the container would not see what is mounted there."""
+        return False
+
     def _start(self) -> "str":
         try:
             # Opened for reading and writing: requests wait in the pipe until the shell reads, and open never
@@ -85,13 +89,8 @@ class ContainerAttempt(Attempt):
 
     def _reap(self) -> "None":
         while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                self._childless = True
-                break
+            pid, status = self._next_exit()
             if pid == 0:
-                self._childless = False
                 break
             if pid == self._main:
                 self._status = status

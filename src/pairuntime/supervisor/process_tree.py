@@ -12,7 +12,7 @@ from pairuntime.supervisor.claim import read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
-    from typing import Callable
+    from typing import Callable, Container
 
 V2 = "v2"
 V1 = "v1"
@@ -150,11 +150,11 @@ def _children_of_threads(pid: "int") -> "list[int]":
     return found
 
 
-def kill_below(pid: "int") -> "None":
+def kill_below(pid: "int", spared: "Container[int]" = ()) -> "None":
     """Kill all descendants. They are stopped first, so that none forks meanwhile."""
     seen = set()  # type: set[int]
     while True:
-        fresh = [child for child in descendants(pid) if child not in seen]
+        fresh = [child for child in descendants(pid) if child not in seen and child not in spared]
         if not fresh:
             break
         for child in fresh:
@@ -296,10 +296,10 @@ class Cgroup:
         for pid in self.members():
             send(pid, signal.SIGKILL)
 
-    def kill_others(self) -> "None":
+    def kill_others(self, spared: "Container[int]" = ()) -> "None":
         """Kill all processes in it but the calling supervisor."""
         own = os.getpid()
-        others = [pid for pid in self.members() if pid != own]
+        others = [pid for pid in self.members() if pid != own and pid not in spared]
         # Stopped first, so that none forks while the rest is being killed.
         for pid in others:
             send(pid, signal.SIGSTOP)

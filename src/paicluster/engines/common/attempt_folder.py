@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from paicluster.engines.common import folder_size, task_files
+from paicluster.engines.common import folder_size, storage_mounts, task_files
 from paicluster.engines.common.shared_environment import encode_shared_variables, task_specific
 from paicluster.engines.common.unix_accounts import Account
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
@@ -149,6 +149,8 @@ def prepare(
             task, work, runtime_folder, sys.executable if account is None else _system_python()
         ),
     }
+    if storages := storage_mounts.spec_of(task, folder, in_container=False):
+        spec["storage_mounts"] = storages
     _write(f"{home}/spec.staging", json.dumps(spec))
     os.rename(f"{home}/spec.staging", f"{home}/{attempt.SPEC}")  # noqa: PTH104
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paicluster.engines.common import task_files
+from paicluster.engines.common import storage_mounts, task_files
 from paicluster.engines.common.attempt_folder import environment_marker
 from paicluster.engines.common.folder_size import remove_leftover
 from paicluster.engines.common.shell_exports import can_be_exported, exports
@@ -197,6 +197,8 @@ def prepare(
             "remove": client.command(*client.remove_arguments(name)),
         },
     }
+    if storages := storage_mounts.spec_of(task, folder, in_container=True):
+        complete["storage_mounts"] = storages
     staging = folder / "spec.staging"
     write(staging, json.dumps(complete))
     staging.rename(folder / attempt.SPEC)
@@ -256,6 +258,7 @@ def _run_arguments(
         Mount(work, f"{HOME}/{WORK}"),
         Mount(options.runtime.parent, RUNTIME, read_only=True),
         *task.mounts,
+        *storage_mounts.binds_of(task, config.parent),
     ]
     if task.sources is not None:
         mounts.append(Mount(task.sources, f"{HOME}/sources.tar", read_only=True))

@@ -123,10 +123,6 @@ class ContainerEngine(ProcessEngine):
                 await containers.clean(self._is_finished)
             await asyncio.sleep(_SWEEP_INTERVAL_S)
 
-    def _is_finished(self, uid: str) -> bool:
-        path = attempt_folder.path_of(self._tasks, uid)
-        return not path.exists() or attempt_folder.observe(path).phase in (Phase.ENDED, Phase.LOST)
-
     # -- container program ---------------------------------------------------------------------
 
     @property

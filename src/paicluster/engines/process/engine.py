@@ -25,6 +25,7 @@ from paicluster.engines.common import (
     folder_size,
     runtime_install,
     session_host,
+    storage_mounts,
 )
 from paicluster.engines.common import unix_accounts as accounts
 from paicluster.engines.interface import (
@@ -144,6 +145,7 @@ class ProcessEngine:
             fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _EVENT_PIPE_BYTES)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
         self._discard_prelaunched()
+        storage_mounts.remove_all_leftovers(self._tasks.parent, self._is_finished)
         self._runtime = runtime_install.install(self._runtimes, self._authority)
         self._zygote = Zygote(self._runtime)
         await self._zygote.start()
@@ -182,6 +184,10 @@ class ProcessEngine:
             self._prelaunches.clear()
         except OSError as error:  # a full disk: the next server tries again
             log.warning("Attempt folders prepared by an earlier server could not be removed: %s", error)
+
+    def _is_finished(self, uid: str) -> bool:
+        path = attempt_folder.path_of(self._tasks, uid)
+        return not path.exists() or attempt_folder.observe(path).phase in (Phase.ENDED, Phase.LOST)
 
     def _wait_for_exiting_supervisors(self) -> None:
         """Wait for supervisors that have written their exit record, so that their cgroups can be removed."""
@@ -273,6 +279,7 @@ class ProcessEngine:
         if seen.phase in (Phase.ENDED, Phase.LOST):
             # Before the end is written to the database: after a crash in between it is observed again.
             attempt_folder.remove_secrets(path)
+            storage_mounts.remove_leftovers(path)
         return seen
 
     def _verify(self, uid: str, seen: Observation) -> Observation:

@@ -1,0 +1,124 @@
+"""Process that serves one storage of a task as a folder. The supervisor of the task starts it.
+
+The first line of its standard input is the request, with the credentials; it answers `mounted`, or with the
+sentence for the task's log. It unmounts when the input ends, or at SIGTERM. Linux only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+
+from openpaisdk.errors import ConfigError, PaiError
+from openpaisdk.storage.catalog import bucket_path
+from openpaisdk.storage.cloud import open_storage
+from openpaisdk.storage.mount import StorageFileSystem
+from pairuntime.fuse.mount_point import Mount, MountError, check_available
+from pairuntime.supervisor.storage_mounts import MOUNTED
+
+assert sys.platform == "linux"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.storage.backends.base import Backend
+
+_MAX_REPORTS = 100
+"""Reports about files that could not be written. A program that ignores this many ignores all."""
+
+
+class MountRequest:
+    """What is mounted where: ``data`` is OpenPAI's description of the storage, with its credentials."""
+
+    def __init__(self, fields: dict[str, object]):
+        data = fields["data"]
+        assert isinstance(data, dict)
+        self.kind = str(fields["kind"])
+        self.name = str(fields["name"])
+        self.data: dict[str, object] = data
+        # Folder of the storage that is the root of the mount, for a storage that users do not share.
+        self.sub_folder = str(fields.get("sub_folder") or "")
+        self.is_read_only = bool(fields.get("read_only"))
+        self.folder = str(fields["folder"])
+        self.shown_at = str(fields["shown_at"])
+        owner = fields["owner"]
+        assert isinstance(owner, list)
+        self.owner = int(owner[0]), int(owner[1])
+
+
+def main() -> int:
+    request = MountRequest(json.loads(sys.stdin.buffer.readline()))
+    try:
+        check_available()
+        mounted = Mount(
+            StorageFileSystem(_open(request), "/", is_read_only=request.is_read_only),
+            request.folder,
+            f"{request.kind}:{request.name}",
+            "pai",
+            request.owner,
+            request.shown_at,
+        )
+    except MountError as e:
+        return _fail(e.message, e.hint)
+    except ConfigError as e:
+        return _fail(e.message, e.hint)
+    except PaiError as e:
+        # The hints of the backend are for the owner of the credentials, not for the user of the job.
+        return _fail(e.message, "An administrator of the cluster has to check the storage.")
+    threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
+    mounted.serve(_tell_mounted, Reports())
+    return 0
+
+
+def _open(request: MountRequest) -> Backend:
+    """The storage; an error if it cannot be reached with these credentials."""
+    options = {key: value for key, value in request.data.items() if isinstance(value, str)}
+    backend = open_storage(
+        request.kind,
+        request.shown_at,
+        bucket_path(request.data, request.sub_folder),
+        endpoint_url=options.get("endpointUrl", ""),
+        options=options,
+        read_only=request.is_read_only,
+    )
+    backend.is_empty("/")
+    return backend
+
+
+def _fail(message: str, hint: str | None) -> int:
+    sys.stdout.write(" ".join(filter(None, (message, hint))) + "\n")
+    return 1
+
+
+def _tell_mounted() -> None:
+    os.write(1, MOUNTED)
+
+
+def _stop_at_end_of_input() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Reports:
+    """Writes reports about lost files to the standard error, which the task's log gets; not without end."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, sentence: str) -> None:
+        self._count += 1
+        if self._count <= _MAX_REPORTS:
+            sys.stderr.write(f"{sentence}\n")
+        elif self._count == _MAX_REPORTS + 1:
+            sys.stderr.write("More files could not be written.\n")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    exit_status = main()
+    sys.stdout.flush()
+    # Threads of the kernel's requests and of the storage's library may be waiting for something.
+    os._exit(exit_status)

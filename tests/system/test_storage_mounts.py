@@ -1,0 +1,242 @@
+"""Storages of other servers, mounted for the tasks that request them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.cli_user import CliUser, until
+from support.cloud_servers import (  # noqa: F401
+    ACCESS_KEY,
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    SECRET_KEY,
+    CloudServer,
+    azure_server_fixture,
+    s3_server_fixture,
+)
+from support.container_images import PLAIN, make
+from support.external_services import debian
+from support.fuse import fuse_fixture  # noqa: F401
+from support.server_fixture import job
+from support.team_cluster import MACHINE, USERS, TeamCluster, add_users
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.service,
+    pytest.mark.xdist_group("cloud"),
+    pytest.mark.usefixtures("fuse"),
+]
+
+PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
+PREFIX = f"mounted-{os.getpid()}"
+
+
+def credentials_file(path: Path, **values: str) -> Path:
+    path.write_text("".join(f"{key.replace('_', '-')}: {value}\n" for key, value in values.items()))
+    path.chmod(0o600)
+    return path
+
+
+def named(*storages: str) -> dict[str, object]:
+    return {"storages": [{"name": name} for name in storages]}
+
+
+@pytest.fixture(scope="module", name="team")
+def cluster_with_storages(
+    tmp_path_factory: pytest.TempPathFactory, s3_server: CloudServer, azure_server: CloudServer
+) -> Iterator[TeamCluster]:
+    folder = tmp_path_factory.mktemp("storages")
+    s3 = credentials_file(folder / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    wrong = credentials_file(
+        folder / "wrong.yaml", access_key_id=ACCESS_KEY, secret_access_key="not-the-secret"
+    )
+    azure = credentials_file(folder / "azure.yaml", account_key=AZURE_KEY)
+    bucket = f"type: s3, bucket: team-data, region: us-east-1, endpoint-url: '{s3_server.endpoint}'"
+    container = f"type: azureblob, container: team-data, account: {AZURE_ACCOUNT}"
+    container += f", endpoint-url: '{azure_server.endpoint}/{AZURE_ACCOUNT}'"
+    (folder / "cluster.yaml").write_text(
+        "engine: container\n"
+        "storages:\n"
+        f"  - {{name: sets, {bucket}, prefix: {PREFIX}, credentials: {s3}}}\n"
+        f"  - {{name: fixed, {bucket}, prefix: {PREFIX}, credentials: {s3}, read-only: true}}\n"
+        f"  - {{name: wrong, {bucket}, prefix: {PREFIX}, credentials: {wrong}}}\n"
+        f"  - {{name: blobs, {container}, prefix: {PREFIX}, credentials: {azure}, share: false}}\n"
+        f"  - {{name: variables, {bucket}, prefix: {PREFIX}, credentials: {s3}, mount: false}}\n"
+        "  - {name: home, type: own}\n"
+    )
+    add_users(folder / "home")
+    cluster = TeamCluster(folder / "home", ("--config", str(folder / "cluster.yaml"), *MACHINE))
+    try:
+        cluster.start()
+        cluster.tokens = {user: cluster.log_in(user) for user in USERS}
+        cluster.user, cluster.token = "alice", cluster.tokens["alice"]
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def test_task_reads_and_writes_the_storages_that_it_requests(
+    team: TeamCluster, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
+) -> None:
+    person = CliUser(tmp_path / "person")
+    (person.project / "input").write_text("from outside\n")
+    copied = person.pai("copy", "input", f"{s3_server.url}/{PREFIX}/in/input", env=s3_server.env)
+    assert copied.status == 0, copied
+    script = [
+        "cat /mnt/sets/in/input; echo at $PAI_MOUNT_SETS",
+        "mkdir -p /mnt/sets/out; { echo one; echo two; } > /mnt/sets/out/file",
+        "cp /mnt/sets/out/file /mnt/blobs/copy",
+        "cat /mnt/fixed/out/file; if touch /mnt/fixed/new; then exit 9; fi",
+    ]
+    extras = named("sets", "blobs", "fixed")
+    detail = team.run(job("reads-and-writes", *script, extras=extras))
+    log = team.log_of("reads-and-writes").decode()
+    assert detail["state"] == "SUCCEEDED", log
+    assert "from outside\nat /mnt/sets\none\ntwo\n" in log
+    last = set(log.splitlines()[-3:])  # the order of standard output and error may differ
+    assert last == {"one", "two", "touch: cannot touch '/mnt/fixed/new': Read-only file system"}, log
+    assert (
+        person.pai("copy", f"{s3_server.url}/{PREFIX}/out/file", "-", env=s3_server.env).out == "one\ntwo\n"
+    )
+    assert (
+        person.pai("copy", f"{azure_server.url}/{PREFIX}/alice/copy", "-", env=azure_server.env).out
+        == "one\ntwo\n"
+    )
+    # Neither this machine nor another task sees the mounts.
+    assert "/mnt/sets" not in Path("/proc/mounts").read_text()
+    team.run(job("requests-nothing", "ls /mnt/sets | wc -l"))
+    assert team.log_of("requests-nothing").decode().strip() == "0"
+
+
+def mount_pids(cluster: TeamCluster) -> list[int]:
+    """The processes that serve mounts of this cluster's tasks."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                command, home = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+                if b"openpaisdk.storage.task_mount" in command and str(cluster.home).encode() in home:
+                    found.append(int(entry.name))
+    return found
+
+
+def begin(cluster: TeamCluster, spec: dict[str, Any]) -> None:
+    """Submit a job, and wait until it has printed that it is ready."""
+    name = cluster.accept(spec)
+    cluster.wait_state(name, "RUNNING")
+    until(lambda: b"ready" in cluster.log_of(name))
+
+
+def test_job_fails_with_a_sentence_if_its_storage_cannot_be_mounted(team: TeamCluster) -> None:
+    detail = team.run(job("wrong-secret", "echo started", extras=named("wrong")))
+    assert detail["state"] == "FAILED"
+    log = team.log_of("wrong-secret").decode()
+    assert log == (
+        "The storage wrong cannot be mounted: The storage /mnt/wrong rejects the credentials "
+        "(SignatureDoesNotMatch). An administrator of the cluster has to check the storage.\n"
+    )
+    elsewhere = {"storages": [{"name": "sets", "mountPath": "/etc/sets"}]}
+    assert team.run(job("elsewhere", "echo started", extras=elsewhere))["state"] == "FAILED"
+    assert team.log_of("elsewhere").decode() == (
+        "The storage sets cannot be mounted at /etc/sets: without a container, storages are directly below "
+        "/mnt. Change its mountPath.\n"
+    )
+    assert not Path("/etc/sets").exists()
+
+
+def test_storage_with_variables_only_is_not_mounted(team: TeamCluster) -> None:
+    path = {"storages": [{"name": "variables", "mountPath": "/mnt/v"}]}
+    detail = team.run(job("variables", "[ ! -e /mnt/v ]; echo $PAI_STORAGE_VARIABLES", extras=path))
+    assert detail["state"] == "SUCCEEDED"
+    assert team.log_of("variables").decode().strip() == f"s3://team-data/{PREFIX}"
+    messages = [event["message"] for event in team.events("variables")]
+    expected = (
+        "The storage variables is not at /mnt/v: it is not mounted on this cluster. Use its address in "
+    )
+    assert expected + "PAI_STORAGE_VARIABLES, or pai copy." in messages
+
+
+def test_commands_beside_the_task_see_its_storages(team: TeamCluster, tmp_path: Path) -> None:
+    person = CliUser(tmp_path / "person")
+    uri = f"http://127.0.0.1:{team.address[1]}"
+    words = ("-a", "team", "--pai-uri", uri, "--user", "alice", "--authen-token", team.token)
+    assert person.pai("add-cluster", *words).status == 0
+    begin(team, job("beside", "echo inside > /mnt/sets/beside; echo ready; sleep 600", extras=named("sets")))
+    seen = person.pai("exec", "-a", "team", "beside", "--", "cat", "/mnt/sets/beside")
+    assert seen.out == "inside\n", seen
+    team.stop("beside")
+    team.wait_over("beside")
+    until(lambda: not mount_pids(team))
+
+
+def test_task_gets_errors_when_the_process_of_a_mount_dies(team: TeamCluster) -> None:
+    script = "echo ready; while ls /mnt/sets >/dev/null; do sleep 0.1; done; echo failed"
+    begin(team, job("mount-dies", script, "touch /mnt/sets/lost || exit 3", extras=named("sets")))
+    (pid,) = mount_pids(team)
+    os.kill(pid, signal.SIGKILL)
+    detail = team.wait_over("mount-dies")
+    log = team.log_of("mount-dies").decode()
+    assert detail["state"] == "FAILED"
+    assert "The storage sets is not mounted any more: its process ended. Its files cannot be used.\n" in log
+    assert "not connected" in log and "failed\n" in log
+    assert not list(Path("/mnt/sets").iterdir())  # nothing was written to this machine instead
+
+
+def in_image(name: str, *commands: str, **top: Any) -> dict[str, Any]:
+    debian(PODMAN, commands=["podman", "runc", "busybox"])
+    make("podman", PLAIN)
+    described = job(name, *commands, **top)
+    described["prerequisites"][0]["uri"] = PLAIN
+    return described
+
+
+def test_container_has_its_storages_at_any_path(
+    team: TeamCluster, tmp_path: Path, s3_server: CloudServer
+) -> None:
+    extras = {"storages": [{"name": "sets", "mountPath": "/data/sets"}, {"name": "fixed"}]}
+    script = "cat /proc/mounts; { echo one; cat; } < /dev/null > /data/sets/boxed; cat /mnt/fixed/boxed"
+    detail = team.run(in_image("boxed", script, "touch /mnt/fixed/new || echo no", extras=extras))
+    log = team.log_of("boxed").decode()
+    assert detail["state"] == "SUCCEEDED", log
+    assert "s3:sets /data/sets fuse.pai rw" in log and "s3:fixed /mnt/fixed fuse.pai ro" in log
+    last = set(log.splitlines()[-3:])  # the order of standard output and error may differ
+    assert last == {"one", "touch: /mnt/fixed/new: Read-only file system", "no"}, log
+    person = CliUser(tmp_path / "person")
+    copied = person.pai("copy", f"{s3_server.url}/{PREFIX}/boxed", "-", env=s3_server.env)
+    assert copied.out == "one\n", copied
+    assert not list((team.home / "mounts").iterdir())
+    begin(team, in_image("boxed-killed", "echo ready; sleep 600", extras=named("sets")))
+    (pid,) = mount_pids(team)
+    supervisor = parent_of(pid)
+    for each in (supervisor, pid):
+        os.kill(each, signal.SIGKILL)
+    until(lambda: not is_mounted_below(team.home) or set(mount_pids(team)) - {pid})
+    team.stop("boxed-killed")
+    team.wait_over("boxed-killed")
+    until(lambda: not is_mounted_below(team.home))
+
+
+def is_mounted_below(folder: Path) -> bool:
+    return f" {folder}/mounts/" in Path("/proc/self/mountinfo").read_text()
+
+
+def parent_of(pid: int) -> int:
+    return int((Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]).split()[1])
+
+
+def test_nothing_is_left_when_the_supervisor_is_killed(team: TeamCluster) -> None:
+    begin(team, job("supervisor-dies", "echo ready; sleep 600", extras=named("sets", "blobs")))
+    pids = mount_pids(team)
+    assert len(pids) == 2
+    os.kill(parent_of(pids[0]), signal.SIGKILL)
+    until(lambda: not set(pids) & set(mount_pids(team)))
+    team.stop("supervisor-dies")  # a lost task is started again
+    team.wait_over("supervisor-dies")
+    until(lambda: not mount_pids(team))
