@@ -204,7 +204,7 @@ class _Shown:
 
 
 def detach(folder: "str") -> "None":
-    """Unmount a folder at once, whoever uses it and whether its process runs or not."""
+    """Unmount a folder at once, even if programs use it or its process has ended."""
     if not _umount(folder, _MNT_DETACH) and _fusermount():
         _run([_fusermount(), "-u", "-z", "--", folder])
 
