@@ -174,10 +174,22 @@ def _tensorboard(parameters: Mapping[str, Any], job: JobSpec) -> str:
     spec = shlex.quote(",".join(f"{name}:{as_text(path)}" for name, path in folders.items()))
     port = shlex.quote(as_text(parameters.get("port") or "6006"))
     first = shlex.quote(job.task_roles[0].name)
+    failed = _echo(
+        "TensorBoard is neither installed nor can it be; add it to the image, or remove the plugin."
+    )
     return (
         f'if [ "$PAI_CURRENT_TASK_ROLE_NAME" = {first} ] && '
         '[ "$PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX" = 0 ]; then\n'
-        "  command -v tensorboard >/dev/null 2>&1 || python3 -m pip install -q tensorboard\n"
-        f"  tensorboard --logdir_spec={spec} --bind_all --port={port} >/dev/null 2>&1 &\n"
+        "  mkdir -p .pai\n"
+        "  if command -v tensorboard >/dev/null 2>&1; then\n"
+        "    pai_board=tensorboard\n"
+        "  else\n"
+        # Into a folder of its own: distributions protect theirs, and the job's packages stay as they are.
+        "    python3 -m pip install -q --disable-pip-version-check --target .pai/tensorboard tensorboard"
+        f" || {{ {failed}; exit 1; }}\n"
+        '    export PYTHONPATH="$PWD/.pai/tensorboard"\n'
+        '    pai_board="python3 -m tensorboard.main"\n'
+        "  fi\n"
+        f"  $pai_board --logdir_spec={spec} --bind_all --port={port} >.pai/tensorboard.log 2>&1 &\n"
         "fi"
     )

@@ -160,3 +160,28 @@ def test_tensorboard_runs_only_in_the_first_task(tmp_path: Path) -> None:
         "--bind_all",
         "--port=1234",
     ]
+
+
+def test_tensorboard_is_installed_beside_the_packages_of_the_job_or_the_task_says_why_not(
+    tmp_path: Path,
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    fake = '#!/bin/sh\necho "$*" >> calls; echo "$PYTHONPATH" >> calls; exit $(cat status)\n'
+    (tools / "python3").write_text(fake)
+    (tools / "python3").chmod(0o755)
+    (tmp_path / "status").write_text("0")
+    plugin = {"plugin": "tensorboard", "parameters": {"logdir": {"run": "/logs"}}}
+    first = {"PAI_CURRENT_TASK_ROLE_NAME": "main", "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": "0"}
+    path = {"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": "of-the-job"}
+    wait = 'for i in $(seq 50); do grep -q main calls && break; sleep 0.02; done; echo "$PYTHONPATH"'
+    done = run(job_with(plugin, commands=(wait,)), tmp_path, **first, **path)
+    assert done.stdout == "of-the-job\n"
+    install, _, start, packages = (tmp_path / "calls").read_text().splitlines()
+    assert install.endswith("--target .pai/tensorboard tensorboard")
+    assert start == "-m tensorboard.main --logdir_spec=run:/logs --bind_all --port=6006"
+    assert packages == f"{tmp_path}/.pai/tensorboard"
+    (tmp_path / "status").write_text("1")
+    refused = run(job_with(plugin, commands=("echo never",)), tmp_path, **first, **path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "TensorBoard is neither installed nor can it be; add it to the image" in refused.stderr
