@@ -51,12 +51,18 @@ def exec_command(argv: list[str]) -> int:
     reads_stdin = args.stdin or has_terminal
     if sys.platform == "win32" and (reads_stdin or args.tty):
         raise UsageError("pai exec has no -i and no -t on Windows.", hint="Use it in WSL.")
+    if not command and not reads_stdin:
+        raise UsageError(
+            "pai exec -t opens a shell on your terminal, and there is none here.",
+            hint=f"Send it commands with: pai exec -i {args.job} -- sh",
+        )
     cluster = open_cluster(args.cluster_alias, notify=print_notice)
     session = cluster.open_session(args.job, args.user, role=args.role, index=args.index, terminal=args.tty)
     from openpaisdk.cli.session_streams import SessionStreams, window_size
 
     session.start(command, (os.environ.get("TERM") or "xterm", *window_size()) if args.tty else None)
-    return SessionStreams(session, reads_stdin=reads_stdin, is_raw=has_terminal).run()
+    streams = SessionStreams(session, reads_stdin=reads_stdin, has_terminal=args.tty, is_raw=has_terminal)
+    return streams.run()
 
 
 def _parse(parser: Parser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:

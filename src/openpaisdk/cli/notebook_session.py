@@ -20,6 +20,8 @@ TOKEN_VARIABLE = "JUPYTER_TOKEN"
 EMBEDDED_TOKEN = "abcd"
 """Documented by OpenPAI. Only where the machine has one user: all others could use it."""
 _READY = re.compile(rb"^Jupyter answers at port (\d+): ([^\n]+)\n", re.MULTILINE)
+# Of `pairuntime.task.python_packages`: that takes minutes, in which nothing else is to be seen.
+_INSTALLATION = re.compile(rb"^Installing [^\n]+(?=\n)", re.MULTILINE)
 _CHECK_INTERVAL_S = 0.5
 
 
@@ -87,6 +89,8 @@ class NotebookSession:
                 log += frame.data
                 if ready := _READY.search(log):
                     return int(ready[1]), ready[2].decode()
+                for installation in _INSTALLATION.findall(log):
+                    print_notice(installation.decode(errors="replace"))
                 log = log[log.rfind(b"\n") + 1 :]
         except KeyboardInterrupt:
             report_interrupt(cluster, request)

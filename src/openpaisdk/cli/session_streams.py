@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from openpaisdk.client.session import Session
 
 _FD_OF_STREAM = {STDERR: 2}
+# The key that ends the input on a terminal (Ctrl-D).
+_END_OF_FILE = b"\x04"
 
 
 def window_size() -> tuple[int, int]:
@@ -28,12 +30,14 @@ def window_size() -> tuple[int, int]:
 
 
 class SessionStreams:
-    """``is_raw``: the terminal passes every key on, Ctrl-C, too."""
+    """``has_terminal``: the command has one. ``is_raw``: ours passes every key on to it, Ctrl-C, too."""
 
-    def __init__(self, session: Session, *, reads_stdin: bool, is_raw: bool):
+    def __init__(self, session: Session, *, reads_stdin: bool, has_terminal: bool, is_raw: bool):
         self._session = session
+        self._has_terminal = has_terminal
         self._reads_stdin = reads_stdin
         self._is_raw = is_raw
+        self._is_line_start = True
         self._interrupts = 0
         self._was_resized = False
 
@@ -112,10 +116,15 @@ class SessionStreams:
     def _read_stdin(self) -> None:
         data = os.read(0, min(CHUNK_BYTES, self._session.stdin_credit))
         if data:
+            self._is_line_start = data.endswith(b"\n")
             self._session.send_stdin(data)
         else:
             self._reads_stdin = False
-            self._session.end_stdin()
+            if self._has_terminal:
+                # In the middle of a line, the first one only ends the line.
+                self._session.send_stdin(_END_OF_FILE if self._is_line_start else 2 * _END_OF_FILE)
+            else:
+                self._session.end_stdin()
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -177,6 +177,19 @@ def test_terminal_without_a_terminal_here(user, job: str) -> None:
     assert done.status == 0 and done.out.split() == ["24", "80"], done
 
 
+def test_shell_without_a_terminal_here_is_refused(user, job: str) -> None:
+    """It would wait for keys forever."""
+    done = user.pai("exec", "-t", job)
+    assert done.status == 2 and done.out == "", done
+    assert f"pai exec -i {job} -- sh" in done.err, done
+
+
+@pytest.mark.parametrize("text", ["", "piped\n", "piped"])
+def test_input_ends_on_a_terminal_too(user, job: str, text: str) -> None:
+    done = user.pai("exec", "-i", "-t", job, "--", "sh", "-c", "cat; exit 4", stdin=text)
+    assert done.status == 4 and text.strip() in done.out, done
+
+
 # -- wrong input -------------------------------------------------------------------------------
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
-from support.cli_user import CliUser, until
+from support.cli_user import BIN, CliUser, until
 from support.jupyter import TIMEOUT_S, environment_with_jupyter, open_page
 from support.notebooks import notebook, write_notebook
 
@@ -119,6 +120,19 @@ def test_job_that_ends_before_the_server_answers_is_reported(user) -> None:
     write_notebook(user.project / "a.ipynb", "1")
     done = user.pai("notebook-job", "--interactive", *ROOM, "--python", "/no/python", "a.ipynb")
     assert done.status == 3 and done.out == "" and "The task has no Python /no/python" in done.err, done
+
+
+@pytest.mark.slow
+def test_installation_of_jupyter_is_shown_while_one_waits(user) -> None:
+    write_notebook(user.project / "a.ipynb", "1")
+    bare = ("--python", sys._base_executable, "--env", "PIP_NO_INDEX=1")  # type: ignore[attr-defined]
+    done = user.run(
+        [str(BIN / "pai"), "notebook-job", "--interactive", *ROOM, *bare, "--no-sources", "a.ipynb"],
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert done.status == 3 and done.out == "", done
+    assert "\nInstalling notebook (cached on this machine).\n" in done.err, done
+    assert "pip found no package notebook" in done.err and "What to do: " in done.err, done
 
 
 @pytest.mark.slow
