@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from support.cloud_servers import (  # noqa: F401
 from support.container_images import PLAIN, make
 from support.external_services import debian
 from support.fuse import fuse_fixture  # noqa: F401
+from support.samba_server import SambaServer, samba_server_fixture  # noqa: F401
 from support.server_fixture import job
 from support.team_cluster import MACHINE, USERS, TeamCluster, add_users
 
@@ -50,7 +52,10 @@ def named(*storages: str) -> dict[str, object]:
 
 @pytest.fixture(scope="module", name="team")
 def cluster_with_storages(
-    tmp_path_factory: pytest.TempPathFactory, s3_server: CloudServer, azure_server: CloudServer
+    tmp_path_factory: pytest.TempPathFactory,
+    s3_server: CloudServer,
+    azure_server: CloudServer,
+    samba_server: SambaServer,
 ) -> Iterator[TeamCluster]:
     folder = tmp_path_factory.mktemp("storages")
     s3 = credentials_file(folder / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
@@ -58,6 +63,9 @@ def cluster_with_storages(
         folder / "wrong.yaml", access_key_id=ACCESS_KEY, secret_access_key="not-the-secret"
     )
     azure = credentials_file(folder / "azure.yaml", account_key=AZURE_KEY)
+    samba = credentials_file(
+        folder / "samba.yaml", username=samba_server.username, password=samba_server.password
+    )
     bucket = f"type: s3, bucket: team-data, region: us-east-1, endpoint-url: '{s3_server.endpoint}'"
     container = f"type: azureblob, container: team-data, account: {AZURE_ACCOUNT}"
     container += f", endpoint-url: '{azure_server.endpoint}/{AZURE_ACCOUNT}'"
@@ -69,6 +77,9 @@ def cluster_with_storages(
         f"  - {{name: wrong, {bucket}, prefix: {PREFIX}, credentials: {wrong}}}\n"
         f"  - {{name: blobs, {container}, prefix: {PREFIX}, credentials: {azure}, share: false}}\n"
         f"  - {{name: variables, {bucket}, prefix: {PREFIX}, credentials: {s3}, mount: false}}\n"
+        f"  - {{name: lab, type: samba, address: '{samba_server.address}', credentials: {samba},\n"
+        "     share: false}\n"
+        "  - {name: exports, type: nfs, server: 127.0.0.1, path: /nothing-here}\n"
         "  - {name: home, type: own}\n"
     )
     add_users(folder / "home")
@@ -115,6 +126,23 @@ def test_task_reads_and_writes_the_storages_that_it_requests(
     assert team.log_of("requests-nothing").decode().strip() == "0"
 
 
+def test_task_uses_a_share_of_samba(team: TeamCluster, samba_server: SambaServer) -> None:
+    script = [
+        "cd /mnt/lab; mkdir -p set/deep; head -c 5000000 /dev/urandom > set/deep/random",
+        "{ echo one; echo two; } > set/log; echo more >> set/log; mv set/log set/renamed; cat set/renamed",
+        "md5sum < set/deep/random; touch gone; rm gone; ls -R; df . | tail -1 | cut -d' ' -f1",
+    ]
+    detail = team.run(job("share", *script, extras=named("lab")))
+    log = team.log_of("share").decode()
+    assert detail["state"] == "SUCCEEDED", log
+    own = samba_server.folder / "alice"
+    checksum = hashlib.md5((own / "set/deep/random").read_bytes(), usedforsecurity=False).hexdigest()
+    listing = ".:\nset\n\n./set:\ndeep\nrenamed\n\n./set/deep:\nrandom\n"
+    assert log == f"one\ntwo\nmore\n{checksum}  -\n{listing}samba:lab\n"
+    assert (own / "set/renamed").read_text() == "one\ntwo\nmore\n"
+    assert not list(own.rglob(".*"))
+
+
 def mount_pids(cluster: TeamCluster) -> list[int]:
     """The processes that serve mounts of this cluster's tasks."""
     found = []
@@ -142,6 +170,10 @@ def test_job_fails_with_a_sentence_if_its_storage_cannot_be_mounted(team: TeamCl
         "The storage wrong cannot be mounted: The storage /mnt/wrong rejects the credentials "
         "(SignatureDoesNotMatch). An administrator of the cluster has to check the storage.\n"
     )
+    # The kernel mounts it, where it can; here there is no server in any case.
+    assert team.run(job("no-server", "echo started", extras=named("exports")))["state"] == "FAILED"
+    log = team.log_of("no-server").decode()
+    assert log.startswith("The storage exports cannot be mounted: ") and log.count("\n") == 1, log
     elsewhere = {"storages": [{"name": "sets", "mountPath": "/etc/sets"}]}
     assert team.run(job("elsewhere", "echo started", extras=elsewhere))["state"] == "FAILED"
     assert team.log_of("elsewhere").decode() == (

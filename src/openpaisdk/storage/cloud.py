@@ -5,6 +5,8 @@ from __future__ import annotations
 from openpaisdk.errors import ConfigError
 from openpaisdk.storage.location import S3
 
+SAMBA = "samba"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Backend
@@ -30,8 +32,21 @@ def open_storage(
 ) -> Backend:
     """Backend of a storage of a cluster. Without credentials in ``options``, those of this machine are used.
 
-    ``path`` begins with the bucket or container.
+    ``path`` begins with the bucket or container; it is a folder of a share of Samba, whose address is
+    ``endpoint_url``.
     """
+    if kind == SAMBA:
+        from openpaisdk.storage.backends.samba import SambaBackend, ShareAddress
+
+        domain = options.get("domain", "")
+        return SambaBackend(
+            ShareAddress(endpoint_url),
+            f"{domain}\\{options.get('username', '')}" if domain else options.get("username", ""),
+            options.get("password", ""),
+            url=url,
+            root=path,
+            read_only=read_only,
+        )
     bucket, _, root = path.strip("/").partition("/")
     if not bucket:
         raise ConfigError(f"The storage {url} names no bucket.")

@@ -11,10 +11,12 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 
 from openpaisdk.errors import ConfigError, PaiError
 from openpaisdk.storage.catalog import bucket_path
-from openpaisdk.storage.cloud import open_storage
+from openpaisdk.storage.cloud import SAMBA, open_storage
+from openpaisdk.storage.kernel_mount import azure_file_mount, nfs_mount
 from openpaisdk.storage.mount import StorageFileSystem
 from pairuntime.fuse.mount_point import Mount, MountError, check_available
 from pairuntime.supervisor.storage_mounts import MOUNTED
@@ -23,6 +25,8 @@ assert sys.platform == "linux"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from openpaisdk.storage.backends.base import Backend
 
 _MAX_REPORTS = 100
@@ -51,15 +55,7 @@ class MountRequest:
 def main() -> int:
     request = MountRequest(json.loads(sys.stdin.buffer.readline()))
     try:
-        check_available()
-        mounted = Mount(
-            StorageFileSystem(_open(request), "/", is_read_only=request.is_read_only),
-            request.folder,
-            f"{request.kind}:{request.name}",
-            "pai",
-            request.owner,
-            request.shown_at,
-        )
+        serve = _mount(request)
     except MountError as e:
         return _fail(e.message, e.hint)
     except ConfigError as e:
@@ -68,23 +64,56 @@ def main() -> int:
         # The hints of the backend are for the owner of the credentials, not for the user of the job.
         return _fail(e.message, "An administrator of the cluster has to check the storage.")
     threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
-    mounted.serve(_tell_mounted, Reports())
+    serve()
     return 0
+
+
+def _mount(request: MountRequest) -> Callable[[], object]:
+    """Mount a storage. The result serves it until SIGTERM, and unmounts it."""
+    by_kernel = None
+    if request.kind == "nfs":
+        by_kernel = nfs_mount(request.data, request.sub_folder)
+    elif request.kind == "azurefile":
+        by_kernel = azure_file_mount(request.data, request.sub_folder, request.owner)
+    if by_kernel is not None:
+        by_kernel.mount(request.folder, is_read_only=request.is_read_only)
+        return partial(_wait_for_signal, partial(by_kernel.unmount, request.folder))
+    check_available()
+    mounted = Mount(
+        StorageFileSystem(_open(request), "/", is_read_only=request.is_read_only),
+        request.folder,
+        f"{request.kind}:{request.name}",
+        "pai",
+        request.owner,
+        request.shown_at,
+    )
+    return partial(mounted.serve, _tell_mounted, Reports())
 
 
 def _open(request: MountRequest) -> Backend:
     """The storage; an error if it cannot be reached with these credentials."""
     options = {key: value for key, value in request.data.items() if isinstance(value, str)}
+    is_share = request.kind == SAMBA
     backend = open_storage(
         request.kind,
         request.shown_at,
-        bucket_path(request.data, request.sub_folder),
-        endpoint_url=options.get("endpointUrl", ""),
+        request.sub_folder if is_share else bucket_path(request.data, request.sub_folder),
+        endpoint_url=options.get("address" if is_share else "endpointUrl", ""),
         options=options,
         read_only=request.is_read_only,
     )
+    if request.sub_folder and is_share and not request.is_read_only:
+        backend.make_folder("/")
     backend.is_empty("/")
     return backend
+
+
+def _wait_for_signal(unmount: Callable[[], None]) -> None:
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    _tell_mounted()
+    stopped.wait()
+    unmount()
 
 
 def _fail(message: str, hint: str | None) -> int:

@@ -18,6 +18,7 @@ from paicluster.config.sections import (
     BucketSettings,
     EngineSettings,
     RequestLimits,
+    ShareSettings,
     StorageSettings,
     UsageSettings,
 )
@@ -323,13 +324,27 @@ def _storage(item: Mapping[str, Any], folder: Path) -> StorageSettings:
     return StorageSettings(
         name=item["name"],
         kind=item["type"],
-        path=_under(folder, item["path"]) if "path" in item else None,
+        path=_under(folder, item["path"]) if "path" in item and item["type"] != "nfs" else None,
         url=item.get("url"),
         share=item.get("share", True),
         read_only=item.get("read-only", False),
         groups=tuple(item.get("groups", ())),
         bucket=_bucket(item, folder) if item["type"] in ("s3", "azureblob") else None,
+        network_share=_network_share(item, folder) if item["type"] in _SHARE_PATHS else None,
         mount=item.get("mount", True),
+    )
+
+
+# Which key of a share is its path.
+_SHARE_PATHS = {"nfs": "path", "samba": "address", "azurefile": "share-name"}
+
+
+def _network_share(item: Mapping[str, Any], folder: Path) -> ShareSettings:
+    return ShareSettings(
+        item[_SHARE_PATHS[item["type"]]],
+        server=item.get("server", ""),
+        account=item.get("account", ""),
+        credentials=_under(folder, item["credentials"]) if "credentials" in item else None,
     )
 
 

@@ -136,6 +136,12 @@ _BUCKET_COMMON: dict[str, Node] = {
     "mount": Bool("Whether it is mounted for the jobs that request it."),
 }
 
+_SHARE_COMMON: dict[str, Node] = {
+    **_STORAGE_COMMON,
+    "credentials": _BUCKET_COMMON["credentials"],
+    "mount": _BUCKET_COMMON["mount"],
+}
+
 _SECTIONS: dict[str, Node] = {
     "home": _FOLDER,
     "listen": Fields(
@@ -188,6 +194,33 @@ _SECTIONS: dict[str, Node] = {
                 "azureblob": Fields(
                     {"type": Choice("azureblob"), "container": _BUCKET, "account": _BUCKET, **_BUCKET_COMMON},
                     required=("type", "name", "container", "account"),
+                ),
+                "nfs": Fields(
+                    {
+                        "type": Choice("nfs"),
+                        "server": Text(pattern=r"[A-Za-z0-9_.:-]+", form="an address or a name"),
+                        "path": Text(pattern=r"/.*", form="a path that begins with /"),
+                        **_STORAGE_COMMON,
+                        "mount": _BUCKET_COMMON["mount"],
+                    },
+                    required=("type", "name", "server", "path"),
+                ),
+                "samba": Fields(
+                    {
+                        "type": Choice("samba"),
+                        "address": Text(pattern=r"//[^/\s]+/[^/].*", form="//SERVER/SHARE, or a path in it"),
+                        **_SHARE_COMMON,
+                    },
+                    required=("type", "name", "address"),
+                ),
+                "azurefile": Fields(
+                    {
+                        "type": Choice("azurefile"),
+                        "share-name": _BUCKET,
+                        "account": _BUCKET,
+                        **_SHARE_COMMON,
+                    },
+                    required=("type", "name", "share-name", "account"),
                 ),
             },
         )

@@ -69,7 +69,8 @@ class UsageSettings:
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
     """A storage. ``kind``: `own` (a folder the cluster serves), `mount` (a path on every machine), `hdfs`
-    (an external HDFS at ``url``), `s3` or `azureblob` (``bucket`` in a cloud)."""
+    (an external HDFS at ``url``), `s3` or `azureblob` (``bucket`` in a cloud), `nfs`, `samba` or `azurefile`
+    (``network_share`` of a file server)."""
 
     name: str
     kind: str
@@ -81,6 +82,7 @@ class StorageSettings:
     # Groups with access; empty: all users.
     groups: tuple[str, ...] = ()
     bucket: BucketSettings | None = None
+    network_share: ShareSettings | None = None
     # Whether a storage on another server is mounted for the jobs that request it.
     mount: bool = True
 
@@ -96,6 +98,17 @@ class BucketSettings:
     region: str = ""
     account: str = ""
     # File with the credentials; without one, users have credentials of their own.
+    credentials: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettings:
+    """A share of a file server: ``server`` and ``path`` of NFS, //SERVER/SHARE/path of Samba, the name of a
+    share of Azure Files in ``account``."""
+
+    path: str
+    server: str = ""
+    account: str = ""
     credentials: Path | None = None
 
 

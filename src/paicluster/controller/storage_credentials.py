@@ -20,8 +20,11 @@ _PUBLIC_SUFFIXES = ("_ACCOUNT", "_ACCOUNT_NAME", "_ENDPOINT")
 
 @dataclass(frozen=True, slots=True)
 class CloudStorage:
-    """A storage in a cloud. ``environment`` reads the variables of its credentials, ``data`` its description
-    with them, ``has_credentials`` whether the cluster has any; ConfigError."""
+    """A storage in a cloud, or a share of a file server.
+
+    ``environment`` reads the variables of its credentials, ``data`` its description with them, and
+    ``has_credentials`` whether they suffice to mount it; ConfigError.
+    """
 
     name: str
     url: str
@@ -47,6 +50,10 @@ class CloudStorage:
     @property
     def _variable_part(self) -> str:
         return re.sub(r"[^A-Z0-9]", "_", self.name.upper())
+
+    @property
+    def is_in_cloud(self) -> bool:
+        return self.kind in ("s3", "azureblob")
 
     def target(self, path: str) -> str:
         return "/" + (path or f"mnt/{self.name}").strip("/")
@@ -94,7 +101,7 @@ def mount_problems(job: JobSpec, storages: Sequence[CloudStorage], *, delegated:
         if reason:
             yield (
                 f"The storage {storage.name} is not at {storage.target(path)}: {reason}. "
-                f"Use its address in {storage.url_variable}, or pai copy."
+                f"Use its address in {storage.url_variable}{', or pai copy' if storage.is_in_cloud else ''}."
             )
 
 

@@ -50,7 +50,6 @@ from paicluster.scheduler.resource_requests import MINIMUM, NO_MINIMUM
 from paicluster.server.backup_schedule import BackupSchedule
 from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
 from paicluster.services import storages
-from paicluster.services.cloud_buckets import CloudBucket
 from paicluster.services.file_service import open_file_service
 from paicluster.services.quotas import Quotas
 from paicluster.services.storage_counter import StorageCounter
@@ -400,21 +399,21 @@ def _mountable_storages(settings: Settings) -> tuple[MountableStorage, ...]:
 
 
 def _cloud_storages(settings: Settings) -> tuple[CloudStorage, ...]:
-    """The storages in a cloud. Credentials that cannot be read are an error of the settings."""
+    """The storages of other servers. Credentials that cannot be read are an error of the settings."""
     found = []
     for number, storage in enumerate(settings.storages):
-        if storage.bucket is not None:
-            bucket = CloudBucket(storage.kind, storage.bucket)
-            bucket.secrets()
+        remote = storages.remote_of(storage)
+        if remote is not None:
+            remote.secrets()
             found.append(
                 CloudStorage(
                     storage.name,
-                    bucket.url,
-                    bucket.task_environment,
+                    remote.url,
+                    remote.task_environment,
                     storage.share,
                     storage.kind,
-                    bucket.data_with_secrets,
-                    lambda bucket=bucket: bool(bucket.secrets()),  # type: ignore[misc]
+                    remote.data_with_secrets,
+                    remote.has_credentials,
                     storage.read_only,
                     mounted=storage.mount,
                     default=number == 0 and not storage.groups,

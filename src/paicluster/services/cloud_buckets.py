@@ -58,10 +58,14 @@ class CloudBucket:
         if path is None:
             return {}
         names = _S3_KEYS if self.kind == S3 else _AZURE_KEYS
-        return {names[key]: value for key, value in _read_credentials(path, names).items()}
+        return {names[key]: value for key, value in read_credentials(path, names).items()}
 
     def data_with_secrets(self) -> dict[str, Any]:
         return {**self.data(), **self.secrets()}
+
+    def has_credentials(self) -> bool:
+        """Whether it can be mounted: never with the credentials of the server's own account."""
+        return bool(self.secrets())
 
     def task_environment(self) -> dict[str, str]:
         """The variables that the tools of the cloud read."""
@@ -90,7 +94,7 @@ class CloudBucket:
         return {name: value for name, value in variables.items() if value}
 
 
-def _read_credentials(path: Path, names: Mapping[str, str]) -> dict[str, str]:
+def read_credentials(path: Path, names: Mapping[str, str]) -> dict[str, str]:
     """The content of a credentials file. Errors name its keys, never its values."""
     try:
         with path.open("rb") as file:

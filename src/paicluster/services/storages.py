@@ -10,6 +10,7 @@ from typing import Any
 from openpaisdk.errors import ConfigError
 from paicluster.config.sections import StorageSettings
 from paicluster.services.cloud_buckets import CloudBucket
+from paicluster.services.network_shares import NetworkShare
 from paicluster.store.rows import UserGrants
 
 # Name of the storage that the cluster itself serves.
@@ -18,7 +19,14 @@ OWN = "home"
 JOBS = "jobs"
 
 # Types of OpenPAI's StorageDetail; it has none for S3.
-_OPENPAI_TYPES = {"mount": "nfs", "s3": "s3", "azureblob": "azureBlob"}
+_OPENPAI_TYPES = {
+    "mount": "nfs",
+    "s3": "s3",
+    "azureblob": "azureBlob",
+    "nfs": "nfs",
+    "samba": "samba",
+    "azurefile": "azureFile",
+}
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +46,8 @@ class StorageConfig:
     read_only: bool = False
     groups: tuple[str, ...] = ()
     default: bool = False
-    bucket: CloudBucket | None = None
+    # Where it is, if it is neither on this cluster nor an HDFS.
+    remote: CloudBucket | NetworkShare | None = None
 
     def is_usable_by(self, access: UserGrants) -> bool:
         return access.may_use_storage(self.name, self.groups)
@@ -48,7 +57,7 @@ class StorageConfig:
 
     def data_with_secrets(self) -> dict[str, Any]:
         """``data`` with the credentials in it, for users of the storage, as in OpenPAI."""
-        return dict(self.data) if self.bucket is None else self.bucket.data_with_secrets()
+        return dict(self.data) if self.remote is None else self.remote.data_with_secrets()
 
 
 def of_settings(settings: Sequence[StorageSettings], url: str) -> tuple[StorageConfig, ...]:
@@ -66,15 +75,22 @@ def of_settings(settings: Sequence[StorageSettings], url: str) -> tuple[StorageC
             storage.read_only,
             storage.groups,
             default=index == 0,
-            bucket=None if storage.bucket is None else CloudBucket(storage.kind, storage.bucket),
+            remote=remote_of(storage),
         )
         for index, storage in enumerate(settings)
     )
 
 
-def _data(storage: StorageSettings) -> Mapping[str, Any]:
+def remote_of(storage: StorageSettings) -> CloudBucket | NetworkShare | None:
+    """The bucket or share that a storage is."""
     if storage.bucket is not None:
-        return CloudBucket(storage.kind, storage.bucket).data()
+        return CloudBucket(storage.kind, storage.bucket)
+    return None if storage.network_share is None else NetworkShare(storage.kind, storage.network_share)
+
+
+def _data(storage: StorageSettings) -> Mapping[str, Any]:
+    if (remote := remote_of(storage)) is not None:
+        return remote.data()
     return {"server": "", "path": str(storage.path)} if storage.kind == "mount" else {}
 
 

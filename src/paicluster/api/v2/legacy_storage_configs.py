@@ -136,7 +136,12 @@ def _as_server(storage: StorageConfig) -> RecordJson:
     data = storage.data_with_secrets()
     if "accountKey" in data:
         data["key"] = data.pop("accountKey")  # its name in OpenPAI's older API
-    if storage.type == "nfs":
+    if storage.type == "samba":
+        server, _, path = str(data["address"]).strip("/").partition("/")
+        data |= {"address": server, "rootPath": f"/{path}", "userName": data.pop("username", "")}
+    elif storage.type == "azureFile":
+        data |= {"dataStore": data["accountName"], "fileShare": data.pop("shareName")}
+    elif storage.type == "nfs":
         data = {"address": data.get("server", ""), "rootPath": data.get("path", "")}
     return {"spn": storage.name, "type": storage.type.lower(), "data": data, "extension": {}}
 

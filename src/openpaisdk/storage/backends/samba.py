@@ -1,0 +1,350 @@
+"""Samba backend, over smbprotocol: shares of Samba, Windows and Azure Files (SMB 2 and 3)."""
+
+from __future__ import annotations
+
+import errno
+import stat
+import threading
+
+from openpaisdk.errors import (
+    ConfigError,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    NotConnected,
+    NotFound,
+    PaiError,
+    Unauthorized,
+    UsageError,
+)
+from openpaisdk.storage.backends.base import (
+    CHUNK_BYTES,
+    STORAGE_FULL,
+    Backend,
+    SourceFile,
+    TargetFile,
+    already_exists_error,
+    changed_error,
+    content_key,
+    partial_name,
+    split_ranges,
+)
+from openpaisdk.storage.backends.connection_pool import with_retries
+from openpaisdk.storage.file_info import FileInfo
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from openpaisdk.storage.backends.base import Chunks, Range
+    from openpaisdk.storage.file_info import FileStat
+
+    T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 10
+DEFAULT_PORT = 445
+FILE_MODE, FOLDER_MODE = 0o644, 0o755
+_FORBIDDEN_CHARACTERS = '\\:*?"<>|'
+# Codes of Windows that the library does not translate.
+_FULL_STATUSES = (0xC000007F, 0xC0000044)  # disk full, quota exceeded
+_DENIED_STATUS = 0xC0000022
+
+
+class ShareAddress:
+    """``//SERVER[:PORT]/SHARE[/path]``."""
+
+    def __init__(self, address: str):
+        server, _, rest = address.replace("\\", "/").removeprefix("smb:").strip("/").partition("/")
+        self.share, _, self.path = rest.partition("/")
+        self.host, _, port = server.partition(":")
+        if not self.host or not self.share or (port and not port.isdecimal()):
+            raise ConfigError(f"{address!r} is not the address of a share.", hint="Write //SERVER/SHARE.")
+        self.port = int(port) if port else DEFAULT_PORT
+
+
+class SambaBackend(Backend):
+    """One share, or a folder of it."""
+
+    def __init__(
+        self,
+        address: ShareAddress,
+        username: str,
+        password: str,
+        *,
+        url: str,
+        root: str = "",
+        read_only: bool = False,
+    ):
+        try:
+            import smbclient
+        except ImportError:
+            raise ConfigError(
+                "Shares of Samba need the package smbprotocol, which is not installed.",
+                hint="Install it: pip install 'openpaisdk[samba]'",
+            ) from None
+        self.url = url
+        self._client = smbclient
+        self._address = address
+        parts = (address.host, address.share, *address.path.split("/"), *root.split("/"))
+        self._root = "\\\\" + "\\".join(part for part in parts if part)
+        self._read_only = read_only
+        self._session: dict[str, Any] = {
+            "username": username or None,
+            "password": password or None,
+            "port": address.port,
+            "connection_timeout": CONNECT_TIMEOUT_S,
+            # Not the cache of the library, which every storage of this process would share.
+            "connection_cache": {},
+        }
+        # Two threads must not connect at once: the library would keep one of the connections only.
+        self._connecting = threading.Lock()
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def unc_path(self, path: str) -> str:
+        return (self._root + path.replace("/", "\\")).rstrip("\\")
+
+    def call(self, path: str, action: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Call a function of the library; its errors become ours. A lost connection is made again."""
+
+        def run() -> T:
+            try:
+                with self._connecting:
+                    self._client.register_session(self._address.host, **self._session)
+                return action(*arguments, **options, **self._session)
+            except Exception as e:
+                raise self.error(path, e) from e
+
+        return with_retries(run)
+
+    def error(self, path: str, error: Exception) -> PaiError:
+        """An error of the library as a sentence for the user."""
+        from smbprotocol import exceptions as smb_errors
+
+        shown = self.display_path(path)
+        if isinstance(error, (smb_errors.LogonFailure, smb_errors.SMBAuthenticationError)):
+            return Unauthorized(f"The server {self._address.host} rejects the credentials for {self.url}.")
+        if isinstance(error, smb_errors.BadNetworkName):
+            return UsageError(f"There is no share called {self._address.share!r} at {self._address.host}.")
+        if isinstance(error, (smb_errors.SMBConnectionClosed, ConnectionError, TimeoutError)):
+            return ConnectionFailed(f"The connection to the storage {self.url} was lost.")
+        if isinstance(error, ValueError):  # the library has no other error for this
+            where = f"{self._address.host}:{self._address.port}"
+            return NotConnected(f"The server of {self.url} cannot be reached at {where}.")
+        if isinstance(error, smb_errors.SMBOSError):
+            if error.errno == errno.ENOENT and not path.strip("/"):
+                return UsageError(f"There is no {self._root} at {self._address.host}.")
+            return _error_of_status(shown, error)
+        if isinstance(error, smb_errors.AccessDenied):
+            return Forbidden(f"{shown}: permission denied.")
+        if isinstance(error, (smb_errors.SMBException, OSError)):
+            return ConnectionFailed(f"The storage {self.url} failed ({type(error).__name__}).")
+        raise error
+
+    # -- backend -------------------------------------------------------------------------------
+
+    def canonical(self, path: str) -> str:
+        return self.unc_path(path)
+
+    def invalid_name_reason(self, path: str) -> str:
+        bad = sorted(set(path) & set(_FORBIDDEN_CHARACTERS))
+        return f"a share has no names with {bad[0]}" if bad else ""
+
+    def status(self, path: str) -> FileInfo | None:
+        try:
+            found = self.call(path, self._client.stat, self.unc_path(path))
+        except NotFound:
+            return None
+        return _file_info(path.rstrip("/").rpartition("/")[2], found)
+
+    def list_folder(self, path: str) -> list[FileInfo]:
+        def scan(folder: str, **session: Any) -> list[FileInfo]:
+            return [
+                FileInfo(
+                    entry.name,
+                    entry.is_dir(),
+                    0 if entry.is_dir() else entry.smb_info.end_of_file,
+                    int(entry.smb_info.last_write_time.timestamp()) * 10**9
+                    + entry.smb_info.last_write_time.microsecond * 1000,
+                    FOLDER_MODE if entry.is_dir() else FILE_MODE,
+                )
+                for entry in self._client.scandir(folder, **session)
+                if not entry.is_symlink()
+            ]
+
+        return sorted(self.call(path, scan, self.unc_path(path)), key=lambda found: found.name)
+
+    def open(self, path: str, file_stat: FileStat | None = None) -> SourceFile:
+        return SambaSource(self, path)
+
+    def open_raw(self, path: str, mode: str) -> Any:
+        """An unbuffered file of the library. Others may read, replace and delete it meanwhile."""
+        return self.call(
+            path, self._client.open_file, self.unc_path(path), mode, buffering=0, share_access="rwd"
+        )
+
+    def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> TargetFile:
+        self.check_writable(path)
+        if not overwrite and self.status(path) is not None:
+            raise already_exists_error(self.display_path(path))
+        return SambaTarget(self, path, source_stat, key)
+
+    def make_folder(self, path: str) -> None:
+        self.check_writable(path)
+        self.call(path, self._client.makedirs, self.unc_path(path), exist_ok=True)
+
+    def delete(self, path: str) -> None:
+        self.check_writable(path)
+        found = self.status(path)
+        if found is None:
+            raise NotFound(f"{self.display_path(path)}: there is no such file or folder.")
+        if not found.is_folder:
+            self.call(path, self._client.remove, self.unc_path(path))
+            return
+        for entry in self.list_folder(path):
+            self.delete(f"{path.rstrip('/')}/{entry.name}")
+        if path.strip("/"):
+            self.call(path, self._client.rmdir, self.unc_path(path))
+
+    def rename(self, path: str, target: str) -> None:
+        self.check_writable(path)
+        self.call(path, self._client.replace, self.unc_path(path), self.unc_path(target))
+
+    def publish(self, path: str, partial: str, mtime_ns: int) -> None:
+        """Give a complete partial file its time and its name."""
+        self.call(path, self._client.utime, self.unc_path(partial), ns=(mtime_ns, mtime_ns))
+        self.call(path, self._client.replace, self.unc_path(partial), self.unc_path(path))
+
+    def free_bytes(self, path: str) -> int | None:
+        return int(self.call(path, self._client.stat_volume, self.unc_path(path)).actual_available_size)
+
+    def check_writable(self, path: str) -> None:
+        if self._read_only:
+            raise Forbidden(f"{self.display_path(path)}: the storage is read-only.")
+
+
+class SambaSource(SourceFile):
+    """A file being read. One request at a time: the library has one position for each open file."""
+
+    def __init__(self, backend: SambaBackend, path: str):
+        self._backend = backend
+        self._path = path
+        found = backend.status(path)
+        if found is None:
+            raise NotFound(f"{backend.display_path(path)}: there is no such file or folder.")
+        if found.is_folder:
+            raise UsageError(f"{backend.display_path(path)} is a folder and not a file.")
+        self.size, self.mtime_ns, self.mode = found.size, found.mtime_ns, found.mode
+        self.key = content_key(backend.url, path, self.size, self.mtime_ns)
+        self._file = backend.open_raw(path, "rb")
+        self._lock = threading.Lock()
+
+    def chunks(self, offset: int, length: int) -> Chunks:
+        end = offset + length
+        while offset < end:
+            data = with_retries(lambda at=offset: self._read(at, min(CHUNK_BYTES, end - at)))  # type: ignore[misc]
+            if not data:
+                raise changed_error(self._backend.display_path(self._path), "became shorter")
+            yield data
+            offset += len(data)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        with self._lock:
+            try:
+                self._file.seek(offset)
+                return bytes(self._file.read(length))
+            except Exception as e:
+                error = self._backend.error(self._path, e)
+                if isinstance(error, ConnectionFailed):
+                    self._file = self._backend.open_raw(self._path, "rb")
+                raise error from e
+
+    def check(self) -> None:
+        found = self._backend.status(self._path)
+        if found is None:
+            raise changed_error(self._backend.display_path(self._path), "vanished")
+        if (found.size, found.mtime_ns) != (self.size, self.mtime_ns):
+            raise changed_error(self._backend.display_path(self._path))
+
+    def close(self) -> None:
+        _close(self._file)
+
+
+class SambaTarget(TargetFile):
+    """A file being written beside its target, which it replaces when it is complete."""
+
+    algorithm = ""
+
+    def __init__(self, backend: SambaBackend, path: str, source_stat: FileStat, key: str):
+        self.size, self._mtime_ns, _ = source_stat
+        self._backend = backend
+        self._path = path
+        folder, _, name = path.rpartition("/")
+        self._partial = f"{folder}/{partial_name(name, key)}"
+        self._file = backend.open_raw(self._partial, "wb")
+        self._lock = threading.Lock()
+
+    def missing_ranges(self, max_bytes: int = 0) -> list[Range]:
+        return split_ranges(self.size)
+
+    def put(
+        self, offset: int, length: int, chunks: Callable[[], Chunks], source: SourceFile | None = None
+    ) -> None:
+        at = offset
+        for chunk in chunks():
+            with self._lock:
+                try:
+                    self._file.seek(at)
+                    rest = memoryview(chunk)
+                    while rest:
+                        rest = rest[self._file.write(bytes(rest)) :]
+                except Exception as e:
+                    raise self._backend.error(self._path, e) from e
+            at += len(chunk)
+        if at != offset + length:
+            raise changed_error(self._backend.display_path(self._path), "became shorter")
+
+    def finish(self, size: int) -> None:
+        self.close()
+        self._backend.publish(self._path, self._partial, self._mtime_ns)
+
+    def close(self) -> None:
+        _close(self._file)
+
+    def abandon(self) -> None:
+        self.close()
+        try:
+            self._backend.delete(self._partial)
+        except PaiError:
+            pass  # the server may be gone
+
+
+def _close(file: Any) -> None:
+    try:
+        file.close()
+    except Exception:
+        pass  # its connection is lost
+
+
+def _file_info(name: str, found: Any) -> FileInfo:
+    is_folder = stat.S_ISDIR(found.st_mode)
+    return FileInfo(
+        name,
+        is_folder,
+        0 if is_folder else found.st_size,
+        found.st_mtime_ns,
+        FOLDER_MODE if is_folder else FILE_MODE,
+    )
+
+
+def _error_of_status(shown: str, error: Any) -> PaiError:
+    if error.errno == errno.ENOENT:
+        return NotFound(f"{shown}: there is no such file or folder.")
+    if error.errno == errno.EEXIST:
+        return Conflict(f"{shown} exists already.")
+    if error.ntstatus in _FULL_STATUSES:
+        return PaiError(f"The storage is full: {shown} cannot be written.", code=STORAGE_FULL, status=507)
+    if error.ntstatus == _DENIED_STATUS or error.errno in (errno.EACCES, errno.EPERM):
+        return Forbidden(f"{shown}: permission denied.")
+    return PaiError(f"{shown}: {str(error.strerror).lower()}.")

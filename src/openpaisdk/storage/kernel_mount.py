@@ -1,0 +1,81 @@
+"""Mounts of network file systems by the kernel: NFS, and Azure Files over SMB. Linux only, and as root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from pairuntime.fuse.mount_point import MountError, detach
+
+assert sys.platform == "linux"
+
+_PLACES = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+_TIMEOUT_S = 60
+# A server that does not answer gives errors, and not programs that nothing can end.
+_COMMON_OPTIONS = "nosuid,nodev,soft"
+_NFS_OPTIONS = "timeo=100,retrans=3"
+_AZURE_HOST = "file.core.windows.net"
+
+
+class KernelMount:
+    """A file system for which the kernel needs a program of its own (``mount.nfs``, ``mount.cifs``)."""
+
+    def __init__(
+        self, file_system: str, package: str, source: str, options: str, secrets: dict[str, str] | None = None
+    ):
+        self._file_system = file_system
+        self._package = package
+        self._source = source
+        self._options = options
+        # Passed in the environment: everyone sees the command line.
+        self._secrets = secrets or {}
+
+    def mount(self, folder: str, *, is_read_only: bool) -> None:
+        """MountError."""
+        if os.geteuid() != 0:
+            raise MountError(
+                f"Only root can mount {self._file_system}, and this cluster runs under another account.",
+                "Run the cluster as root, or use a storage of another type.",
+            )
+        program = f"mount.{self._file_system}"
+        if shutil.which(program, path=_PLACES) is None:
+            raise MountError(
+                f"This machine cannot mount {self._file_system}: it has no program {program}.",
+                f"An administrator has to install the package {self._package} on it.",
+            )
+        options = f"{_COMMON_OPTIONS},{self._options}" + (",ro" if is_read_only else "")
+        command = ["mount", "-t", self._file_system, "-o", options, self._source, folder]
+        try:
+            done = subprocess.run(
+                command,
+                env={"PATH": _PLACES, "LANG": "C", **self._secrets},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise MountError(f"The server of {self._source} does not answer.") from None
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"mount gave the exit status {done.returncode}"]
+            raise MountError(f"{self._source}: {lines[0].rpartition(': ')[2].rstrip('.')}.")
+
+    @staticmethod
+    def unmount(folder: str) -> None:
+        detach(folder)
+
+
+def nfs_mount(data: dict[str, object], sub_folder: str) -> KernelMount:
+    path = "/".join(filter(None, (str(data["path"]).rstrip("/"), sub_folder))) or "/"
+    return KernelMount("nfs", "nfs-common", f"{data['server']}:{path}", _NFS_OPTIONS)
+
+
+def azure_file_mount(data: dict[str, object], sub_folder: str, owner: tuple[int, int]) -> KernelMount:
+    account = str(data["accountName"])
+    source = "/".join(filter(None, (f"//{account}.{_AZURE_HOST}", str(data["shareName"]), sub_folder)))
+    options = f"vers=3.1.1,serverino,username={account},uid={owner[0]},gid={owner[1]}"
+    options += ",file_mode=0644,dir_mode=0755"
+    return KernelMount("cifs", "cifs-utils", source, options, {"PASSWD": str(data.get("accountKey") or "")})
