@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -164,12 +164,19 @@ def _until_made(program: list[str], log: Path) -> None:
         assert time.monotonic() < ends, made.stderr[-500:] + log.read_text(errors="replace")[-1000:]
 
 
-class ThrottlingProxy:
-    """HTTP proxy to a server that answers 503 as long as ``refusals`` is not 0, and counts requests."""
+class RefusingProxy:
+    """HTTP proxy to a server that refuses requests as long as ``refusals`` is not 0, and counts them.
 
-    def __init__(self, endpoint: str, refusals: int):
+    ``answers``: status and error code of the refusals, in turn. A refusal that throttles says when to return.
+    """
+
+    def __init__(
+        self, endpoint: str, refusals: int, answers: Sequence[tuple[int, str]] = ((503, "SlowDown"),)
+    ):
         self.refusals = refusals
+        self.answers = answers
         self.refused = 0
+        self.requests = 0
         self.bodies = 0
         """Bytes of the bodies that the server received."""
         to = urlsplit(endpoint).netloc
@@ -186,14 +193,18 @@ class ThrottlingProxy:
             def _pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 with lock:
+                    proxy.requests += 1
                     refuses = proxy.refusals != 0
+                    status, code = proxy.answers[proxy.refused % len(proxy.answers)]
                     proxy.refusals -= 1 if proxy.refusals > 0 else 0
                     proxy.refused += refuses
                     proxy.bodies += 0 if refuses else len(body)
                 if refuses:
-                    text = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
-                    self.send_response(503)
+                    text = f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode()
+                    self.send_response(status)
                     self.send_header("Content-Type", "application/xml")
+                    if status in (429, 503):
+                        self.send_header("Retry-After", "1")
                     self.send_header("Content-Length", str(len(text)))
                     self.end_headers()
                     if self.command != "HEAD":

@@ -44,6 +44,19 @@ class AzureAccount:
         found = self.endpoint_url or _value_in(self.connection_string, "BlobEndpoint").rstrip("/")
         return found or f"https://{self.name}.blob.{DEFAULT_DOMAIN}"
 
+    def has_expired(self) -> bool:
+        """Whether the token says of itself that it is no longer valid: a rejection may not say why."""
+        from datetime import UTC, datetime
+        from urllib.parse import parse_qs
+
+        token = self.sas_token or _value_in(self.connection_string, "SharedAccessSignature")
+        (ends,) = parse_qs(token).get("se", [""])[:1]
+        try:
+            at = datetime.fromisoformat(ends)
+        except ValueError:
+            return False
+        return at.replace(tzinfo=at.tzinfo or UTC) < datetime.now(UTC)
+
     def as_connection_string(self) -> str:
         """What Azure's libraries connect with; empty if azure-identity has to provide the credential."""
         if self.connection_string or not self.has_secret:

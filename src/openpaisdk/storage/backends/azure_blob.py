@@ -6,20 +6,17 @@ from openpaisdk.errors import (
     ConfigError,
     Conflict,
     ConnectionFailed,
-    Forbidden,
     NotConnected,
     NotFound,
     PaiError,
-    TooManyRequests,
     Unauthorized,
     Unavailable,
     UsageError,
 )
 from openpaisdk.storage.backends.azure_account import SET_ACCOUNT, AzureAccount
-from openpaisdk.storage.backends.base import STORAGE_FULL, changed_error
-from openpaisdk.storage.backends.connection_pool import with_retries
-from openpaisdk.storage.backends.filesystem_pool import FilesystemPool
-from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, ObjectStore, PartUpload
+from openpaisdk.storage.backends.base import changed_error
+from openpaisdk.storage.backends.fsspec_store import FsspecStore
+from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, PartUpload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 _DELETES_AT_ONCE = 16
 _COPY_POLL_S = 0.2
-# Retries are ours (``with_retries``): nested ones would multiply.
 _NO_RETRIES = {"retry_total": 0}
 _WRONG_CREDENTIALS = (
     "AuthenticationFailed",
@@ -43,34 +39,35 @@ _FOLDER_MARK = "hdi_isfolder"
 """Metadata of the folders of a hierarchical namespace."""
 
 
-class AzureBlobBackend(ObjectStore):
+class AzureBlobBackend(FsspecStore):
     """One container."""
+
+    service, package, extra = "Azure", "adlfs", "azure"
 
     def __init__(
         self, container: str, account: AzureAccount, *, url: str = "", root: str = "", read_only: bool = False
     ):
         super().__init__(url or f"az://{container}", root, read_only=read_only)
-        try:
-            import adlfs
-        except ImportError:
-            raise ConfigError(
-                "Addresses on Azure need the package adlfs, which is not installed.",
-                hint="Install it: pip install 'openpaisdk[azure]'",
-            ) from None
+        import logging
+
+        # Its libraries warn about responses that we report in our own words; else Python prints that.
+        logging.getLogger("azure").addHandler(logging.NullHandler())
         self.container = container
         self.account = account
 
-        def make(loop: asyncio.AbstractEventLoop) -> Any:
-            connection_string = account.as_connection_string()
-            options: dict[str, object] = {"connection_string": connection_string}
-            if not connection_string:
-                host = account.endpoint.partition("://")[2]
-                options = {"account_name": account.name, "account_host": host, "anon": False}
-            return adlfs.AzureBlobFileSystem(
-                **options, loop=loop, skip_instance_cache=True, use_listings_cache=False
-            )
+    def make_filesystem(self, loop: asyncio.AbstractEventLoop) -> Any:
+        account = self.account
+        connection_string = account.as_connection_string()
+        options: dict[str, object] = {"connection_string": connection_string}
+        if not connection_string:
+            host = account.endpoint.partition("://")[2]
+            options = {"account_name": account.name, "account_host": host, "anon": False}
+        return self.library.AzureBlobFileSystem(
+            **options, loop=loop, skip_instance_cache=True, use_listings_cache=False
+        )
 
-        self._pool = FilesystemPool(make)
+    def object_url(self, key: str) -> str:
+        return f"az://{self.container}/{key}"
 
     def canonical(self, path: str) -> str:
         return f"az://{self.container}@{self.account.name}/{self.key_of(path)}"
@@ -122,7 +119,7 @@ class AzureBlobBackend(ObjectStore):
         try:
             return self._request(read, key)
         except (Conflict, NotFound):
-            raise changed_error(self._shown(key)) from None
+            raise changed_error(self.object_url(key)) from None
 
     def read_object(self, key: str) -> tuple[bytes, ObjectInfo]:
         async def read(container: Any) -> tuple[bytes, ObjectInfo]:
@@ -173,7 +170,9 @@ class AzureBlobBackend(ObjectStore):
             return status
 
         if (status := self._request(copy, key)) != "success":
-            raise PaiError(f"{self._shown(key)} could not be copied to {self._shown(new_key)} ({status}).")
+            raise PaiError(
+                f"{self.object_url(key)} could not be copied to {self.object_url(new_key)} ({status})."
+            )
 
     def blocks(self, key: str) -> dict[str, int]:
         """Sizes of the uploaded blocks that are not part of an object yet, by id."""
@@ -209,24 +208,11 @@ class AzureBlobBackend(ObjectStore):
 
     def _request(self, action: Callable[[Any], Awaitable[T]], key: str = "") -> T:
         """The result of a coroutine that gets the client of this container."""
-
-        def run() -> T:
-            try:
-                return self._pool.call(
-                    lambda fs: action(fs.service_client.get_container_client(self.container))
-                )
-            except Exception as e:
-                raise self._error(e, key) from e
-
-        return with_retries(run)
-
-    def _shown(self, key: str) -> str:
-        return f"az://{self.container}/{key}" if key else self.url
+        return self.call(lambda fs: action(fs.service_client.get_container_client(self.container)), key)
 
     # -- errors --------------------------------------------------------------------------------
 
-    def _error(self, error: Exception, key: str) -> PaiError:
-        """An error of Azure's libraries as a sentence for the user."""
+    def error(self, error: Exception, key: str) -> PaiError:
         import aiohttp
         from azure.core import exceptions as azure_errors
 
@@ -252,16 +238,9 @@ class AzureBlobBackend(ObjectStore):
     def _error_of_response(self, error: Any, key: str) -> PaiError:
         reported = getattr(error, "error_code", None) or ""
         status, code = int(error.status_code), str(getattr(reported, "value", reported))
-        shown = self._shown(key)
-        if status in (429, 503):
-            after = str(error.response.headers.get("retry-after", "")) if error.response else ""
-            return TooManyRequests(
-                f"The storage {self.url} throttles requests ({status}).",
-                retry_after_s=float(after) if after.isdecimal() else 0.0,
-                hint="Run the same command again later: it resumes the copy.",
-            )
         if code in _WRONG_CREDENTIALS:
-            if "time frame" in str(error) or "expired" in str(error).lower():
+            said = str(error).lower()
+            if "time frame" in said or "expired" in said or self.account.has_expired():
                 return Unauthorized(
                     f"The credentials for {self.url} have expired.",
                     hint="Get a new SAS token for AZURE_STORAGE_SAS_TOKEN, or log in again: az login",
@@ -272,24 +251,17 @@ class AzureBlobBackend(ObjectStore):
                 f"There is no container called {self.container!r} at {self.account.endpoint}.",
                 hint="Check the name, and the account.",
             )
-        if status == 404:
-            return NotFound(f"{shown}: there is no such file or folder.")
-        if status in (409, 412) and code != "InvalidBlockList":
-            return Conflict(f"{shown} changed ({code}).")
         if code in ("InvalidBlockList", "InvalidBlobOrBlock"):
             return Unavailable(
-                f"Another program writes to {shown}.", hint="Run the same command again when it has finished."
+                f"Another program writes to {self.object_url(key)}.",
+                hint="Run the same command again when it has finished.",
             )
-        if code == "AccountQuotaExceeded" or status == 507:
-            return PaiError(f"The storage is full: {shown} cannot be written.", code=STORAGE_FULL, status=507)
-        if status in (401, 403):
-            return Forbidden(
-                f"{shown}: access denied ({code or status}).",
-                hint="Ask the owner of the container to grant these credentials access.",
-            )
-        if status >= 500:
-            return ConnectionFailed(f"The storage {self.url} failed ({status} {code}).")
-        return PaiError(f"{shown}: the storage rejected the request ({code or status}).")
+        if code == "AccountQuotaExceeded":
+            status = 507
+        if status in (409, 412):
+            return Conflict(f"{self.object_url(key)} changed ({code}).")
+        headers = error.response.headers if error.response else {}
+        return self.error_of_status(status, code, key, str(headers.get("retry-after", "")))
 
 
 class BlockUpload(PartUpload):

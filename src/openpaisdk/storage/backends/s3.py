@@ -6,7 +6,6 @@ from openpaisdk.errors import (
     ConfigError,
     Conflict,
     ConnectionFailed,
-    Forbidden,
     NotConnected,
     NotFound,
     PaiError,
@@ -14,28 +13,29 @@ from openpaisdk.errors import (
     Unauthorized,
     UsageError,
 )
-from openpaisdk.storage.backends.base import STORAGE_FULL, changed_error
-from openpaisdk.storage.backends.connection_pool import with_retries
-from openpaisdk.storage.backends.filesystem_pool import FilesystemPool
-from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, ObjectStore, PartUpload
+from openpaisdk.storage.backends.base import changed_error
+from openpaisdk.storage.backends.fsspec_store import FsspecStore
+from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, PartUpload
 from openpaisdk.storage.backends.unfinished_uploads import UploadRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable
-    from typing import Any, TypeVar
-
-    T = TypeVar("T")
+    from typing import Any
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60
 _NO_UPLOAD = "NoSuchUpload"
-_THROTTLED = ("SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "503", "429")
 _WRONG_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthFailure")
 _EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
 _OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
-_FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "XRateQuotaExceeded")
+# Codes that some servers send with another status than AWS, or in a body without a status.
+_STATUS_OF_CODE = {
+    **dict.fromkeys(("SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling"), 503),
+    **dict.fromkeys(("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "XRateQuotaExceeded"), 507),
+    **dict.fromkeys(("NoSuchKey", "404"), 404),
+    **dict.fromkeys(("AccessDenied", "403"), 403),
+}
 _SET_CREDENTIALS = (
     "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or choose a profile of ~/.aws/credentials with "
     "AWS_PROFILE."
@@ -63,56 +63,53 @@ class S3Options:
         self.region = region
 
 
-class S3Backend(ObjectStore):
+class S3Backend(FsspecStore):
     """One bucket."""
+
+    service, package, extra = "S3", "s3fs", "s3"
 
     def __init__(
         self, bucket: str, options: S3Options, *, url: str = "", root: str = "", read_only: bool = False
     ):
         super().__init__(url or f"s3://{bucket}", root, read_only=read_only)
-        try:
-            import s3fs
-        except ImportError:
-            raise ConfigError(
-                "Addresses on S3 need the package s3fs, which is not installed.",
-                hint="Install it: pip install 'openpaisdk[s3]'",
-            ) from None
         self.bucket = bucket
-        self._endpoint = options.endpoint_url
+        self._options = options
 
-        from aiobotocore.session import AioSession
         from botocore.loaders import create_loader
 
         # The description of S3's API, parsed once: it is most of the cost of a file system.
-        loader = create_loader()
+        self._loader = create_loader()
 
-        def make(loop: asyncio.AbstractEventLoop) -> Any:
-            session = AioSession()
-            session.register_component("data_loader", loader)
-            filesystem = s3fs.S3FileSystem(
-                key=options.access_key_id or None,
-                secret=options.secret_access_key or None,
-                token=options.session_token or None,
-                endpoint_url=options.endpoint_url or None,
-                client_kwargs={"region_name": options.region} if options.region else {},
-                config_kwargs={
-                    # Retries are ours (``with_retries``): nested ones would multiply.
-                    "retries": {"mode": "standard", "total_max_attempts": 1},
-                    "connect_timeout": CONNECT_TIMEOUT_S,
-                    "read_timeout": READ_TIMEOUT_S,
-                },
-                session=session,
-                loop=loop,
-                skip_instance_cache=True,
-                use_listings_cache=False,
-            )
-            filesystem.retries = 1
-            return filesystem
+    def make_filesystem(self, loop: asyncio.AbstractEventLoop) -> Any:
+        from aiobotocore.session import AioSession
 
-        self._pool = FilesystemPool(make)
+        options = self._options
+        session = AioSession()
+        session.register_component("data_loader", self._loader)
+        filesystem = self.library.S3FileSystem(
+            key=options.access_key_id or None,
+            secret=options.secret_access_key or None,
+            token=options.session_token or None,
+            endpoint_url=options.endpoint_url or None,
+            client_kwargs={"region_name": options.region} if options.region else {},
+            config_kwargs={
+                "retries": {"mode": "standard", "total_max_attempts": 1},
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "read_timeout": READ_TIMEOUT_S,
+            },
+            session=session,
+            loop=loop,
+            skip_instance_cache=True,
+            use_listings_cache=False,
+        )
+        filesystem.retries = 1
+        return filesystem
+
+    def object_url(self, key: str) -> str:
+        return f"s3://{self.bucket}/{key}"
 
     def canonical(self, path: str) -> str:
-        return f"s3://{self.bucket}/{self.key_of(path)}"
+        return self.object_url(self.key_of(path))
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -121,7 +118,9 @@ class S3Backend(ObjectStore):
             found = self.request("head_object", Key=key)
         except NotFound:
             return None
-        except (Forbidden, Unauthorized):
+        except (ConnectionFailed, TooManyRequests):
+            raise
+        except PaiError:
             # A response to HEAD has no body, so the reason is not in it.
             self.list_page(key, "", flat=True, limit=1)
             raise
@@ -151,7 +150,7 @@ class S3Backend(ObjectStore):
         try:
             data, _ = self._get(key, Range=f"bytes={offset}-{offset + length - 1}", IfMatch=etag)
         except (Conflict, NotFound):
-            raise changed_error(f"s3://{self.bucket}/{key}") from None
+            raise changed_error(self.object_url(key)) from None
         return data
 
     def read_object(self, key: str) -> tuple[bytes, ObjectInfo]:
@@ -172,16 +171,14 @@ class S3Backend(ObjectStore):
             raise self._error_of_code(str(problem.get("Code")), 0, str(problem.get("Key")), {})
 
     def copy_object(self, key: str, new_key: str) -> None:
-        with_retries(
-            lambda: self._run(lambda fs: fs._cp_file(f"{self.bucket}/{key}", f"{self.bucket}/{new_key}"), key)
-        )
+        self.call(lambda fs: fs._cp_file(f"{self.bucket}/{key}", f"{self.bucket}/{new_key}"), key)
 
     def request(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One request of S3's API; the response."""
-        key = str(parameters.get("Key", ""))
-        return with_retries(
-            lambda: self._run(lambda fs: fs._call_s3(method, Bucket=self.bucket, **parameters), key)
+        response: dict[str, Any] = self.call(
+            lambda fs: fs._call_s3(method, Bucket=self.bucket, **parameters), str(parameters.get("Key", ""))
         )
+        return response
 
     def _get(self, key: str, **parameters: Any) -> tuple[bytes, dict[str, Any]]:
         async def read(fs: Any) -> tuple[bytes, dict[str, Any]]:
@@ -189,18 +186,11 @@ class S3Backend(ObjectStore):
             async with found["Body"] as body:
                 return await body.read(), found
 
-        return with_retries(lambda: self._run(read, key))
-
-    def _run(self, action: Callable[[Any], Awaitable[T]], key: str) -> T:
-        try:
-            return self._pool.call(action)
-        except Exception as e:
-            raise self._error(e, key) from e
+        return self.call(read, key)
 
     # -- errors --------------------------------------------------------------------------------
 
-    def _error(self, error: Exception, key: str) -> PaiError:
-        """An error of s3fs or botocore as a sentence for the user."""
+    def error(self, error: Exception, key: str) -> PaiError:
         import aiohttp
         from botocore import exceptions as botocore_errors
 
@@ -233,14 +223,6 @@ class S3Backend(ObjectStore):
         raise error
 
     def _error_of_code(self, code: str, status: int, key: str, headers: dict[str, str]) -> PaiError:
-        shown = f"s3://{self.bucket}/{key}" if key else self.url
-        if code in _THROTTLED or status in (429, 503):
-            after = headers.get("retry-after", "")
-            return TooManyRequests(
-                f"The storage {self.url} throttles requests ({status or code}).",
-                retry_after_s=float(after) if after.isdecimal() else 0.0,
-                hint="Run the same command again later: it resumes the copy.",
-            )
         if code in _EXPIRED:
             return self._expired()
         if code in _WRONG_CREDENTIALS:
@@ -258,24 +240,17 @@ class S3Backend(ObjectStore):
                 f"The bucket {self.bucket!r} is in {f'the region {region}' if region else 'another region'}.",
                 hint=f"Set AWS_DEFAULT_REGION={region or 'REGION'}.",
             )
-        if code in _FULL or status == 507:
-            return PaiError(f"The storage is full: {shown} cannot be written.", code=STORAGE_FULL, status=507)
         if code in ("PreconditionFailed", "ConditionalRequestConflict"):
-            return Conflict(f"{shown} changed.")
+            return Conflict(f"{self.object_url(key)} changed.")
         if code == _NO_UPLOAD:
-            return PaiError(f"The upload of {shown} was ended by another program.", code=_NO_UPLOAD)
+            return PaiError(
+                f"The upload of {self.object_url(key)} was ended by another program.", code=_NO_UPLOAD
+            )
         if code == "InvalidBucketName":
             return UsageError(f"{self.bucket!r} cannot be the name of a bucket.")
-        if status == 404 or code in ("NoSuchKey", "404"):
-            return NotFound(f"{shown}: there is no such file or folder.")
-        if status == 403 or code in ("AccessDenied", "403"):
-            return Forbidden(
-                f"{shown}: access denied.",
-                hint="Ask the owner of the bucket to grant these credentials access.",
-            )
-        if status >= 500:
-            return ConnectionFailed(f"The storage {self.url} failed ({status} {code}).")
-        return PaiError(f"{shown}: the storage rejected the request ({code or status}).")
+        return self.error_of_status(
+            _STATUS_OF_CODE.get(code, status), code, key, headers.get("retry-after", "")
+        )
 
     def _expired(self) -> Unauthorized:
         return Unauthorized(
@@ -288,7 +263,9 @@ class S3Backend(ObjectStore):
         import os
 
         endpoint = (
-            self._endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+            self._options.endpoint_url
+            or os.environ.get("AWS_ENDPOINT_URL_S3")
+            or os.environ.get("AWS_ENDPOINT_URL")
         )
         return f" at {endpoint}" if endpoint else ""
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 
 from openpaisdk.config.paths import make_private, user_folder
+from openpaisdk.storage import resume_records
 from openpaisdk.storage.backends.base import content_key
 
 if sys.platform != "win32":
     import fcntl
-
-RECORD_MAX_AGE_S = 7 * 24 * 3600
-"""Records expire after this time, like unfinished uploads on a cluster."""
 
 
 class UploadRecord:
@@ -33,10 +30,10 @@ class UploadRecord:
     def open(cls, url: str) -> UploadRecord | None:
         """The locked record of a target; None if another copy holds it, or it cannot be written."""
         folder = os.path.join(user_folder(), "uploads")
-        path = os.path.join(folder, content_key(url) + ".json")
+        path = os.path.join(folder, content_key(url) + resume_records.SUFFIX)
         try:
             make_private(folder)
-            _remove_expired(folder)
+            resume_records.remove_expired(folder)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         except OSError:
             return None
@@ -71,9 +68,9 @@ class UploadRecord:
             os.close(self._fd)
         elif sys.platform == "win32":  # which does not remove open files
             os.close(self._fd)
-            _unlink(self._path)
+            resume_records.remove_record(self._path)
         else:
-            _unlink(self._path)
+            resume_records.remove_record(self._path)
             os.close(self._fd)
         self._fd = -1
 
@@ -92,23 +89,6 @@ else:
             return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
         except OSError:
             return False
-
-
-def _remove_expired(folder: str) -> None:
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        try:
-            if time.time() - os.stat(path).st_mtime > RECORD_MAX_AGE_S:
-                os.unlink(path)
-        except OSError:
-            pass
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
 
 
 __all__ = ["UploadRecord"]

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-import time
 
 from openpaisdk.config.paths import user_folder
 from openpaisdk.config.yaml_files import replace_file
 from openpaisdk.errors import ConfigError
+from openpaisdk.storage import resume_records
 from openpaisdk.storage.backends.base import content_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Backend
-
-MARKER_MAX_AGE_S = 7 * 24 * 3600
-"""Markers expire after this time, like unfinished uploads on a cluster."""
 
 
 class CopyMarker:
@@ -30,7 +27,7 @@ class CopyMarker:
     def __init__(self, source: Backend, source_path: str, target: Backend, target_path: str):
         self.source = canonical_name(source, source_path)
         self.target = canonical_name(target, target_path)
-        self.path = os.path.join(_folder(), content_key(self.source, self.target) + ".json")
+        self.path = os.path.join(_folder(), content_key(self.source, self.target) + resume_records.SUFFIX)
 
     def exists(self) -> bool:
         """Whether this copy was started within the last days and has not finished."""
@@ -38,7 +35,7 @@ class CopyMarker:
 
     def write(self) -> None:
         """Write the marker. If that fails, the copy is made nevertheless."""
-        _remove_expired()
+        resume_records.remove_expired(_folder())
         content = {"source": self.source, "target": self.target}
         try:
             replace_file(self.path, json.dumps(content).encode())
@@ -46,16 +43,16 @@ class CopyMarker:
             pass
 
     def remove(self) -> None:
-        _unlink(self.path)
+        resume_records.remove_record(self.path)
 
 
 def remove_markers_below(backend: Backend, path: str) -> None:
     """Remove the markers of a path and below, after a command removed or created it: a copy to it is new."""
     removed = canonical_name(backend, path)
-    for marker in _marker_paths():
+    for marker in resume_records.record_paths(_folder()):
         copy = _read(marker)
         if copy is not None and (copy[1] == removed or copy[1].startswith(removed + "/")):
-            _unlink(marker)
+            resume_records.remove_record(marker)
 
 
 def canonical_name(backend: Backend, path: str) -> str:
@@ -68,36 +65,13 @@ def _folder() -> str:
     return os.path.join(user_folder(), "copies")
 
 
-def _marker_paths() -> list[str]:
-    try:
-        return [os.path.join(_folder(), name) for name in os.listdir(_folder()) if name.endswith(".json")]
-    except OSError:
-        return []
-
-
 def _read(marker: str) -> tuple[str, str] | None:
     """Source and target of a marker; None if it is missing, expired or unreadable."""
     try:
         with open(marker, "rb") as f:
-            if time.time() - os.fstat(f.fileno()).st_mtime > MARKER_MAX_AGE_S:
+            if resume_records.is_expired(os.fstat(f.fileno())):
                 return None
             content = json.loads(f.read())
         return str(content["source"]), str(content["target"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _remove_expired() -> None:
-    for marker in _marker_paths():
-        try:
-            if time.time() - os.stat(marker).st_mtime > MARKER_MAX_AGE_S:
-                os.unlink(marker)
-        except OSError:
-            pass
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from openpaisdk.data import open_pack
 from openpaisdk.errors import UsageError
 from openpaisdk.storage.cloud import open_bucket
 from openpaisdk.storage.location import parse_location
@@ -22,7 +24,7 @@ from support.cloud_servers import (
     READER_KEY,
     READER_SECRET,
     CloudServer,
-    ThrottlingProxy,
+    RefusingProxy,
 )
 from support.faulty_proxy import FaultyProxy
 from support.storage_fixture import tree_of
@@ -174,19 +176,75 @@ def test_changed_source_starts_a_new_upload(cloud: CloudUser, slow_proxy: Faulty
 def test_throttled_requests_are_repeated(cloud: CloudUser) -> None:
     cloud.write("d/one", b"1" * 1000)
     cloud.write("d/two", os.urandom(9 << 20))
-    proxy = ThrottlingProxy(cloud.server.endpoint, refusals=6)
+    throttled = ((503, "SlowDown"), (429, "TooManyRequests"))
+    proxy = RefusingProxy(cloud.server.endpoint, 4, throttled)
     try:
         env = cloud.server.env_through(proxy.url)
         cloud.ok("copy", "d", f"{cloud.top}/d", **env)
-        assert proxy.refused == 6
-        proxy.refusals = -1
-        refused = cloud.pai("copy", "d", f"{cloud.top}/e", **env, PAI_TRANSFER_RETRY_S="1")
-        assert refused.status == 1
-        assert f"The storage {cloud.server.url} throttles requests (503)." in refused.err
-        assert "Traceback" not in refused.err
+        assert proxy.refused == 4
+        for proxy.answers in ([throttled[0]], [throttled[1]]):
+            proxy.refusals = -1
+            refused = cloud.pai("copy", "d", f"{cloud.top}/e", **env, PAI_TRANSFER_RETRY_S="1")
+            assert refused.status == 1 and len(refused.err.splitlines()) == 2
+            status = proxy.answers[0][0]
+            assert f"The storage {cloud.server.url} throttles requests ({status})." in refused.err
+            assert "Run the same command again later" in refused.err
     finally:
         proxy.close()
     assert cloud.ok("listdir", f"{cloud.top}/d").out == "one\ntwo\n"
+
+
+def test_pack_waits_while_the_storage_throttles(cloud: CloudUser) -> None:
+    for number in range(12):
+        cloud.write(f"images/{number:02}.bin", os.urandom(1000))
+    proxy = RefusingProxy(cloud.server.endpoint, 0, ((503, "SlowDown"), (429, "TooManyRequests")))
+    try:
+        env = cloud.server.env_through(proxy.url)
+        proxy.refusals = 3
+        cloud.ok("pack", "images", f"{cloud.top}/packed", **env)
+        assert proxy.refused == 3
+    finally:
+        proxy.close()
+    assert len(cloud.ok("listdir", "--records", f"{cloud.top}/packed").out.splitlines()) == 12
+
+
+def test_expired_session_token_is_one_sentence(s3: CloudUser) -> None:
+    """As AWS answers: without a body to HEAD, which gives no reason."""
+    proxy = RefusingProxy(s3.server.endpoint, -1, [(400, "ExpiredToken")])
+    try:
+        expired = s3.pai("listdir", s3.top, **s3.server.env_through(proxy.url))
+    finally:
+        proxy.close()
+    assert expired.status == 1 and len(expired.err.splitlines()) == 2
+    assert expired.err.startswith(f"pai: The credentials for {s3.server.url} have expired.\n")
+    assert "Renew them: aws sso login" in expired.err
+
+
+def test_expired_sas_token_is_one_sentence(azure_server: CloudServer, tmp_path: Path) -> None:
+    from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
+
+    person = CliUser(tmp_path)
+
+    def listing(hours: int) -> CommandResult:
+        token = generate_account_sas(
+            AZURE_ACCOUNT,
+            AZURE_KEY,
+            ResourceTypes(service=True, container=True, object=True),
+            AccountSasPermissions(read=True, list=True),
+            expiry=datetime.now(UTC) + timedelta(hours=hours),
+        )
+        env = {
+            "AZURE_STORAGE_ACCOUNT": AZURE_ACCOUNT,
+            "AZURE_STORAGE_SAS_TOKEN": token,
+            "AZURE_STORAGE_SERVICE_ENDPOINT": f"{azure_server.endpoint}/{AZURE_ACCOUNT}",
+        }
+        return person.pai("listdir", azure_server.url, env=env)
+
+    assert listing(hours=1).status == 0
+    expired = listing(hours=-1)
+    assert expired.status == 1 and len(expired.err.splitlines()) == 2
+    assert expired.err.startswith(f"pai: The credentials for {azure_server.url} have expired.\n")
+    assert "Get a new SAS token" in expired.err
 
 
 def test_wrong_credentials_and_missing_bucket_are_one_sentence(cloud: CloudUser) -> None:
@@ -269,6 +327,25 @@ def test_pack_is_written_read_and_unpacked(cloud: CloudUser) -> None:
     cloud.ok("unpack", f"{cloud.top}/packed", f"{cloud.top}/unpacked")
     cloud.ok("copy", f"{cloud.top}/unpacked", "back")
     assert tree_of(cloud.local / "back") == tree_of(cloud.local / "images")
+
+
+def test_record_is_one_request(cloud: CloudUser, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        cloud.write(f"images/{number:02}.bin", os.urandom(1000))
+    cloud.ok("pack", "images", f"{cloud.top}/packed", "--shard-size", "20k")
+    proxy = RefusingProxy(cloud.server.endpoint, 0)
+    for name, value in cloud.server.env_through(proxy.url).items():
+        monkeypatch.setenv(name, value)
+    try:
+        pack = open_pack(f"{cloud.top}/packed")
+        last_in_shard = pack._ends[0] - 1
+        assert pack[0]  # its shard and the index are open
+        for number in (1, last_in_shard):
+            before = proxy.requests
+            assert pack[number] == (cloud.local / f"images/{number:02}.bin").read_bytes()
+            assert proxy.requests - before == 1
+    finally:
+        proxy.close()
 
 
 def test_forked_workers_read_records(s3: CloudUser) -> None:

@@ -99,6 +99,18 @@ def test_token_is_sent_to_azure_only(monkeypatch: pytest.MonkeyPatch, secret: st
     assert find_account(elsewhere, "az://x").endpoint == "https://mine.blob.example.com"
 
 
+@pytest.mark.parametrize(
+    ("ends", "has_expired"),
+    [("2020-01-01T00:00:00Z", True), ("2020-01-01", True), ("2999-01-01T00%3A00%3A00Z", False), ("x", False)],
+)
+def test_token_says_when_it_expires(ends: str, has_expired: bool) -> None:
+    token = f"sv=2020&se={ends}&sig=x%3D"
+    assert AzureAccount("mine", sas_token=token).has_expired() is has_expired
+    connection = AzureAccount(connection_string=f"BlobEndpoint=https://x;SharedAccessSignature={token}")
+    assert connection.has_expired() is has_expired
+    assert not AzureAccount("mine", key="a2V5").has_expired()
+
+
 def test_account_of_the_configuration_file(tmp_path: Path) -> None:
     with pytest.raises(Unauthorized, match="There is no account for az://box"):
         find_account(AzureAccount(), "az://box")
@@ -120,6 +132,18 @@ def test_upload_record_belongs_to_one_copy_at_a_time() -> None:
     fresh = UploadRecord.open("s3://data/x")
     assert fresh is not None and fresh.read() == ("", "")
     fresh.close(keep=False)
+
+
+def test_expired_upload_records_are_removed(tmp_path: Path) -> None:
+    first = UploadRecord.open("s3://data/x")
+    assert first is not None
+    first.write("content", "id-1")
+    first.close(keep=True)
+    (path,) = (tmp_path / ".openpai/uploads").iterdir()
+    os.utime(path, (1, 1))
+    other = UploadRecord.open("s3://data/y")
+    assert other is not None and not path.exists()
+    other.close(keep=False)
 
 
 def test_throttled_requests_have_a_window_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
