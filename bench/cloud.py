@@ -1,4 +1,4 @@
-"""A large file to S3 and back, against s3fs; on a SeaweedFS of this machine."""
+"""A large file to S3 and back, against s3fs and the aws command; on a SeaweedFS of this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,54 +25,86 @@ def rows() -> list[Row]:
         return [skipped_row("cloud", "s3fs is missing")]
     sys.path.insert(0, str(_TESTS))
     from support.cloud_servers import seaweedfs
+    from support.third_party_clients import aws_command
 
     with tempfile.TemporaryDirectory(prefix="pai-bench-") as name:
         folder = Path(name)
         for each in ("server", "home"):
             (folder / each).mkdir()
         with seaweedfs(folder / "server") as server:
-            environment = {**os.environ, **server.env, "HOME": str(folder / "home")}
-            return [upload(folder, server.url, environment), download(folder, server.url, environment)]
+            machine = Machine(
+                server.url, {**os.environ, **server.env, "HOME": str(folder / "home")}, aws_command()
+            )
+            return [*uploads(folder, machine), *downloads(folder, machine)]
 
 
-def upload(folder: Path, url: str, environment: dict[str, str]) -> Row:
+@dataclass
+class Machine:
+    """The bucket, and the environment and the folder of the aws command that reach it."""
+
+    url: str
+    environment: dict[str, str]
+    aws: Path
+
+    def pai(self, *words: str) -> float:
+        return self._speed([str(Path(sys.executable).parent / "pai"), *words])
+
+    def s3fs(self, method: str, source: str, target: str) -> float:
+        return self._speed([sys.executable, "-c", _S3FS, method, source, target])
+
+    def aws_cp(self, source: str, target: str) -> float:
+        command = [sys.executable, "-m", "awscli", "s3", "cp", "--only-show-errors", source, target]
+        return self._speed(command, PYTHONPATH=str(self.aws))
+
+    def _speed(self, command: list[str], **more: str) -> float:
+        began = time.perf_counter()
+        subprocess.run(command, env={**self.environment, **more}, check=True, capture_output=True)
+        return SIZE / (time.perf_counter() - began)
+
+
+def uploads(folder: Path, machine: Machine) -> list[Row]:
     large = folder / "large"
     with large.open("wb") as file:
         for _ in range(SIZE >> 20):
             file.write(os.urandom(1 << 20))
     numbers = iter(range(1000))
 
-    def ours() -> float:
-        return _speed(["pai", "copy", str(large), f"{url}/ours-{next(numbers)}"], environment)
+    def target(name: str) -> str:
+        return f"{machine.url}/{name}-{next(numbers)}"
 
-    def reference() -> float:
-        target = f"{url}/theirs-{next(numbers)}"
-        return _speed([sys.executable, "-c", _S3FS, "put", str(large), target], environment)
+    return _rows(
+        f"{SIZE >> 20} MiB to S3",
+        lambda: machine.pai("copy", str(large), target("ours")),
+        {
+            "s3fs.put": lambda: machine.s3fs("put", str(large), target("s3fs")),
+            "aws s3 cp": lambda: machine.aws_cp(str(large), target("aws")),
+        },
+    )
 
-    speeds = alternate(ours, reference, 5)
-    return ratio_row(f"{SIZE >> 20} MiB to S3 / s3fs.put", *speeds, at_least=1, show=_megabytes_per_s)
 
+def downloads(folder: Path, machine: Machine) -> list[Row]:
+    source, back = f"{machine.url}/ours-0", folder / "back"
 
-def download(folder: Path, url: str, environment: dict[str, str]) -> Row:
-    back = folder / "back"
-
-    def ours() -> float:
+    def fresh() -> str:
         back.unlink(missing_ok=True)
-        return _speed(["pai", "copy", f"{url}/ours-0", str(back)], environment)
+        return str(back)
 
-    def reference() -> float:
-        back.unlink(missing_ok=True)
-        return _speed([sys.executable, "-c", _S3FS, "get", f"{url}/ours-0", str(back)], environment)
+    return _rows(
+        f"{SIZE >> 20} MiB from S3",
+        lambda: machine.pai("copy", source, fresh()),
+        {
+            "s3fs.get": lambda: machine.s3fs("get", source, fresh()),
+            "aws s3 cp": lambda: machine.aws_cp(source, fresh()),
+        },
+    )
 
-    speeds = alternate(ours, reference, 5)
-    return ratio_row(f"{SIZE >> 20} MiB from S3 / s3fs.get", *speeds, at_least=1, show=_megabytes_per_s)
 
-
-def _speed(command: list[str], environment: dict[str, str]) -> float:
-    program = str(Path(sys.executable).parent / command[0]) if command[0] == "pai" else command[0]
-    began = time.perf_counter()
-    subprocess.run([program, *command[1:]], env=environment, check=True, capture_output=True)
-    return SIZE / (time.perf_counter() - began)
+def _rows(what: str, ours: Callable[[], float], references: dict[str, Callable[[], float]]) -> list[Row]:
+    rows = []
+    for name, reference in references.items():
+        speeds = alternate(ours, reference, 5)
+        rows.append(ratio_row(f"{what} / {name}", *speeds, at_least=1, show=_megabytes_per_s))
+    return rows
 
 
 def _megabytes_per_s(value: float) -> str:

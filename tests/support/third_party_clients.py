@@ -73,6 +73,26 @@ def torch() -> Path:
     return install("torch-2.5.1", command)
 
 
+def aws_command() -> Path:
+    """Folder to put on `sys.path` of a process of its own: `python -m awscli`, with its own botocore."""
+
+    def command(folder: Path) -> list[str]:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        return [*pip, "--target", str(folder), "awscli==1.46.2"]
+
+    return install("awscli-1.46.2", command)
+
+
+def torchdata() -> Path:
+    """Folder to put on `sys.path` beside torch: data loaders whose position can be saved."""
+
+    def command(folder: Path) -> list[str]:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        return [*pip, "--no-deps", "--target", str(folder), "torchdata==0.10.1"]
+
+    return install("torchdata-0.10.1", command)
+
+
 def install(name: str, command: Callable[[Path], list[str]]) -> Path:
     """Folder that a command filled once, for all tests; several may ask for it at the same time."""
     _FOLDER.mkdir(mode=0o700, exist_ok=True)
