@@ -7,6 +7,7 @@ import re
 import sys
 
 from openpaisdk.cli.parser import command_parser
+from openpaisdk.cli.storage import PATH
 from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice, show
 from openpaisdk.output.progress import Progress
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-PLACE = "pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path, or a path on this machine"
 MAX_JOBS = 64
 _SIZE = re.compile(r"(\d{1,12})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -64,7 +64,7 @@ def pack(argv: list[str]) -> int:
         metavar="N",
         help="shards written at the same time (default: one per processor, at most 4)",
     )
-    parser.add_argument("source", help=f"the folder to pack: {PLACE}")
+    parser.add_argument("source", help=f"the folder to pack: {PATH}")
     parser.add_argument("target", help="the folder of the pack")
     args = parser.parse(argv)
     from openpaisdk.data.packer import RESUME_HINT, PackOperation, PackOptions
@@ -124,7 +124,7 @@ def unpack(argv: list[str]) -> int:
         "Shards that other programs wrote can be unpacked, too.",
         cluster=False,
     )
-    parser.add_argument("pack", help=f"a pack, a folder of shards, or one shard: {PLACE}")
+    parser.add_argument("pack", help=f"a pack, a folder of shards, or one shard: {PATH}")
     parser.add_argument("target", help="the folder to write to")
     args = parser.parse(argv)
     from openpaisdk.data.pack_reader import open_pack

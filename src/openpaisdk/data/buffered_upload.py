@@ -15,24 +15,28 @@ class BufferedUpload:
 
     def __init__(self, backend: Backend, path: str):
         self._upload = StreamUpload(backend, path)
-        self._pieces: list[bytes] = []
-        self._size = 0
+        # Used for every part: new memory of this size costs more than what is written to it.
+        self._part = memoryview(bytearray(PART_BYTES))
+        self._filled = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        self._pieces.append(bytes(data))
-        self._size += len(data)
-        if self._size >= PART_BYTES:
-            buffered = b"".join(self._pieces)
-            at = 0
-            while len(buffered) - at >= PART_BYTES:
-                self._upload.add(buffered[at : at + PART_BYTES])
-                at += PART_BYTES
-            self._pieces = [buffered[at:]]
-            self._size = len(buffered) - at
+        end = self._filled + len(data)
+        if end < PART_BYTES:
+            self._part[self._filled : end] = data
+            self._filled = end
+            return
+        view = memoryview(data)
+        while len(view) >= (free := PART_BYTES - self._filled):
+            self._part[self._filled :] = view[:free]
+            self._upload.add(self._part)
+            self._filled = 0
+            view = view[free:]
+        self._part[: len(view)] = view
+        self._filled = len(view)
 
     def finish(self) -> None:
-        if self._size:
-            self._upload.add(b"".join(self._pieces))
+        if self._filled:
+            self._upload.add(self._part[: self._filled])
         self._upload.finish()
 
     def abandon(self) -> None:

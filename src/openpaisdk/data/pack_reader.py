@@ -64,10 +64,10 @@ class Pack(RecordSource):
         self._indexes: dict[int, ShardIndex] = {}
         self._opened: OrderedDict[int, _OpenShard] = OrderedDict()
         self._connect()
-        self.names, counts = self._find_shards()
+        self.names, self._counts = self._find_shards()
         self._ends: list[int] = []
         total = 0
-        for number, count in enumerate(counts):
+        for number, count in enumerate(self._counts):
             total += len(self._index(number)) if count is None else count
             self._ends.append(total)
 
@@ -262,10 +262,15 @@ class Pack(RecordSource):
         if index is None:
             self._connect()
             path = self._in_pack(index_name(self.names[shard]))
+            what = self._backend.display_path(path)
             if self._backend.status(path) is not None:
-                index = ShardIndex(read_whole(self._backend, path), self._backend.display_path(path))
+                index = ShardIndex(read_whole(self._backend, path), what)
             else:
                 index = self._index_by_scan(shard)
+            count = self._counts[shard]
+            if count is not None and len(index) != count:
+                # As an interrupted second run leaves it: records would be missing without a word.
+                raise DamagedShard(what, f"it has {len(index)} records, and {MANIFEST} has {count}")
             self._indexes[shard] = index
         return index
 

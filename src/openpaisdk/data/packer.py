@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import contextmanager
 
 from openpaisdk.data.buffered_upload import BufferedUpload
 from openpaisdk.data.file_contents import read_files, read_whole
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 DEFAULT_SHARD_BYTES = 256 << 20
 MAX_RECORDS_PER_SHARD = 1 << 17
 """Bounds the memory that a shard's list of files takes."""
+_PROGRESS_FILES, _PROGRESS_BYTES = 100, 1 << 20
+"""A thread reports its progress, and notices that another one failed, after that much."""
 RESUME_HINT = "Complete shards are kept: run the same command again to resume."
 
 
@@ -139,23 +142,27 @@ class PackOperation:
         keys = self.options.keys
         shard = ShardInput(0)
         estimate = 0
-        last_sample = ""
         for path, file_stat in self.files:
             key = keys.key(path)
             size = file_stat[0] + len(key) + writer.overhead
-            sample = _sample(path) if self.options.format == "tar" else ""
             is_full = estimate + size > self.options.shard_bytes
-            # A sample of several files (a.jpg, a.txt) stays in one shard, within reason.
-            is_torn = bool(sample) and sample == last_sample and estimate < 2 * self.options.shard_bytes
-            if shard.files and (len(shard.files) >= MAX_RECORDS_PER_SHARD or (is_full and not is_torn)):
-                yield shard
-                shard = ShardInput(shard.number + 1)
-                estimate = 0
+            if shard.files and (is_full or len(shard.files) >= MAX_RECORDS_PER_SHARD):
+                # A sample of several files (a.jpg, a.txt) stays in one shard, within reason.
+                is_torn = estimate < 2 * self.options.shard_bytes and self._is_one_sample(
+                    shard.files[-1][0], path
+                )
+                if not is_torn or len(shard.files) >= MAX_RECORDS_PER_SHARD:
+                    yield shard
+                    shard = ShardInput(shard.number + 1)
+                    estimate = 0
             shard.files.append((path, file_stat))
             shard.keys.append(key)
             estimate += size
-            last_sample = sample
         yield shard
+
+    def _is_one_sample(self, path: str, other: str) -> bool:
+        sample = _sample(path)
+        return self.options.format == "tar" and bool(sample) and sample == _sample(other)
 
     def _work(self, shards: Iterator[ShardInput]) -> None:
         while self._error is None:
@@ -185,32 +192,27 @@ class PackOperation:
         except PaiError:
             return None  # it is written again
         stored = self.target.status(self._target(name))
-        is_same = index.header.get("input") == self._input_hash(shard) and stored is not None
+        input_hash = self._input_hash(shard, self._identity(shard))
+        is_same = index.header.get("input") == input_hash and stored is not None
         if not is_same or stored is None or stored.size != index.shard_bytes:
             return None
         with self._lock:
             self.kept_shards += 1
-            self.progress.files += len(shard.files)
-            self.progress.bytes += sum(file_stat[0] for _, file_stat in shard.files)
+        self._advance(len(shard.files), sum(file_stat[0] for _, file_stat in shard.files))
         return ShardEntry(name, len(shard.files), stored.size)
 
     def _write_shard(self, shard: ShardInput) -> ShardEntry:
-        name = self._name(shard)
-        upload = BufferedUpload(self.target, self._target(name))
-        try:
+        name, identity = self._name(shard), self._identity(shard)
+        with self._writing(name) as upload:
             writer = writer_class(self.options.format)(
-                upload.write, compression=self.options.compression, identity=self._identity(shard)
+                upload.write, compression=self.options.compression, identity=identity
             )
             self._write_records(writer, shard)
-            upload.finish()
-        except BaseException:
-            upload.abandon()
-            raise
         header = {
             "format": self.options.format,
             "compression": self.options.compression,
             "shardBytes": writer.offset,
-            "input": self._input_hash(shard),
+            "input": self._input_hash(shard, identity),
         }
         self._write_small(index_name(name), writer.index.encode(header))
         return ShardEntry(name, len(shard.files), writer.offset)
@@ -218,28 +220,41 @@ class PackOperation:
     def _write_records(self, writer: ShardWriter, shard: ShardInput) -> None:
         writer.begin()
         contents = read_files(self.source, self.source_path, shard.files)
+        files = size = 0
         for (_, file_stat), key, content in zip(shard.files, shard.keys, contents, strict=True):
             writer.add(key, file_stat[0], content)
-            if self._error is not None:
-                raise self._error
-            with self._lock:
-                self.progress.files += 1
-                self.progress.bytes += file_stat[0]
+            files += 1
+            size += file_stat[0]
+            if size >= _PROGRESS_BYTES or files == _PROGRESS_FILES:
+                self._advance(files, size)
+                files = size = 0
+        self._advance(files, size)
         writer.end()
+
+    def _advance(self, files: int, size: int) -> None:
+        if self._error is not None:
+            raise self._error
+        with self._lock:
+            self.progress.files += files
+            self.progress.bytes += size
 
     def _identity(self, shard: ShardInput) -> bytes:
         """Depends on what is packed, not on when it was written."""
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update(f"{self.options.format} {self.options.compression}\n".encode())
-        for (_, file_stat), key in zip(shard.files, shard.keys, strict=True):
-            digest.update(b"%d %d " % (len(key), file_stat[0]) + key)
-        return digest.digest()
+        parts = [f"{self.options.format} {self.options.compression}\n".encode()]
+        parts += [
+            b"%d %d " % (len(key), file_stat[0]) + key
+            for (_, file_stat), key in zip(shard.files, shard.keys, strict=True)
+        ]
+        return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
-    def _input_hash(self, shard: ShardInput) -> str:
-        digest = hashlib.blake2b(self._identity(shard), digest_size=16)
-        for path, file_stat in shard.files:
-            digest.update(b"%d " % file_stat[1] + path.encode("utf-8", "surrogateescape") + b"\0")
-        return digest.hexdigest()
+    def _input_hash(self, shard: ShardInput, identity: bytes) -> str:
+        """Depends on the files' paths and times, too."""
+        parts = [identity]
+        parts += [
+            b"%d " % file_stat[1] + path.encode("utf-8", "surrogateescape") + b"\0"
+            for path, file_stat in shard.files
+        ]
+        return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
     # -- target ----------------------------------------------------------------------------------
 
@@ -264,28 +279,32 @@ class PackOperation:
                     hint="Give a new folder as the target.",
                 )
 
-    def _write_small(self, name: str, content: bytes) -> None:
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[BufferedUpload]:
+        """A file of the pack being written; it appears when all of it was written without an error."""
         upload = BufferedUpload(self.target, self._target(name))
         try:
-            upload.write(content)
+            yield upload
             upload.finish()
         except BaseException:
             upload.abandon()
             raise
 
-    def _write_har_indexes(self, manifest: Manifest) -> None:
-        from openpaisdk.data.formats.har import HarFile, encode_indexes
+    def _write_small(self, name: str, content: bytes) -> None:
+        with self._writing(name) as upload:
+            upload.write(content)
 
-        files = []
+    def _write_har_indexes(self, manifest: Manifest) -> None:
+        from openpaisdk.data.formats.har import HarFile, HarIndexBuilder
+
+        builder = HarIndexBuilder()
         for shard in manifest.shards:
             path = self._target(index_name(shard.name))
             index = ShardIndex(read_whole(self.target, path), self.target.display_path(path))
-            files += [
-                HarFile(key.decode("utf-8", "surrogateescape"), shard.name, offset, length)
-                for key, offset, length in zip(index.keys(), index.offsets, index.lengths, strict=True)
-            ]
-        data, master = encode_indexes(files)
-        self._write_small(HAR_INDEX, data)
+            for key, offset, length in zip(index.keys(), index.offsets, index.lengths, strict=True):
+                builder.add(HarFile(key.decode("utf-8", "surrogateescape"), shard.name, offset, length))
+        with self._writing(HAR_INDEX) as upload:
+            master = builder.write(upload.write)
         self._write_small(HAR_MASTER_INDEX, master)
 
     def _remove_old_shards(self, manifest: Manifest) -> None:

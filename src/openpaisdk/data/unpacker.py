@@ -40,7 +40,10 @@ class UnpackOperation:
                     f"The record {key!r} cannot be unpacked: its key is not a path below a folder."
                 )
             if reason := self.target.invalid_name_reason(key):
-                raise UsageError(f"The record {key!r} cannot be a file on {self.target.url}: {reason}.")
+                raise UsageError(
+                    f"The record {key!r} cannot be a file on {self.target.url}: {reason}.",
+                    hint="Unpack it to a folder of this machine, or read it with openpaisdk.data.open_pack.",
+                )
             if key in seen:
                 raise PaiError(
                     f"Two records have the key {key!r}: one file would replace the other.",

@@ -13,17 +13,12 @@ import pytest
 
 from openpaisdk.data import open_pack
 from openpaisdk.data.formats.sequence_file import SequenceFileWriter
-from support.external_services import debian
-from support.hadoop import jars
+from support.hadoop_client import HadoopClient
 from support.packed_data import contents, make_files, pack
 from support.paths import REPOSITORY
 from support.third_party_clients import readers_of_shards
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
-
-# A few jars of this Spark version contain Hadoop's whole client.
-_SPARK = "3.5.1"
-_JAR_PREFIXES = ("hadoop-client-", "commons-", "slf4j-", "log4j-", "jcl-over-")
 
 
 def run_python(code: str, *arguments: str) -> str:
@@ -109,42 +104,9 @@ for one in tfrecord_loader(sys.argv[1], None, {"image_raw": "byte", "label": "in
 # -- Hadoop --------------------------------------------------------------------------------------
 
 
-class Hadoop:
-    """Hadoop's client: its shell, and programs against its library."""
-
-    def __init__(self, scratch: Path):
-        debian(["default-jdk-headless"], commands=["java", "javac"])
-        self._scratch = scratch
-        (scratch / "core-site.xml").write_text("<configuration/>")
-        (scratch / "log4j.properties").write_text("log4j.rootLogger=OFF\n")
-        self._classes = f"{scratch}:{jars(_SPARK, _JAR_PREFIXES)}/*"
-
-    def shell(self, *arguments: str) -> bytes:
-        return self._java("org.apache.hadoop.fs.FsShell", *arguments)
-
-    def run(self, name: str, source: str, *arguments: str) -> bytes:
-        file = self._scratch / f"{name}.java"
-        if not file.exists():
-            file.write_text(source)
-            subprocess.run(
-                ["javac", "-cp", self._classes, "-d", self._scratch, file], check=True, timeout=120
-            )
-        return self._java(name, *arguments)
-
-    def _java(self, *arguments: str) -> bytes:
-        done = subprocess.run(
-            ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classes, *arguments],
-            capture_output=True,
-            timeout=120,
-            env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin", "HADOOP_USER_NAME": "test"},
-        )
-        assert done.returncode == 0, (arguments, done.stdout[-2000:], done.stderr[-4000:])
-        return done.stdout
-
-
 @pytest.fixture(scope="module", name="hadoop")
-def hadoop_fixture(tmp_path_factory) -> Hadoop:
-    return Hadoop(tmp_path_factory.mktemp("hadoop"))
+def hadoop_fixture(tmp_path_factory) -> HadoopClient:
+    return HadoopClient(tmp_path_factory.mktemp("hadoop"))
 
 
 READ = """
@@ -213,14 +175,14 @@ def records_of(data: bytes) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "compression", [name for name in SequenceFileWriter.compressions if not name.endswith("zstd")]
 )
-def test_hadoop_reads_our_sequence_files(hadoop: Hadoop, tmp_path: Path, compression: str) -> None:
+def test_hadoop_reads_our_sequence_files(hadoop: HadoopClient, tmp_path: Path, compression: str) -> None:
     source = make_files(tmp_path / "source", 300)
     pack(source, tmp_path / "pack", ("sequencefile", compression), shard_bytes=1 << 30)
     shard = f"file://{tmp_path}/pack/shard-000000.seq"
     assert records_of(hadoop.run("Read", READ, shard)) == contents(source)
 
 
-def test_hadoop_prints_our_sequence_files_as_text(hadoop: Hadoop, tmp_path: Path) -> None:
+def test_hadoop_prints_our_sequence_files_as_text(hadoop: HadoopClient, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source/greeting").write_text("hello")
     pack(tmp_path / "source", tmp_path / "pack", ("sequencefile", "block-deflate"))
@@ -235,7 +197,9 @@ def test_hadoop_prints_our_sequence_files_as_text(hadoop: Hadoop, tmp_path: Path
         *((kind, codec) for kind in ("RECORD", "BLOCK") for codec in ("DefaultCodec", "BZip2Codec")),
     ],
 )
-def test_we_read_sequence_files_of_hadoop(hadoop: Hadoop, tmp_path: Path, kind: str, codec: str) -> None:
+def test_we_read_sequence_files_of_hadoop(
+    hadoop: HadoopClient, tmp_path: Path, kind: str, codec: str
+) -> None:
     file = tmp_path / "hadoop.seq"
     hadoop.run("Write", WRITE, f"file://{file}", kind, f"org.apache.hadoop.io.compress.{codec}")
     opened = open_pack(file)
@@ -244,7 +208,7 @@ def test_we_read_sequence_files_of_hadoop(hadoop: Hadoop, tmp_path: Path, kind: 
     assert opened["key 2999"] == opened[2999] == bytes([2999 % 256]) * 2999
 
 
-def test_hadoop_lists_and_reads_our_archives(hadoop: Hadoop, tmp_path: Path) -> None:
+def test_hadoop_lists_and_reads_our_archives(hadoop: HadoopClient, tmp_path: Path) -> None:
     source = make_files(tmp_path / "source")
     for path in source.iterdir():
         if b"\xe9" in bytes(path):

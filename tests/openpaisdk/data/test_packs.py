@@ -14,12 +14,13 @@ from openpaisdk.data import open_pack
 from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.formats.hadoop_codecs import CLASS_OF_CODEC, compress
 from openpaisdk.data.formats.sequence_file import MAGIC, TEXT, SequenceFileWriter, vint
-from openpaisdk.data.packer import PackOptions
+from openpaisdk.data.packer import RESUME_HINT, PackOptions
 from openpaisdk.data.record_keys import KeyRule
 from openpaisdk.data.unpacker import UnpackOperation
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.storage.backends.local import LocalBackend
+from openpaisdk.storage.backends.local import LocalBackend, LocalSource
 from support.packed_data import contents, make_files, pack, packing
+from support.small_disk import mounted
 
 KINDS = [
     ("tar", "none"),
@@ -115,6 +116,53 @@ def test_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
         operation.run()
     assert not (tmp_path / "pack" / "pack.json").exists()
     assert not [path for path in (tmp_path / "pack").iterdir() if "part" in path.name]
+
+
+def test_file_that_vanishes_meanwhile_is_an_error(tmp_path: Path) -> None:
+    source = make_files(tmp_path / "source")
+    operation = packing(source, tmp_path / "pack")
+    (source / "class1" / "sample001.bin").unlink()
+    with pytest.raises(PaiError, match=r"sample001\.bin"):
+        operation.run()
+    assert not (tmp_path / "pack" / "pack.json").exists()
+
+
+def test_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch) -> None:
+    """A large file is read in pieces: one that is written between two of them."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "large").write_bytes(bytes(9 << 20))
+    chunks = LocalSource.chunks
+
+    def chunks_of_a_changing_file(self, offset: int, length: int):
+        for number, chunk in enumerate(chunks(self, offset, length)):
+            yield chunk
+            if number == 0:
+                (source / "large").write_bytes(b"1" * (9 << 20))
+
+    monkeypatch.setattr(LocalSource, "chunks", chunks_of_a_changing_file)
+    with pytest.raises(PaiError, match="large changed while it was"):
+        packing(source, tmp_path / "pack").run()
+    assert not (tmp_path / "pack" / "pack.json").exists()
+
+
+def test_full_target_keeps_complete_shards(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(40):
+        (source / f"{number:02}").write_bytes(os.urandom(200_000))
+    with mounted(tmp_path / "disk", "size=6m") as disk:
+        with pytest.raises(PaiError) as full:
+            pack(source, disk / "pack", shard_bytes=1_000_000, jobs=1)
+        assert full.value.code == "StorageFullError", full.value
+        assert full.value.hint == f"Free some space. {RESUME_HINT}"
+        complete = len(list((disk / "pack").glob("*.index")))
+        assert complete > 2 and not (disk / "pack/pack.json").exists()
+        subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True)
+        resumed = packing(source, disk / "pack", shard_bytes=1_000_000, jobs=1)
+        resumed.run()
+        assert resumed.kept_shards == complete
+        assert dict(open_pack(disk / "pack")) == contents(source)
 
 
 def test_folder_with_other_files_is_no_target(tmp_path: Path) -> None:
@@ -292,6 +340,41 @@ def test_damaged_index_is_an_error(tmp_path: Path) -> None:
         index.write_bytes(data)
         with pytest.raises(DamagedShard, match=r"shard-000000\.tar\.index"):
             open_pack(tmp_path / "pack").read(0)
+
+
+def test_index_of_another_shard_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    for number in range(12):
+        (tmp_path / "source" / f"{number:02}").write_bytes(os.urandom(1000))
+    (tmp_path / "source" / "12").write_bytes(os.urandom(2000))
+    pack(tmp_path / "source", tmp_path / "pack", shard_bytes=8_000)
+    first, second, *_, last = sorted((tmp_path / "pack").glob("*.index"))
+    for other, said in [
+        (second, r"shard-000000\.tar, record 0 at byte 512: the content does not have the CRC of the index"),
+        (last, r"shard-000000\.tar\.index: it has \d records, and pack\.json has \d"),
+    ]:
+        before = first.read_bytes()
+        first.write_bytes(other.read_bytes())
+        with pytest.raises(DamagedShard, match=said):
+            open_pack(tmp_path / "pack").read(0)
+        first.write_bytes(before)
+    (tmp_path / "pack" / "pack.json").unlink()
+    first.write_bytes(last.read_bytes())
+    with pytest.raises(DamagedShard, match=r"it has \d+ bytes, and its index is of \d+ bytes"):
+        open_pack(tmp_path / "pack").read(0)
+
+
+def test_interrupted_second_run_is_an_error_where_records_differ(tmp_path: Path) -> None:
+    """Its shards are new, pack.json is old."""
+    source = make_files(tmp_path / "source")
+    pack(source, tmp_path / "pack")
+    old = (tmp_path / "pack" / "pack.json").read_bytes()
+    (source / "added").write_text("new")
+    pack(source, tmp_path / "pack")
+    (tmp_path / "pack" / "pack.json").write_bytes(old)
+    with pytest.raises(DamagedShard, match=r"and pack\.json has") as caught:
+        list(open_pack(tmp_path / "pack"))
+    assert "pack its files again" in caught.value.hint
 
 
 @pytest.mark.parametrize(

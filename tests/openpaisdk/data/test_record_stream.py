@@ -2,6 +2,7 @@
 
 import multiprocessing
 import pickle
+import threading
 from collections import Counter
 from itertools import islice, pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.data import Records, RecordStream
+from openpaisdk.data.pack_reader import Pack
 from openpaisdk.data.record_cache import RecordCache
 from openpaisdk.errors import UsageError
 from support.packed_data import pack
@@ -119,9 +121,23 @@ def test_plain_folder_is_a_data_set(tmp_path: Path) -> None:
     assert Records(tmp_path)[7] == ("07.txt", b"7")
 
 
-def test_abandoned_iteration_leaves_no_threads(packed: Path) -> None:
-    import threading
+def test_records_are_read_ahead_over_several_connections(packed: Path, monkeypatch) -> None:
+    """The first four reads wait for each other: with fewer at a time the stream would stand still."""
+    together = threading.Barrier(4, timeout=30)
+    read_run = Pack.read_run
+    begun = []
 
+    def read(self, run):
+        begun.append(run)
+        if len(begun) <= 4:
+            together.wait()
+        return read_run(self, run)
+
+    monkeypatch.setattr(Pack, "read_run", read)
+    assert keys(RecordStream(packed, connections=4)) == all_keys()
+
+
+def test_abandoned_iteration_leaves_no_threads(packed: Path) -> None:
     before = threading.active_count()
     iterator = iter(RecordStream(packed, shuffle=True))
     next(iterator)

@@ -5,6 +5,7 @@ Hadoop's ``har://`` file system reads ``_masterindex`` and ``_index``; both are 
 
 from __future__ import annotations
 
+from itertools import groupby, islice
 from urllib.parse import quote_plus, unquote_plus
 
 from openpaisdk.data.errors import DamagedShard
@@ -12,13 +13,15 @@ from openpaisdk.data.formats.base import FoundRecord, ShardReader, ShardWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from openpaisdk.data.formats.base import Content, ReadAt
 
 VERSION = 3
-LINES_PER_RANGE = 1000
+LINES_PER_MASTER_LINE = 1000
 """``_masterindex`` has one line for this many lines of ``_index``."""
+_HASH_BITS, _RANGE_BITS = 31, 6
+_IN_MEMORY_BYTES = 1 << 16
 # Time, mode (0644 and 0755 as decimal numbers), owner and group: fixed, so that the same files give the same
 # bytes.
 _FILE_PROPERTIES = "0 420 hdfs supergroup"
@@ -59,33 +62,69 @@ class HarReader(ShardReader):
             )
 
 
-def encode_indexes(files: Iterable[HarFile]) -> tuple[bytes, bytes]:
-    """``_index`` and ``_masterindex`` of an archive."""
-    lines: list[tuple[int, str]] = []
-    children: dict[str, list[str]] = {"": []}
-    for file in files:
-        path = "/" + file.path
-        lines.append(
-            (
-                java_hash(path),
-                f"{_quote(path)} file {file.part} {file.offset} {file.length} {_quote(_FILE_PROPERTIES)} ",
-            )
-        )
-        _add_to_folders(children, file.path)
-    for folder, names in children.items():
-        path = "/" + folder
-        listed = "".join(_quote(name) + " " for name in sorted(names))
-        lines.append((java_hash(path), f"{_quote(path)} dir {_quote(_FOLDER_PROPERTIES)} 0 0 {listed}"))
-    lines.sort()
-    index = bytearray()
-    master = bytearray(f"{VERSION} \n".encode())
-    for start in range(0, len(lines), LINES_PER_RANGE):
-        some = lines[start : start + LINES_PER_RANGE]
-        begin = len(index)
-        for _, line in some:
-            index += line.encode() + b"\n"
-        master += f"{some[0][0]} {some[-1][0]} {begin} {len(index)} \n".encode()
-    return bytes(index), bytes(master)
+class HarIndexBuilder:
+    """Makes ``_index`` and ``_masterindex``, whose entries have the order of their hashes.
+
+    An archive may have more files than fit into memory: entries lie in temporary files until ``write``, each
+    of them with the entries of a range of hashes, and one of them is sorted at a time.
+    """
+
+    def __init__(self) -> None:
+        from tempfile import SpooledTemporaryFile
+
+        self._ranges = [
+            SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 - they live as long as this builder
+            for _ in range(1 << _RANGE_BITS)
+        ]
+        self._last_folder = ""
+        self._add("/", "dir")
+
+    def add(self, file: HarFile) -> None:
+        self._add("/" + file.path, f"file {file.part} {file.offset} {file.length}")
+        path, last_folder = file.path, self._last_folder + "/"
+        self._last_folder = file.path.rpartition("/")[0]
+        while path:
+            folder, _, name = path.rpartition("/")
+            self._add("/" + folder, f"dir {_quote(name)}")
+            # Files come folder by folder: the folders above are mostly those of the last file.
+            path = "" if last_folder.startswith(folder + "/") else folder
+
+    def _add(self, path: str, entry: str) -> None:
+        number = java_hash(path)
+        line = f"{number} {_quote(path)} {entry}\n"
+        self._ranges[number >> (_HASH_BITS - _RANGE_BITS)].write(line.encode())
+
+    def write(self, write: Callable[[bytes], None]) -> bytes:
+        """Pass ``_index`` to ``write``, piece by piece; returns ``_masterindex``."""
+        master = [f"{VERSION} \n"]
+        lines = self._lines()
+        offset = 0
+        while some := list(islice(lines, LINES_PER_MASTER_LINE)):
+            data = "".join(line for _, line in some).encode()
+            write(data)
+            master.append(f"{some[0][0]} {some[-1][0]} {offset} {offset + len(data)} \n")
+            offset += len(data)
+        return "".join(master).encode()
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Hashes and lines of all entries, in order."""
+        for entries in self._ranges:
+            lines: list[tuple[int, str]] = []
+            folders: dict[tuple[int, str], list[str]] = {}
+            entries.seek(0)
+            for entry in entries:
+                number, path, kind, *rest = entry.decode().split()
+                if kind == "dir":
+                    folders.setdefault((int(number), path), []).extend(rest)
+                else:
+                    lines.append((int(number), f"{path} file {' '.join(rest)} {_quote(_FILE_PROPERTIES)} \n"))
+            entries.close()
+            for (hash_of_path, path), names in folders.items():
+                names.sort()
+                listed = "".join(f"{name} " for name, _ in groupby(names))
+                lines.append((hash_of_path, f"{path} dir {_quote(_FOLDER_PROPERTIES)} 0 0 {listed}\n"))
+            lines.sort()
+            yield from lines
 
 
 def decode_index(data: bytes, what: str) -> list[HarFile]:
@@ -112,17 +151,6 @@ def java_hash(text: str) -> int:
     for i in range(0, len(units), 2):
         value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
     return value & 0x7FFFFFFF
-
-
-def _add_to_folders(children: dict[str, list[str]], path: str) -> None:
-    """Enter a path into the list of its folder, and new folders into those above."""
-    while True:
-        folder, _, name = path.rpartition("/")
-        is_known = folder in children
-        children.setdefault(folder, []).append(name)
-        if is_known:
-            return
-        path = folder
 
 
 def _part_number(part: str) -> int:

@@ -26,7 +26,8 @@ class StreamUpload:
         self._comparison = ChecksumComparison(None, self._target)
         self.size = 0
 
-    def add(self, piece: bytes) -> None:
+    def add(self, piece: bytes | memoryview) -> None:
+        """Upload a piece; when this returns, its memory may be used for the next one."""
         at = self.size
         self._target.put(at, len(piece), lambda: self._comparison.observe(at, iter((piece,))))
         self._comparison.confirm(at)

@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import fsspec
 import pytest
 
 from support.cli_user import CommandResult, until
 from support.hadoop import RealHdfs
+from support.hadoop_client import HadoopClient
+from support.packed_data import contents, make_files
 from support.storage_fixture import StorageWorkspace, tree_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("hdfs")]
@@ -180,3 +183,32 @@ def test_interrupted_copy_to_hdfs_resumes(workspace: StorageWorkspace, real_hdfs
 def ended(process: subprocess.Popen[str]) -> CommandResult:
     out, err = process.communicate(timeout=150)
     return CommandResult(process.returncode, out, err)
+
+
+def test_hadoop_reads_our_packs_over_webhdfs(
+    workspace: StorageWorkspace, lab: str, real_hdfs: RealHdfs, tmp_path: Path
+) -> None:
+    source = make_files(workspace.local / "files")
+    next(path for path in source.iterdir() if b"\xe9" in bytes(path)).unlink()  # Java has no such names
+    (source / "greeting").write_text("hello")
+    top = f"{lab}/packs"
+    workspace.ok("pack", "--format", "har", "--shard-size", "20k", "files", f"{top}/files.har")
+    workspace.ok("unpack", f"{top}/files.har", "back")
+    assert contents(workspace.local / "back") == contents(source)
+    hadoop = HadoopClient(tmp_path)
+    address = real_hdfs.url.partition("://")[2]
+    archive = f"har://webhdfs-{address}/packs/files.har"
+    listed = hadoop.shell("-ls", "-R", "-C", archive).decode().splitlines()
+    names = {str(path.relative_to(source)) for path in source.rglob("*")}
+    assert {line.removeprefix(archive + "/") for line in listed} == names
+    assert hadoop.shell("-cat", f"{archive}/greeting") == b"hello"
+    hadoop.shell("-copyToLocal", archive, str(tmp_path / "out"))
+    copied = {name: data for name, data in contents(tmp_path / "out").items() if not name.endswith(".crc")}
+    assert copied == contents(source)
+    # From a folder of the HDFS to a pack of the HDFS.
+    workspace.ok("copy", "files/greeting", f"{top}/plain/greeting")
+    workspace.ok(
+        *("pack", "--format", "sequencefile", "--compression", "block-deflate"), f"{top}/plain", f"{top}/seq"
+    )
+    shown = hadoop.shell("-text", f"webhdfs://{address}/packs/seq/shard-000000.seq")
+    assert shown == b"greeting\t68 65 6c 6c 6f\n"
