@@ -21,11 +21,10 @@ import pytest
 
 from support.openapi_check import Description, current_description
 from support.prepared_database import prepare_database
-from support.server_template import ForkedServer, can_fork, fork_server
+from support.server_template import COMMAND, ForkedServer, can_fork, fork_server
 
 # A loaded machine may stall for half a minute: tests wait for an event, with a generous deadline.
 DEADLINE_S = 90.0
-COMMAND = (sys.executable, "-m", "paicluster")
 FINISHED_STATES = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -165,7 +164,7 @@ class Cluster:
     def fork(self, *more: str) -> ForkedServer:
         """Start the server as `spawn` does, in a process that has imported everything."""
         with self.log.open("ab") as log:
-            self.process = fork_server(self.arguments(*more), self._environment(), log)
+            self.process = fork_server(self.program, self.arguments(*more), self._environment(), log)
         return self.process
 
     def arguments(self, *more: str) -> list[str]:
@@ -183,11 +182,15 @@ class Cluster:
         """Output of the server; beside the home, which may be on a full disk."""
         return self.home.with_name(self.home.name + ".log")
 
-    def start(self, *more: str) -> Cluster:
-        if self.program == COMMAND and can_fork(self.variables):
+    def launch(self, *more: str) -> None:
+        """Start the server in the quickest way, without waiting for it."""
+        if can_fork(self.program, self.variables):
             self.fork(*more)
         else:
             self.spawn(*more)
+
+    def start(self, *more: str) -> Cluster:
+        self.launch(*more)
         return self.wait_ready()
 
     def start_command(self, *more: str) -> Cluster:

@@ -1,8 +1,8 @@
 """Servers forked from a process that has imported everything: most of a server's start is its imports.
 
 One template runs for each process of the tests, and ends with it. A forked server runs the function of the
-command `paicluster`, with its own arguments, variables and output. The command itself is started by the tests
-of the server's start, and by every `pai` that starts the embedded cluster.
+command `paicluster`, or a Python file, with its own arguments, variables and output. The command itself is
+started by the tests of the server's start, and by every `pai` that starts the embedded cluster.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -19,7 +20,9 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+COMMAND = (sys.executable, "-m", "paicluster")
 
 _REQUEST_LIMIT = 1 << 20
 
@@ -70,17 +73,25 @@ class ForkedServer:
         return bool(poll.poll(None if timeout is None else timeout * 1000))
 
 
-def can_fork(variables: Mapping[str, str]) -> bool:
-    """Whether a forked server is like one that was started with these variables."""
-    return not any(name.startswith(_READ_AT_EXEC) for name in variables)
+def can_fork(program: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Whether a forked server is like this program, started with these variables."""
+    runs_here = program == COMMAND or _is_python_file(program)
+    return runs_here and not any(name.startswith(_READ_AT_EXEC) for name in variables)
 
 
-def fork_server(arguments: Sequence[str], environment: Mapping[str, str], output: BinaryIO) -> ForkedServer:
-    """Run ``paicluster`` with these arguments in a new process; output and errors go to one file."""
+def _is_python_file(program: Sequence[str]) -> bool:
+    return len(program) == 2 and program[0] == sys.executable and program[1].endswith(".py")
+
+
+def fork_server(
+    program: Sequence[str], arguments: Sequence[str], environment: Mapping[str, str], output: BinaryIO
+) -> ForkedServer:
+    """Run a program with these arguments in a new process; output and errors go to one file."""
     template = _running_template()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         request = {
+            "file": program[1] if _is_python_file(program) else "",
             "arguments": list(arguments),
             "environment": dict(environment),
             "folder": str(Path.cwd()),
@@ -110,14 +121,14 @@ class _Template:
         self._requests = requests
         self._reports: dict[int, socket.socket] = {}
 
-    def run(self) -> list[str] | None:
-        """Fork servers; returns a server's arguments in its process, None when the tests have ended."""
+    def run(self) -> dict[str, Any] | None:
+        """Fork servers; returns its request in a server's process, None when the tests have ended."""
         signal.signal(signal.SIGCHLD, lambda *_: self._report_ended())
         while True:
             text, fds, _, _ = socket.recv_fds(self._requests, _REQUEST_LIMIT, 2)
             if not text:
                 return None
-            request = json.loads(text)
+            request: dict[str, Any] = json.loads(text)
             output, report = fds[0], socket.socket(fileno=fds[1])
             # The status of a server that ends at once has to find its entry.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -125,8 +136,7 @@ class _Template:
             if pid == 0:
                 self._reports[0] = report
                 self._become_server(request, output)
-                arguments: list[str] = request["arguments"]
-                return arguments
+                return request
             os.close(output)
             report.send(str(pid).encode())
             self._reports[pid] = report
@@ -140,7 +150,7 @@ class _Template:
             with self._reports.pop(pid) as report:
                 report.send(str(os.waitstatus_to_exitcode(status)).encode())
 
-    def _become_server(self, request: dict[str, object], output: int) -> None:
+    def _become_server(self, request: dict[str, Any], output: int) -> None:
         os.dup2(output, 1)
         os.dup2(output, 2)
         for inherited in (self._requests, *self._reports.values()):
@@ -150,9 +160,9 @@ class _Template:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGHUP, signal.SIG_IGN if request["ignores-hangup"] else signal.SIG_DFL)
         os.environ.clear()
-        os.environ.update(request["environment"])  # type: ignore[call-overload]
+        os.environ.update(request["environment"])
         time.tzset()
-        os.chdir(str(request["folder"]))
+        os.chdir(request["folder"])
 
 
 def _main() -> int:
@@ -162,8 +172,14 @@ def _main() -> int:
 
     gc.freeze()
     gc.enable()
-    arguments = _Template(socket.socket(fileno=int(sys.argv[1]))).run()
-    return 0 if arguments is None else paicluster.cli.main(arguments)
+    request = _Template(socket.socket(fileno=int(sys.argv[1]))).run()
+    if request is None:
+        return 0
+    if not request["file"]:
+        return paicluster.cli.main(request["arguments"])
+    sys.argv = [request["file"], *request["arguments"]]
+    runpy.run_path(request["file"], run_name="__main__")
+    return 0
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class KilledCluster:
             assert process is not None
             if process.poll() is not None:
                 self.deaths += 1
-                self.cluster.spawn()
+                self.cluster.launch()
             with contextlib.suppress(AssertionError):  # it died during the start
                 self.cluster.wait_ready()
             with contextlib.suppress(*SERVER_DOWN):
