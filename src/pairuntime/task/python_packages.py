@@ -16,6 +16,8 @@ import tempfile
 
 _READY = "ready"
 _FILES = (".whl", ".tar.gz", ".zip")
+# An environment's own command: another one on the PATH would install into another environment.
+_PIP_COMMAND = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
 
 
 def main(argv: "list[str]") -> "int":
@@ -53,7 +55,8 @@ def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
     note = "" if references else " (cached on this machine)"
     sys.stderr.write("Installing %s%s.\n" % (" ".join(packages), note))
     sys.stderr.flush()
-    subprocess.check_call([python, "-m", "venv", "--system-site-packages", folder], stdout=sys.stderr)
+    venv = [python, "-m", "venv", "--without-pip", "--system-site-packages", folder]
+    subprocess.check_call(venv, stdout=sys.stderr)
     venv_python = os.path.join(folder, "bin", "python")
     # Packages that this Python sees are visible there too, also if it is the Python of a virtual environment.
     query = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
@@ -61,6 +64,7 @@ def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
     own = subprocess.check_output([venv_python, "-c", query]).decode().strip()
     with open(os.path.join(own, "seen.pth"), "w") as f:
         f.write(seen + "\n")
+    _add_pip(venv_python)
     pip = [venv_python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.check_call(pip + packages, stdout=sys.stderr)
     if references:
@@ -69,6 +73,22 @@ def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
         subprocess.check_call(again, stdout=sys.stderr)
     with open(os.path.join(folder, _READY), "w") as f:
         f.write("\n".join(packages))
+
+
+def _add_pip(python: "str") -> "None":
+    """Give an environment the pip that its Python sees; installing another one takes several seconds."""
+    if not _sees_pip(python):
+        subprocess.check_call([python, "-m", "ensurepip", "--default-pip"], stdout=sys.stderr)
+        return
+    for name in ("pip", "pip3"):
+        command = os.path.join(os.path.dirname(python), name)
+        with open(command, "w") as f:
+            f.write(_PIP_COMMAND)
+        os.chmod(command, 0o755)
+
+
+def _sees_pip(python: "str") -> "bool":
+    return subprocess.call([python, "-c", "import pip"], stderr=subprocess.DEVNULL) == 0
 
 
 def _references(packages: "list[str]") -> "list[str]":
