@@ -261,6 +261,10 @@ class Host:
         session = os.urandom(12).hex()
         try:
             self._process = RemoteProcess(self._entrance, session, command, terminal)
+        except FileNotFoundError:
+            # Its cgroup and what describes its environment are gone; the server did not know yet.
+            self._fail("The task has just ended, so no command can be run in it.")
+            return
         except OSError as e:
             self._fail("The command could not be started: %s." % (e.strerror or e))
             return

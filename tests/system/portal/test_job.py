@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -130,6 +132,31 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     page.wait_for_text("The shell ended with exit status")
     page.click("button", "Open again")
     page.wait_for_text("so no command can be run in it.")
+
+
+@pytest.mark.slow  # waits for the end of the page's patience
+def test_terminal_tells_of_a_silent_and_of_a_lost_connection(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.submit(job("unplugged", "sleep 600"))
+    cluster.wait_state("unplugged", "RUNNING")
+    page = new_page(at="/jobs/alice~unplugged?tab=terminal")
+    page.wait_for_text("Connected")
+    page.insert("echo host is $PPID.\n")
+    host = int(page.wait_for(f"/^host is (\\d+)\\.$/m.exec({SCREEN})?.[1]"))
+    os.kill(host, signal.SIGSTOP)
+    try:
+        page.insert("echo late but not lost\n")
+        page.wait_for_text("The cluster does not answer.")
+    finally:
+        os.kill(host, signal.SIGCONT)
+    page.wait_for(f"/^late but not lost$/m.test({SCREEN})")
+    page.wait_for_text("Connected")
+    os.kill(host, signal.SIGKILL)
+    page.wait_for_text("The connection was lost; the processes of the terminal are ended.")
+    page.click("button", "Reconnect")
+    page.wait_for_text("Connected")
+    page.insert("echo again in $PAI_TASK_INDEX\n")
+    page.wait_for(f"/^again in 0$/m.test({SCREEN})")
+    cluster.stop("unplugged")
 
 
 PAGE = """<title>an app</title><script>
