@@ -1,9 +1,12 @@
-"""Web portal: size of the first load; in a real Chromium the job list of a long history, and a long log."""
+"""Web portal: first load; in a real Chromium a long list, a job of many tasks, a long log; the quickstart."""
 
 from __future__ import annotations
 
 import gzip
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -11,15 +14,18 @@ from pathlib import Path
 
 from bench.server import Server, follow_to_end, job
 from bench.store import fill
-from bench.table import Row, limit_row, ms, sized, skipped_row
+from bench.table import SMOKE, Row, alternate, limit_row, ms, ratio_row, sized, skipped_row
 from paicluster.api.portal.bundle import FOLDER
 from paicluster.store import Store
 
 JOBS = sized(100_000, 500)
 RUNS = sized(7, 1)
+TASKS = sized(2000, 20)
+QUICKSTARTS = 3
 LOG_BYTES = sized(1 << 30, 8 << 20)
 _LOG_SIZE = sized("1 GB", "8 MB")
 _LINE = b"2026-05-15 05:44:19 INFO step %08d: loss 0.693147, and some more words of a usual line\n"
+_ROOT = Path(__file__).parents[1]
 _FIRST_LOAD = re.compile(r'(?:src|href)="portal/([^"]+\.(?:js|css))"')
 # Notes when the first rows are in the page.
 _WATCH_ROWS = """
@@ -36,7 +42,7 @@ def rows() -> list[Row]:
     if not (FOLDER / "index.html.gz").exists():
         return [skipped_row("portal", "it is not built (make portal)")]
     # The driver of Chromium is the tests'.
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(_ROOT / "tests"))
     with tempfile.TemporaryDirectory(prefix="pai-bench-") as folder:
         home = Path(folder)
         # The first start creates the key files; a server refuses a database without them.
@@ -45,8 +51,11 @@ def rows() -> list[Row]:
         store = Store.open(home / "cluster.db")
         fill(store, JOBS, all_finished=True)
         store.close()
-        with Server("--keep-jobs", "1000000", home=home) as server:
-            return [first_load(), list_request(server), *rows_on_screen(server), *log_rows(server)]
+        room = ("--cpus", str(2 * TASKS), "--memory-mb", str(2 * TASKS * 64))
+        with Server("--keep-jobs", "1000000", *room, home=home) as server:
+            found = [first_load(), list_request(server), *rows_on_screen(server)]
+            found += [job_of_many_tasks(server), *log_rows(server)]
+        return [*found, quickstart()]
 
 
 def first_load() -> Row:
@@ -99,6 +108,41 @@ def rows_on_screen(server: Server) -> list[Row]:
     ]
 
 
+# From the click on a job to its tasks on screen and a page that answers.
+_OPEN_JOB = """
+new Promise((done) => {
+  const began = performance.now();
+  const look = () => {
+    if (!document.querySelector(".virtual tbody tr")) requestAnimationFrame(look);
+    else requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
+  };
+  location.hash = "#/jobs/JOB";
+  look();
+})
+"""
+
+
+def job_of_many_tasks(server: Server) -> Row:
+    from support.browser import Browser
+
+    wide = job("wide", "true")
+    wide["taskRoles"]["main"]["instances"] = TASKS
+    server.call("POST", "/api/v2/jobs", wide)
+    follow_to_end(server, "wide")
+    found = []
+    browser = Browser()
+    try:
+        for _ in range(RUNS):
+            with browser.page() as page:
+                page.open(server.call("POST", "/api/v2/authn/links")["url"])
+                page.wait_for("document.querySelector('.jobs tbody tr') !== null")
+                found.append(float(page.evaluate(_OPEN_JOB.replace("JOB", f"{server.user}~wide"))) / 1000)
+                assert page.evaluate("document.querySelector('table').ariaRowCount") == str(TASKS + 1)
+    finally:
+        browser.close()
+    return limit_row(f"portal: job of {TASKS} tasks to interactive", found, at_most=1, show=ms)
+
+
 def log_rows(server: Server) -> list[Row]:
     """A long log in the page: from the navigation to its last line, and from Enter to a hit in its first."""
     from support.browser import Browser
@@ -141,3 +185,51 @@ def write_log(server: Server, name: str) -> int:
         for first in range(0, count, 10_000):
             log.write(b"".join(_LINE % number for number in range(first, min(first + 10_000, count))))
     return count - 1
+
+
+def quickstart() -> Row:
+    """`make quickstart` of a fresh checkout, with the portal and where it cannot be built."""
+    what = "portal: quickstart with the portal, without it"
+    if SMOKE:
+        return skipped_row(what, "a smoke run installs nothing")
+    made, reference = alternate(
+        lambda: _fresh_quickstart(with_portal=True),
+        lambda: _fresh_quickstart(with_portal=False),
+        runs=QUICKSTARTS,
+    )
+    return ratio_row(what, made, reference, at_most=1.8, show=lambda seconds: f"{seconds:.1f} s")
+
+
+def _fresh_quickstart(*, with_portal: bool) -> float:
+    """Seconds of `make quickstart` in a copy of the repository, with a home and caches of its own."""
+    with tempfile.TemporaryDirectory(prefix="pai-bench-") as folder:
+        checkout, home = Path(folder) / "checkout", Path(folder) / "home"
+        home.mkdir()
+        names = subprocess.run(["git", "ls-files", "-z"], cwd=_ROOT, capture_output=True, check=True).stdout
+        for name in filter(None, names.decode().split("\0")):
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(_ROOT / name, checkout / name)
+        if not with_portal:
+            (checkout / "portal/bundle_build.py").write_text("raise SystemExit(1)\n")
+        # Where packages come from is the machine's; what it has downloaded before is not.
+        environment = {
+            **{
+                name: value for name, value in os.environ.items() if not name.startswith(("PAI_", "VIRTUAL_"))
+            },
+            "HOME": str(home),
+            "PIP_NO_CACHE_DIR": "1",
+            "npm_config_cache": str(home / "npm"),
+            "npm_config_userconfig": str(Path.home() / ".npmrc"),
+        }
+        if (settings := Path.home() / ".config/pip/pip.conf").exists():
+            environment.setdefault("PIP_CONFIG_FILE", str(settings))
+        began = time.perf_counter()
+        done = subprocess.run(
+            ["make", "-s", "quickstart"], cwd=checkout, env=environment, capture_output=True, text=True
+        )
+        took = time.perf_counter() - began
+        subprocess.run([".venv/bin/pai", "stop-cluster"], cwd=checkout, env=environment, capture_output=True)
+        has_portal = "The web portal" in done.stdout
+        if done.returncode or has_portal != with_portal:
+            raise RuntimeError(f"make quickstart: {done.returncode} {done.stdout} {done.stderr}"[-2000:])
+        return took
