@@ -77,7 +77,9 @@ def in_job_container() -> bool:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext openpaisdk``: the magics ``%pai`` and ``%%pai``."""
+    """``%load_ext openpaisdk``: the magics ``%pai`` and ``%%pai``, and ``submit_notebook``."""
     from openpaisdk.notebook.magics import PaiMagics
+    from openpaisdk.notebook.notebook_submission import submit_notebook
 
     shell.register_magics(PaiMagics)
+    shell.user_ns.setdefault("submit_notebook", submit_notebook)

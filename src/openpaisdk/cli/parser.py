@@ -88,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"pai {self.name}: {message}.", hint=f"pai {self.name} --help shows the usage.")
+        raise UsageError(f"{self.prog}: {message}.", hint=f"{self.prog} --help shows the usage.")
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse; an unknown argument is an error, with a suggestion when it resembles an option."""
@@ -139,11 +139,11 @@ class Parser(argparse.ArgumentParser):
         return sum(1 if action.nargs in (None, "?") else sys.maxsize for action in self.positionals)
 
     def unknown(self, word: str) -> UsageError:
-        hint = f"pai {self.name} --help lists its options."
+        hint = f"{self.prog} --help lists its options."
         if not word.startswith("-"):
-            return UsageError(f"pai {self.name}: unexpected argument {word!r}.", hint=hint)
+            return UsageError(f"{self.prog}: unexpected argument {word!r}.", hint=hint)
         option = word.partition("=")[0]
-        message = f"pai {self.name} has no option {option}."
+        message = f"{self.prog} has no option {option}."
         if advice := self._option_elsewhere(option):
             return UsageError(message, hint=advice)
         from difflib import get_close_matches

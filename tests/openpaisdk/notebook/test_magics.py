@@ -83,7 +83,7 @@ def test_cell_that_fails_shows_its_traceback_and_a_sentence(kernel) -> None:
 @pytest.mark.parametrize(
     ("line", "body", "sentence"),
     [
-        ("--gpus 8", "pass", "has no option --gpus"),
+        ("--gpus 8", "pass", "%%pai has no option --gpus"),
         ("--array 3", "pass", "has no option --array"),
         ("--in nothing_here", "pass", "--in nothing_here: the notebook has no such variable."),
         ("--out 1x", "pass", "--out 1x: this is not the name of a variable."),

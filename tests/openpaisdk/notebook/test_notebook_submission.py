@@ -37,9 +37,7 @@ def test_wrong_notebook_is_answered_with_a_sentence(here) -> None:
 
 def test_a_notebook_submits_itself_once(jupyter) -> None:
     """The batch job runs the same cell, which submits nothing there."""
-    submit = (
-        "from openpaisdk import submit_notebook\njob = submit_notebook(mem='512m', parameters={'rate': 8})"
-    )
+    submit = "%load_ext openpaisdk\njob = submit_notebook(mem='512m', parameters={'rate': 8})"
     write_notebook(jupyter.folder / "self.ipynb", cell("rate = 1", "parameters"), WHERE, submit)
     cells = jupyter.open("self.ipynb")
     assert cells.run("rate = 1").out == "" and cells.run(WHERE).out == "runs local 1\n"
