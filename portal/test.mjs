@@ -14,7 +14,9 @@ try {
     outdir: folder,
     outExtension: { ".js": ".mjs" },
     bundle: true,
-    platform: "node",
+    // Packages as the bundle has them.
+    platform: "browser",
+    external: ["node:*"],
     format: "esm",
     target: "node18",
     logLevel: "warning",

@@ -143,15 +143,41 @@ export async function request(method: string, path: string, options: Options = {
   }
   isConnected.value = true;
   if (response.ok) return response;
-  const problem = problemOf(await response.json().catch(() => ({})));
+  throw refusal(response.status, await response.json().catch(() => ({})), used);
+}
+
+/** The error of an answer; one that says that the session has ended ends it here, too. */
+function refusal(status: number, body: Problem, used: Session | null): ApiError {
+  const problem = problemOf(body);
   // Another tab may have signed in meanwhile.
-  if (response.status === 401 && used && session.value === used) endSession(endReason(problem));
-  throw new ApiError(
-    problem.message ?? `The cluster answered with status ${response.status}.`,
-    response.status,
-    problem.code,
-    problem.hint,
-  );
+  if (status === 401 && used && session.value === used) endSession(endReason(problem));
+  return new ApiError(problem.message ?? `The cluster answered with status ${status}.`, status, problem.code, problem.hint);
+}
+
+/** Send a large body and report its progress, which `fetch` cannot. */
+export function uploadBody(path: string, body: Blob, signal: AbortSignal, onProgress: (sent: number) => void): Promise<void> {
+  const used = session.value;
+  return new Promise((resolve, reject) => {
+    const sending = new XMLHttpRequest();
+    sending.open("PUT", path);
+    if (used) sending.setRequestHeader("X-PAI-Session-Proof", used.proof);
+    sending.setRequestHeader("Content-Type", "application/octet-stream");
+    sending.upload.onprogress = (event) => onProgress(event.loaded);
+    sending.onload = () => {
+      if (sending.status < 300) return resolve();
+      let answer: Problem = {};
+      try {
+        answer = JSON.parse(sending.responseText) as Problem;
+      } catch {
+        // An answer of a server in between: its status says what there is to say.
+      }
+      reject(refusal(sending.status, answer, used));
+    };
+    sending.onerror = () => reject(new ApiError("The upload was interrupted.", 0, "Unreachable", "Submit the job again."));
+    sending.onabort = () => reject(new DOMException("The upload was cancelled.", "AbortError"));
+    signal.addEventListener("abort", () => sending.abort(), { once: true });
+    sending.send(body);
+  });
 }
 
 /** Why a session ended; a disabled user need not try to sign in again. */
@@ -451,10 +477,32 @@ export async function checkJob(text: string, signal: AbortSignal): Promise<JobCh
 export interface ClusterInfo {
   /** Whether jobs run in the image they name, or on the host. */
   readonly containers: boolean;
+  /** The largest archive of source files of a job. */
+  readonly maxSourcesBytes: number;
 }
 
 export function clusterInfo(): Promise<ClusterInfo> {
   return get("api/v2/info");
+}
+
+/** JSON Schema of job files, for completion. */
+export function jobSchema(version: "v1" | "v2"): Promise<object> {
+  return get(`api/v2/job-schemas/${version}`);
+}
+
+/** Whether the cluster has an archive of source files that belongs to the caller. */
+export async function hasSources(sha256: string): Promise<boolean> {
+  try {
+    await request("HEAD", `api/v2/sources/${encodeURIComponent(sha256)}`);
+    return true;
+  } catch (error) {
+    if (error instanceof ApiError && (error.status === 404 || error.status === 400)) return false;
+    throw error;
+  }
+}
+
+export function putSources(sha256: string, archive: Blob, signal: AbortSignal, onProgress: (sent: number) => void): Promise<void> {
+  return uploadBody(`api/v2/sources/${sha256}`, archive, signal, onProgress);
 }
 
 // -- account ---------------------------------------------------------------------------------------

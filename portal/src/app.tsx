@@ -9,7 +9,6 @@ import { HomePage } from "./pages/home.tsx";
 import { JobPage } from "./pages/job.tsx";
 import { JobsPage } from "./pages/jobs.tsx";
 import { SignInPage } from "./pages/sign_in.tsx";
-import { SubmitPage } from "./pages/submit.tsx";
 import { ClusterPage } from "./pages/cluster.tsx";
 import { address, href, type Address } from "./router.ts";
 import { session } from "./session.ts";
@@ -27,6 +26,7 @@ const NAVIGATION = [
 
 const AdminPage = lazy("the administration", async () => (await import("./pages/admin.tsx")).AdminPage);
 const FilesPage = lazy("the files", async () => (await import("./pages/files.tsx")).FilesPage);
+const SubmitPage = lazy("the editor", async () => (await import("./pages/submit.tsx")).SubmitPage);
 const ProfilePage = lazy("your profile", async () => (await import("./pages/profile.tsx")).ProfilePage);
 
 export function App() {

@@ -262,6 +262,11 @@ class Page:
         found = {"files": [str(file) for file in files], "objectId": field["result"]["objectId"]}
         self.send("DOM.setFileInputFiles", found)
 
+    def accept_downloads(self, folder: Path) -> None:
+        """Save what the page downloads from now on to a folder."""
+        behavior = {"behavior": "allow", "downloadPath": str(folder), "browserContextId": self.context}
+        self._browser.send("Browser.setDownloadBehavior", behavior)
+
     def drop_files(self, selector: str, *files: Path) -> None:
         """Drag files from another program to an element, and drop them."""
         x, y = self._place(selector, None)

@@ -1,6 +1,6 @@
 // Editor of job files: CodeMirror in a shadow root, where its styles need no exception from the page's policy.
 // Loaded when the page that needs it is opened.
-import { closeBrackets } from "@codemirror/autocomplete";
+import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, type CompletionContext } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
 import { json } from "@codemirror/lang-json";
 import { yaml } from "@codemirror/lang-yaml";
@@ -10,9 +10,13 @@ import { Compartment, EditorState } from "@codemirror/state";
 import { EditorView, keymap, lineNumbers } from "@codemirror/view";
 import { oneDarkHighlightStyle } from "@codemirror/theme-one-dark";
 import type { JobProblem } from "../api.ts";
+import { completionsAt, type KnownNames, type Schema } from "./completion.ts";
+import { isJson } from "./job_file.ts";
 
 export interface JobEditor {
   readonly setText: (text: string) => void;
+  /** What keys and values are completed from. */
+  readonly setSchema: (schema: Schema, names: KnownNames) => void;
   readonly setProblems: (problems: readonly JobProblem[]) => void;
   readonly showProblem: (problem: JobProblem) => void;
   readonly destroy: () => void;
@@ -25,6 +29,11 @@ const LOOK = EditorView.theme({
   ".cm-content": { caretColor: "var(--text)" },
   "&.cm-focused": { outline: "2px solid var(--accent)", outlineOffset: "-2px" },
   "&.cm-focused .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "var(--accent-soft) !important" },
+  ".cm-tooltip.cm-tooltip-autocomplete > ul": { fontFamily: "var(--mono)", maxHeight: "16rem" },
+  ".cm-tooltip.cm-tooltip-autocomplete > ul > li": { padding: "0.2rem 0.6rem" },
+  ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },
+  ".cm-completionMatchedText": { textDecoration: "none", fontWeight: "700" },
+  ".cm-tooltip.cm-completionInfo": { padding: "0.4rem 0.6rem", maxWidth: "18rem", fontFamily: "system-ui, sans-serif" },
   ".cm-tooltip": { backgroundColor: "var(--surface)", color: "var(--text)", border: "1px solid var(--line)" },
 });
 
@@ -37,7 +46,14 @@ export function createEditor(
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   root.replaceChildren();
   const language = new Compartment();
-  const languageOf = (content: string) => (content.trimStart().startsWith("{") ? json() : yaml());
+  const languageOf = (content: string) => (isJson(content) ? json() : yaml());
+  let known: { schema: Schema; names: KnownNames } | null = null;
+  const complete = ({ state, pos, explicit }: CompletionContext) => {
+    const found = known && completionsAt(known.schema, state.doc.toString(), pos, known.names);
+    // On an empty line the list would be in the way of whoever only wants an empty line.
+    if (!found || (!explicit && found.from === pos && state.doc.lineAt(pos).text.trim() === "")) return null;
+    return { ...found, validFor: /^[\w.-]*$/ };
+  };
   let isOwnChange = false;
   const view = new EditorView({
     root,
@@ -51,10 +67,11 @@ export function createEditor(
         closeBrackets(),
         indentOnInput(),
         lintGutter(),
-        keymap.of([...defaultKeymap, ...historyKeymap]),
+        autocompletion({ override: [complete], icons: false }),
+        keymap.of([...closeBracketsKeymap, ...completionKeymap, ...defaultKeymap, ...historyKeymap]),
         syntaxHighlighting(isDark ? oneDarkHighlightStyle : defaultHighlightStyle),
         language.of(languageOf(text)),
-        EditorView.contentAttributes.of({ "aria-label": "Job file" }),
+        EditorView.contentAttributes.of({ "aria-label": "Job file", tabindex: "0" }),
         LOOK,
         EditorView.updateListener.of((update) => {
           if (update.docChanged && !isOwnChange) onChange(update.state.doc.toString());
@@ -75,6 +92,9 @@ export function createEditor(
         effects: language.reconfigure(languageOf(content)),
       });
       isOwnChange = false;
+    },
+    setSchema(schema, names) {
+      known = { schema, names };
     },
     setProblems(problems) {
       const marks: Diagnostic[] = problems.map((problem) => ({

@@ -20,6 +20,8 @@ import { JobTimeline } from "./job_timeline.tsx";
 
 const JobOutputs = lazy("the outputs", async () => (await import("./job_outputs.tsx")).JobOutputs);
 
+const ResubmitDialog = lazy("the dialog", async () => (await import("./job_resubmit.tsx")).ResubmitDialog);
+
 const REFRESH_MS = 1500;
 // The detail of thousands of tasks is megabytes.
 const REFRESH_LARGE_MS = 10_000;
@@ -305,7 +307,7 @@ interface ActionsProps {
 }
 
 function Actions({ framework, job, onChange }: ActionsProps) {
-  const asked = useSignal<"stop" | "delete" | null>(null);
+  const asked = useSignal<"stop" | "delete" | "resubmit" | null>(null);
   const isBusy = useSignal(false);
   const { state, username } = job.jobStatus;
   const mayChange = session.value?.user === username || session.value?.admin === true;
@@ -326,6 +328,9 @@ function Actions({ framework, job, onChange }: ActionsProps) {
       <a class="button" href={href("/submit", { clone: framework })}>
         Clone
       </a>
+      <button class="button" type="button" onClick={() => (asked.value = "resubmit")}>
+        Resubmit
+      </button>
       {mayChange && !isFinished(state) && (
         <button
           class="button danger"
@@ -340,6 +345,9 @@ function Actions({ framework, job, onChange }: ActionsProps) {
         <button class="button danger" type="button" disabled={isBusy.value} onClick={() => (asked.value = "delete")}>
           Delete
         </button>
+      )}
+      {asked.value === "resubmit" && (
+        <ResubmitDialog framework={framework} name={job.name} onClose={() => (asked.value = null)} />
       )}
       {asked.value === "stop" && (
         <Confirm

@@ -1,174 +1,196 @@
 // Submit: a form for the common case and an editor for everything, which show the same job.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { ApiError, checkJob, clusterInfo, jobConfig, submitJob, virtualClusters, type JobCheck } from "../api.ts";
+import { ApiError, checkJob, clusterInfo, jobConfig, jobSchema, submitJob, virtualClusters, type ClusterInfo, type JobCheck } from "../api.ts";
 import { Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
-import type { JobEditor } from "../editor/job_editor.ts";
-import type { FieldName, JobFields } from "../editor/job_file.ts";
-import { usePolled } from "../live.ts";
+import type { Schema } from "../editor/completion.ts";
+import { isFunctionCall, nameOf, nextName, type JobConfig } from "../editor/job_copy.ts";
+import { createEditor, type JobEditor } from "../editor/job_editor.ts";
+import { asJson, asYaml, copyText, formOf, isJson, missingSecrets, newJob, withChange, withSecrets, type Change } from "../editor/job_file.ts";
+import { listStorages } from "../files/storage.ts";
+import { counted } from "../format.ts";
 import { href, navigate } from "../router.ts";
+import { useSources } from "../sources/use_sources.ts";
 import { theme } from "../theme.ts";
-
-type Editor = typeof import("../editor/job_editor.ts");
-type Files = typeof import("../editor/job_file.ts");
+import { SubmitFields } from "./submit_form.tsx";
+import { StartDialog } from "./submit_start.tsx";
 
 const TYPING_MS = 300;
-const CLUSTERS_REFRESH_MS = 60_000;
+const SAVE_MS = 60_000;
 /** Larger files are no jobs. */
 const MAX_FILE_BYTES = 8 << 20;
 
 export function SubmitPage({ clone }: { clone: string }) {
-  const start = useSignal<{ text: string; editor: Editor; files: Files } | null>(null);
+  const start = useSignal<{ text: string; info: ClusterInfo } | null>(null);
   const error = useSignal<ApiError | null>(null);
   useEffect(() => {
     document.title = "Submit Job · OpenPAI";
     void (async () => {
       try {
-        const [editor, files] = await Promise.all([
-          import("../editor/job_editor.ts"),
-          import("../editor/job_file.ts"),
-        ]);
-        start.value = { text: await initialText(files, clone), editor, files };
+        const info = await clusterInfo();
+        start.value = { info, text: clone ? await copyOfJob(clone) : firstJob(info) };
       } catch (problem) {
-        error.value =
-          problem instanceof ApiError ? problem : new ApiError("The editor cannot be loaded.", 0, "", "Reload the page.");
+        if (!(problem instanceof ApiError)) throw problem;
+        error.value = problem;
       }
     })();
   }, []);
   if (error.value) return <ErrorNotice error={error.value} />;
   if (!start.value) return <Loading what="the editor" />;
-  return <SubmitForm {...start.value} />;
+  return <SubmitEditor {...start.value} />;
 }
 
-async function initialText(files: Files, clone: string): Promise<string> {
-  if (clone) {
-    const name = clone.slice(clone.indexOf("~") + 1).replace(/_[a-z0-9]{6}$/, "");
-    return files.cloneOf(await jobConfig(clone), unused(name));
+const imageOf = ({ containers }: ClusterInfo) => (containers ? "python:3.12" : "host");
+
+function firstJob(info: ClusterInfo): string {
+  return newJob({ name: nextName("hello"), image: imageOf(info), command: "echo hello" });
+}
+
+async function copyOfJob(framework: string): Promise<string> {
+  const config = JSON.parse(await jobConfig(framework)) as JobConfig;
+  if (isFunctionCall(config)) {
+    throw new ApiError(
+      "This job calls a Python function, and a copy needs calls of its own.",
+      0,
+      "",
+      `In a shell: pai resubmit ${nameOf(config)}`,
+    );
   }
-  const { containers } = await clusterInfo();
-  return files.newJob(unused("hello"), containers ? "python:3.12" : "host", "echo hello");
+  return copyText(config, nextName(nameOf(config)));
 }
 
-/** A name that no other job has. */
-function unused(name: string): string {
-  const random = crypto.getRandomValues(new Uint32Array(1))[0] ?? 0;
-  return `${name}_${random.toString(36).padStart(6, "0").slice(-6)}`;
-}
-
-function SubmitForm({ text: first, editor, files }: { text: string; editor: Editor; files: Files }) {
+function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }) {
   const text = useSignal(first);
-  const fields = useSignal<JobFields | null>(files.fieldsOf(first));
+  const role = useSignal("");
+  const secrets = useSignal<ReadonlyMap<string, string>>(new Map());
   const check = useSignal<JobCheck | null>(null);
   const error = useSignal<ApiError | null>(null);
   const isBusy = useSignal(false);
-  const isJsonOpen = useSignal(false);
+  const opened = useSignal<"json" | "start" | null>(null);
   const host = useRef<HTMLDivElement>(null);
   const view = useRef<JobEditor | null>(null);
 
   const change = (to: string) => {
     text.value = to;
-    fields.value = files.fieldsOf(to);
     view.current?.setText(to);
   };
+  const apply = (one: Change) => change(withChange(text.value, one, role.value));
+  const sources = useSources(info.maxSourcesBytes, (archive) =>
+    apply({ more: "sources", value: archive && { sha256: archive.sha256, size: archive.size } }),
+  );
+  const form = formOf(text.value, role.value);
+  // While the text cannot be read, as in the middle of typing, the form stays and rests.
+  const shown = useRef(form);
+  shown.current = form ?? shown.current;
+  const missing = missingSecrets(text.value, secrets.value);
+
   useEffect(() => {
     if (!host.current) return;
-    view.current = editor.createEditor(host.current, text.value, theme.value === "dark", change);
+    view.current = createEditor(host.current, text.value, theme.value === "dark", change);
     return () => view.current?.destroy();
   }, [theme.value]);
+  useCompletion(() => view.current, check.value?.version ?? 2, theme.value);
 
   // Checked when the typing pauses.
   useEffect(() => {
     const abort = new AbortController();
     const timer = setTimeout(() => {
-      void checkJob(text.value, abort.signal).then(
-        (found) => {
-          check.value = found;
-          view.current?.setProblems(found.problems);
-        },
-        () => undefined, // the next change, or the submission, reports it
-      );
+      void checkJob(withSecrets(text.value, secrets.value), abort.signal).then(show, () => undefined); // the submission reports it
     }, TYPING_MS);
     return () => {
       clearTimeout(timer);
       abort.abort();
     };
   }, [text.value]);
+  const show = (found: JobCheck) => {
+    check.value = found;
+    view.current?.setProblems(found.problems);
+  };
 
-  const submit = async () => {
-    isBusy.value = true;
+  const attempt = async (action: () => Promise<void>) => {
     error.value = null;
     try {
-      const found = await checkJob(text.value, new AbortController().signal);
-      check.value = found;
-      view.current?.setProblems(found.problems);
-      if (found.problems.length) return;
-      const { warning } = await submitJob(text.value, found.version);
-      toast([`${found.name ?? "The job"} is submitted.`, warning].filter(Boolean).join(" "));
-      navigate(href("/jobs"));
+      await action();
     } catch (problem) {
       if (!(problem instanceof ApiError)) throw problem;
       error.value = problem;
-    } finally {
-      isBusy.value = false;
     }
   };
-  const readFile = async (file: File | undefined) => {
-    if (!file) return;
+  const submit = () =>
+    attempt(async () => {
+      isBusy.value = true;
+      try {
+        await sources.send(() => formOf(text.value)?.more?.sources ?? null);
+        const unset = missingSecrets(text.value, secrets.value);
+        if (unset.length) {
+          throw new ApiError(`The job has secrets without a value: ${unset.join(", ")}.`, 0, "", "Enter them under Secrets.");
+        }
+        const sent = withSecrets(text.value, secrets.value);
+        const found = await checkJob(sent, new AbortController().signal);
+        show(found);
+        if (found.problems.length) return;
+        const { warning } = await submitJob(sent, found.version);
+        toast([`${found.name ?? "The job"} is submitted.`, warning].filter(Boolean).join(" "));
+        navigate(href("/jobs"));
+      } finally {
+        isBusy.value = false;
+      }
+    });
+  const readFile = async (file: File) => {
     if (file.size > MAX_FILE_BYTES) toast(`${file.name} is too large for a job file.`);
     else change(await file.text());
   };
+  const problems = check.value?.problems ?? [];
 
   return (
-    <>
+    <div class="submit-page">
       <div class="head">
         <h1>Submit Job</h1>
         <div class="actions">
-          <label class="button">
-            Open a file
-            <input
-              class="sr"
-              type="file"
-              accept=".yaml,.yml,.json"
-              onChange={(event) => void readFile(event.currentTarget.files?.[0])}
-            />
-          </label>
-          <button class="button" type="button" onClick={() => (isJsonOpen.value = true)}>
+          <button class="button" type="button" onClick={() => (opened.value = "start")}>
+            Start from …
+          </button>
+          <button class="button" type="button" onClick={() => (opened.value = "json")}>
             JSON
           </button>
-          <button class="button primary" type="button" disabled={isBusy.value} onClick={() => void submit()}>
-            {isBusy.value ? "Submitting …" : "Submit"}
+          <button class="button" type="button" onClick={() => save(text.value, form?.basics.name ?? "")}>
+            Export
           </button>
         </div>
       </div>
-      <div class="stack">
-        {error.value && <ErrorNotice error={error.value} />}
-        <div class="submit">
-          <div class="card padded">
-            {fields.value ? (
-              <Fields
-                fields={fields.value}
-                onChange={(name, value) => change(files.withField(text.value, name, value))}
+      <div class="submit">
+        <div class="card padded submit-form">
+          {!form && <p class="notice wait">The form follows as soon as the job file can be read.</p>}
+          {shown.current && (
+            <div inert={!form}>
+              <SubmitFields
+                form={shown.current}
+                info={info}
+                sources={sources}
+                secretValues={secrets.value}
+                onRole={(to) => (role.value = to)}
+                onChange={apply}
+                onSecrets={(values) => (secrets.value = values)}
               />
-            ) : (
-              <p class="quiet">
-                {check.value?.version === 1
-                  ? "This is a job of protocol version 1. Edit it as text."
-                  : "The form shows jobs with one task role. Edit this one as text."}
-              </p>
-            )}
-          </div>
-          <div class="card">
-            <div class="editor-head">
-              <strong>Job file</strong>
-              <Verdict check={check.value} />
             </div>
-            <div class="editor" ref={host} />
-          </div>
+          )}
         </div>
-        {check.value && check.value.problems.length > 0 && (
+        <div class="card editor-card">
+          <div class="editor-head">
+            <strong>Job file</strong>
+            <button class="link" type="button" onClick={() => change(isJson(text.value) ? asYaml(text.value) : asJson(text.value))}>
+              {isJson(text.value) ? "Show as YAML" : "Show as JSON"}
+            </button>
+          </div>
+          <div class="editor" ref={host} />
+        </div>
+      </div>
+      <div class="submit-bar">
+        {error.value && <ErrorNotice error={error.value} />}
+        {problems.length > 0 && (
           <div class="notice bad" role="alert">
             <ul class="problems">
-              {check.value.problems.map((problem) => (
+              {problems.map((problem) => (
                 <li key={`${problem.line} ${problem.column} ${problem.message}`}>
                   {problem.line > 0 && (
                     <button class="link" type="button" onClick={() => view.current?.showProblem(problem)}>
@@ -181,22 +203,71 @@ function SubmitForm({ text: first, editor, files }: { text: string; editor: Edit
             </ul>
           </div>
         )}
+        <div class="submit-line">
+          <Verdict check={check.value} missing={missing} />
+          <button class="button primary" type="button" disabled={isBusy.value} onClick={() => void submit()}>
+            {isBusy.value ? "Submitting …" : "Submit"}
+          </button>
+        </div>
       </div>
-      {isJsonOpen.value && (
-        <JsonDialog
-          text={files.asJson(text.value)}
-          onSave={change}
-          onClose={() => (isJsonOpen.value = false)}
+      {opened.value === "json" && (
+        <JsonDialog text={asJson(text.value)} onSave={change} onClose={() => (opened.value = null)} />
+      )}
+      {opened.value === "start" && (
+        <StartDialog
+          onExample={(example) => {
+            const made = example.text(imageOf(info));
+            change(withChange(made, { basic: "name", value: nextName(example.name) }));
+          }}
+          onJob={(framework) => void attempt(async () => change(await copyOfJob(framework)))}
+          onFile={(file) => void readFile(file)}
+          onClose={() => (opened.value = null)}
         />
       )}
-    </>
+    </div>
   );
 }
 
-function Verdict({ check }: { check: JobCheck | null }) {
+/** Give the editor the schema of the job's version, and the names that only the cluster knows. */
+function useCompletion(editor: () => JobEditor | null, version: 1 | 2, look: string): void {
+  useEffect(() => {
+    let isGone = false;
+    const schema = jobSchema(version === 1 ? "v1" : "v2");
+    const names = Promise.all([virtualClusters(), listStorages()]);
+    void Promise.all([schema, names]).then(
+      ([found, [clusters, storages]]) => {
+        if (isGone) return;
+        const byPath: Readonly<Record<string, readonly string[]>> = {
+          "defaults.virtualCluster": Object.keys(clusters),
+          virtualCluster: Object.keys(clusters),
+          "extras.storages.*.name": storages.map((one) => one.name),
+        };
+        editor()?.setSchema(found as Schema, (path) => byPath[path.join(".")] ?? []);
+      },
+      // Without it, the editor completes nothing; everything else works.
+      () => undefined,
+    );
+    return () => {
+      isGone = true;
+    };
+  }, [version, look]);
+}
+
+/** Let the browser save the job file. Secrets of the form are not in it. */
+function save(text: string, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+  link.download = `${name || "job"}.${isJson(text) ? "json" : "yaml"}`;
+  link.click();
+  // The browser reads it after the click.
+  setTimeout(() => URL.revokeObjectURL(link.href), SAVE_MS);
+}
+
+function Verdict({ check, missing }: { check: JobCheck | null; missing: readonly string[] }) {
   if (!check) return <span class="quiet">Checking …</span>;
-  const count = check.problems.length;
-  return <span class="quiet">{count ? `${count} ${count === 1 ? "problem" : "problems"}` : "Valid"}</span>;
+  if (check.problems.length) return <span class="bad-text">{counted(check.problems.length, "problem")}</span>;
+  if (missing.length) return <span class="quiet">Enter the value of {missing.join(", ")}</span>;
+  return <span class="quiet">Valid, protocol version {check.version}</span>;
 }
 
 function JsonDialog(props: { text: string; onSave: (text: string) => void; onClose: () => void }) {
@@ -227,58 +298,5 @@ function JsonDialog(props: { text: string; onSave: (text: string) => void; onClo
         </button>
       </div>
     </Dialog>
-  );
-}
-
-// -- form ------------------------------------------------------------------------------------------
-
-interface FieldsProps {
-  readonly fields: JobFields;
-  readonly onChange: (name: FieldName, value: string) => void;
-}
-
-function Fields({ fields, onChange }: FieldsProps) {
-  const clusters = usePolled("clusters", virtualClusters, CLUSTERS_REFRESH_MS).value;
-  const names = new Set([...Object.keys(clusters ?? {}), ...(fields.virtualCluster ? [fields.virtualCluster] : [])]);
-  const on = (name: FieldName) => (event: Event) =>
-    onChange(name, (event.currentTarget as HTMLInputElement).value);
-  const number = (name: FieldName, label: string, min: number) => (
-    <label>
-      <span>{label}</span>
-      <input type="number" name={name} min={min} value={fields[name]} onChange={on(name)} />
-    </label>
-  );
-  return (
-    <div class="form">
-      <label>
-        <span>Name</span>
-        <input name="name" value={fields.name} onInput={on("name")} />
-      </label>
-      <label>
-        <span>Command</span>
-        <textarea name="command" rows={4} spellcheck={false} value={fields.command} onInput={on("command")} />
-      </label>
-      <label>
-        <span>Image</span>
-        <input name="image" value={fields.image} onInput={on("image")} />
-      </label>
-      <div class="field-row">
-        {number("gpu", "GPUs", 0)}
-        {number("cpu", "CPUs", 1)}
-        {number("memoryMB", "Memory (MB)", 1)}
-        {number("instances", "Tasks", 1)}
-      </div>
-      <label>
-        <span>Virtual cluster</span>
-        <select name="virtualCluster" value={fields.virtualCluster} onChange={on("virtualCluster")}>
-          <option value="">default of the cluster</option>
-          {[...names].map((name) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-        </select>
-      </label>
-    </div>
   );
 }

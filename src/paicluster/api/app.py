@@ -145,6 +145,7 @@ _NOT_OF_OPENPAI = {
     "/api/v2/usage/nodes/{node}",
     "/api/v2/usage/virtual-clusters/{vc}",
     "/api/v2/job-checks",
+    "/api/v2/job-schemas/{version}",
     "/api/v2/settings",
     "/api/v2/audit",
     "/api/v2/sources/{sha256}",

@@ -49,6 +49,7 @@ from paicluster.api.v2 import (
     groups,
     job_attempts,
     job_checks,
+    job_schemas,
     jobs,
     kubernetes_lists,
     legacy_storage_configs,
@@ -92,6 +93,7 @@ _HANDLERS: Mapping[Authority, tuple[Handler, ...]] = {
     JOBS: (
         jobs.submit,
         job_checks.check,
+        job_schemas.schema,
         jobs.list_jobs,
         jobs.detail,
         jobs.config,

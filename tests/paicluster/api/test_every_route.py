@@ -106,6 +106,7 @@ def call_job_routes(call: SuccessfulCalls) -> None:
     call.cluster.wait_state("seen", "RUNNING")
     call("GET", "/api/v2/jobs")
     call("POST", "/api/v2/job-checks", job("seen", "true"))
+    call("GET", "/api/v2/job-schemas/v2")
     of_job = "/api/v2/jobs/alice~seen"
     for rest in (
         "",

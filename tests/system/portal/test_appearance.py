@@ -173,10 +173,36 @@ def test_pages_are_accessible_and_fit(new_page: NewPage, axe: str, dark: bool) -
     assert wrong == []
 
 
-def test_dialog_is_accessible_and_escape_closes_it(new_page: NewPage, axe: str) -> None:
-    page = new_page(at="/submit")
-    page.click("button", "JSON")
-    page.wait_for("document.querySelector('dialog[open]') !== null")
+@pytest.mark.parametrize(
+    ("at", "button", "content"),
+    [
+        ("/submit", "JSON", "textarea"),
+        ("/submit", "Start from …", ".earlier li"),
+        ("/jobs/alice~fails", "Resubmit", "[name=name]"),
+    ],
+)
+def test_dialog_is_accessible_and_escape_closes_it(
+    new_page: NewPage, axe: str, at: str, button: str, content: str
+) -> None:
+    page = new_page(at=at)
+    page.click("button", button)
+    page.wait_for(f"document.querySelector('dialog[open] {content}') !== null")
     assert violations(page, axe) == []
     page.press("Escape")
     page.wait_for("document.querySelector('dialog') === null")
+
+
+def test_filled_form_is_accessible_and_fits(new_page: NewPage, axe: str, tmp_path: Path) -> None:
+    (tmp_path / "a-file-with-a-long-name-of-the-kind-that-experiments-have-lr0.001.py").write_text("")
+    page = new_page(at="/submit", dark=True)
+    page.click("button", "Start from …")
+    page.click("dialog button", "Train on a GPU")
+    page.drop_files(".drop-zone", *tmp_path.iterdir())
+    page.wait_for_text("1 file")
+    for one in ("variable", "secret"):
+        page.click("button", f"Add a {one}")
+        page.fill(f"[aria-label='Name of {one} 1']", "9 lives")
+    page.click(".storages input")
+    # What the user adds may move what is below.
+    page.evaluate("window.shift = 0")
+    assert check(page, "submit-filled", axe, dark=True) == []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sysconfig
+from pathlib import Path
 
 import pytest
 
 from support.browser import Page
 from support.portal import NewPage
-from support.server_fixture import eventually
+from support.server_fixture import eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
@@ -138,3 +140,136 @@ def test_existing_name_is_reported_where_the_job_was_written(new_page: NewPage, 
     page.fill("[name=name]", "twice")
     page.click("button", "Submit")
     page.wait_for("document.querySelector('.notice.bad')?.innerText.includes('twice')")
+
+
+def put_pair(page: Page, one: str, name: str, value: str) -> None:
+    """Add a row of a variable or a secret."""
+    page.click("button", f"Add a {one}")
+    page.fill(f"[aria-label='Name of {one} 1']", name)
+    page.fill(f"[aria-label='Value of {name}']", value)
+
+
+def test_files_variables_and_secrets_of_the_form_reach_the_task(
+    new_page: NewPage, cluster: TeamCluster, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    (project / "lib").mkdir(parents=True)
+    (project / "run.sh").write_text('#!/bin/sh\necho "$GREETING"; cat lib/text; ls; [ "$TOKEN" = s3cret ]')
+    (project / "lib" / "text").write_text("from the library\n")
+    (project / "weights.pt").write_text("large")
+    (project / ".gitignore").write_text("*.pt\n")
+    page = new_page(at="/submit")
+    page.fill("[name=name]", "with-files")
+    page.fill("[name=command]", "./run.sh")
+    page.drop_files(".drop-zone", project)
+    page.wait_for_text("3 files")
+    assert "1 left out" in page.text
+    put_pair(page, "variable", "GREETING", "it's me")
+    put_pair(page, "secret", "TOKEN", "s3cret")
+    page.wait_for(f"{EDITOR}.innerText.includes('sha256: ')")
+    page.wait_for(f"{EDITOR}.innerText.includes('TOKEN: \"******\"')")
+    assert "s3cret" not in page.evaluate(f"{EDITOR}.innerText")
+    page.click("button", "Submit")
+    page.wait_for_text("with-files is submitted.")
+    cluster.wait_state("with-files", "SUCCEEDED")
+    assert cluster.log_of("with-files") == b"it's me\nfrom the library\nlib\nrun.sh\n"
+
+    # A copy asks for the secret again, and has the files.
+    page.click("nav a", "Submit Job")
+    page.click("button", "Start from …")
+    page.click("dialog button", "with-files")
+    page.wait_for_text("The files of the earlier job")
+    page.wait_for('document.querySelector("[aria-label=\'Value of GREETING\']")?.value === "it\'s me"')
+    page.fill("[name=name]", "with-files-again")
+    page.click("button", "Submit")
+    page.wait_for_text("The job has secrets without a value: TOKEN.")
+    page.fill("[aria-label='Value of TOKEN']", "s3cret")
+    page.click("button", "Submit")
+    page.wait_for_text("with-files-again is submitted.")
+    cluster.wait_state("with-files-again", "SUCCEEDED")
+
+
+def test_notebook_of_the_form_runs_with_its_parameters(
+    new_page: NewPage, cluster: TeamCluster, tmp_path: Path
+) -> None:
+    cell = {
+        "cell_type": "code",
+        "metadata": {},
+        "source": "print(f'rate {rate * 2}')",
+        "outputs": [],
+        "execution_count": None,
+    }
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    content = {"nbformat": 4, "nbformat_minor": 4, "metadata": {"kernelspec": kernel}, "cells": [cell]}
+    notebook = tmp_path / "my rates.ipynb"
+    notebook.write_text(json.dumps(content))
+    page = new_page(at="/submit")
+    page.fill("[name=name]", "notebook-of-the-form")
+    page.click(".choices input[value=notebook]")
+    page.choose_files("[name=notebook]", notebook)
+    put_pair(page, "parameter", "rate", "2.5")
+    page.wait_for(f"{EDITOR}.innerText.includes(\"pai-runtime notebook -p rate=2.5 'my rates.ipynb'\")")
+    # Jupyter of this environment.
+    put_pair(page, "variable", "PYTHONPATH", sysconfig.get_path("purelib"))
+    page.fill("[name=memoryMB]", "512")
+    page.press("Tab")
+    page.wait_for_text("1 file,")
+    page.click("button", "Submit")
+    page.wait_for_text("notebook-of-the-form is submitted.")
+    cluster.wait_state("notebook-of-the-form", "SUCCEEDED")
+    assert b"rate 5.0" in cluster.log_of("notebook-of-the-form")
+
+
+def test_editor_completes_from_the_schema(new_page: NewPage) -> None:
+    page = new_page(at="/submit")
+    page.wait_for(f"{EDITOR}.innerText.includes('protocolVersion')")
+    page.wait_for("performance.getEntriesByType('resource').some((one) => one.name.includes('/storages/'))")
+    root = "document.querySelector('.editor').shadowRoot"
+    page.evaluate(f"{EDITOR}.focus()")
+    page.press("a", modifiers=2)
+    page.send("Input.insertText", {"text": "defaults:\n  "})
+    page.insert("virt")
+    page.wait_for(f"{root}.querySelector('.cm-completionLabel')?.innerText === 'virtualCluster'")
+    page.wait_for(f"{root}.querySelector('.cm-completionInfo')?.innerText.includes('virtual cluster')")
+    # The editor ignores keys for a moment after the list has changed; it takes a click at any time.
+    page.evaluate(f"{root}.querySelector('li').dispatchEvent(new MouseEvent('mousedown', {{bubbles: true}}))")
+    page.wait_for(f"{EDITOR}.innerText.includes('  virtualCluster: ')")
+    page.insert("d")
+    page.wait_for(f"{root}.querySelector('.cm-completionLabel')?.innerText === 'default'")
+
+
+def test_job_starts_from_an_example_or_a_file_and_is_exported(
+    new_page: NewPage, cluster: TeamCluster, tmp_path: Path
+) -> None:
+    page = new_page(at="/submit")
+    page.click("button", "Start from …")
+    page.click("dialog button", "Train on a GPU")
+    page.wait_for("document.querySelector('[name=gpu]')?.value === '1'")
+    assert page.evaluate("document.querySelector('[name=timeLimit]').value") == "480"
+    file = tmp_path / "own.yaml"
+    file.write_text(json.dumps(job("from-a-file", "true")))
+    page.click("button", "Start from …")
+    page.choose_files("[name=jobFile]", file)
+    page.wait_for("document.querySelector('[name=name]')?.value === 'from-a-file'")
+    page.click("button", "Show as YAML")
+    page.wait_for(f"{EDITOR}.innerText.includes('name: from-a-file')")
+    page.wait_for_text("Valid, protocol version 2")
+    page.accept_downloads(tmp_path)
+    page.click("button", "Export")
+    saved = tmp_path / "from-a-file.yaml"
+    eventually(lambda: saved.exists() and "name: from-a-file" in saved.read_text(), "the saved file")
+
+
+def test_resubmit_runs_a_copy_with_other_resources(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("first-try_abc234", "echo trained"))
+    page = new_page(at="/jobs/alice~first-try_abc234")
+    page.click("button", "Resubmit")
+    page.fill("dialog [name='main memoryMB']", "96")
+    page.fill("dialog [name='main instances']", "2")
+    page.fill("dialog [name=name]", "second-try")
+    page.click("dialog button", "Resubmit")
+    page.wait_for("document.querySelector('h1')?.innerText === 'second-try'")
+    cluster.wait_state("second-try", "SUCCEEDED")
+    config = cluster.ask("GET", "/api/v2/jobs/alice~second-try/config").json()
+    assert config["taskRoles"]["main"]["instances"] == 2
+    assert config["taskRoles"]["main"]["resourcePerInstance"]["memoryMB"] == 96

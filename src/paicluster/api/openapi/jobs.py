@@ -362,6 +362,9 @@ OPERATIONS: dict[str, Operation] = {
     "v2.job_checks.check": Operation(
         "Check a job file without submitting it", _TAG, {200: JobCheck}, body=JOB
     ),
+    "v2.job_schemas.schema": Operation(
+        "Get the JSON Schema of job files; the version is v1 or v2", _TAG, {200: dict[str, Any]}
+    ),
     "v2.jobs.submit": Operation(
         "Submit a job", _TAG, {202: MessageWithStatus}, (403, 404, 409, 422, 507), body=JOB, query=(STRICT,)
     ),

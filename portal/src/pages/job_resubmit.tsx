@@ -1,0 +1,123 @@
+// Resubmit: a copy of the job with other resources, without a look at its configuration.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ApiError, jobConfig, submitJob } from "../api.ts";
+import { FormDialog, textOf } from "../components/form_dialog.tsx";
+import { Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import {
+  copyOf,
+  isFunctionCall,
+  nextName,
+  resourcesOf,
+  secretsOf,
+  withResources,
+  withSecretValues,
+  type JobConfig,
+  type RoleResources,
+} from "../editor/job_copy.ts";
+import { href, jobHref, navigate } from "../router.ts";
+import { session } from "../session.ts";
+
+interface Props {
+  readonly framework: string;
+  readonly name: string;
+  readonly onClose: () => void;
+}
+
+const FIELDS = [
+  { key: "gpu", label: "GPUs", min: 0 },
+  { key: "cpu", label: "CPUs", min: 1 },
+  { key: "memoryMB", label: "Memory (MB)", min: 1 },
+  { key: "instances", label: "Tasks", min: 1 },
+] as const;
+
+export function ResubmitDialog({ framework, name, onClose }: Props) {
+  const config = useSignal<JobConfig | null>(null);
+  const error = useSignal<ApiError | null>(null);
+  useEffect(() => {
+    const abort = new AbortController();
+    jobConfig(framework, abort.signal).then(
+      (text) => (config.value = JSON.parse(text) as JobConfig),
+      (problem: unknown) => {
+        if (abort.signal.aborted) return;
+        if (!(problem instanceof ApiError)) throw problem;
+        error.value = problem;
+      },
+    );
+    return () => abort.abort();
+  }, [framework]);
+  const found = config.value;
+  if (!found || isFunctionCall(found)) {
+    return (
+      <Dialog title={`Resubmit ${name}`} onClose={onClose}>
+        {error.value && <ErrorNotice error={error.value} />}
+        {!found && !error.value && <Loading what="the job" />}
+        {found && (
+          <p class="quiet">
+            This job calls a Python function, and a copy needs calls of its own. In a shell: <code>pai resubmit {name}</code>
+          </p>
+        )}
+        <div class="dialog-actions">
+          <button class="button" type="button" onClick={onClose}>
+            Close
+          </button>
+        </div>
+      </Dialog>
+    );
+  }
+  return <ResubmitForm config={found} framework={framework} name={name} onClose={onClose} />;
+}
+
+function ResubmitForm({ config, framework, name, onClose }: Props & { config: JobConfig }) {
+  const roles = resourcesOf(config);
+  const secrets = secretsOf(config);
+  const submit = async (form: FormData) => {
+    const wanted: RoleResources[] = roles.map(({ role }) => {
+      const of = (key: string, min: number) => Math.max(min, Math.trunc(Number(textOf(form, `${role} ${key}`))) || 0);
+      return { role, gpu: of("gpu", 0), cpu: of("cpu", 1), memoryMB: of("memoryMB", 1), instances: of("instances", 1) };
+    });
+    const values = Object.fromEntries(secrets.map((secret) => [secret, String(form.get(`secret ${secret}`) ?? "")]));
+    const copied = textOf(form, "name");
+    const copy = withSecretValues(withResources(copyOf(config, copied), wanted), values);
+    const version = config["protocolVersion"] === undefined ? 1 : 2;
+    const { warning } = await submitJob(JSON.stringify(copy), version);
+    toast([`${copied} is submitted.`, warning].filter(Boolean).join(" "));
+    navigate(jobHref(`${session.value?.user}~${copied}`));
+  };
+  return (
+    <FormDialog title={`Resubmit ${name}`} action="Resubmit" onSubmit={submit} onClose={onClose}>
+      <p class="quiet">
+        The copy has the files, the commands and everything else of this job. To change more, <a href={href("/submit", { clone: framework })}>clone</a> it.
+      </p>
+      <label>
+        <span>Name</span>
+        <input name="name" required value={nextName(name)} autocomplete="off" spellcheck={false} />
+      </label>
+      {roles.map((one) => (
+        <fieldset class="plain" key={one.role}>
+          <legend>{roles.length > 1 ? `Resources of each task of ${one.role}` : "Resources of each task"}</legend>
+          <div class="field-row four">
+            {FIELDS.map(({ key, label, min }) => (
+              <label key={key}>
+                <span>{label}</span>
+                <input type="number" name={`${one.role} ${key}`} min={min} required value={one[key]} />
+              </label>
+            ))}
+          </div>
+        </fieldset>
+      ))}
+      {secrets.length > 0 && (
+        <fieldset class="plain">
+          <legend>Secrets</legend>
+          <p class="quiet">The cluster does not return them: enter them again.</p>
+          {secrets.map((secret) => (
+            <label key={secret}>
+              <span class="mono">{secret}</span>
+              <input type="password" name={`secret ${secret}`} required autocomplete="new-password" />
+            </label>
+          ))}
+        </fieldset>
+      )}
+    </FormDialog>
+  );
+}

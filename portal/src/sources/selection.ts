@@ -1,0 +1,62 @@
+// Files of a job that a user chose: their paths in the working directory, without what `pai sub` leaves out, too.
+import type { NewFile } from "../files/upload.ts";
+import { ALWAYS_IGNORED, IGNORE_FILES, isIgnored, readRules, type Rule } from "./ignore.ts";
+
+export interface Selection {
+  /** Sorted by path; paths are relative. */
+  readonly files: readonly NewFile[];
+  /** How many were left out. */
+  readonly ignored: number;
+}
+
+/** What makes a folder an environment, which works only in its own place. */
+const ENVIRONMENT_MARKS = ["pyvenv.cfg", "conda-meta"];
+
+export async function sourcesOf(chosen: readonly NewFile[]): Promise<Selection> {
+  const all = withoutCommonFolder(chosen.map(({ file, path }) => ({ file, path: path.replace(/^\/+/, "") })));
+  const rules = await rulesOf(all);
+  const environments = new Set(
+    all.flatMap(({ path }) => {
+      const names = path.split("/");
+      const at = names.findIndex((name) => ENVIRONMENT_MARKS.includes(name));
+      return at > 0 ? [names.slice(0, at).join("/")] : [];
+    }),
+  );
+  const files = all
+    .filter(({ path }) => !isLeftOut(path, rules, environments))
+    .sort((one, other) => (one.path < other.path ? -1 : 1));
+  return { files, ignored: all.length - files.length };
+}
+
+/** The files in a folder that was chosen alone are in the working directory, as with `pai sub` in that folder. */
+function withoutCommonFolder(files: readonly NewFile[]): NewFile[] {
+  const first = files[0]?.path ?? "";
+  const folder = first.slice(0, first.indexOf("/") + 1);
+  const isCommon = folder !== "" && files.every(({ path }) => path.startsWith(folder));
+  return files.map(({ file, path }) => ({ file, path: isCommon ? path.slice(folder.length) : path }));
+}
+
+/** Rules of all ignore files, those of outer folders first. */
+async function rulesOf(files: readonly NewFile[]): Promise<Rule[]> {
+  const byFolder = new Map<string, Map<string, File>>();
+  for (const { file, path } of files) {
+    const folder = path.slice(0, path.lastIndexOf("/") + 1);
+    const name = path.slice(folder.length);
+    if (!IGNORE_FILES.some((one) => one === name)) continue;
+    byFolder.set(folder, (byFolder.get(folder) ?? new Map<string, File>()).set(name, file));
+  }
+  const rules: Rule[] = [];
+  for (const [folder, found] of [...byFolder].sort(([one], [other]) => one.length - other.length)) {
+    const file = IGNORE_FILES.map((name) => found.get(name)).find((one) => one !== undefined);
+    if (file) rules.push(...readRules(await file.text(), folder));
+  }
+  return rules;
+}
+
+function isLeftOut(path: string, rules: readonly Rule[], environments: ReadonlySet<string>): boolean {
+  const names = path.split("/");
+  return names.some((name, at) => {
+    const here = names.slice(0, at + 1).join("/");
+    return ALWAYS_IGNORED.has(name) || environments.has(here) || isIgnored(here, at < names.length - 1, rules);
+  });
+}

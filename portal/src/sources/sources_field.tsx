@@ -1,0 +1,152 @@
+// Choice of the files that travel with a job: by picker or drag and drop, files and folders.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { hasSources } from "../api.ts";
+import { Bar } from "../components/parts.tsx";
+import type { SourcesReference } from "../editor/job_file.ts";
+import { droppedFiles } from "../files/dropped.ts";
+import type { NewFile } from "../files/upload.ts";
+import { counted, fileSize } from "../format.ts";
+import type { Sources } from "./use_sources.ts";
+
+/** More files than these are counted, not listed. */
+const LISTED = 8;
+
+interface Props {
+  readonly sources: Sources;
+  /** What the job names. */
+  readonly named: SourcesReference | null;
+  readonly onName: (sources: SourcesReference | null) => void;
+}
+
+export function SourcesField({ sources, named, onName }: Props) {
+  const isOver = useSignal(false);
+  const { files, archive, progress } = sources;
+  const drop = (event: DragEvent) => {
+    event.preventDefault();
+    isOver.value = false;
+    if (event.dataTransfer) void droppedFiles(event.dataTransfer.items, "").then(sources.add);
+  };
+  const isOther = named !== null && named.sha256 !== archive?.sha256 && !progress;
+  return (
+    <div
+      class={`drop-zone ${isOver.value ? "over" : ""}`}
+      onDragOver={(event) => {
+        event.preventDefault();
+        isOver.value = true;
+      }}
+      onDragLeave={() => (isOver.value = false)}
+      onDrop={drop}
+    >
+      <div class="drop-head">
+        <p class="quiet">Drop files or a folder here. They are in the job's working directory.</p>
+        <div class="actions">
+          <Picker label="Add files" onChoose={sources.add} />
+          <Picker label="Add a folder" isFolder onChoose={sources.add} />
+        </div>
+      </div>
+      {isOther && <EarlierSources named={named} onRemove={() => onName(null)} />}
+      {files.length > 0 && <Chosen sources={sources} />}
+      {files.length > 0 && archive && !progress && named === null && (
+        <p class="field-problem">
+          The job file does not name these files.{" "}
+          <button class="link" type="button" onClick={() => onName({ sha256: archive.sha256, size: archive.size })}>
+            Send them with the job
+          </button>
+        </p>
+      )}
+      {progress && (
+        <div class="drop-progress" role="status">
+          <Bar used={Math.round(progress.share * 100)} total={100} label={`${progress.word} the files`} />
+          <span class="quiet">
+            {progress.word} {Math.round(progress.share * 100)} %
+          </span>
+        </div>
+      )}
+      {sources.problem && (
+        <p class="field-problem" role="alert">
+          {sources.problem}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function Picker({ label, isFolder = false, onChoose }: { label: string; isFolder?: boolean; onChoose: (files: NewFile[]) => Promise<void> }) {
+  const choose = (event: Event) => {
+    const field = event.currentTarget as HTMLInputElement;
+    const files = [...(field.files ?? [])].map((file) => ({ file, path: file.webkitRelativePath || file.name }));
+    // The same files may be chosen again, after a change.
+    field.value = "";
+    void onChoose(files);
+  };
+  return (
+    <label class="button small">
+      {label}
+      <input
+        class="sr"
+        type="file"
+        name={isFolder ? "folder" : "files"}
+        multiple
+        ref={(field) => {
+          if (field) field.webkitdirectory = isFolder;
+        }}
+        onChange={choose}
+      />
+    </label>
+  );
+}
+
+function Chosen({ sources: { files, ignored, remove, clear } }: { sources: Sources }) {
+  const size = files.reduce((sum, { file }) => sum + file.size, 0);
+  return (
+    <>
+      <ul class="chosen" aria-label="Files of the job">
+        {files.slice(0, LISTED).map(({ file, path }) => (
+          <li key={path}>
+            <code>{path}</code>
+            <span class="quiet">{fileSize(file.size)}</span>
+            <button class="link" type="button" aria-label={`Remove ${path}`} onClick={() => remove(path)}>
+              ×
+            </button>
+          </li>
+        ))}
+      </ul>
+      <p class="quiet chosen-total">
+        {files.length > LISTED && `and ${files.length - LISTED} more; `}
+        {counted(files.length, "file")}, {fileSize(size)}
+        {ignored > 0 && `; ${ignored} left out by ignore files or as caches`}.{" "}
+        <button class="link" type="button" onClick={clear}>
+          Remove all
+        </button>
+      </p>
+    </>
+  );
+}
+
+/** Files of the job that this one is a copy of. */
+function EarlierSources({ named, onRemove }: { named: SourcesReference; onRemove: () => void }) {
+  const isThere = useSignal<boolean | null>(null);
+  useEffect(() => {
+    isThere.value = null;
+    // What cannot be asked now is reported by the submission.
+    void hasSources(named.sha256).then(
+      (found) => (isThere.value = found),
+      () => undefined,
+    );
+  }, [named.sha256]);
+  const remove = (
+    <button class="link" type="button" onClick={onRemove}>
+      Remove
+    </button>
+  );
+  return isThere.value === false ? (
+    <p class="field-problem">
+      The files that this job names are not on the cluster, or belong to another user: add the files, or run without. {remove}
+    </p>
+  ) : (
+    <p class="quiet">
+      The files of the earlier job, {fileSize(named.size)}. Files that you add replace them. {remove}
+    </p>
+  );
+}

@@ -1,0 +1,100 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { test } from "node:test";
+import { packed } from "../src/sources/archive.ts";
+import { isIgnored, readRules } from "../src/sources/ignore.ts";
+import { sourcesOf } from "../src/sources/selection.ts";
+
+const HOUR_MS = 3_600_000;
+
+function chosen(name: string, content: string | Uint8Array<ArrayBuffer>, lastModified = HOUR_MS) {
+  return { path: name, file: new File([content], path.basename(name), { lastModified }) };
+}
+
+test("the archive is a tar that the cluster unpacks", async () => {
+  const long = `${"folder/".repeat(20)}file-ü.txt`;
+  const large = new Uint8Array(3_000_001).fill(7);
+  const archive = await packed(
+    [chosen("train.py", "print(1)\n"), chosen("bin/run", "#!/bin/sh\necho run\n"), chosen(long, "deep"), chosen("empty", ""), chosen("large", large)],
+    new AbortController().signal,
+  );
+  const bytes = Buffer.from(await archive.blob.arrayBuffer());
+  assert.equal(archive.size, bytes.length);
+  assert.equal(archive.sha256, createHash("sha256").update(bytes).digest("hex"));
+  const folder = mkdtempSync(path.join(tmpdir(), "sources-"));
+  try {
+    writeFileSync(path.join(folder, "a.tar"), bytes);
+    execFileSync("tar", ["-xf", "a.tar"], { cwd: folder });
+    assert.equal(readFileSync(path.join(folder, "train.py"), "utf8"), "print(1)\n");
+    assert.equal(readFileSync(path.join(folder, long), "utf8"), "deep");
+    assert.equal(statSync(path.join(folder, "empty")).size, 0);
+    assert.equal(statSync(path.join(folder, "large")).size, large.length);
+    assert.equal(statSync(path.join(folder, "train.py")).mtimeMs, HOUR_MS);
+    // A browser does not know which files are programs: those that begin as scripts are.
+    assert.equal(statSync(path.join(folder, "bin/run")).mode & 0o111, 0o111);
+    assert.equal(statSync(path.join(folder, "train.py")).mode & 0o111, 0);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test("the same files make the same archive, in any order", async () => {
+  const files = [chosen("a", "1"), chosen("b", "2")];
+  const signal = new AbortController().signal;
+  assert.equal((await packed(files, signal)).sha256, (await packed(files.reverse(), signal)).sha256);
+});
+
+test("packing ends when it is cancelled", async () => {
+  const abort = new AbortController();
+  abort.abort();
+  await assert.rejects(packed([chosen("a", "1")], abort.signal));
+});
+
+test("ignore files mean what they mean for git", () => {
+  const ignored = (patterns: string, name: string, isFolder = false) => isIgnored(name, isFolder, readRules(patterns, ""));
+  assert.ok(ignored("*.pt", "models/a.pt"));
+  assert.ok(!ignored("/*.pt", "models/a.pt"));
+  assert.ok(ignored("/*.pt", "a.pt"));
+  assert.ok(ignored("data/", "data", true));
+  assert.ok(!ignored("data/", "data"));
+  assert.ok(ignored("a/**/z", "a/b/c/z"));
+  assert.ok(ignored("**/logs", "x/logs", true));
+  assert.ok(!ignored("*.log\n!keep.log", "keep.log"));
+  assert.ok(ignored("# c\n\nfile?[0-9].txt", "fileA3.txt"));
+  assert.ok(!ignored("file[!0-9]", "file3"));
+  assert.ok(!ignored("[broken", "b"));
+  assert.ok(isIgnored("sub/x.tmp", false, readRules("*.tmp", "sub/")));
+  assert.ok(!isIgnored("x.tmp", false, readRules("*.tmp", "sub/")));
+});
+
+test("one folder is the working directory; several things keep their names", async () => {
+  const paths = async (names: string[]) => (await sourcesOf(names.map((name) => chosen(name, "")))).files.map((one) => one.path);
+  assert.deepEqual(await paths(["project/train.py", "project/lib/a.py"]), ["lib/a.py", "train.py"]);
+  assert.deepEqual(await paths(["project/train.py", "data/x"]), ["data/x", "project/train.py"]);
+  assert.deepEqual(await paths(["train.py"]), ["train.py"]);
+});
+
+test("what pai sub leaves out stays out", async () => {
+  const found = await sourcesOf([
+    chosen("p/.gitignore", "*.pt\nout/"),
+    chosen("p/train.py", ""),
+    chosen("p/model.pt", ""),
+    chosen("p/out/x/y", ""),
+    chosen("p/sub/.paiignore", "z"),
+    chosen("p/sub/z", ""),
+    chosen("p/sub/kept", ""),
+    chosen("p/.git/config", ""),
+    chosen("p/__pycache__/a.pyc", ""),
+    chosen("p/venv/pyvenv.cfg", ""),
+    chosen("p/venv/bin/python", ""),
+  ]);
+  assert.deepEqual(
+    found.files.map((one) => one.path),
+    [".gitignore", "sub/.paiignore", "sub/kept", "train.py"],
+  );
+  assert.equal(found.ignored, 7);
+});
