@@ -1,7 +1,7 @@
 // The form of a job: the common case, in step with the job file.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { virtualClusters, type ClusterInfo, type VirtualCluster } from "../api.ts";
+import { virtualClusters, type ClusterInfo, type ResourceUse } from "../api.ts";
 import { PairRows } from "../components/pair_rows.tsx";
 import { toast } from "../components/parts.tsx";
 import type { Change, JobForm, MoreFields, StorageMount } from "../editor/job_file.ts";
@@ -129,7 +129,7 @@ function Section({ title, children }: { title: string; children: ComponentChildr
   );
 }
 
-function Free({ cluster }: { cluster: VirtualCluster | undefined }) {
+function Free({ cluster }: { cluster: ResourceUse | undefined }) {
   if (!cluster) return null;
   const { resourcesUsed: used, resourcesTotal: total } = cluster;
   const parts = [
