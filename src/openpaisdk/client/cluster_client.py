@@ -215,7 +215,7 @@ class ClusterClient:
         self, name: str, user: str = "", *, role: str = "", index: int | None = None, terminal: bool = False
     ) -> Session:
         """Open a session in a running task of a job, by default its first one. `Session.start` starts it."""
-        from openpaisdk.client.session import PROTOCOL, Session
+        from pairuntime.session.messages import PROTOCOL
 
         values = {"role": role, "index": index, "terminal": "true" if terminal else ""}
         try:
@@ -224,6 +224,9 @@ class ClusterClient:
             if e.code == NO_API:
                 raise PaiError(f"The cluster {self.alias} cannot run commands in running jobs.") from None
             raise (self.no_job(name) if is_missing_job(e) else e) from None
+        # Imported now, while the cluster starts the host of the session.
+        from openpaisdk.client.session import Session
+
         return Session(sock)
 
     def forwarded_task(self, task: TaskChoice) -> tuple[str, int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any, cast
 
 from openpaisdk.errors import TooManyRequests
 from paicluster.auth.tokens import Identity, Tokens
@@ -54,11 +54,13 @@ class Sessions:
         """Start a process with this standard input for a user; returns what waits for its end."""
         self._running[owner.username] += 1
         try:
-            host = await asyncio.create_subprocess_exec(
-                *words,
+            # Not by asyncio: uvloop forks, which takes long in a large process. This one shares its memory
+            # with the child until that has called exec (vfork).
+            host = subprocess.Popen(
+                words,
                 stdin=connection.fileno(),
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 # Its own session: Ctrl-C at the server's terminal must not reach it.
                 start_new_session=True,
                 cwd="/",
@@ -75,20 +77,19 @@ class Sessions:
         watch.add_done_callback(self._watches.discard)
         return watch
 
-    async def _watch(self, owner: Identity, host: asyncio.subprocess.Process) -> None:
+    async def _watch(self, owner: Identity, host: subprocess.Popen[bytes]) -> None:
         """Wait for the end of a host; end it with its user's token."""
-        ended = asyncio.create_task(host.communicate())
+        ended = asyncio.create_task(_wait_for_end(host))
         changed = asyncio.Event()
         try:
             with self._tokens.watch(owner.token_id, changed.set):
                 while not ended.done():
                     changed.clear()
                     if not await self._tokens.is_live(owner.token_id):
-                        with contextlib.suppress(ProcessLookupError):
-                            host.terminate()
+                        host.terminate()
                         break
                     await _wait_for_first(ended, changed)
-            _, errors = await ended
+            errors = await ended
         finally:
             ended.cancel()
             self._release(owner.username)
@@ -99,6 +100,17 @@ class Sessions:
         self._running[username] -= 1
         if not self._running[username]:
             del self._running[username]
+
+
+async def _wait_for_end(host: subprocess.Popen[bytes]) -> bytes:
+    """What a host wrote to stderr, which it closes when it exits."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), cast(IO[bytes], host.stderr)
+    )
+    errors = await reader.read()
+    await asyncio.to_thread(host.wait)
+    return errors
 
 
 async def _wait_for_first(ended: asyncio.Task[Any], changed: asyncio.Event) -> None:
