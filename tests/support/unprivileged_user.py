@@ -1,4 +1,4 @@
-"""Runs tests of the engines without root, as an account that is otherwise unused."""
+"""Runs tests and commands without root, as an account that is otherwise unused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.paths import REPOSITORY, TESTS
@@ -47,7 +47,22 @@ def _script(scratch: Path, groups: Sequence[Path], command: list[str]) -> str:
 
 
 def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[Path] = ()) -> str:
-    """Run these modules of the engines' tests; pytest's output. Everything must be there: skips are reported.
+    """Run these modules of the engines' tests; pytest's output. All must be there: skips are reported."""
+    ran = run_command(
+        lambda home: [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home / 'tmp'}"),
+            *(*words, *(str(ENGINES / name) for name in modules)),
+        ],
+        groups=groups,
+    )
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+    return ran.stdout
+
+
+def run_command(
+    command: Callable[[Path], list[str]], *, groups: Sequence[Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; ``command`` gets the home of the account.
 
     The account is known and may have others below it, as one that a machine's administrator made.
     """
@@ -60,8 +75,6 @@ def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[P
         folder.chmod(0o700)
     scratch.chmod(0o755)
     _describe_account(scratch, home)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home / 'tmp'}"]
-    command += [*words, *(str(ENGINES / name) for name in modules)]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -72,8 +85,8 @@ def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[P
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     try:
-        ran = subprocess.run(
-            ["unshare", "--mount", "bash", "-c", _script(scratch, groups, command)],
+        return subprocess.run(
+            ["unshare", "--mount", "bash", "-c", _script(scratch, groups, command(home))],
             env=environment,
             cwd=REPOSITORY,
             capture_output=True,
@@ -81,8 +94,6 @@ def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[P
             timeout=400,
             check=False,
         )
-        assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
-        return ran.stdout
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -22,7 +22,7 @@ from support.cloud_servers import (  # noqa: F401
     azure_server_fixture,
     s3_server_fixture,
 )
-from support.container_images import PLAIN, make
+from support.container_images import PLAIN, WITH_PYTHON, make
 from support.external_services import debian
 from support.fuse import fuse_fixture  # noqa: F401
 from support.samba_server import SambaServer, samba_server_fixture  # noqa: F401
@@ -253,6 +253,24 @@ def test_container_has_its_storages_at_any_path(
     team.stop("boxed-killed")
     team.wait_over("boxed-killed")
     until(lambda: not is_mounted_below(team.home))
+
+
+def test_hdfs_mount_in_a_container_says_what_to_do_instead(team: TeamCluster) -> None:
+    make("podman", WITH_PYTHON)
+    described = in_image(
+        "mounts-itself",
+        "mkdir folder; hdfs-mount --background pai://here/home/ folder || echo status $?",
+        "echo kept > /mnt/home/user/alice/kept; hdfs dfs -cat /user/alice/kept",
+        extras=named("home"),
+    )
+    described["prerequisites"][0]["uri"] = WITH_PYTHON
+    assert team.run(described)["state"] == "SUCCEEDED", team.log_of("mounts-itself")
+    assert set(team.log_of("mounts-itself").decode().splitlines()) == {
+        "hdfs-mount: This machine has no /dev/fuse, so nothing can be mounted here. In a container, name the "
+        "storage in extras.storages of the job, and the cluster mounts it; or copy the files: hdfs dfs -get.",
+        "status 1",
+        "kept",
+    }
 
 
 def is_mounted_below(folder: Path) -> bool:

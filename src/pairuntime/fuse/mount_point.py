@@ -26,6 +26,7 @@ assert sys.platform == "linux"
 
 DEVICE = "/dev/fuse"
 MOUNTS = "/proc/self/mountinfo"
+CONTAINER_HINT = "In a container, start it with --device %s --cap-add SYS_ADMIN; or copy the files." % DEVICE
 KEEP_ALIVE_INTERVAL_S = 300.0
 """An embedded cluster stops when it is idle. While one of its storages is mounted, it gets requests."""
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV = 1, 2, 4
@@ -53,7 +54,7 @@ def check_available() -> "None":
     if not os.path.exists(DEVICE):
         raise MountError(
             "This machine has no %s, so nothing can be mounted here." % DEVICE,
-            "In a container, start it with --device %s --cap-add SYS_ADMIN; or copy the files." % DEVICE,
+            CONTAINER_HINT,
         )
     if os.geteuid() != 0 and not _fusermount():
         raise MountError(
@@ -306,7 +307,7 @@ def _mount_as_root(folder: "str", shown: "_Shown") -> "int":
     if reason == errno.EPERM:
         raise MountError(
             "This process may not mount file systems.",
-            "In a container, start it with --device %s --cap-add SYS_ADMIN; or copy the files." % DEVICE,
+            CONTAINER_HINT,
         )
     raise MountError("%s cannot be mounted: %s." % (folder, os.strerror(reason).lower()))
 

@@ -12,7 +12,14 @@ import threading
 import uuid
 
 from pairuntime.fuse.file_system import Entry, FileSystem, OpenFile
-from pairuntime.fuse.mount_point import Mount, MountError, check_available, check_folder, run_in_background
+from pairuntime.fuse.mount_point import (
+    CONTAINER_HINT,
+    Mount,
+    MountError,
+    check_available,
+    check_folder,
+    run_in_background,
+)
 from pairuntime.task.hdfs_cli import HdfsCommandError, resolve
 from pairuntime.task.webhdfs import WebHdfsError
 
@@ -30,6 +37,11 @@ Mounts it on an empty folder until the folder is unmounted (umount) or the task 
 it returns as soon as it is mounted. A file is on the storage when the program that writes it has closed it.
 Reports of files that could not be written go to the standard error, with --background too.
 """
+# The cluster starts the containers of its tasks.
+_JOB_HINT = (
+    "In a container, name the storage in extras.storages of the job, and the cluster mounts it; or copy the "
+    "files: hdfs dfs -get."
+)
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:\d+)?")
 _READ_ONLY = ("--read-only", "-readOnly", "--readOnly")
 _ERRNO_BY_EXCEPTION = {
@@ -72,7 +84,8 @@ def _report_errors(work: "Callable[[], int]") -> "int":
     try:
         return work()
     except MountError as e:
-        sys.stderr.write("hdfs-mount: %s\n" % " ".join(filter(None, (e.message, e.hint))))
+        hint = _JOB_HINT if e.hint == CONTAINER_HINT else e.hint
+        sys.stderr.write("hdfs-mount: %s\n" % " ".join(filter(None, (e.message, hint))))
     except (HdfsCommandError, WebHdfsError) as e:
         sys.stderr.write("hdfs-mount: %s\n" % e)
     except OSError as e:

@@ -151,7 +151,7 @@ def prepare(
         (shared / pipe).chmod(0o666)
     for mount in task.mounts:
         if mount.create:
-            mount.source.mkdir(parents=True, exist_ok=True)
+            _create_folder(mount.source)
         elif not mount.source.exists():
             raise LaunchFailed(f"The folder to mount at {mount.target} does not exist: {mount.source}.")
     devices, has_driver_folder = gpu_options(client, task.gpus)
@@ -202,6 +202,14 @@ def prepare(
     staging = folder / "spec.staging"
     write(staging, json.dumps(complete))
     staging.rename(folder / attempt.SPEC)
+
+
+def _create_folder(path: Path) -> None:
+    """Create the folder of one user. Those above it, if there are none yet, are for all users."""
+    for folder in reversed([parent for parent in path.parents if not parent.exists()]):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+    path.mkdir(exist_ok=True)
 
 
 def _environment(task: TaskLaunch) -> dict[str, str]:
