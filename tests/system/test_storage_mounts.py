@@ -143,6 +143,18 @@ def test_task_uses_a_share_of_samba(team: TeamCluster, samba_server: SambaServer
     assert not list(own.rglob(".*"))
 
 
+def test_empty_list_means_the_defaults_of_the_cluster_and_of_the_groups(team: TeamCluster) -> None:
+    admin = team.admin_token()
+    acls = {"admin": False, "virtualClusters": ["default"], "storageConfigs": ["fixed", "blobs"]}
+    body = {"groupname": "vision", "description": "", "externalName": "", "extension": {"acls": acls}}
+    assert team.ask("POST", "/api/v2/groups", body, token=admin).status == 201
+    joined = team.ask("PUT", "/api/v2/users/alice/group", {"groupname": "vision"}, token=admin)
+    assert joined.status == 201, joined.text
+    script = "grep -o ' /mnt/[a-z]* fuse.pai r[wo]' /proc/mounts | sort"
+    assert team.run(job("defaults", script, extras={"storages": []}))["state"] == "SUCCEEDED"
+    assert team.log_of("defaults") == b" /mnt/fixed fuse.pai ro\n /mnt/sets fuse.pai rw\n"
+
+
 def mount_pids(cluster: TeamCluster) -> list[int]:
     """The processes that serve mounts of this cluster's tasks."""
     found = []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from openpaisdk.protocol import JobSpec, TaskRole, render_secrets, secret_texts, task_scripts
@@ -58,6 +58,16 @@ class LaunchSettings:
     cloud_storages: tuple[CloudStorage, ...] = ()
     # Whether the cluster has an SSH endpoint.
     serves_ssh: bool = False
+
+    def with_defaults(self, names: Collection[str]) -> LaunchSettings:
+        """The settings for a user whose groups have these storages as defaults, too."""
+        return replace(
+            self,
+            folders=tuple(replace(each, default=each.default or each.name in names) for each in self.folders),
+            cloud_storages=tuple(
+                replace(each, default=each.default or each.name in names) for each in self.cloud_storages
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from openpaisdk.errors import PaiError, ProtocolError
-from openpaisdk.protocol.extras import find_plugin
+from openpaisdk.protocol.extras import find_plugin, requested_storages
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.job_record import JobRecord
 from paicluster.controller.launch_spec import (
@@ -25,7 +25,7 @@ from paicluster.engines.common import external_wait
 from paicluster.engines.interface import LaunchFailed, RunsImages
 from paicluster.engines.router import EngineRouter
 from paicluster.services.work_journal import Step, WorkJournal
-from paicluster.store import Store
+from paicluster.store import Store, groups
 
 log = logging.getLogger("paicluster.controller")
 
@@ -135,12 +135,21 @@ class Launcher:
                 self._hint(uid)
 
     async def _launch_part(self, record: JobRecord, engine: str, uids: Sequence[str]) -> None:
+        settings = await self._settings_of_user(record)
         async with self._work_journal.work(record.row.id, Step.RENDER) as work:
-            gang = build_launch(record, self._settings, uids)
+            gang = build_launch(record, settings, uids)
             work.advance(Step.LAUNCH)
             committed = record.intent_committed
             external_wait.set_wrapper(work.outside)
             await self._engines.launch(engine, gang, None if committed is None else work.outside(committed))
+
+    async def _settings_of_user(self, record: JobRecord) -> LaunchSettings:
+        """A job that requests its user's default storages gets those of the user's groups, too."""
+        if requested_storages(record.job.extras) != ():
+            return self._settings
+        user = record.row.username
+        grants = await self._store.read(lambda conn: groups.access_of(conn, user))
+        return self._settings.with_defaults(grants.default_storages)
 
     def _launch_groups(self, record: JobRecord, uids: list[str]) -> Iterator[list[str]]:
         """Tasks to launch in one call: tasks without a gang are delegated one by one."""
