@@ -9,8 +9,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,16 +27,28 @@ PAGE = 4096
 # Header and frames of a write-ahead log.
 LOG_HEADER, FRAME_HEADER = 32, 24
 
-# Writes users one by one, and is killed with all of them in the log.
+# For each database that it reads the path of: a process writes users in several transactions, and is killed
+# with all of them in the log. They are forked, because importing the store takes longer than the rest.
 WRITE_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from paicluster.store import Store
 from paicluster.store.users import add_user
-store = Store.open(Path(sys.argv[1]))
-for n in range(40):
-    store.write_sync(lambda conn: add_user(conn, f"late{n}", "x" * 3000, created_ms=n))
-os.kill(os.getpid(), signal.SIGKILL)
+
+def write_and_die(path):
+    store = Store.open(path)
+    for first in range(0, 40, 5):
+        def add(conn):
+            for n in range(first, first + 5):
+                add_user(conn, f"late{n}", "x" * 3000, created_ms=n)
+        store.write_sync(add)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        write_and_die(Path(line[:-1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 
@@ -42,20 +56,40 @@ os.kill(os.getpid(), signal.SIGKILL)
 def path(tmp_path: Path) -> Path:
     """A database with users, closed."""
     file = tmp_path / "cluster.db"
-    store = Store.open(file)
+    file.touch(mode=0o600)
+    file.write_bytes(database_with_users())
+    Store.open(file).close()  # its marker names this file
+    return file
 
+
+@cache
+def database_with_users() -> bytes:
     def add(conn: object) -> None:
         for n in range(500):
             add_user(conn, f"user{n}", "x" * 200, created_ms=n)  # type: ignore[arg-type]
 
-    store.write_sync(add)
-    store.close()
-    return file
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "cluster.db"
+        store = Store.open(file)
+        store.write_sync(add)
+        store.close()
+        assert not log_of(file).exists(), "the database is in one file"
+        return file.read_bytes()
+
+
+@cache
+def writers() -> subprocess.Popen[str]:
+    """The parent of the processes that are killed; it ends with this one."""
+    command = [sys.executable, "-c", WRITE_AND_DIE]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def die_while_writing(path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", WRITE_AND_DIE, path], check=False, timeout=60)
-    assert done.returncode == -signal.SIGKILL
+    parent = writers()
+    assert parent.stdin is not None and parent.stdout is not None
+    parent.stdin.write(f"{path}\n")
+    parent.stdin.flush()
+    assert int(parent.stdout.readline()) == -signal.SIGKILL
     assert log_of(path).stat().st_size > 40 * PAGE
 
 
