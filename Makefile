@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3.15 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(BIN)/python -m pytest
+CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Two for each processor: many tests wait for a server or a job. More than 16 only wait for the disk.
-WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 8 ? 2 * cores : 16)))
+WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 # tests/conftest.py chooses the groups and their order.
 PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Every worker would compile all tests again.
@@ -34,7 +35,7 @@ $(VENV)/.dev: $(VENV)/.run
 
 # Like an installed package: where Python may not write bytecode, every process would compile all modules again.
 compiled: $(VENV)/.dev
-	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -q -j $(CORES) src
 
 setup: $(VENV)/.dev ## create the virtual environment with everything a developer needs
 
@@ -53,14 +54,25 @@ screenshots: $(VENV)/.dev ## write every page of the portal as a picture to SCRE
 	@PORTAL_SCREENSHOTS=$(SCREENSHOTS) $(PYTEST) tests/system/portal/test_appearance.py
 	@echo "The pictures are in $(SCREENSHOTS)."
 
+# Each uses one processor; the longest begins first.
+LINTS := lint-types lint-portal lint-types-darwin lint-types-win32 lint-style
+.PHONY: $(LINTS)
 lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), import contracts, Python 3.6 check of the runtime
+	@$(MAKE) --no-print-directory -j $(CORES) $(LINTS)
+
+lint-types: $(VENV)/.dev
+	@$(BIN)/mypy
+
+lint-types-darwin lint-types-win32: lint-types-%: $(VENV)/.dev
+	@$(BIN)/mypy --platform $* --cache-dir .mypy_cache/$* -p openpaisdk
+
+lint-style: $(VENV)/.dev
 	@$(BIN)/ruff format --check src tests bench
 	@$(BIN)/ruff check src tests bench
-	@$(BIN)/mypy
-	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin -p openpaisdk
-	@$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p openpaisdk
 	@$(BIN)/lint-imports
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
+
+lint-portal: $(VENV)/.dev
 	@$(BIN)/python portal/checks.py lint
 
 test-fast: compiled ## the tests that are quick and need no outside service (about five minutes)
