@@ -36,13 +36,14 @@ def run(*command: str | Path, cwd: Path = REPOSITORY, **variables: str) -> str:
     return done.stdout.decode()
 
 
-def pip(python: Path, *words: str | Path) -> None:
-    run(python, "-m", "pip", "--disable-pip-version-check", "-q", *words)
+def install(python: Path, *words: str | Path) -> None:
+    """`pip install`, without the bytecode of what is never imported."""
+    run(python, "-m", "pip", "--disable-pip-version-check", "-q", "install", "--no-compile", *words)
 
 
 def fresh_venv(folder: Path) -> Path:
-    """A virtual environment; what we depend on comes from the one the tests run in, not from the network."""
-    run(sys.executable, "-m", "venv", folder)
+    """A virtual environment; pip and what we depend on come from the one the tests run in."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
     [ours] = {path for path in sys.path if path.endswith("site-packages") and Path(path).is_dir()}
     [theirs] = folder.glob("lib/python*/site-packages")
     # A folder named in a .pth is searched last, and its own .pth files (the editable checkout) are not read.
@@ -70,7 +71,7 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = fresh_venv(tmp_path_factory.mktemp("installed") / "venv")
-    pip(folder / "python", "install", "--no-deps", wheel)
+    install(folder / "python", "--no-deps", wheel)
     yield folder
     shutil.rmtree(folder.parent, ignore_errors=True)
 
@@ -186,7 +187,7 @@ def test_minimum_dependency_versions_work(wheel: Path, tmp_path: Path) -> None:
             r"^Requires-Dist: ([\w-]+)>=([\w.]+)(?!.*extra ==)", archive.read(name).decode(), re.M
         )
     assert len(needed) > 10
-    pip(folder / "python", "install", *(f"{what}=={oldest}" for what, oldest in needed), wheel)
+    install(folder / "python", *(f"{what}=={oldest}" for what, oldest in needed), wheel)
     program = tmp_path / "look.py"
     program.write_text(LOOK)
     with left_alone(tmp_path):
@@ -212,7 +213,7 @@ assert b"/api/v2/jobs" in urllib.request.urlopen(url + "/openapi.json", timeout=
 def test_installs_from_a_branch_of_a_git_url(checkout: Path, tmp_path: Path) -> None:
     folder = fresh_venv(tmp_path / "venv")
     address = f"git+file://{checkout}@main"
-    pip(folder / "python", "install", "--no-deps", "--no-build-isolation", "--ignore-installed", address)
+    install(folder / "python", "--no-deps", "--no-build-isolation", "--ignore-installed", address)
     assert version() in run(folder / "pai", "--version", cwd=tmp_path, HOME=str(tmp_path))
     look = "import paicluster; print(paicluster.__file__)"
     assert str(tmp_path) in run(folder / "python", "-c", look, cwd=tmp_path)
@@ -220,5 +221,5 @@ def test_installs_from_a_branch_of_a_git_url(checkout: Path, tmp_path: Path) -> 
 
 def test_installs_from_a_checkout(checkout: Path, tmp_path: Path) -> None:
     folder = fresh_venv(tmp_path / "venv")
-    pip(folder / "python", "install", "--no-deps", "--no-build-isolation", "--ignore-installed", checkout)
+    install(folder / "python", "--no-deps", "--no-build-isolation", "--ignore-installed", checkout)
     assert version() in run(folder / "paicluster", "--version", cwd=tmp_path, HOME=str(tmp_path))
