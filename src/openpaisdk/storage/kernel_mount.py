@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 
-from pairuntime.fuse.mount_point import MountError, detach
-
 assert sys.platform == "linux"
+
+from pairuntime.fuse.mount_point import MountError, detach  # noqa: E402 - for Linux only
 
 _PLACES = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _TIMEOUT_S = 60

@@ -16,12 +16,14 @@ from functools import partial
 from openpaisdk.errors import ConfigError, PaiError
 from openpaisdk.storage.catalog import bucket_path
 from openpaisdk.storage.cloud import SAMBA, open_storage
-from openpaisdk.storage.kernel_mount import azure_file_mount, nfs_mount
-from openpaisdk.storage.mount import StorageFileSystem
-from pairuntime.fuse.mount_point import Mount, MountError, check_available
 from pairuntime.supervisor.storage_mounts import MOUNTED
 
 assert sys.platform == "linux"
+
+# ruff: noqa: E402 - these are for Linux only
+from openpaisdk.storage.kernel_mount import azure_file_mount, nfs_mount
+from openpaisdk.storage.mount import StorageFileSystem
+from pairuntime.fuse.mount_point import Mount, MountError, check_available
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
