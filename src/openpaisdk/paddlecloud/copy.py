@@ -175,7 +175,11 @@ def _plan_download(
 ) -> Download:
     name = base_name(file.path)
     if not file.is_folder:
-        return file.path, [(file, os.path.join(destination, name) if is_folder else destination)], []
+        from openpaisdk.paddlecloud.local_tree import check_parent
+
+        target = os.path.join(destination, name) if is_folder else destination
+        check_parent(target)
+        return file.path, [(file, target)], []
     path = source if source.endswith("/") else file.path
     root = _folder_target(path, destination, is_one_of_many) or "/"
     folders = [root]

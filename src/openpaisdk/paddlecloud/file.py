@@ -63,11 +63,14 @@ def put(argv: list[str]) -> int:
 
 def get_file(argv: list[str]) -> int:
     """``paddlecloud file get <remote path> <local path>``"""
+    from openpaisdk.paddlecloud.local_tree import check_parent
+
     args = GET_FILE.parse(argv)
     source, destination = args.words
     path = check_pfs(source)
     if destination.endswith("/") or os.path.isdir(destination):
         destination = os.path.join(destination, base_name(path))
+    check_parent(destination)
     if os.path.lexists(destination):
         raise PaiError(f"{destination} exists already.", hint="Choose another name, or delete it before.")
     client = open_datacenter(datacenter_of([path], args.text("datacenter")), print_notice)

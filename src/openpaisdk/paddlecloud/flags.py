@@ -168,7 +168,7 @@ class FlagCommand:
         least, most = self.count
         if len(words) < least:
             raise UsageError(
-                f"paddlecloud {self.name}: arguments are missing: {self.words}.",
+                f"paddlecloud {self.name}: arguments are missing: {self.words.removesuffix(' ...')}.",
                 hint=f"For example: {self.example.splitlines()[0]}",
             )
         if most is not None and len(words) > most:

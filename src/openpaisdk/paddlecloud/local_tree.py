@@ -58,6 +58,13 @@ def collect_file(path: str) -> LocalFile:
     return LocalFile(path, _check_name(os.path.basename(path)), found.st_size)
 
 
+def check_parent(target: str) -> None:
+    """The folder of a file that is to be written must exist."""
+    folder = os.path.dirname(target)
+    if folder and not os.path.isdir(folder):
+        raise PaiError(f"There is no folder {folder}.", hint="Create it, or choose another destination.")
+
+
 def _check_name(name: str) -> str:
     try:
         name.encode()

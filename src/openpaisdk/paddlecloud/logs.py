@@ -40,6 +40,8 @@ def logs(argv: list[str]) -> int:
     client = open_datacenter(args.text("datacenter"), print_notice)
     job = args.words[0] if args.words else _newest_job(client)
     text = client.logs(job, args.number("n"), args.text("w"))
+    if not text:
+        print_notice(f"Job {job} has no log yet. See why: paddlecloud get workers {job}")
     out = log_output(sys.stdout)
     sys.stdout.flush()
     out.write(text.encode("utf-8", "surrogateescape"))

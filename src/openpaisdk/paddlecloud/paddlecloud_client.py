@@ -125,8 +125,8 @@ class PaddleCloudClient:
 
     # -- jobs ----------------------------------------------------------------------------------
 
-    def submit(self, job: Mapping[str, object], *, is_named: bool) -> str:
-        """Submit a job; returns its final name.
+    def submit(self, job: Mapping[str, object], *, is_named: bool) -> tuple[str, list[str]]:
+        """Submit a job; returns its final name, and the warnings of our own server.
 
         The slash at the end of the path means that the job has the name its user gave it. Without it, the
         cluster appends a suffix, so that the name is unique.
@@ -136,7 +136,10 @@ class PaddleCloudClient:
             _check_message(reply)
         else:
             _check_code(reply)
-        return _text(reply.get("name") or job["name"])
+        warnings = reply.get("warnings")
+        return _text(reply.get("name") or job["name"]), (
+            [_text(warning) for warning in warnings] if isinstance(warnings, list) else []
+        )
 
     def jobs(self) -> list[PaddleCloudJob]:
         """The user's jobs; running and finished ones."""
@@ -428,7 +431,7 @@ def _worker(item: Mapping[str, object]) -> PaddleCloudWorker:
         _text(status.get("phase")),
         _text(status.get("start_time")),
         _number(ended.get("exit_code")),
-        _text(ended.get("message")),
+        _text(ended.get("message")) or _text(status.get("message")),
     )
 
 

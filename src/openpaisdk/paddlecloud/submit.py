@@ -124,7 +124,9 @@ def submit(argv: list[str]) -> int:
             from openpaisdk.jobs.command_job import caller_environment
 
             job["environment"] = caller_environment()
-        name = client.submit(job, is_named=bool(args.text("jobname")))
+        name, warnings = client.submit(job, is_named=bool(args.text("jobname")))
+    if warnings:
+        print_notice(f"The datacenter {client.datacenter} says: {printable('; '.join(warnings))}")
     print_notice(f"The job's name is {printable(name)}.")
     return 0
 

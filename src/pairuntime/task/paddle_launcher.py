@@ -6,6 +6,7 @@ the variables of Paddle's programs, runs one, and stores the files that it has w
 
 import os
 import posixpath
+import re
 import shutil
 import signal
 import subprocess
@@ -86,7 +87,7 @@ def main(argv: "list[str]") -> "int":
 
 def _start_pserver(task: "Task", options: "list[str]") -> "int":
     task.prepare("PSERVER", PSERVER)
-    if shutil.which("paddle", path=task.variables.get("PATH")) is None:
+    if not task.has_paddle("pserver"):
         return _run_entry_as_pserver(task)
     return task.run(
         [
@@ -117,14 +118,11 @@ def _run_entry_as_pserver(task: "Task") -> "int":
     """Paddle has no parameter server of its own since its programs are one for all roles, as `fluid`'s."""
     entry = task.variables.get("ENTRY", "")
     if not entry.strip():
-        raise LaunchError(
-            "There is no program `paddle` for a parameter server here: name an image that has it.",
-            _NOT_INSTALLED,
-        )
+        raise _no_paddle("pserver")
     if not task.mentions_roles():
         print("The program of this job does not use parameter servers: this one only waits.")
         return task.wait_until_stopped()
-    print("There is no program `paddle` here: the parameter server runs the entry of the job.")
+    print("There is no `paddle pserver` here: the parameter server runs the entry of the job.")
     return task.run(["sh", "-c", entry])
 
 
@@ -136,13 +134,11 @@ def _start_trainer(task: "Task", options: "list[str]") -> "int":
     task.prepare("TRAINER", TRAINER)
     task.announce_trainer(version)
     if version == "v2":
-        return task.finish(task.run(["sh", "-c", task.variables["ENTRY"]]))
+        return _run_entry(task)
     if not task.split_train_list():
         return 0
-    if shutil.which("paddle", path=task.variables.get("PATH")) is None:
-        raise LaunchError(
-            "There is no program `paddle` here: name an image that has it, or an entry.", _NOT_INSTALLED
-        )
+    if not task.has_paddle("train"):
+        raise _no_paddle("train")
     return task.finish(
         task.run(
             [
@@ -159,6 +155,22 @@ def _start_trainer(task: "Task", options: "list[str]") -> "int":
     )
 
 
+def _run_entry(task: "Task") -> "int":
+    """Run the entry of a trainer, which is `paddle train` unless the user names another."""
+    entry = task.variables["ENTRY"]
+    if entry.split()[:2] == ["paddle", "train"] and not task.has_paddle("train"):
+        raise _no_paddle("train")
+    return task.finish(task.run(["sh", "-c", entry]))
+
+
+def _no_paddle(command: "str") -> "LaunchError":
+    return LaunchError(
+        "There is no program here with the command `paddle %s`, which Paddle had before version 2: name an "
+        "image that has it, or the command of your program with -entry." % command,
+        _NOT_INSTALLED,
+    )
+
+
 def _start_new_trainer(task: "Task", options: "list[str]") -> "int":
     if task.count(PSERVER):
         task.wait_for(PSERVER, task.count(PSERVER))
@@ -166,7 +178,7 @@ def _start_new_trainer(task: "Task", options: "list[str]") -> "int":
     task.variables["MASTER_IP"] = task.variables["ETCD_IP"] = master.ip
     task.prepare("TRAINER", TRAINER)
     task.announce_trainer("v2")
-    return task.finish(task.run(["sh", "-c", task.variables["ENTRY"]]))
+    return _run_entry(task)
 
 
 def _start_master(task: "Task", options: "list[str]") -> "int":
@@ -257,6 +269,21 @@ class Task:
             self._write("trainer_id", str(self.index))
             self._write("trainer_count", self.variables.get("PADDLE_INIT_NUM_GRADIENT_SERVERS", ""))
         os.chdir(self._package)
+
+    def has_paddle(self, command: "str") -> "bool":
+        """Whether there is a program `paddle` with this command.
+
+        That of later versions is a script without it, which then prints its version and succeeds.
+        """
+        program = shutil.which("paddle", path=self.variables.get("PATH"))
+        if program is None:
+            return False
+        try:
+            with open(program, "rb") as f:
+                text = f.read(_MAX_SEARCHED_BYTES)
+        except OSError:
+            return True  # it can be run, but not be read
+        return not text.startswith(b"#!") or re.search(rb"\b%b\b" % command.encode(), text) is not None
 
     def flags(self, *names: "str") -> "list[str]":
         """Options of `paddle` from the variables ``PADDLE_INIT_…``, as its Python API reads them."""

@@ -215,6 +215,7 @@ def test_datacenter_may_be_chosen_before_or_after_the_command(paddle_user, jobs_
         (["pfs", "move"], "There is no command 'pfs move'"),
         (["kil"], "There is no command 'kil'. Did you mean paddlecloud kill?"),
         (["-x"], "There is no command '-x'"),
+        (["pfs", "ls"], "arguments are missing: <path>.\n"),
         (["pfs", "ls", "relative"], "'relative' is not a path in the cloud."),
         (["pfs", "ls", "/pfs/dc1/tmp/x"], "is not a path in the cloud."),
         (["pfs", "rm", "/pfs/dc1/home/u/../../v"], "contains '..'"),

@@ -188,6 +188,7 @@ def test_program_finds_the_python_of_the_submitting_shell(user) -> None:
 
 # Stands for Paddle's program: prints how it was called, and serves until it is stopped.
 PADDLE = """#!/bin/sh
+# It has the commands train and pserver.
 echo "called: paddle $*"
 [ "$1" = train ] && exec cat "$PAI_WORK_DIR/trainer_id" modules/train.py
 exec sleep 600
@@ -258,6 +259,22 @@ def test_lists_of_a_user_without_jobs(new_user) -> None:
     ]
     done = paddlecloud(new_user, "logs")
     assert (done.status, "You have no jobs" in done.err) == (1, True)
+
+
+def test_job_that_can_never_start_says_why(user) -> None:
+    make_package(user, "huge")
+    words = ["submit", "-jobname", "huge", "-c", "100000", "-pservers", "0", "-e", "true", "huge"]
+    done = paddlecloud(user, *words)
+    assert (done.status, done.out) == (0, STEPS), done
+    reason = "the job asks for 100000 cores"
+    assert f"The datacenter local says: The job stays pending until the cluster changes: {reason}" in done.err
+    log = paddlecloud(user, "logs", "huge")
+    assert (log.status, log.out) == (0, "")
+    assert log.err == "Job huge has no log yet. See why: paddlecloud get workers huge\n"
+    until(lambda: "asks for 100000 cores" in paddlecloud(user, "get", "workers", "huge").out)
+    row = paddlecloud(user, "get", "workers", "huge").out.splitlines()[1].split()
+    assert row[:4] == ["huge-trainer-0", "Pending", "-", "-"]
+    assert paddlecloud(user, "kill", "-rm", "huge").status == 0
 
 
 def test_unknown_names(user) -> None:

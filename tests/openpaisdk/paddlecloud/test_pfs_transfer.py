@@ -332,6 +332,28 @@ def test_server_cannot_write_outside_the_destination(cloud_user, pfs_peer) -> No
     assert os.listdir(cloud_user.project) == []
 
 
+def test_missing_local_folder_is_named(cloud_user, pfs_peer) -> None:
+    pfs_peer.files[f"{HOME}/f"] = bytearray(b"x")
+    for words in (["pfs", "cp"], ["file", "get"]):
+        done = cloud_user.paddlecloud(*words, f"{HOME}/f", "nowhere/f")
+        assert (done.status, done.out) == (1, ""), done
+        assert done.err.startswith("paddlecloud: There is no folder nowhere.\n"), done
+
+
+def test_links_of_a_folder(cloud_user, pfs_peer, tmp_path) -> None:
+    """A link to a file is that file; one to a folder could lead anywhere, and is left out."""
+    tree(cloud_user, "data/a", "other/b")
+    (cloud_user.project / "data/file").symlink_to("../other/b")
+    (cloud_user.project / "data/folder").symlink_to("../other")
+    (cloud_user.project / "data/broken").symlink_to("nothing")
+    done = cloud_user.paddlecloud("pfs", "cp", "-r", "data", f"{HOME}/job")
+    assert done.status == 0, done
+    assert sorted(pfs_peer.files) == [f"{HOME}/job/data/a", f"{HOME}/job/data/file"]
+    assert pfs_peer.files[f"{HOME}/job/data/file"] == b"other/b"
+    assert done.err.startswith("Not uploaded: ") and "folder (a link to a folder)" in done.err
+    assert "broken" in done.err
+
+
 def test_missing_file_in_the_cloud(cloud_user, pfs_peer) -> None:
     done = cloud_user.paddlecloud("pfs", "cp", f"{HOME}/nope", ".")
     assert (done.status, done.err) == (1, f"paddlecloud: {HOME}/nope: no such file or folder in the cloud.\n")

@@ -32,6 +32,7 @@ VARIABLES = {
 }
 # Prints its arguments and environment for the test, and succeeds.
 PROGRAM = """#!/usr/bin/env python3
+# It has the commands train and pserver.
 import json, os, sys
 json.dump([sys.argv, dict(os.environ)], open(os.environ["CALLED"], "w"))
 """
@@ -208,13 +209,46 @@ def test_missing_list_of_training_files_is_a_sentence(
     )
 
 
-@pytest.mark.parametrize("words", [["start_trainer", "v1"], ["start_pserver"]])
-def test_missing_paddle_is_a_sentence(
-    launcher: LauncherRun, capfd: pytest.CaptureFixture[str], words: list[str]
+# The program of Paddle 2 and later: whatever the command, it prints its version and succeeds.
+LATER_PADDLE = """#!/bin/bash
+trainers=`grep -Eo 'trainer_count.[0-9]+' <<< "$@"`
+case "$1" in
+    *) echo PaddlePaddle 3.2.2 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("is_later", [False, True], ids=["none", "later"])
+@pytest.mark.parametrize(
+    ("words", "entry"),
+    [
+        ("start_trainer v1", ""),
+        ("start_trainer v2", "paddle train"),
+        ("start_trainer v2", "paddle  train --config=x.py"),
+        ("start_pserver", ""),
+    ],
+)
+def test_paddle_without_the_command_is_a_sentence(
+    launcher: LauncherRun, capfd: pytest.CaptureFixture[str], words: str, entry: str, is_later: bool
 ) -> None:
-    launcher.set(TOPOLOGY="conf.py", PATH=str(launcher.programs))
-    assert paddle_launcher.main(words) == 127
-    assert "There is no program `paddle`" in capfd.readouterr().err
+    launcher.set(TOPOLOGY="conf.py", ENTRY=entry, PATH=f"{launcher.programs}:/usr/bin:/bin")
+    if is_later:
+        launcher.install("paddle").write_text(LATER_PADDLE)
+    assert paddle_launcher.main(words.split()) == 127
+    said = capfd.readouterr()
+    command = "pserver" if words == "start_pserver" else "train"
+    assert f"There is no program here with the command `paddle {command}`" in said.err
+    assert "PaddlePaddle 3.2.2" not in said.out
+
+
+def test_parameter_server_of_a_later_paddle_runs_the_entry(
+    launcher: LauncherRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parameter server that ended at once would leave its trainers waiting."""
+    launcher.install("paddle").write_text(LATER_PADDLE)
+    launcher.set(ENTRY=f"exec {launcher.install('entry')} TRAINING_ROLE")
+    code, called, environment = launcher.start("start_pserver")
+    assert (code, called[0], environment["TRAINING_ROLE"]) == (0, "entry", "PSERVER")
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["start"], ["start_trainer"], ["start_trainer", "v3"]])

@@ -161,6 +161,7 @@ class _PodSpec(msgspec.Struct):
 
 class _PodStatus(msgspec.Struct):
     phase: str
+    message: str | None
     start_time: str | None
     pod_ip: str | None
     host_ip: str | None

@@ -14,6 +14,7 @@ from typing import Any
 from openpaisdk.errors import Conflict, InvalidParameters, NotFound
 from paicluster.api.paddlecloud.cloud_paths import CloudPath, resolve
 from paicluster.files import Entry, Storage, StorageUser
+from paicluster.files.errors import NOT_A_FOLDER
 
 MAX_LISTED = 100_000
 """Files in one list; with their paths they take some 20 MB."""
@@ -43,10 +44,8 @@ class CloudFiles:
         return found
 
     def stat(self, path: CloudPath) -> Entry:
-        try:
+        with _errors_of(path, "stat"):
             return self.storage.status(path.stored, self.user)
-        except NotFound:
-            raise NoSuchFile(path.cloud) from None
 
     def attributes(self, path: CloudPath, entry: Entry) -> dict[str, Any]:
         return {
@@ -111,20 +110,20 @@ class CloudFiles:
     def touch(self, path: CloudPath, size: int) -> None:
         """Create a file of this size, or give it this size; a file that has it is not changed."""
         try:
-            status = self.storage.status(path.stored, self.user)
-        except NotFound:
+            status = self.stat(path)
+        except NoSuchFile:
             status = None
         if status is not None and status.is_folder:
             raise Conflict(f"directory already exist: {path.cloud}")
         if status is None or status.size != size:
-            with _missing_as(path, "open"):
+            with _errors_of(path, "open"):
                 self.storage.set_size(path.stored, self.user, size)
 
     def move(self, source: CloudPath, target: CloudPath) -> None:
         """Rename a file, over another one if there is one."""
         if self.stat(source).is_folder:
             raise InvalidParameters(f"can't mv directory:{source.cloud}")
-        with _missing_as(source, "rename"):
+        with _errors_of(source, "rename"):
             self.storage.move(source.stored, target.stored, self.user, overwrite=True)
 
     def remove(self, path: CloudPath, *, recursive: bool) -> list[str]:
@@ -154,17 +153,22 @@ class CloudFiles:
         return digest.hexdigest(), count
 
     def open(self, path: CloudPath) -> FileIO:
-        with _missing_as(path, "open"):
+        with _errors_of(path, "open"):
             return FileIO(self.storage.open_read(path.stored, self.user).fd)
 
     def write(self, path: CloudPath, offset: int, data: bytes | memoryview) -> None:
-        with _missing_as(path, "open"):
+        with _errors_of(path, "open"):
             self.storage.write_at(path.stored, self.user, offset, data)
 
 
 @contextlib.contextmanager
-def _missing_as(path: CloudPath, call: str) -> Iterator[None]:
+def _errors_of(path: CloudPath, call: str) -> Iterator[None]:
+    """Errors of the storage in the words of PaddleCloud's file server, with the path that its user knows."""
     try:
         yield
     except NotFound as error:
         raise NoSuchFile(path.cloud, call) from error
+    except Conflict as error:
+        if error.code != NOT_A_FOLDER:
+            raise
+        raise Conflict(f"{call} {path.cloud}: not a directory", code=NOT_A_FOLDER) from error

@@ -142,7 +142,27 @@ def _as_paddle_job(row: JobRow, text: _JobText) -> PaddleJob:
 
 def pod_name(row: JobRow, task: TaskRow) -> str:
     """Name of a task. It has the task's index, so that it is the same after a retry."""
-    return f"{row.name}-{task.role}-{task.task_index}"
+    return _pod_name(row, task.role, task.task_index)
+
+
+def _pod_name(row: JobRow, role: str, index: int) -> str:
+    return f"{row.name}-{role}-{index}"
+
+
+def pending_pod(row: JobRow, role: str, index: int, reason: str | None) -> dict[str, Any]:
+    """A task that has not been launched as a Pod, with the reason why it waits."""
+    return {
+        "metadata": {**_metadata(row, _pod_name(row, role, index)), "labels": {"paddle-job": row.name}},
+        "spec": {"node_name": None},
+        "status": {
+            "phase": "Pending",
+            "message": reason,
+            "start_time": None,
+            "pod_ip": None,
+            "host_ip": None,
+            "container_statuses": [{"name": role, "restart_count": 0, "state": {"terminated": None}}],
+        },
+    }
 
 
 def pod(row: JobRow, task: TaskRow) -> dict[str, Any]:
@@ -167,6 +187,7 @@ def pod(row: JobRow, task: TaskRow) -> dict[str, Any]:
         "spec": {"node_name": task.node},
         "status": {
             "phase": phase,
+            "message": None,
             "start_time": timestamp(task.launched_ms),
             "pod_ip": task.ip,
             "host_ip": task.ip,

@@ -26,8 +26,11 @@ _TOO_LARGE = 413
 
 
 def sentence(error: PaiError) -> str:
-    """What is wrong, and what to do."""
-    return f"{error.message} {error.hint}".strip()
+    """What is wrong, and what to do. PaddleCloud's own messages end without a full stop."""
+    message = error.message
+    if error.hint and not message.endswith((".", "!", "?")):
+        message += "."
+    return f"{message} {error.hint}".strip()
 
 
 def error_reply(error: PaiError) -> Response:

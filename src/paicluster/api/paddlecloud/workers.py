@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -11,15 +12,16 @@ from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters, NotFound
 from paicluster.api.context import Context, context
-from paicluster.api.paddlecloud.cluster_objects import pod, pod_name, resource_quota
+from paicluster.api.paddlecloud.cluster_objects import pending_pod, pod, pod_name, resource_quota
 from paicluster.api.paddlecloud.job_translation import MASTER, PSERVER
 from paicluster.api.paddlecloud.jobs import find_job, listed_jobs
 from paicluster.api.paddlecloud.replies import paddle_route, success
 from paicluster.api.responses import int_param, json_response
 from paicluster.auth.tokens import Identity
 from paicluster.logs.reader import LogReader
-from paicluster.scheduler.resource_requests import Resources
+from paicluster.scheduler.resource_requests import Resources, decode
 from paicluster.store import jobs
+from paicluster.store.job_list import reasons_of
 from paicluster.store.rows import JobRow, TaskRow
 
 DEFAULT_LINES = 10
@@ -47,10 +49,29 @@ async def list_workers(request: Request, identity: Identity) -> Response:
         rows = [job.row for job in await listed_jobs(ctx, identity) if job.row.sub_state != "Completed"]
     items = []
     for row in rows:
-        items += [pod(row, task) for task in await _tasks(ctx, row)]
+        items += await _pods(ctx, row)
         if len(items) >= MAX_WORKERS:
             break
     return success(items=items[:MAX_WORKERS])
+
+
+async def _pods(ctx: Context, row: JobRow) -> list[dict[str, Any]]:
+    """The tasks of a job, and those that wait for resources, with the reason."""
+
+    def read(conn: Connection) -> list[dict[str, Any]]:
+        tasks = jobs.tasks_of(conn, row.id, row.attempt)
+        found = [pod(row, task) for task in tasks]
+        if row.sub_state == "Completed" or len(tasks) >= row.total_tasks:
+            return found
+        reason = reasons_of(conn, [row.framework]).get(row.framework)
+        roles = decode(jobs.resource_request_of(conn, row.id)).resources.roles
+        launched = {(task.role, task.task_index) for task in tasks}
+        waiting = [(one.role, index) for one in roles for index in range(min(one.instances, MAX_WORKERS))]
+        return found + [
+            pending_pod(row, role, index, reason) for role, index in waiting if (role, index) not in launched
+        ]
+
+    return await ctx.store.read(read)
 
 
 @paddle_route

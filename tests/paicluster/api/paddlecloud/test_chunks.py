@@ -229,6 +229,10 @@ def test_unknown_methods_and_missing_arguments(go: GoClient, folder: str) -> Non
     assert touch(go, f"{folder}/file", 1).err == ""
     made = go.pfs("POST", "files", {"method": "mkdir", "path": [f"{folder}/file"]}).decode(PathsReply)
     assert made.err.startswith("already exist")
+    below = f"{folder}/file/below"
+    assert touch(go, below, 1).err == f"stat {below}: not a directory"
+    assert go.chunk_meta(below, 0, CHUNK).decode(ChunkMetaReply).err == f"open {below}: not a directory"
+    assert go.post_chunk(below, 0, b"x").decode(EmptyReply).err == f"open {below}: not a directory"
 
 
 def test_reply_without_a_token_is_401(go: GoClient) -> None:

@@ -332,6 +332,29 @@ def test_bad_submission_is_one_sentence_in_a_200(
     assert "\n" not in message
 
 
+def test_hint_follows_a_full_stop(cluster: TeamCluster, go: GoClient) -> None:
+    put_package(cluster, "full-stop")
+    message = go.submit("full-stop", entry="").decode(Message).msg
+    assert message == ("no topology or entry specified. Name the command that starts a trainer with -entry.")
+
+
+def test_tasks_that_wait_for_resources_are_pending_workers(
+    cluster: TeamCluster, go: GoClient, name: str
+) -> None:
+    put_package(cluster, name)
+    assert go.submit(name, parallelism=2, cpu=100_000, pservers=1).decode(Message).msg == ""
+    where = f"/api/v1/workers/?jobname={name}"
+    reply = eventually(lambda: "cores" in (found := go.call("GET", where)).body.decode() and found)
+    workers = reply.decode(Workers).items
+    assert {one.metadata.name: one.status.phase for one in workers} == {
+        f"{name}-pserver-0": "Pending",
+        f"{name}-trainer-0": "Pending",
+        f"{name}-trainer-1": "Pending",
+    }
+    assert all("asks for 200001 cores" in one["status"]["message"] for one in reply.json()["items"])
+    assert go.call("DELETE", "/api/v1/jobs", {"jobname": name, "rm": True}).decode(Code).code == 200
+
+
 def test_body_that_is_not_json_is_one_sentence(go: GoClient) -> None:
     reply = go.call("POST", "/api/v1/jobs/", [1, 2])
     assert reply.decode(Code) == Code(400, "The request's body must be a JSON object.")
