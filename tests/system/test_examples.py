@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from pairuntime.task import python_packages
+from support.external_services import missing
 from support.paths import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -125,6 +127,33 @@ def test_parameter_server_and_trainer_of_paddlecloud_train_over_sockets(user: Pe
     assert "y = 3.00 x + 2.00" in printed
     assert printed.count("Succeeded") == 2
     assert "/jobs/linear/output/model.json" in printed
+
+
+def environment_with(wheel: str) -> str:
+    """An environment with this package, installed once on a machine. Not every platform has a wheel."""
+    try:
+        return python_packages.environment(sys.executable, [wheel])
+    except subprocess.CalledProcessError:
+        pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed", wheel]
+        tried = subprocess.run(pip, capture_output=True, text=True, check=False)
+        if "No matching distribution" in tried.stderr:
+            pytest.skip(f"There is no wheel {wheel} for this platform.")
+        missing(wheel)
+        raise
+
+
+@pytest.mark.slow
+def test_trainers_of_paddlecloud_train_with_paddlepaddle(user: Person) -> None:
+    page = (EXAMPLES / "paddlecloud" / "README.md").read_text()
+    (block,) = [block for not_run, block in BLOCK.findall(page) if not_run]
+    install, train = block.split("\n", 1)
+    # Where the first line of the page installs it.
+    (user.home / "paddle").symlink_to(environment_with(install.split()[-1]))
+    done = user.run("paddlecloud", train)
+    assert done.returncode == 0, done
+    for trainer in (0, 1):
+        assert f"trainer {trainer} of 2: y = 3.00 x + 2.00\n" in done.stdout, done
+    assert "/jobs/with-paddle/output/linear.pdparams\n" in done.stdout, done
 
 
 def test_every_framework_has_a_valid_job_and_a_dockerfile(user: Person) -> None:
