@@ -5,9 +5,6 @@ The variables by which Paddle finds the trainers are set by the cluster.
 
 import os
 
-# The way in which trainers without GPUs exchange gradients. Paddle reads it when it is imported.
-os.environ.setdefault("PADDLE_DISTRI_BACKEND", "gloo")
-
 import paddle
 import paddle.distributed
 
@@ -32,6 +29,8 @@ def train():
     paddle.set_device("cpu")
     trainer, trainers = int(os.environ["PADDLE_TRAINER_ID"]), int(os.environ["TRAINERS"])
     if trainers > 1:
+        # How trainers without GPUs exchange their gradients.
+        os.environ.setdefault("PADDLE_DISTRI_BACKEND", "gloo")
         paddle.distributed.init_parallel_env()
     x, y = examples(trainer, trainers)
     model = paddle.nn.Linear(1, 1)
