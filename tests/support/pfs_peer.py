@@ -100,6 +100,7 @@ class PfsPeer(Peer):
         return _ok(None)
 
     def _fetch(self, values: dict[str, str]) -> bytes:
+        self.before_chunk()
         data = self._range(values)
         self.fetched.append((values["path"], int(values["offset"]), len(data)))
         head = b"--" + BOUNDARY + b'\r\nContent-Disposition: form-data; name="chunk"; filename="x"\r\n\r\n'

@@ -15,7 +15,7 @@ import hashlib
 import os
 import threading
 
-from openpaisdk.errors import ConnectionFailed, NotFound
+from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
 from openpaisdk.fileio.ranges import read_at, write_at
 from openpaisdk.paddlecloud.multipart import SourceChanged, changed_during_copy
 from openpaisdk.paddlecloud.worker_threads import share_work
@@ -126,22 +126,46 @@ def download(
             raise changed_during_copy(source.path)
         is_same = old is not None and not count.sent and not is_resumed
         if is_same and old is not None and os.fstat(old).st_size == source.size:
-            os.unlink(partial)
+            _remove(partial)
             return count
         work.copy_unchanged()
         if old is not None and hasattr(os, "fchmod"):
             os.fchmod(fd, os.fstat(old).st_mode & 0o7777)
+        written = os.fstat(fd)
         os.close(fd)
         fd = -1
         if old is not None:
             os.close(old)  # Windows replaces no open file
             old = None
-        os.replace(partial, target)
+        _complete(partial, target, written)
         return count
     finally:
         for opened in (fd, old):
             if opened is not None and opened >= 0:
                 os.close(opened)
+
+
+def _complete(partial: str, target: str, written: os.stat_result) -> None:
+    """Give a downloaded file its name."""
+    try:
+        os.replace(partial, target)
+    except FileNotFoundError:
+        # Another command has written the same file, and was faster.
+        try:
+            is_complete = os.path.samestat(written, os.stat(target))
+        except FileNotFoundError:
+            is_complete = False
+        if not is_complete:
+            raise PaiError(
+                f"Another command copies to {target} at the same time.", hint="Run this one again."
+            ) from None
+
+
+def _remove(partial: str) -> None:
+    try:
+        os.unlink(partial)
+    except FileNotFoundError:
+        pass  # by another command
 
 
 class _Upload:

@@ -206,6 +206,33 @@ def test_interrupted_download_keeps_the_old_file_and_continues(cloud_user, pfs_p
     assert not target.with_name("model" + PARTIAL).exists()
 
 
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_two_downloads_of_one_file_at_once(cloud_user, pfs_peer, before) -> None:
+    """Both have begun before one of them completes the file."""
+    data = os.urandom(6 << 20)
+    pfs_peer.files[f"{HOME}/model"] = bytearray(data)
+    if before is not None:
+        (cloud_user.project / "model").write_bytes(before)
+    arrived, both = [], threading.Event()
+
+    def wait_for_the_other() -> None:
+        arrived.append(None)
+        both.wait(60)
+
+    pfs_peer.before_chunk = wait_for_the_other
+    words = ["paddlecloud", "pfs", "cp", f"{HOME}/model", "model"]
+    more = {"cwd": cloud_user.project, "env": cloud_user.env(), "stderr": subprocess.PIPE}
+    commands = [subprocess.Popen(words, stdout=subprocess.DEVNULL, **more) for _ in range(2)]
+    try:
+        until(lambda: len(arrived) == 4)  # each of them fetches its two chunks at once
+    finally:
+        both.set()
+    ends = [(command.communicate(timeout=60)[1], command.returncode) for command in commands]
+    assert ends == [(b"", 0), (b"", 0)]
+    assert (cloud_user.project / "model").read_bytes() == data
+    assert os.listdir(cloud_user.project) == ["model"]
+
+
 def test_control_c_ends_the_command_with_130(cloud_user, pfs_peer, big) -> None:
     release = threading.Event()
     pfs_peer.before_chunk = lambda: release.wait(60)

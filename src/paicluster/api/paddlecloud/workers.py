@@ -15,7 +15,7 @@ from paicluster.api.context import Context, context
 from paicluster.api.paddlecloud.cluster_objects import pending_pod, pod, pod_name, resource_quota
 from paicluster.api.paddlecloud.job_translation import MASTER, PSERVER
 from paicluster.api.paddlecloud.jobs import find_job, listed_jobs
-from paicluster.api.paddlecloud.replies import paddle_route, success
+from paicluster.api.paddlecloud.replies import paddle_route, sentence, success
 from paicluster.api.responses import int_param, json_response
 from paicluster.auth.tokens import Identity
 from paicluster.logs.reader import LogReader
@@ -44,7 +44,7 @@ async def list_workers(request: Request, identity: Identity) -> Response:
             rows = [await find_job(ctx, identity, name)]
         except (NotFound, InvalidParameters) as error:
             # Clients read `items` of whatever comes.
-            return json_response({"code": error.status, "msg": error.message, "items": []})
+            return json_response({"code": error.status, "msg": sentence(error), "items": []})
     else:
         rows = [job.row for job in await listed_jobs(ctx, identity) if job.row.sub_state != "Completed"]
     items = []

@@ -95,6 +95,7 @@ def test_seed_client_gets_ok_and_a_name_with_a_suffix(cluster: TeamCluster, go: 
     ambiguous = go.logs(name).decode(Code)
     assert ambiguous.code == 400
     assert other["name"] in ambiguous.msg
+    assert other["name"] in go.call("GET", f"/api/v1/workers/?jobname={name}").decode(Code).msg
 
 
 def test_bearer_token_with_a_paddle_body_submits_too(cluster: TeamCluster, name: str) -> None:
