@@ -227,9 +227,12 @@ async def identify(request: Request) -> Identity:
 
 
 async def _identify_by_certificate(request: Request, presented: PresentedCertificate) -> Identity:
-    """The user of the client's certificate. With a token, that must be of the same user."""
+    """The user of the client's certificate. A token or a browser's session must be of the same user.
+
+    A browser sends the certificate with the requests of every page, so those of other sites are refused.
+    """
     identity = await context(request).certificates.verify(presented)
-    if "authorization" in request.headers:
+    if "authorization" in request.headers or browser_session.PROOF_HEADER in request.headers:
         by_token = await _identify_by_token(request)
         if by_token.username != identity.username:
             raise Unauthorized(
@@ -238,6 +241,11 @@ async def _identify_by_certificate(request: Request, presented: PresentedCertifi
                 hint="Send only one of them.",
             )
         return by_token
+    asked = f"{request.scope['scheme']}://{request.headers.get('host', '')}"
+    if request.headers.get("origin", asked) not in (asked, own_url(request)):
+        raise Unauthorized(
+            "A page of another site cannot use your certificate.", hint="Send a token with the request."
+        )
     request.scope[IDENTITY_KEY] = identity
     return identity
 

@@ -140,6 +140,37 @@ def test_portal_and_health_are_there_with_a_certificate(tls: TlsCluster, tmp_pat
     connection.close()
 
 
+def test_page_of_another_site_cannot_use_the_certificate_of_a_browser(
+    tls: TlsCluster, tmp_path: Path
+) -> None:
+    files = issue(tls, "bob", tmp_path / "bob")
+    host, port = tls.address
+    for path in ("/api/v1/token2user", "/api/v2/users/bob"):
+        refused = tls.call(files, "GET", path, Origin="https://evil.example.org")
+        assert refused[0] == 401
+        assert "A page of another site cannot use your certificate." in json.dumps(refused[1])
+        assert tls.call(files, "GET", path, Origin=f"https://{host}:{port}")[0] == 200
+    token = {"Authorization": f"Bearer {tls.tokens['bob']}", "Origin": "https://evil.example.org"}
+    assert tls.call(files, "GET", "/api/v2/users/bob", **token)[0] == 200
+
+
+def test_session_of_another_user_is_refused_with_a_certificate(tls: TlsCluster, tmp_path: Path) -> None:
+    """The portal in a browser that has a certificate."""
+    files = issue(tls, "bob", tmp_path / "bob")
+    host, port = tls.address
+    origin = {"Origin": f"https://{host}:{port}", "Content-Type": "application/json"}
+    for user, status in (("bob", 200), ("alice", 401)):
+        connection = tls.connect_with(files)
+        body = json.dumps({"username": user, "password": PASSWORD})
+        connection.request("POST", "/api/v2/authn/session", body, origin)
+        response = connection.getresponse()
+        session = json.loads(response.read())
+        cookie = (response.headers["Set-Cookie"] or "").partition(";")[0]
+        connection.close()
+        proof = {"Cookie": cookie, "X-Pai-Session-Proof": session["proof"], **origin}
+        assert tls.call(files, "GET", "/api/v2/users/bob", **proof)[0] == status
+
+
 def test_revoked_certificate_is_refused(tls: TlsCluster, tmp_path: Path) -> None:
     files = issue(tls, "alice", tmp_path / "alice")
     assert tls.call(files, "GET", "/api/v1/token2user")[0] == 200

@@ -211,6 +211,8 @@ def test_unknown_methods_and_missing_arguments(go: GoClient, folder: str) -> Non
         reply = go.pfs(method, target, body)
         assert reply.status_line.startswith("HTTP/1.1 405")
         assert reply.body == empty
+    reserved = go.pfs("GET", "files?method=md5sum")
+    assert (reserved.status_line, reserved.body) == ("HTTP/1.1 200 OK", b"")
     reply = go.pfs("POST", "storage/chunks", {})
     assert reply.status_line.startswith("HTTP/1.1 400")
     assert reply.body == empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 
@@ -39,6 +40,15 @@ def test_request_without_a_valid_token_is_401_with_a_detail(cluster: TeamCluster
     reply = cluster.ask("GET", "/api/v1/quota/", headers=headers, token=None)
     assert reply.status == 401
     assert reply.json()["detail"]
+
+
+def test_token_is_the_password_of_basic_authentication(cluster: TeamCluster, go: GoClient) -> None:
+    for user, status in (("alice", 200), ("bob", 401)):
+        encoded = base64.b64encode(f"{user}:{go.token}".encode()).decode()
+        reply = cluster.ask(
+            "GET", "/api/v1/token2user/", headers={"Authorization": f"Basic {encoded}"}, token=None
+        )
+        assert reply.status == status
 
 
 def test_changed_token_is_refused(go: GoClient) -> None:
