@@ -36,6 +36,7 @@ PAGES = {
         "/jobs/alice~trains?tab=terminal",
         "document.querySelector('.xterm-rows')?.innerText.includes('work')",
     ),
+    "timeline": ("/jobs/alice~trains?tab=timeline", "document.querySelector('.timeline li') !== null"),
     "apps": ("/jobs/alice~trains?tab=apps", "document.querySelector('.apps li') !== null"),
     "failed": ("/jobs/alice~fails", "document.querySelector('.notice.bad') !== null"),
     "waiting": ("/jobs/alice~waits", "document.querySelector('.notice.wait') !== null"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from support.browser import Page
@@ -105,7 +107,15 @@ def test_text_of_users_is_never_markup(new_page: NewPage, cluster: TeamCluster) 
     page.wait_for_text(script)
     page.click("[role=tab]", "Configuration")
     page.wait_for_text("onerror")
-    assert page.evaluate("window.hacked === undefined && document.querySelector('img[src=x]') === null")
+    unhacked = "window.hacked === undefined && document.querySelector('img[src=x]') === null"
+    assert page.evaluate(unhacked)
+    # No job can have such a name, but a link can.
+    assert cluster.submit(job(script, "true")).status == 400
+    page.evaluate(f"location.hash = '#/jobs/' + encodeURIComponent({json.dumps('alice~' + script)})")
+    page.wait_for("document.querySelector('.notice.bad')?.innerText.includes('onerror=window.hacked=1')")
+    page.evaluate(f"location.hash = '#/jobs?keyword=' + encodeURIComponent({json.dumps(script)})")
+    page.wait_for_text("No job matches")
+    assert page.evaluate(unhacked)
 
 
 def test_home_has_jobs_by_state_free_resources_and_failures(new_page: NewPage, cluster: TeamCluster) -> None:
