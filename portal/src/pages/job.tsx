@@ -178,7 +178,7 @@ function Reason({ job, events, attempt }: { job: JobDetail; events: readonly Eve
           <button
             class="link"
             type="button"
-            onClick={() => setQuery({ tab: "log", role, index: String(index) }, { replace: false })}
+            onClick={() => setQuery({ tab: "log", role, index: String(index), try: undefined }, { replace: false })}
           >
             Read its log
           </button>

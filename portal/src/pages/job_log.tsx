@@ -289,10 +289,11 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
 
 /** The attempt that the address names, if it is an earlier one: its log does not grow. */
 function endedAttempt(job: JobDetail, query: URLSearchParams, latestTry: number): Omit<LogPlace, "role" | "index"> | null {
-  const { attemptId: attempt } = job.jobStatus;
+  const { attemptId: attempt, appCompletedTime: completed } = job.jobStatus;
   const taskAttempt = Number.parseInt(query.get("try") ?? "", 10);
   const isEarlierTry = taskAttempt >= 0 && taskAttempt < latestTry;
-  if (!query.get("attempt") && !isEarlierTry) return null;
+  const isEarlierAttempt = query.get("attempt") !== null && completed !== null;
+  if (!isEarlierAttempt && !isEarlierTry) return null;
   return { attempt, taskAttempt: isEarlierTry ? taskAttempt : latestTry };
 }
 

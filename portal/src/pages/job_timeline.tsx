@@ -8,7 +8,8 @@ import { address, href } from "../router.ts";
 
 /** Bars; of more attempts, the latest. */
 const MAX_ATTEMPTS = 20;
-const REFRESH_MS = 60_000;
+/** Only an attempt that runs, while an earlier one is looked at, is loaded again. */
+const REFRESH_MS = 10_000;
 
 interface Props {
   readonly framework: string;
@@ -42,12 +43,14 @@ function Attempts({ framework, job }: { framework: string; job: JobDetail }) {
   const others = usePolled(
     `attempts ${framework} ${last} ${state} ${attemptId}`,
     async (signal) => {
+      const found: Attempt[] = [];
       for (let number = first; number <= last; number += 1) {
-        if (number === attemptId || ended.current.has(number)) continue;
-        const found = attemptOf(await jobDetail(framework, String(number), signal));
-        if (found.ended !== null) ended.current.set(number, found);
+        if (number === attemptId) continue;
+        const one = ended.current.get(number) ?? attemptOf(await jobDetail(framework, String(number), signal));
+        if (one.ended !== null) ended.current.set(number, one);
+        found.push(one);
       }
-      return [...ended.current.values()];
+      return found;
     },
     REFRESH_MS,
   );

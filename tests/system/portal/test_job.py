@@ -128,6 +128,9 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     page.wait_for_text("The shell ended with exit status 7.")
     page.click("button", "Open again")
     page.wait_for_text("Connected")
+    # The connection is there before the shell, and an interactive shell ignores SIGTERM.
+    page.insert("exec sh -c 'echo inside $PAI_TASK_INDEX; exec sleep 600'\n")
+    page.wait_for(f"/^inside 1$/m.test({SCREEN})")
     cluster.stop("enters")
     page.wait_for_text("The shell ended with exit status")
     page.click("button", "Open again")
@@ -221,6 +224,26 @@ def test_earlier_attempts_keep_their_reason_log_and_place_in_the_timeline(
         assert "Failed" in one and ": waited " in one and ", ran " in one and "commands failed" in one
     page.click(".timeline a", "Attempt 2")
     page.wait_for_text("exit code 4 (reported as 255)")
+
+
+def test_running_attempt_is_in_the_timeline_of_an_earlier_one_and_its_log_is_live(
+    new_page: NewPage, cluster: TeamCluster
+) -> None:
+    says = (
+        "[ $FC_FRAMEWORK_ATTEMPT_ID = 1 ] || exit 3; echo one; until [ -e go ]; do sleep 0.05; done; echo two"
+    )
+    cluster.submit(job("goes-on", f"{says}; sleep 600", jobRetryCount=1))
+    eventually(lambda: cluster.detail("goes-on")["jobStatus"]["attemptId"] == 1, "the second attempt")
+    cluster.wait_state("goes-on", "RUNNING")
+    page = new_page(at="/jobs/alice~goes-on?tab=timeline&attempt=0")
+    states = "[...document.querySelectorAll('.timeline .state')].map((e) => e.innerText).join()"
+    page.wait_for(f"{states} === 'Failed,Running'")
+    page.evaluate("location.hash = '#/jobs/alice~goes-on?tab=log&attempt=1'")
+    page.wait_for(f"{LOG}?.textContent === 'one\\n'")
+    uid = cluster.detail("goes-on")["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+    (cluster.home / "tasks" / uid[:2] / uid / "work" / "go").touch()
+    page.wait_for(f"{LOG}.textContent === 'one\\ntwo\\n'")
+    cluster.stop("goes-on")
 
 
 def test_log_of_an_earlier_attempt_of_a_task(new_page: NewPage, cluster: TeamCluster) -> None:
