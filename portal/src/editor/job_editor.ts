@@ -72,6 +72,7 @@ export function createEditor(
         syntaxHighlighting(isDark ? oneDarkHighlightStyle : defaultHighlightStyle),
         language.of(languageOf(text)),
         EditorView.contentAttributes.of({ "aria-label": "Job file", tabindex: "0" }),
+        EditorView.lineWrapping,
         LOOK,
         EditorView.updateListener.of((update) => {
           if (update.docChanged && !isOwnChange) onChange(update.state.doc.toString());

@@ -1,6 +1,6 @@
 // Resubmit: a copy of the job with other resources, without a look at its configuration.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { ApiError, jobConfig, submitJob } from "../api.ts";
 import { FormDialog, textOf } from "../components/form_dialog.tsx";
 import { Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
@@ -71,6 +71,8 @@ export function ResubmitDialog({ framework, name, onClose }: Props) {
 function ResubmitForm({ config, framework, name, onClose }: Props & { config: JobConfig }) {
   const roles = resourcesOf(config);
   const secrets = secretsOf(config);
+  // The page around the dialog is drawn again while the job runs.
+  const copyName = useRef(nextName(name)).current;
   const submit = async (form: FormData) => {
     const wanted: RoleResources[] = roles.map(({ role }) => {
       const of = (key: string, min: number) => Math.max(min, Math.trunc(Number(textOf(form, `${role} ${key}`))) || 0);
@@ -91,7 +93,7 @@ function ResubmitForm({ config, framework, name, onClose }: Props & { config: Jo
       </p>
       <label>
         <span>Name</span>
-        <input name="name" required value={nextName(name)} autocomplete="off" spellcheck={false} />
+        <input name="name" required defaultValue={copyName} autocomplete="off" spellcheck={false} />
       </label>
       {roles.map((one) => (
         <fieldset class="plain" key={one.role}>
@@ -100,7 +102,7 @@ function ResubmitForm({ config, framework, name, onClose }: Props & { config: Jo
             {FIELDS.map(({ key, label, min }) => (
               <label key={key}>
                 <span>{label}</span>
-                <input type="number" name={`${one.role} ${key}`} min={min} required value={one[key]} />
+                <input type="number" name={`${one.role} ${key}`} min={min} required defaultValue={String(one[key])} />
               </label>
             ))}
           </div>

@@ -261,15 +261,21 @@ def test_job_starts_from_an_example_or_a_file_and_is_exported(
 
 
 def test_resubmit_runs_a_copy_with_other_resources(new_page: NewPage, cluster: TeamCluster) -> None:
-    cluster.run(job("first-try_abc234", "echo trained"))
+    cluster.submit(job("first-try_abc234", "[ $PAI_JOB_NAME = alice~second-try ] || sleep 600"))
+    cluster.wait_state("first-try_abc234", "RUNNING")
     page = new_page(at="/jobs/alice~first-try_abc234")
     page.click("button", "Resubmit")
     page.fill("dialog [name='main memoryMB']", "96")
     page.fill("dialog [name='main instances']", "2")
     page.fill("dialog [name=name]", "second-try")
+    # The page renews itself while the job runs; what the user has typed stays.
+    requests = "performance.getEntriesByType('resource').filter((one) => one.name.endsWith('_abc234')).length"
+    before = page.evaluate(requests)
+    page.wait_for(f"{requests} > {before} + 1")
     page.click("dialog button", "Resubmit")
     page.wait_for("document.querySelector('h1')?.innerText === 'second-try'")
     cluster.wait_state("second-try", "SUCCEEDED")
     config = cluster.ask("GET", "/api/v2/jobs/alice~second-try/config").json()
     assert config["taskRoles"]["main"]["instances"] == 2
     assert config["taskRoles"]["main"]["resourcePerInstance"]["memoryMB"] == 96
+    cluster.stop("first-try_abc234")
