@@ -195,6 +195,11 @@ def call_user_and_group_routes(call: SuccessfulCalls) -> None:
         call("PUT", f"{users}/dora/password", {"newPassword": "another password"})
         call("PUT", f"{users}/dora/email", {"email": ""})
         call("PUT", f"{users}/dora/admin", {"admin": False})
+        for is_disabled in (True, False):
+            call("PUT", f"{users}/dora/disabled", {"disabled": is_disabled})
+        key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKnL2v3bqMCvFdvc0yI2l3zZs7qCkz0k1cAq8W1jT000"
+        for method in ("POST", "DELETE"):
+            call(method, f"{users}/dora/ssh-keys", {"value": key})
         call("PUT", f"{users}/dora/quota", {"tasks": 4})
         call("GET", f"{users}/dora/quota")
         call("PUT", f"{groups}/crew/quota", {"gpu": 1, "storageBytes": None})
