@@ -42,7 +42,7 @@ def test_job_of_another_user_is_closed_and_nothing_is_told(
     for words, sentence in (
         (("exec", *owner, private, "--", "cat", "file"), run),
         (("exec", *owner, "--role", "none", private, "--", "cat", "file"), run),
-        (("exec", "-t", *owner, private), run),
+        (("exec", "-t", *owner, private, "--", "cat", "file"), run),
         (("forward", *owner, private, "0:8080"), forward),
         (("forward", *owner, "--index", "7", private, "0:8080"), forward),
         (("ssh-container", *owner, "-j", private), no_key),
