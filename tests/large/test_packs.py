@@ -6,8 +6,6 @@ LARGE_FILES: number of small files. LARGE_RECORD_BYTES: size of the one large fi
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 import zlib
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.data import RecordStream, open_pack
+from support.measured_command import MeasuredRun, measured_pai
 
 pytestmark = pytest.mark.slow
 
@@ -25,22 +24,12 @@ MAX_MEMORY_MB = 200
 _BLOCK_BYTES = 1 << 20
 
 
-def measure(title: str, *words: object) -> subprocess.CompletedProcess[str]:
+def measure(title: str, *words: object) -> MeasuredRun:
     """Run `pai`, print what it took, and check its memory."""
-    process = subprocess.Popen(
-        [Path(sys.executable).parent / "pai", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    began = time.monotonic()
-    out, err = process.stdout.read(), process.stderr.read()  # type: ignore[union-attr]
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    memory = usage.ru_maxrss >> 10
-    print(f"\n{title}: {time.monotonic() - began:.1f} s, {memory} MB of memory")
-    assert memory < MAX_MEMORY_MB
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+    done = measured_pai(*words)
+    print(f"\n{title}: {done.took_s:.1f} s, {done.memory_mb} MB of memory")
+    assert done.memory_mb < MAX_MEMORY_MB
+    return done
 
 
 def content(number: int) -> bytes:
@@ -54,9 +43,9 @@ def test_very_many_files(tmp_path: Path) -> None:
         for number in range(first, min(FILES, first + FILES_PER_FOLDER)):
             (folder / f"{number % FILES_PER_FOLDER:03}").write_bytes(content(number))
     packed = measure(f"pack of {FILES} files", "pack", tmp_path / "files", tmp_path / "pack")
-    assert packed.returncode == 0 and packed.stdout.startswith(f"{FILES} records in "), packed
+    assert packed.status == 0 and packed.out.startswith(f"{FILES} records in "), packed
     again = measure("second run", "pack", tmp_path / "files", tmp_path / "pack")
-    assert " unchanged, " in again.stdout, again
+    assert " unchanged, " in again.out, again
     pack = open_pack(tmp_path / "pack")
     for number in {0, FILES // 2, FILES - 1}:
         key = f"{number // FILES_PER_FOLDER:05}/{number % FILES_PER_FOLDER:03}"
@@ -79,10 +68,10 @@ def test_very_large_record(tmp_path: Path, name: str) -> None:
     packed = measure(
         f"pack of a large file as {name}", "pack", "--format", name, tmp_path / "files", tmp_path / "pack"
     )
-    assert packed.returncode == 0, packed
+    assert packed.status == 0, packed
     (tmp_path / "files/large").unlink()
     unpacked = measure("unpack", "unpack", tmp_path / "pack", tmp_path / "out")
-    assert unpacked.returncode == 0, unpacked
+    assert unpacked.status == 0, unpacked
     assert checksum(tmp_path / "out/large") == expected
 
 
@@ -91,9 +80,7 @@ def test_record_too_large_for_a_sequence_file_is_refused(tmp_path: Path) -> None
     with (tmp_path / "files/large").open("wb") as f:
         f.truncate((2 << 30) + (200 << 20))
     packed = measure("refused", "pack", "--format", "sequencefile", tmp_path / "files", tmp_path / "pack")
-    assert (
-        packed.returncode != 0 and "large has 2.2 GB; a record of a SequenceFile has at most" in packed.stderr
-    )
+    assert packed.status != 0 and "large has 2.2 GB; a record of a SequenceFile has at most" in packed.err
 
 
 def write_large_file(path: Path) -> int:

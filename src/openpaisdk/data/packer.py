@@ -35,7 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from openpaisdk.data.formats.base import ShardWriter
+    from openpaisdk.data.formats.base import Content, ShardWriter
     from openpaisdk.data.record_keys import KeyRule
     from openpaisdk.storage.backends.base import Backend
     from openpaisdk.storage.file_info import FileStat
@@ -222,14 +222,23 @@ class PackOperation:
         contents = read_files(self.source, self.source_path, shard.files)
         files = size = 0
         for (_, file_stat), key, content in zip(shard.files, shard.keys, contents, strict=True):
-            writer.add(key, file_stat[0], content)
+            if isinstance(content, tuple):
+                writer.add(key, file_stat[0], content)
+                size += file_stat[0]
+            else:
+                writer.add(key, file_stat[0], self._counted(content))
             files += 1
-            size += file_stat[0]
             if size >= _PROGRESS_BYTES or files == _PROGRESS_FILES:
                 self._advance(files, size)
                 files = size = 0
         self._advance(files, size)
         writer.end()
+
+    def _counted(self, content: Content) -> Content:
+        """The content of a large file, whose pieces count for the progress."""
+        for chunk in content:
+            self._advance(0, len(chunk))
+            yield chunk
 
     def _advance(self, files: int, size: int) -> None:
         if self._error is not None:

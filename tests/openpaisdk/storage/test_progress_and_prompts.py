@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 
 from support.faulty_proxy import FaultyProxy
 from support.storage_fixture import StorageWorkspace
 
 
-def at_terminal(workspace: StorageWorkspace, words: list[str], typed: str = "") -> tuple[int, str]:
+def at_terminal(
+    workspace: StorageWorkspace, words: list[str], typed: str = "", **env: str
+) -> tuple[int, str]:
     """Run `pai` at a pseudo-terminal; its status and output."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
@@ -19,7 +22,7 @@ def at_terminal(workspace: StorageWorkspace, words: list[str], typed: str = "") 
         stdout=slave,
         stderr=slave,
         cwd=workspace.local,
-        env=workspace.person.env(),
+        env=workspace.person.env(**env),
     )
     os.close(slave)
     shown = b""
@@ -70,6 +73,24 @@ def test_progress_bar_shows_rate_and_time_left(workspace: StorageWorkspace) -> N
     finally:
         book.write_text(before)
         proxy.close()
+
+
+def test_progress_of_a_pack_advances_within_a_large_file(workspace: StorageWorkspace) -> None:
+    proxy = FaultyProxy(workspace.url)
+    proxy.rate = 8e6
+    book = workspace.person.home / ".openpai/clusters.yaml"
+    before = book.read_text()
+    try:
+        book.write_text(before.replace(workspace.url, proxy.url))
+        workspace.write("d/f", os.urandom(1 << 20) * 24)
+        words = ["pack", "d", f"{workspace.remote}/packed"]
+        status, shown = at_terminal(workspace, words, PAI_STORAGE_HTTP="1")
+    finally:
+        book.write_text(before)
+        proxy.close()
+    assert status == 0 and "1 record in 1 shard, 24 MB: " in shown
+    shares = {int(share) for share in re.findall(r"(\d+)%  [\d.]+ MB of 24 MB", shown)}
+    assert shares - {0, 100}, shown
 
 
 def test_no_progress_bar_without_a_terminal(workspace: StorageWorkspace) -> None:
