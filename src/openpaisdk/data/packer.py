@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from openpaisdk.storage.file_info import FileStat
 
 DEFAULT_SHARD_BYTES = 256 << 20
-MAX_RECORDS_PER_SHARD = 1 << 17
-"""Bounds the memory that a shard's list of files takes."""
+MAX_RECORDS_PER_SHARD = 1 << 15
+"""Each takes some 400 bytes while its shard is written, and several shards are written at a time."""
 _PROGRESS_FILES, _PROGRESS_BYTES = 100, 1 << 20
 """A thread reports its progress, and notices that another one failed, after that much."""
 RESUME_HINT = "Complete shards are kept: run the same command again to resume."
