@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # importing typing costs time
 _START_TIMEOUT_S = 30.0
 # So that no proxy considers the connection idle.
 _PING_INTERVAL_S = 20.0
+# How often the host looks whether its task has ended.
+_TASK_INTERVAL_S = 5.0
+# The exit record of a task; the module that writes it takes longer to import than a command to start.
+_EXIT_RECORD = "exit.json"
 # Output that is waiting for the client, above which none is read from the command.
 _MAX_PENDING_BYTES = 1 << 20
 # Of all words of a command; the kernel allows 128 KB for one.
@@ -73,6 +77,7 @@ class Host:
         self._wake_r, self._wake_w = os.pipe()
         self._has_ended = False
         self._next_ping = time.time() + _PING_INTERVAL_S
+        self._next_look = time.time() + _TASK_INTERVAL_S
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -157,7 +162,7 @@ class Host:
             poll.register(
                 self._stdin, select.POLLOUT | (select.POLLIN if self._stdin in self._outputs else 0)
             )
-        timeout_s = max(0.0, min(self._next_ping - time.time(), timeout_s))
+        timeout_s = max(0.0, min(min(self._next_ping, self._next_look) - time.time(), timeout_s))
         for fd, events in poll.poll(timeout_s * 1000):
             if fd == self._connection:
                 self._on_connection(events)
@@ -172,7 +177,19 @@ class Host:
             self._next_ping = time.time() + _PING_INTERVAL_S
             if not self._to_client:
                 self._to_client += websocket.frame(websocket.PING, b"")
+        if time.time() >= self._next_look:
+            self._next_look = time.time() + _TASK_INTERVAL_S
+            self._end_with_task()
         self._flush()
+
+    def _end_with_task(self) -> "None":
+        """Kill a command that ignored SIGTERM, as interactive shells do, when its task has ended.
+
+        Without a cgroup the supervisor does not find it: it does not descend from the task.
+        """
+        folder = self._entrance.folder
+        if self._process is not None and folder and os.path.exists(os.path.join(folder, _EXIT_RECORD)):
+            self._process.send_signal(signal.SIGKILL)
 
     def _on_connection(self, events: "int") -> "None":
         if events & select.POLLIN:

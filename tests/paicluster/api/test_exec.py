@@ -239,6 +239,19 @@ def test_session_ends_with_its_task(team: TeamCluster) -> None:
     team.wait_over(name)
 
 
+@pytest.mark.slow  # waits until the host looks for its task
+def test_session_that_ignores_the_stop_ends_with_its_task(team: TeamCluster) -> None:
+    """As an interactive shell does."""
+    name = team.accept(job("stubborn", "echo up; sleep 600"))
+    eventually(lambda: b"up" in team.log_of(name), "the task")
+    session = open_session(team, name)
+    session.send("start", command=["sh", "-c", "trap '' TERM; echo in; while :; do sleep 1; done"])
+    session.read_until(b"in")
+    team.stop(name)
+    assert session.finish()["status"] == 128 + 9
+    team.wait_over(name)
+
+
 def test_sessions_are_in_the_audit_log(team: TeamCluster, running: str) -> None:
     session = open_session(team, running, "?index=1")
     session.send("start", command=["echo", "a secret word"])

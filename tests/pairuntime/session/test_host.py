@@ -8,7 +8,9 @@ import subprocess
 from pathlib import Path
 
 from paicluster.engines.common import session_host
+from pairuntime.session import host as session_process
 from pairuntime.session import messages, websocket
+from pairuntime.supervisor import exit_record
 from support.import_budget import HEAVY
 
 
@@ -38,3 +40,7 @@ def test_client_of_a_task_that_has_just_ended_is_told_so(tmp_path: Path) -> None
         ours.settimeout(60)
         received = ours.recv(1 << 16)
     assert b'"message": "The task has just ended, so no command can be run in it."' in received
+
+
+def test_host_knows_the_exit_record_by_its_name() -> None:
+    assert session_process._EXIT_RECORD == exit_record.NAME
