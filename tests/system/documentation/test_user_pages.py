@@ -84,6 +84,10 @@ NOT_RUN = {
     ("docs/how-to.md", "needs a cluster elsewhere"),
     ("docs/how-to-use-storage.md", "needs an HDFS and a mounted disk"),
     ("docs/results-and-runtime.md", "installs from the network"),
+    (
+        "examples/paddlecloud/README.md",
+        "it installs 500 MB; its test has an environment that is installed once on a machine",
+    ),
     ("examples/digits/README.md", "PORT is the one in the log"),
     ("examples/frameworks/README.md", "pulls an image from a registry"),
 }
