@@ -25,7 +25,9 @@ def test_commands_of_the_page_run(user, s3_server: CloudServer) -> None:
 
 def test_settings_of_the_page_are_accepted(tmp_path: Path) -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    assert [storage["type"] for storage in yaml.safe_load(block)["storages"]] == ["own", "s3", "azureblob"]
+    assert [storage["type"] for storage in yaml.safe_load(block)["storages"]] == [
+        *("own", "s3", "azureblob", "samba", "nfs", "azurefile")
+    ]
     file = tmp_path / "cluster.yaml"
     file.write_text(block)
     settings = cluster_file.settings_of(cluster_file.load(file))
