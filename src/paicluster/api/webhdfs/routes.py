@@ -16,6 +16,7 @@ from openpaisdk.errors import InvalidParameters, PaiError, Unavailable
 from paicluster.api.responses import json_response
 from paicluster.api.webhdfs import (
     absent_features,
+    archive_operation,
     create_append,
     delegation_tokens,
     open_operation,
@@ -69,6 +70,7 @@ _BLOCKING: dict[tuple[str, str], Callable[[WebHdfsRequest], Any]] = {
 }
 _ASYNC: dict[tuple[str, str], Callable[[WebHdfsRequest], Awaitable[Response]]] = {
     ("GET", "OPEN"): open_operation.open_file,
+    ("GET", "GETARCHIVE"): archive_operation.get_archive,
     ("GET", "GETFILECHECKSUM"): read_operations.file_checksum,
     ("PUT", "CREATE"): create_append.create,
     ("POST", "APPEND"): create_append.append,
