@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -20,7 +21,7 @@ from support.cloud_servers import (  # noqa: F401
     s3_server_fixture,
 )
 from support.openapi_check import Description
-from support.server_fixture import job
+from support.server_fixture import Reply, job
 from support.team_cluster import MACHINE, USERS, NewTeam, TeamCluster, add_users
 
 SECRET = "cloud-secret-0123456789"
@@ -197,3 +198,81 @@ def test_user_copies_to_the_storage_with_its_credentials(
     assert own.status == 0, own
     keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     assert person.pai("listdir", "pai://mine/0/folder", env=keys).out == "file\n"
+
+
+def entries(cluster: TeamCluster, storage: str, path: str, **more: str) -> Reply:
+    query = "&".join(f"{name}={quote(value)}" for name, value in {"path": path, **more}.items())
+    return cluster.get(f"/api/v2/storages/{storage}/entries?{query}")
+
+
+def names(reply: Reply) -> list[tuple[str, str, int]]:
+    assert reply.status == 200, reply.text
+    return [(one["name"], one["type"], one["size"]) for one in reply.json()["entries"]]
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.xdist_group("cloud")
+def test_users_list_and_read_storages_in_clouds(
+    new_team: NewTeam, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
+) -> None:
+    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    azure = credentials_file(tmp_path / "azure.yaml", account_key=AZURE_KEY)
+    prefix = f"browse-{os.getpid()}"
+    bucket = f"type: s3, bucket: team-data, prefix: {prefix}, region: us-east-1"
+    bucket += f", endpoint-url: '{s3_server.endpoint}'"
+    blobs = f"container: team-data, account: {AZURE_ACCOUNT}, prefix: {prefix}, credentials: {azure}"
+    blobs += f", share: false, endpoint-url: '{azure_server.endpoint}/{AZURE_ACCOUNT}'"
+    cluster = new_team(
+        "storages:\n"
+        "  - {name: home, type: own}\n"
+        f"  - {{name: sets, {bucket}, credentials: {s3}}}\n"
+        f"  - {{name: blobs, type: azureblob, {blobs}}}\n"
+        f"  - {{name: closed, {bucket}, credentials: {s3}, groups: [nobody]}}\n"
+        f"  - {{name: bare, {bucket}}}\n"
+    )
+    person = CliUser(tmp_path / "person")
+    large = bytes(range(256)) * 20_000  # more than a block
+    (person.project / "large.bin").write_bytes(large)
+    (person.project / "a b.txt").write_text("hello")
+    for server, below in ((s3_server, ""), (azure_server, "/alice"), (azure_server, "/bob")):
+        for file in ("large.bin", "folder/a b.txt"):
+            source = file.rpartition("/")[2]
+            done = person.pai("copy", source, f"{server.url}/{prefix}{below}/{file}", env=server.env)
+            assert done.status == 0, done
+
+    for storage in ("sets", "blobs"):
+        root = entries(cluster, storage, "/")
+        assert names(root) == [("folder", "directory", 0), ("large.bin", "file", len(large))]
+        assert root.json()["entries"][1]["modifiedTime"] > 1_600_000_000_000
+        assert names(entries(cluster, storage, "/folder/")) == [("a b.txt", "file", 5)]
+        assert entries(cluster, storage, "/folder/a b.txt").json()["file"]["size"] == 5
+        missing = entries(cluster, storage, "/nothing")
+        assert missing.status == 404 and "no such file or folder" in missing.json()["message"]
+        content = f"/api/v2/storages/{storage}/content?path="
+        assert cluster.get(f"{content}/large.bin").body == large
+        start = cluster.get(f"{content}/folder/a%20b.txt&length=4")
+        assert (start.body, start.headers["content-disposition"]) == (
+            b"hell",
+            "attachment; filename*=UTF-8''a%20b.txt",
+        )
+        link = cluster.ask("POST", f"/api/v2/storages/{storage}/content-link?path=/folder/a%20b.txt")
+        url = f"/{link.json()['url']}"
+        assert cluster.get(url, token=None).body == b"hello"
+        assert cluster.get(url.replace("a+b.txt", "other"), token=None).status == 401
+        assert cluster.get(url.replace("user=alice", "user=bob"), token=None).status == 401
+        for path in ("/../x", "/folder/../..", "/" + "x" * 2000):
+            assert entries(cluster, storage, path).status == 400, path
+
+    # No credential is in any of this, and no user sees more than the storage shows.
+    assert cluster.get("/api/v2/storages/closed/entries?path=/").status == 403
+    assert entries(cluster, "blobs", "/bob").status == 404
+    bare = entries(cluster, "bare", "/")
+    assert (bare.status, bare.json()["code"]) == (403, "NoStorageCredentialsError")
+    own = entries(cluster, "home", "/")
+    assert (own.status, own.json()["message"]) == (400, "The storage home is not in a cloud.")
+
+    credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key="wrong")
+    refused = entries(cluster, "sets", "/")
+    assert refused.status == 503 and refused.json()["message"].startswith("The storage sets cannot be read")
+    assert "wrong" not in refused.text

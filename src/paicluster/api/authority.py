@@ -60,7 +60,8 @@ FILES = Authority(frozenset(TokenKind))
 # Jobs, logs, sources, and what a client reads in order to submit a job. A job's token reaches its user's.
 JOBS = Authority(_JOBS)
 JOBS_V1 = Authority(_JOBS, allows_anonymous=True)
-LOGS = Authority(_JOBS, takes_ticket=True)
+# The same for what a browser or curl reads by an address alone: logs, files in clouds.
+READABLE_BY_TICKET = Authority(_JOBS, takes_ticket=True)
 # Cluster, users and groups as every user sees them; deletion of own jobs.
 CLUSTER = Authority(_PROGRAMS)
 # The own account: password, profile, tokens. No program acts for the user here.

@@ -37,6 +37,7 @@ from paicluster.logs.log_watcher import LogWatcher
 from paicluster.metrics.usage_sampler import UsageSampler
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.admission import Admission
+from paicluster.services.cloud_files import BucketFiles
 from paicluster.services.file_service import FileService
 from paicluster.services.quotas import Quotas
 from paicluster.services.source_checkout import SourceCheckouts
@@ -141,6 +142,7 @@ class Context:
     forwarders: Forwarders = field(init=False)
     job_parser: JobParser = field(default_factory=JobParser)
     follow_turns: FollowTurns = field(default_factory=FollowTurns)
+    cloud_files: BucketFiles = field(default_factory=BucketFiles)
     # Searches in logs take turns: each holds the interpreter and a few blocks of memory.
     log_search_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     sign_in_links: SignInLinks = field(default_factory=SignInLinks)

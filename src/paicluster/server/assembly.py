@@ -157,6 +157,7 @@ class Cluster:
         await self.context.job_parser.close()
         self.context.policies.close()
         self.context.files.close()
+        self.context.cloud_files.close()
         self.context.log_watcher.close()
         self.store.close()
 

@@ -16,6 +16,7 @@ from paicluster.api.openapi.operation import (
     MessageWithStatus,
     Operation,
     Query,
+    Text,
     WireModel,
     json_or_form,
 )
@@ -83,6 +84,27 @@ class StorageSummary(WireModel):
 
 class StorageList(WireModel):
     storages: list[StorageSummary]
+
+
+class StorageEntry(WireModel):
+    name: str
+    type: Literal["file", "directory"]
+    size: int
+    # Milliseconds since the epoch; 0 for folders.
+    modified_time: int
+
+
+class StorageEntries(WireModel):
+    """``file``: the path is a file. ``next`` is the cursor of the next page, and empty at the end."""
+
+    file: StorageEntry | None
+    entries: list[StorageEntry]
+    next: str
+
+
+class ContentLink(WireModel):
+    # Relative to the cluster's address; valid for ten minutes.
+    url: str
 
 
 class StorageDetail(StorageSummary):
@@ -324,6 +346,32 @@ OPERATIONS: dict[str, Operation] = {
         "List the storages the caller may use", _STORAGE, {200: StorageList}, query=(Query("default", bool),)
     ),
     "v2.storages.one_storage": Operation("Get a storage", _STORAGE, {200: StorageDetail}, (403,)),
+    "v2.storage_files.list_entries": Operation(
+        "List a folder of a storage in a cloud, in pages",
+        _STORAGE,
+        {200: StorageEntries},
+        (400, 403, 404, 503),
+        query=(Query("path"), Query("cursor", description="`next` of the page before.")),
+    ),
+    "v2.storage_files.read_content": Operation(
+        "Read a file of a storage in a cloud",
+        _STORAGE,
+        {200: Text("application/octet-stream", binary=True)},
+        (400, 403, 404, 503),
+        query=(
+            Query("path"),
+            Query("length", int, description="Only the first bytes."),
+            Query("user"),
+            Query("ticket", description="Of a content link, instead of a token."),
+        ),
+    ),
+    "v2.storage_files.issue_content_link": Operation(
+        "Issue an address of a file of a storage in a cloud that needs no header",
+        _STORAGE,
+        {200: ContentLink},
+        (400, 403, 404, 503),
+        query=(Query("path"),),
+    ),
     "v2.legacy_storage_configs.list_configs": Operation(
         "List storage configs, legacy format",
         _STORAGE,

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from openpaisdk.errors import Forbidden, NotFound
 from paicluster.api.context import authenticate, context
 from paicluster.api.responses import json_response
-from paicluster.auth.tokens import Identity
 from paicluster.services.storages import StorageConfig, usable
 from paicluster.store.rows import UserGrants
 
@@ -25,7 +24,7 @@ async def list_storages(request: Request) -> Response:
 
 async def one_storage(request: Request) -> Response:
     identity = await authenticate(request)
-    storage = _storage_named(request, identity, request.path_params["storage"])
+    storage = storage_named(request, identity.username, identity.access)
     detail = {
         **_summary(storage, identity.access),
         "type": storage.type,
@@ -36,13 +35,14 @@ async def one_storage(request: Request) -> Response:
     return json_response(detail)
 
 
-def _storage_named(request: Request, identity: Identity, name: str) -> StorageConfig:
-    ctx = context(request)
-    storage = next((one for one in ctx.storages() if one.name == name), None)
+def storage_named(request: Request, username: str, access: UserGrants) -> StorageConfig:
+    """The storage of the route, if the user may use it."""
+    name = request.path_params["storage"]
+    storage = next((one for one in context(request).storages() if one.name == name), None)
     if storage is None:
         raise NotFound(f"Storage {name} is not found.", code="NoStorageError")
-    if not storage.is_usable_by(identity.access):
-        raise Forbidden(f"User {identity.username} is not allowed to access {name}.")
+    if not storage.is_usable_by(access):
+        raise Forbidden(f"User {username} is not allowed to access {name}.")
     return storage
 
 

@@ -1,0 +1,116 @@
+"""Routes of files in storages that are in a cloud: list a folder, read a file. The cluster's own storage has
+WebHDFS."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from openpaisdk.errors import InvalidParameters, Unauthorized
+from paicluster.api.context import authenticate, context
+from paicluster.api.responses import int_param, json_response
+from paicluster.api.v2.storages import storage_named
+from paicluster.auth.tickets import holder_of
+from paicluster.services.cloud_files import CloudEntry
+from paicluster.services.storages import StorageConfig
+from paicluster.store import groups, users
+
+_OCTET_STREAM = "application/octet-stream"
+# As long as those of WebHDFS: a browser may ask where to save a file.
+_TICKET_LIFETIME_S = 600
+
+
+async def list_entries(request: Request) -> Response:
+    """One page of a folder, or the file that the path is. ``cursor`` continues a listing."""
+    identity = await authenticate(request)
+    storage = _in_cloud(storage_named(request, identity.username, identity.access))
+    query = request.query_params
+    path = query.get("path") or "/"
+    listing = await context(request).cloud_files.list(
+        storage, identity.username, path, query.get("cursor", "")
+    )
+    return json_response(
+        {
+            "file": None if listing.file is None else _wire(listing.file),
+            "entries": [_wire(entry) for entry in listing.entries],
+            "next": listing.next,
+        }
+    )
+
+
+def _wire(entry: CloudEntry) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "type": "directory" if entry.is_folder else "file",
+        "size": entry.size,
+        "modifiedTime": entry.modified_ms,
+    }
+
+
+async def issue_content_link(request: Request) -> Response:
+    """The address of a file's bytes, which needs no header; for downloads of a browser."""
+    identity = await authenticate(request)
+    storage = _in_cloud(storage_named(request, identity.username, identity.access))
+    ctx = context(request)
+    path = request.query_params.get("path") or "/"
+    await ctx.cloud_files.open(storage, identity.username, path)
+    subject = _subject(storage.name, identity.username, path)
+    ticket = ctx.tickets.issue(subject, _TICKET_LIFETIME_S, holder=identity.token_id)
+    values = {"path": path, "user": identity.username, "ticket": ticket}
+    return json_response(
+        {"url": f"api/v2/storages/{quote(storage.name, safe='')}/content?{urlencode(values)}"}
+    )
+
+
+async def read_content(request: Request) -> Response:
+    """A file, or the first ``length`` bytes of it."""
+    ctx = context(request)
+    query = request.query_params
+    path = query.get("path") or "/"
+    if (ticket := query.get("ticket")) is not None:
+        username = query.get("user", "")
+        storage = await _storage_of_ticket(request, ticket, username, path)
+    else:
+        identity = await authenticate(request)
+        username = identity.username
+        storage = storage_named(request, username, identity.access)
+    storage = _in_cloud(storage)
+    file = await ctx.cloud_files.open(storage, username, path)
+    length = min(file.size, int_param(query.get("length"), "length", file.size))
+    headers = {
+        "content-length": str(length),
+        # Never shown by the browser: it is whatever a user stored.
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",
+    }
+    return StreamingResponse(
+        ctx.cloud_files.blocks(storage, file, length), headers=headers, media_type=_OCTET_STREAM
+    )
+
+
+async def _storage_of_ticket(request: Request, ticket: str, username: str, path: str) -> StorageConfig:
+    ctx = context(request)
+    name = request.path_params["storage"]
+    is_valid = ctx.tickets.is_valid(ticket, _subject(name, username, path))
+    if not is_valid or not await ctx.tokens.is_live(holder_of(ticket)):
+        raise Unauthorized("This address has expired: start the download again.")
+    access = await ctx.store.read(
+        lambda conn: None if users.get_user(conn, username) is None else groups.access_of(conn, username)
+    )
+    if access is None:
+        raise Unauthorized("This address has expired: start the download again.")
+    return storage_named(request, username, access)
+
+
+def _subject(storage: str, username: str, path: str) -> str:
+    # Names of storages and users have no line break, so no text can move from one field to another.
+    return "\n".join(("storage", storage, username, path))
+
+
+def _in_cloud(storage: StorageConfig) -> StorageConfig:
+    if storage.bucket is None:
+        raise InvalidParameters(
+            f"The storage {storage.name} is not in a cloud.", hint="WebHDFS serves the cluster's own storage."
+        )
+    return storage
