@@ -5,6 +5,7 @@ import { isConnected, signOut } from "./api.ts";
 import { Icon } from "./components/icons.tsx";
 import { lazy } from "./components/lazy.tsx";
 import { Empty, Toasts } from "./components/parts.tsx";
+import { useScrollLine } from "./components/scroll_line.ts";
 import { HomePage } from "./pages/home.tsx";
 import { JobPage } from "./pages/job.tsx";
 import { JobsPage } from "./pages/jobs.tsx";
@@ -100,12 +101,9 @@ function focusMain(event: Event) {
 
 function LeftPane({ path }: { path: string }) {
   const current = path === "/" ? "/jobs" : path;
-  const page = current.split("/")[1];
+  const page = current.split("/")[1] ?? "";
   const nav = useRef<HTMLElement>(null);
-  useEffect(() => {
-    // At phone width the names are one line that scrolls.
-    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-  }, [page]);
+  useScrollLine(nav, "[aria-current]", page);
   return (
     <header class="pane">
       <a class="brand" href={href("/jobs")}>

@@ -9,7 +9,12 @@ interface Column<T> {
   readonly label: string;
   readonly cell: (item: T) => ComponentChildren;
   readonly isLong?: boolean;
+  /** Not shown at phone width. */
+  readonly isMinor?: boolean;
 }
+
+const classOf = ({ isLong, isMinor }: { isLong?: boolean; isMinor?: boolean }) =>
+  [isLong && "message", isMinor && "minor"].filter(Boolean).join(" ");
 
 interface Props<T> {
   /** "group", for sentences. */
@@ -64,8 +69,10 @@ export function EditableTable<T>(props: Props<T>) {
           <thead>
             <tr>
               <th>Name</th>
-              {columns.map(({ label }) => (
-                <th key={label}>{label}</th>
+              {columns.map((column) => (
+                <th key={column.label} class={column.isMinor ? "minor" : ""}>
+                  {column.label}
+                </th>
               ))}
               <th>
                 <span class="sr">Actions</span>
@@ -76,9 +83,9 @@ export function EditableTable<T>(props: Props<T>) {
             {items.map((item) => (
               <tr key={nameOf(item)}>
                 <td>{nameOf(item)}</td>
-                {columns.map(({ label, cell, isLong }) => (
-                  <td key={label} class={isLong ? "message" : ""}>
-                    {cell(item)}
+                {columns.map((column) => (
+                  <td key={column.label} class={classOf(column)}>
+                    {column.cell(item)}
                   </td>
                 ))}
                 <td class="row-actions">

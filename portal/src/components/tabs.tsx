@@ -1,6 +1,8 @@
 // Tabs whose choice is in the address; arrow keys move between them.
 import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
 import { address, setQuery } from "../router.ts";
+import { useScrollLine } from "./scroll_line.ts";
 
 interface Tab {
   readonly name: string;
@@ -27,9 +29,11 @@ export function Tabs({ tabs, label, children }: Props) {
     select(next.name);
     document.getElementById(`tab-${next.name}`)?.focus();
   };
+  const line = useRef<HTMLDivElement>(null);
+  useScrollLine(line, "[aria-selected=true]", selected);
   return (
     <>
-      <div class="tabs" role="tablist" aria-label={label} onKeyDown={move}>
+      <div class="tabs" role="tablist" ref={line} aria-label={label} onKeyDown={move}>
         {tabs.map((tab) => (
           <button
             key={tab.name}

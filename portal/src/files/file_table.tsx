@@ -25,10 +25,13 @@ interface Props {
   /** Address of an entry's page. */
   readonly linkOf: (entry: Entry) => string;
   readonly onDownload: (entry: Entry) => void;
+  /** Whether folders can be downloaded, as tar files. */
+  readonly hasArchives?: boolean;
   readonly selection?: Selection;
 }
 
-export function FileTable({ entries, filter = "", order, onOrder, linkOf, onDownload, selection }: Props) {
+export function FileTable(props: Props) {
+  const { entries, filter = "", order, onOrder, linkOf, onDownload, hasArchives = true, selection } = props;
   const rows = useMemo(() => arranged(entries, filter, order), [entries, filter, order.field, order.isDescending]);
   const now = Date.now();
   const head = (
@@ -63,7 +66,7 @@ export function FileTable({ entries, filter = "", order, onOrder, linkOf, onDown
             entry={entry}
             now={now}
             link={linkOf(entry)}
-            onDownload={onDownload}
+            onDownload={entry.isFolder && !hasArchives ? undefined : onDownload}
             {...(selection ? { selection } : {})}
           />
         )}
@@ -94,7 +97,7 @@ interface RowProps {
   readonly entry: Entry;
   readonly now: number;
   readonly link: string;
-  readonly onDownload: (entry: Entry) => void;
+  readonly onDownload: ((entry: Entry) => void) | undefined;
   readonly selection?: Selection;
 }
 
@@ -124,13 +127,19 @@ function Row({ entry, now, link, onDownload, selection }: RowProps) {
         </a>
       </td>
       <td class="c-size number">{entry.isFolder ? "" : fileSize(entry.size)}</td>
-      <td class="c-modified" title={exactTime(entry.modified)}>
-        {shortTime(entry.modified, now)}
+      <td class="c-modified" title={entry.modified > 0 ? exactTime(entry.modified) : undefined}>
+        {entry.modified > 0 && shortTime(entry.modified, now)}
       </td>
       <td class="c-owner">{entry.owner}</td>
       <td class="c-actions">
-        {!entry.isFolder && (
-          <button class="link" type="button" aria-label={`Download ${entry.name}`} onClick={() => onDownload(entry)}>
+        {onDownload && (
+          <button
+            class="link"
+            type="button"
+            aria-label={`Download ${entry.name}`}
+            title={entry.isFolder ? "As one tar file" : undefined}
+            onClick={() => onDownload(entry)}
+          >
             <Icon name="download" />
             <span class="word">Download</span>
           </button>

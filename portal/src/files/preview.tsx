@@ -8,7 +8,7 @@ import { counted, fileSize } from "../format.ts";
 import { parseTable } from "./csv.ts";
 import { parseNotebook, type Cell } from "./notebook.ts";
 import { endingOf } from "./paths.ts";
-import { readStart, type Entry } from "./storage.ts";
+import type { Entry, StorageReader } from "./storage.ts";
 
 /** Of a text or table, this much is loaded. */
 const MAX_TEXT_BYTES = 1 << 20;
@@ -38,11 +38,18 @@ function kindOf(name: string): Kind {
   return ending === "csv" || ending === "tsv" ? "table" : "text";
 }
 
-export function Preview({ path, name, entry }: { path: string; name: string; entry: Entry }) {
+interface PreviewProps {
+  readonly reader: StorageReader;
+  readonly path: string;
+  readonly name: string;
+  readonly entry: Entry;
+}
+
+export function Preview({ reader, path, name, entry }: PreviewProps) {
   const kind = kindOf(name);
   const isWhole = kind === "image" || kind === "notebook";
   const isTooLarge = isWhole && entry.size > MAX_WHOLE_BYTES;
-  const content = useContent(path, isTooLarge ? 0 : isWhole ? MAX_WHOLE_BYTES : MAX_TEXT_BYTES, entry);
+  const content = useContent(reader, path, isTooLarge ? 0 : isWhole ? MAX_WHOLE_BYTES : MAX_TEXT_BYTES, entry);
   if (entry.size === 0) return <div class="card"><Empty title="The file is empty" /></div>;
   if (isTooLarge) return <NoPreview text={`It has ${fileSize(entry.size)}, and is shown up to ${fileSize(MAX_WHOLE_BYTES)}.`} />;
   if (content.error) return <ErrorNotice error={content.error} />;
@@ -53,12 +60,12 @@ export function Preview({ path, name, entry }: { path: string; name: string; ent
 }
 
 /** The first bytes of a file, read again when it has changed. */
-function useContent(path: string, length: number, entry: Entry) {
+function useContent(reader: StorageReader, path: string, length: number, entry: Entry) {
   const state = useSignal<{ bytes?: Uint8Array; error?: ApiError }>({});
   useEffect(() => {
     if (!length || !entry.size) return;
     const abort = new AbortController();
-    readStart(path, length, abort.signal).then(
+    reader.readStart(path, length, abort.signal).then(
       (bytes) => (state.value = { bytes }),
       (error: unknown) => {
         if (abort.signal.aborted) return;

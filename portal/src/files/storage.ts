@@ -2,6 +2,9 @@
 import { get, request } from "../api.ts";
 import { encodePath } from "./paths.ts";
 
+/** Types of storages that the cluster reads in a cloud. */
+const CLOUD_TYPES: readonly string[] = ["s3", "azureBlob"];
+
 export interface StorageDetail {
   readonly name: string;
   readonly default: boolean;
@@ -23,7 +26,7 @@ export interface Listing {
   /** The file, if the path is one; else null. */
   readonly file: Entry | null;
   readonly entries: readonly Entry[];
-  /** Entries that are not listed. */
+  /** Entries that are not listed; Infinity: some, but the storage does not tell how many. */
   readonly remaining: number;
 }
 
@@ -37,6 +40,17 @@ interface FileStatus {
   readonly modificationTime: number;
   readonly owner: string;
   readonly permission: string;
+}
+
+export const isInCloud = (storage: StorageDetail) => CLOUD_TYPES.includes(storage.type);
+
+/** How the files of a storage are read; those of the cluster's own are changed as well. */
+export interface StorageReader {
+  readonly list: (path: string, signal: AbortSignal, onPage?: (entries: readonly Entry[]) => void) => Promise<Listing>;
+  readonly readStart: (path: string, length: number, signal: AbortSignal) => Promise<Uint8Array>;
+  readonly download: (path: string, name: string, isFolder?: boolean) => Promise<void>;
+  /** Whether it has folders as tar files. */
+  readonly hasArchives: boolean;
 }
 
 function address(path: string, op: string, values: Readonly<Record<string, string>> = {}): string {
@@ -120,17 +134,69 @@ export async function readStart(path: string, length: number, signal: AbortSigna
   return new Uint8Array(await response.arrayBuffer());
 }
 
-/** Address of a file's bytes; valid for ten minutes, and needs no header. */
-async function downloadAddress(path: string): Promise<string> {
-  const { Location } = await get<{ Location: string }>(address(path, "OPEN", { noredirect: "true" }));
+/** Address of a file's bytes, or of a folder as a tar; valid for ten minutes, and needs no header. */
+async function downloadAddress(path: string, isFolder: boolean): Promise<string> {
+  const op = isFolder ? "GETARCHIVE" : "OPEN";
+  const { Location } = await get<{ Location: string }>(address(path, op, { noredirect: "true" }));
   // Relative to the page: the cluster may be below a path of another server.
   return `webhdfs/v1${encodePath(path)}?${Location.slice(Location.indexOf("?") + 1)}`;
 }
 
-/** Let the browser save a file. */
-export async function download(path: string, name: string): Promise<void> {
+/** Let the browser save a file, or a folder as one tar file. */
+export async function download(path: string, name: string, isFolder = false): Promise<void> {
+  save(await downloadAddress(path, isFolder), isFolder ? `${name}.tar` : name);
+}
+
+function save(from: string, name: string): void {
   const link = document.createElement("a");
-  link.href = await downloadAddress(path);
+  link.href = from;
   link.download = name;
   link.click();
+}
+
+/** The storage that the cluster itself serves. */
+export const ownFiles: StorageReader = { list: listFolder, readStart, download, hasArchives: true };
+
+// -- storages in clouds ----------------------------------------------------------------------------
+
+interface CloudEntry {
+  readonly name: string;
+  readonly type: "file" | "directory";
+  readonly size: number;
+  readonly modifiedTime: number;
+}
+
+/** A storage in a cloud, which the cluster reads with its credentials. */
+export function cloudFiles(storage: string): StorageReader {
+  const of = (what: string, values: Readonly<Record<string, string>>) =>
+    `api/v2/storages/${encodeURIComponent(storage)}/${what}?${new URLSearchParams(values).toString()}`;
+  return {
+    hasArchives: false,
+    async list(path, signal, onPage = () => undefined) {
+      const entries: Entry[] = [];
+      for (let cursor = ""; ; ) {
+        const page = await get<{ file: CloudEntry | null; entries: CloudEntry[]; next: string }>(
+          of("entries", { path, cursor }),
+          signal,
+        );
+        if (page.file) return { file: cloudEntry(page.file), entries: [], remaining: 0 };
+        for (const one of page.entries) entries.push(cloudEntry(one));
+        cursor = page.next;
+        if (!cursor || entries.length >= MAX_ENTRIES) return { file: null, entries, remaining: cursor ? Infinity : 0 };
+        onPage(entries.slice());
+      }
+    },
+    async readStart(path, length, signal) {
+      const response = await request("GET", of("content", { path, length: String(length) }), { signal });
+      return new Uint8Array(await response.arrayBuffer());
+    },
+    async download(path, name) {
+      const response = await request("POST", of("content-link", { path }));
+      save(((await response.json()) as { url: string }).url, name);
+    },
+  };
+}
+
+function cloudEntry({ name, type, size, modifiedTime: modified }: CloudEntry): Entry {
+  return { name, isFolder: type === "directory", size, modified, owner: "", permission: "" };
 }

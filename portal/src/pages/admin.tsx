@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { auditEntries, listAlerts, serverSettings } from "../admin_api.ts";
 import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
 import { Tabs } from "../components/tabs.tsx";
-import { exactTime } from "../format.ts";
+import { exactTime, shortTime } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { session } from "../session.ts";
 import { Groups, VirtualClusters } from "./admin_groups.tsx";
@@ -124,6 +124,7 @@ function AuditLog() {
     const timer = setTimeout(() => (keyword.value = typed.value), TYPING_MS);
     return () => clearTimeout(timer);
   }, [typed.value]);
+  const now = Date.now();
   const entries = usePolled(`audit ${keyword.value}`, (signal) => auditEntries(keyword.value, signal), REFRESH_MS);
   return (
     <div class="stack">
@@ -147,29 +148,29 @@ function AuditLog() {
       )}
       {entries.value && entries.value.length > 0 && (
         <div class="card scroll" tabIndex={0} role="region" aria-label="Audit log">
-          <table>
+          <table class="audit">
             <caption class="sr">Audit log, newest first</caption>
             <thead>
               <tr>
                 <th>Time</th>
                 <th>User</th>
                 <th>Request</th>
-                <th>About</th>
+                <th class="minor">About</th>
                 <th>Status</th>
-                <th>Address</th>
+                <th class="minor">Address</th>
               </tr>
             </thead>
             <tbody>
               {entries.value.map((entry, at) => (
                 <tr key={`${entry.time} ${at}`}>
-                  <td>{exactTime(Date.parse(entry.time))}</td>
+                  <td title={exactTime(Date.parse(entry.time))}>{shortTime(Date.parse(entry.time), now)}</td>
                   <td>{entry.user ?? "–"}</td>
-                  <td class="mono">
+                  <td class="mono message request">
                     {entry.refused ? `${entry.refused} refused requests` : `${entry.method ?? ""} ${entry.path ?? ""}`}
                   </td>
-                  <td>{typeof entry.about === "string" ? entry.about : ""}</td>
+                  <td class="minor">{typeof entry.about === "string" ? entry.about : ""}</td>
                   <td>{entry.status ?? ""}</td>
-                  <td class="mono">{entry.address ?? ""}</td>
+                  <td class="mono minor">{entry.address ?? ""}</td>
                 </tr>
               ))}
             </tbody>

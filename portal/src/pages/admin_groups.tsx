@@ -29,7 +29,11 @@ export function Groups() {
       nameOf={(group) => group.groupname}
       columns={[
         { label: "Description", cell: (group) => group.description, isLong: true },
-        { label: "Virtual clusters", cell: (group) => (group.extension.acls?.virtualClusters ?? []).join(", ") },
+        {
+          label: "Virtual clusters",
+          cell: (group) => (group.extension.acls?.virtualClusters ?? []).join(", "),
+          isMinor: true,
+        },
       ]}
       fields={(group) => (
         <label>

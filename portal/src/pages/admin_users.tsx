@@ -26,7 +26,13 @@ import { href } from "../router.ts";
 import { session } from "../session.ts";
 
 const REFRESH_MS = 15_000;
-const HEADS = ["Name", "Email", "Administrator", "Groups", ""];
+const HEADS: readonly [label: string, name: string][] = [
+  ["Name", "c-name"],
+  ["Email", "c-email"],
+  ["Administrator", "c-admin"],
+  ["Groups", "c-groups"],
+  ["", "c-actions"],
+];
 const QUOTA_LABELS: Readonly<Record<keyof QuotaLimits, string>> = {
   tasks: "Tasks",
   cpu: "CPUs",
@@ -53,7 +59,7 @@ export function Users() {
   const wanted = keyword.value.toLowerCase();
   const shown = users.value.filter((user) => `${user.username} ${user.email}`.toLowerCase().includes(wanted));
   return (
-    <div class="stack">
+    <div class="stack users">
       <div class="admin-tools">
         <input
           type="search"
@@ -72,8 +78,10 @@ export function Users() {
         label="Users"
         head={
           <tr>
-            {HEADS.map((name) => (
-              <th key={name}>{name || <span class="sr">Actions</span>}</th>
+            {HEADS.map(([label, name]) => (
+              <th key={name} class={name}>
+                {label || <span class="sr">Actions</span>}
+              </th>
             ))}
           </tr>
         }
@@ -105,9 +113,11 @@ function UserRow({ user, onAsk }: { user: User; onAsk: (kind: Action) => void })
           </a>
         )}
       </td>
-      <td>{user.email}</td>
-      <td>{user.admin ? "yes" : ""}</td>
-      <td>{user.grouplist.join(", ")}</td>
+      <td class="c-email">{user.email}</td>
+      <td class="c-admin">{user.admin ? "yes" : ""}</td>
+      <td class="c-groups" title={user.grouplist.join(", ")}>
+        {user.grouplist.join(", ")}
+      </td>
       <td class="row-actions">
         <ActionLink label="Change" name={username} onClick={() => onAsk("change")} />
         <ActionLink label="Quota" name={`of ${username}`} onClick={() => onAsk("quota")} />

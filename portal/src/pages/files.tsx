@@ -10,7 +10,17 @@ import { parseOrder } from "../files/listing.ts";
 import { MoveDialog, NewFolderDialog } from "../files/path_dialogs.tsx";
 import { baseName, decodePath, join, namesOf, parentOf } from "../files/paths.ts";
 import { Preview } from "../files/preview.tsx";
-import { download, listFolder, listStorages, ownStorage, remove, type Entry, type StorageDetail } from "../files/storage.ts";
+import {
+  cloudFiles,
+  isInCloud,
+  listStorages,
+  ownFiles,
+  ownStorage,
+  remove,
+  type Entry,
+  type StorageDetail,
+  type StorageReader,
+} from "../files/storage.ts";
 import { arrived, startUploads, type NewFile } from "../files/upload.ts";
 import { UploadList } from "../files/upload_list.tsx";
 import { counted, exactTime, fileSize } from "../format.ts";
@@ -64,10 +74,7 @@ export function FilesPage({ rest }: { rest: string }) {
         </div>
       </div>
       {!storage && <NoStorage name={name} />}
-      {storage && storage.data.url !== value.own.url && <OutsideStorage storage={storage} />}
-      {storage && storage.data.url === value.own.url && (
-        <OwnStorage key={`${name}${path}`} storage={storage} path={path} />
-      )}
+      {storage && <StorageView key={`${name}${path}`} storage={storage} path={path} isOwn={storage.data.url === value.own.url} />}
       <UploadList />
     </>
   );
@@ -94,6 +101,15 @@ function NoStorage({ name }: { name: string }) {
   );
 }
 
+/** The cluster serves its own storage, and reads those in clouds; of others it only knows the address. */
+function StorageView({ storage, path, isOwn }: { storage: StorageDetail; path: string; isOwn: boolean }) {
+  if (isOwn) return <Browser storage={storage} path={path} reader={ownFiles} isEditable={!storage.readOnly} />;
+  if (isInCloud(storage)) {
+    return <Browser storage={storage} path={path} reader={cloudFiles(storage.name)} isEditable={false} />;
+  }
+  return <OutsideStorage storage={storage} />;
+}
+
 /** A storage that the cluster only names: programs on your machine reach it, a page of the cluster does not. */
 function OutsideStorage({ storage }: { storage: StorageDetail }) {
   return (
@@ -113,15 +129,20 @@ function OutsideStorage({ storage }: { storage: StorageDetail }) {
 interface PathProps {
   readonly storage: StorageDetail;
   readonly path: string;
+  readonly reader: StorageReader;
+  readonly isEditable: boolean;
 }
 
-function OwnStorage({ storage, path }: PathProps) {
+/** Of a storage whose credentials users have themselves. */
+const NO_CREDENTIALS = "NoStorageCredentialsError";
+
+function Browser({ storage, path, reader, isEditable }: PathProps) {
   const partial = useSignal<readonly Entry[]>([]);
   const isLarge = useSignal(false);
   const listing = usePolled(
     `${path} ${isLarge.value}`,
     async (signal) => {
-      const found = await listFolder(path, signal, (entries) => (partial.value = entries));
+      const found = await reader.list(path, signal, (entries) => (partial.value = entries));
       isLarge.value = found.entries.length > LARGE_ENTRIES;
       return found;
     },
@@ -132,16 +153,17 @@ function OwnStorage({ storage, path }: PathProps) {
   }, [arrived.value]);
 
   const { value } = listing;
+  const shown = { storage, path, reader, isEditable };
+  if (listing.error?.code === NO_CREDENTIALS) return <OutsideStorage storage={storage} />;
   return (
     <>
       <Breadcrumbs storage={storage.name} path={path} />
       {listing.error && <ErrorNotice error={listing.error} />}
       {!listing.error && !value && !partial.value.length && <Loading what="the folder" />}
-      {value?.file && <FileView storage={storage} path={path} file={value.file} />}
+      {value?.file && <FileView {...shown} file={value.file} />}
       {!value?.file && !listing.error && (value || partial.value.length > 0) && (
         <Folder
-          storage={storage}
-          path={path}
+          {...shown}
           entries={value?.entries ?? partial.value}
           note={noteOf(value?.remaining, partial.value.length)}
           onChange={listing.reload}
@@ -154,6 +176,7 @@ function OwnStorage({ storage, path }: PathProps) {
 /** What is missing in the table. `remaining` is undefined while the first listing arrives. */
 function noteOf(remaining: number | undefined, listed: number): string {
   if (remaining === undefined) return `Loading … ${counted(listed, "entry", "entries")} so far.`;
+  if (remaining === Infinity) return "More entries are not shown: the folder is too large for a page.";
   return remaining ? `${counted(remaining, "more entry", "more entries")} not shown: the folder is too large for a page.` : "";
 }
 
@@ -184,14 +207,14 @@ interface FolderProps extends PathProps {
   readonly onChange: () => void;
 }
 
-function Folder({ storage, path, entries, note, onChange }: FolderProps) {
+function Folder({ storage, path, reader, isEditable, entries, note, onChange }: FolderProps) {
   const selected = useSignal<ReadonlySet<string>>(new Set());
   const dialog = useSignal<"new-folder" | "move" | "delete" | null>(null);
   const offered = useSignal<readonly NewFile[]>([]);
   const { query } = address.value;
-  const names = entries.filter((one) => selected.value.has(one.name)).map((one) => one.name);
+  const chosen = entries.filter((one) => selected.value.has(one.name));
+  const names = chosen.map((one) => one.name);
   const paths = names.map((name) => join(path, name));
-  const isEditable = !storage.readOnly;
 
   const upload = (files: readonly NewFile[]) => {
     if (!files.length) return;
@@ -218,7 +241,7 @@ function Folder({ storage, path, entries, note, onChange }: FolderProps) {
           <SelectionActions
             names={names}
             isEditable={isEditable}
-            onDownload={() => void downloadAll(entries.filter((one) => selected.value.has(one.name)), path)}
+            onDownload={() => void downloadAll(reader, chosen, path)}
             onMove={() => (dialog.value = "move")}
             onDelete={() => (dialog.value = "delete")}
           />
@@ -237,7 +260,8 @@ function Folder({ storage, path, entries, note, onChange }: FolderProps) {
           order={parseOrder(query.get("order") ?? "")}
           onOrder={(order) => setQuery({ order })}
           linkOf={(entry) => filesHref(storage.name, join(path, entry.name))}
-          onDownload={(entry) => void downloadAll([entry], path)}
+          onDownload={(entry) => void downloadAll(reader, [entry], path)}
+          hasArchives={reader.hasArchives}
           selection={{ names: selected.value, onChange: (changed) => (selected.value = changed) }}
         />
       )}
@@ -335,10 +359,10 @@ function SelectionActions({ names, isEditable, onDownload, onMove, onDelete }: S
   );
 }
 
-async function downloadAll(entries: readonly Entry[], folder: string): Promise<void> {
-  const files = entries.filter((one) => !one.isFolder);
-  if (!files.length) toast("A browser saves files, not folders. From a shell, pai copies a whole folder.");
-  for (const { name } of files) await attempt(() => download(join(folder, name), name));
+async function downloadAll(reader: StorageReader, entries: readonly Entry[], folder: string): Promise<void> {
+  const saved = entries.filter((one) => !one.isFolder || reader.hasArchives);
+  if (saved.length < entries.length) toast("Folders of this storage are not downloaded here. From a shell, pai copies them.");
+  for (const { name, isFolder } of saved) await attempt(() => reader.download(join(folder, name), name, isFolder));
 }
 
 interface DropAreaProps {
@@ -373,7 +397,7 @@ function DropArea({ folder, isActive, onFiles, children }: DropAreaProps) {
 
 // -- file ------------------------------------------------------------------------------------------
 
-function FileView({ storage, path, file }: PathProps & { file: Entry }) {
+function FileView({ storage, path, reader, isEditable, file }: PathProps & { file: Entry }) {
   const dialog = useSignal<"move" | "delete" | null>(null);
   const name = baseName(path);
   const toFolder = () => navigate(filesHref(storage.name, parentOf(path)));
@@ -381,13 +405,13 @@ function FileView({ storage, path, file }: PathProps & { file: Entry }) {
     <div class="stack">
       <div class="file-head">
         <span class="quiet">
-          {fileSize(file.size)} · {exactTime(file.modified)} · {file.owner}
+          {[fileSize(file.size), exactTime(file.modified), file.owner].filter(Boolean).join(" · ")}
         </span>
         <div class="actions">
-          <button class="button" type="button" onClick={() => void attempt(() => download(path, name))}>
+          <button class="button" type="button" onClick={() => void attempt(() => reader.download(path, name))}>
             Download
           </button>
-          {!storage.readOnly && (
+          {isEditable && (
             <>
               <button class="button" type="button" onClick={() => (dialog.value = "move")}>
                 Rename or move
@@ -400,7 +424,7 @@ function FileView({ storage, path, file }: PathProps & { file: Entry }) {
         </div>
       </div>
       <div>
-        <Preview path={path} name={name} entry={file} />
+        <Preview reader={reader} path={path} name={name} entry={file} />
       </div>
       {dialog.value === "move" && (
         <MoveDialog

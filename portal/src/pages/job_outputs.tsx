@@ -51,7 +51,7 @@ export function JobOutputs({ framework, job }: { framework: string; job: JobDeta
         order={parseOrder(order.value)}
         onOrder={(changed) => (order.value = changed ?? "")}
         linkOf={(entry) => filesHref(storage, join(folder, entry.name))}
-        onDownload={({ name }) => void attempt(() => download(join(folder, name), name))}
+        onDownload={({ name, isFolder }) => void attempt(() => download(join(folder, name), name, isFolder))}
       />
     </>
   );

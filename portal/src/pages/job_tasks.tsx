@@ -2,7 +2,7 @@
 import type { JobDetail, TaskStatus } from "../api.ts";
 import { Empty, State, useNow } from "../components/parts.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
-import { exactTime, isFinished, runTime, stateName } from "../format.ts";
+import { exactTime, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { address, href, setQuery } from "../router.ts";
 
 export interface Task extends TaskStatus {
@@ -99,8 +99,8 @@ function TaskRow({ task, now }: { task: Task; now: number }) {
       <td class="mono">{ports.join(", ")}</td>
       <td title={task.containerExitSpec?.reason}>{task.originUserExitCode ?? task.containerExitCode}</td>
       <td>{task.retries}</td>
-      <td>{exactTime(task.launchedTime)}</td>
-      <td>{exactTime(task.completedTime)}</td>
+      <td title={exactTime(task.launchedTime)}>{shortTime(task.launchedTime, now)}</td>
+      <td title={exactTime(task.completedTime)}>{shortTime(task.completedTime, now)}</td>
       <td>{runTime(task.launchedTime, task.completedTime, now)}</td>
       <td>
         <a href={href(address.value.path, { ...toLog, attempt })}>Log</a>

@@ -18,7 +18,7 @@ from support.team_cluster import TeamCluster
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
 
-WIDTHS = (1440, 900, 390)
+WIDTHS = (1440, 820, 390)
 FILES = "/files/home/user/alice/digits"
 # Name, address, and what is on the page when it has loaded.
 PAGES = {
@@ -38,6 +38,10 @@ PAGES = {
     ),
     "timeline": ("/jobs/alice~trains?tab=timeline", "document.querySelector('.timeline li') !== null"),
     "apps": ("/jobs/alice~trains?tab=apps", "document.querySelector('.apps li') !== null"),
+    "timeline": ("/jobs/alice~fails?tab=timeline", "document.querySelector('.timeline li') !== null"),
+    "no-job": ("/jobs/alice~nothing", "document.querySelector('.notice.bad') !== null"),
+    "no-page": ("/nothing", "document.querySelector('.empty h2') !== null"),
+    "no-file": (f"{FILES}/nothing", "document.querySelector('.notice.bad') !== null"),
     "failed": ("/jobs/alice~fails", "document.querySelector('.notice.bad') !== null"),
     "waiting": ("/jobs/alice~waits", "document.querySelector('.notice.wait') !== null"),
     "submit": (
@@ -58,6 +62,8 @@ PAGES = {
 ADMIN_PAGES = {
     "admin-users": ("/admin", "document.querySelector('.virtual tbody tr') !== null"),
     "admin-groups": ("/admin?tab=groups", "document.querySelector('#tab-panel tbody tr') !== null"),
+    "admin-clusters": ("/admin?tab=clusters", "document.querySelector('#tab-panel tbody tr') !== null"),
+    "admin-alerts": ("/admin?tab=alerts", "document.querySelector('#tab-panel .card') !== null"),
     "admin-settings": ("/admin?tab=settings", "document.querySelector('.settings tbody tr') !== null"),
     "admin-audit": ("/admin?tab=audit", "document.querySelector('#tab-panel tbody tr') !== null"),
 }

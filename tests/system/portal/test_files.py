@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import struct
+import tarfile
 import zlib
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import s3fs
 
 from support.browser import Browser, Page
+from support.cloud_servers import ACCESS_KEY, SECRET_KEY, seaweedfs
 from support.portal import NewPage, sign_in, url_of
 from support.server_fixture import eventually, job
 from support.team_cluster import TeamCluster, add_users
@@ -208,6 +212,19 @@ def test_files_are_downloaded(new_page: NewPage, cluster: TeamCluster, folder: s
     assert (fetched.status, fetched.body) == (200, data)
 
 
+def test_folder_is_downloaded_as_a_tar(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
+    put(cluster, f"{folder}/run 1/model.pt", b"weights")
+    put(cluster, f"{folder}/run 1/logs/out.txt", b"text")
+    page = new_page(at=at(folder))
+    page.evaluate("HTMLAnchorElement.prototype.click = function () { window.link = this; }")
+    page.click("button", "Download run 1")
+    page.wait_for("window.link?.download === 'run 1.tar'")
+    link = page.evaluate("window.link.href")
+    fetched = cluster.get(link.removeprefix(url_of(cluster)), token=None)
+    with tarfile.open(fileobj=io.BytesIO(fetched.body)) as archive:
+        assert archive.getnames() == ["run 1", "run 1/model.pt", "run 1/logs", "run 1/logs/out.txt"]
+
+
 def test_folders_are_made_entries_renamed_moved_and_deleted(
     new_page: NewPage, cluster: TeamCluster, folder: str
 ) -> None:
@@ -393,3 +410,45 @@ def test_other_storages_say_how_to_reach_them(
             page.wait_for_text("pai listdir pai://CLUSTER/lake/")
     finally:
         cluster.close()
+
+
+def test_storage_in_a_cloud_is_browsed_with_the_credentials_of_the_cluster(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser
+) -> None:
+    folder = tmp_path_factory.mktemp("cloud")
+    home = folder / "home"
+    add_users(home)
+    with seaweedfs(folder) as s3:
+        store = s3fs.S3FileSystem(key=ACCESS_KEY, secret=SECRET_KEY, endpoint_url=s3.endpoint)
+        store.pipe_file(f"{s3.bucket}/vision/notes/<b>read me.txt", b"<b>from the cloud</b>")
+        credentials = home / "s3.yaml"
+        credentials.write_text(f"access-key-id: {ACCESS_KEY}\nsecret-access-key: {SECRET_KEY}\n")
+        credentials.chmod(0o600)
+        bucket = f"type: s3, bucket: {s3.bucket}, region: us-east-1, endpoint-url: '{s3.endpoint}'"
+        (home / "cluster.yaml").write_text(
+            "storages:\n  - {name: own, type: own}\n"
+            f"  - {{name: sets, {bucket}, prefix: vision, credentials: {credentials}}}\n"
+            f"  - {{name: bare, {bucket}}}\n"
+        )
+        cluster = TeamCluster(home, ("--config", str(home / "cluster.yaml"), "--allow-shared-account"))
+        try:
+            cluster.start()
+            cluster.tokens = {"admin": cluster.log_in("admin")}
+            with browser.page() as page:
+                page.open(f"{url_of(cluster)}/#/files/sets/")
+                sign_in(page, "alice")
+                page.click(".files a", "notes")
+                page.wait_for_text("<b>read me.txt")
+                assert "Upload" not in page.text and "New folder" not in page.text
+                page.evaluate("HTMLAnchorElement.prototype.click = function () { window.link = this; }")
+                page.click("button", "Download <b>read me.txt")
+                page.wait_for("window.link?.download === '<b>read me.txt'")
+                link = page.evaluate("window.link.href").removeprefix(url_of(cluster))
+                assert cluster.get(link, token=None).body == b"<b>from the cloud</b>"
+                page.evaluate("location.hash = document.querySelector('.files td.c-name a').hash")
+                page.wait_for("document.querySelector('pre.config')?.innerText === '<b>from the cloud</b>'")
+                assert SECRET_KEY not in page.evaluate("document.documentElement.outerHTML")
+                page.choose("select[aria-label=Storage]", "bare")
+                page.wait_for_text("pai listdir pai://CLUSTER/bare/")
+        finally:
+            cluster.close()
