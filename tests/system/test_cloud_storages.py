@@ -264,7 +264,10 @@ def test_users_list_and_read_storages_in_clouds(
         for path in ("/../x", "/folder/../..", "/" + "x" * 2000):
             assert entries(cluster, storage, path).status == 400, path
 
-    # No credential is in any of this, and no user sees more than the storage shows.
+    described = [cluster.get(f"/api/v2/storages/{name}?secrets=false").json() for name in ("sets", "blobs")]
+    assert SECRET_KEY not in str(described) and AZURE_KEY not in str(described)
+    assert described[0]["data"]["bucket"] == "team-data"
+    # No user sees more than the storage shows.
     assert cluster.get("/api/v2/storages/closed/entries?path=/").status == 403
     assert entries(cluster, "blobs", "/bob").status == 404
     bare = entries(cluster, "bare", "/")

@@ -62,7 +62,7 @@ function address(path: string, op: string, values: Readonly<Record<string, strin
 export async function listStorages(signal?: AbortSignal): Promise<readonly StorageDetail[]> {
   const { storages } = await get<{ storages: { name: string }[] }>("api/v2/storages", signal);
   return Promise.all(
-    storages.map(({ name }) => get<StorageDetail>(`api/v2/storages/${encodeURIComponent(name)}`, signal)),
+    storages.map(({ name }) => get<StorageDetail>(`api/v2/storages/${encodeURIComponent(name)}?secrets=false`, signal)),
   );
 }
 

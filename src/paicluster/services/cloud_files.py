@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from openpaisdk.errors import ConfigError, Forbidden, InvalidParameters, NotFound, PaiError, Unavailable
+from paicluster.services.cloud_buckets import CloudBucket
 from paicluster.services.storages import StorageConfig
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ class BucketFiles:
 
     def _store(self, storage: StorageConfig) -> ObjectStore:
         """The client of a storage. Runs in a thread: two may be made at once, of which one stays."""
-        bucket = storage.bucket
-        if bucket is None or bucket.settings.credentials is None:
+        bucket = storage.remote
+        if not isinstance(bucket, CloudBucket) or bucket.settings.credentials is None:
             raise Forbidden(
                 f"The cluster has no credentials of the storage {storage.name}.",
                 code=NO_CREDENTIALS,
@@ -130,28 +131,27 @@ class BucketFiles:
         secrets = bucket.secrets()
         known = self._stores.get(storage.name)
         if known is None or known[0] != secrets:
-            known = self._stores[storage.name] = (secrets, _connect(storage, secrets))
+            known = self._stores[storage.name] = (secrets, _connect(storage.name, bucket, secrets))
         return known[1]
 
 
-def _connect(storage: StorageConfig, secrets: Mapping[str, str]) -> ObjectStore:
+def _connect(name: str, bucket: CloudBucket, secrets: Mapping[str, str]) -> ObjectStore:
     # Here: a server without such storages loads none of it.
     from openpaisdk.storage.backends.object_store import ObjectStore
     from openpaisdk.storage.cloud import open_storage
 
-    assert storage.bucket is not None
-    settings = storage.bucket.settings
+    settings = bucket.settings
     options = {**secrets, "region": settings.region, "accountName": settings.account}
     store = open_storage(
-        storage.bucket.kind,
-        storage.name,
+        bucket.kind,
+        name,
         f"{settings.name}/{settings.prefix}",
         endpoint_url=settings.endpoint_url,
         options=options,
         read_only=True,
     )
     if not isinstance(store, ObjectStore):
-        raise ConfigError(f"The storage {storage.name} is not in a cloud.")
+        raise ConfigError(f"The storage {name} is not in a cloud.")
     return store
 
 

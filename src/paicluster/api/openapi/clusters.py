@@ -345,7 +345,13 @@ OPERATIONS: dict[str, Operation] = {
     "v2.storages.list_storages": Operation(
         "List the storages the caller may use", _STORAGE, {200: StorageList}, query=(Query("default", bool),)
     ),
-    "v2.storages.one_storage": Operation("Get a storage", _STORAGE, {200: StorageDetail}, (403,)),
+    "v2.storages.one_storage": Operation(
+        "Get a storage, with its credentials",
+        _STORAGE,
+        {200: StorageDetail},
+        (403,),
+        query=(Query("secrets", bool, description="`false`: without the credentials."),),
+    ),
     "v2.storage_files.list_entries": Operation(
         "List a folder of a storage in a cloud, in pages",
         _STORAGE,

@@ -13,6 +13,7 @@ from paicluster.api.context import authenticate, context
 from paicluster.api.responses import int_param, json_response
 from paicluster.api.v2.storages import storage_named
 from paicluster.auth.tickets import holder_of
+from paicluster.services.cloud_buckets import CloudBucket
 from paicluster.services.cloud_files import CloudEntry
 from paicluster.services.storages import StorageConfig
 from paicluster.store import groups, users
@@ -109,7 +110,7 @@ def _subject(storage: str, username: str, path: str) -> str:
 
 
 def _in_cloud(storage: StorageConfig) -> StorageConfig:
-    if storage.bucket is None:
+    if not isinstance(storage.remote, CloudBucket):
         raise InvalidParameters(
             f"The storage {storage.name} is not in a cloud.", hint="WebHDFS serves the cluster's own storage."
         )

@@ -23,12 +23,15 @@ async def list_storages(request: Request) -> Response:
 
 
 async def one_storage(request: Request) -> Response:
+    """A storage with its credentials, as in OpenPAI. Our addition: ``secrets=false`` leaves them out."""
     identity = await authenticate(request)
     storage = storage_named(request, identity.username, identity.access)
+    is_public = request.query_params.get("secrets", "").lower() == "false"
+    data = dict(storage.data) if is_public else storage.data_with_secrets()
     detail = {
         **_summary(storage, identity.access),
         "type": storage.type,
-        "data": {**storage.data_with_secrets(), **({} if storage.url is None else {"url": storage.url})},
+        "data": {**data, **({} if storage.url is None else {"url": storage.url})},
         "readOnly": storage.read_only,
         "mountOptions": [],
     }
