@@ -38,7 +38,6 @@ PAGES = {
     ),
     "timeline": ("/jobs/alice~trains?tab=timeline", "document.querySelector('.timeline li') !== null"),
     "apps": ("/jobs/alice~trains?tab=apps", "document.querySelector('.apps li') !== null"),
-    "timeline": ("/jobs/alice~fails?tab=timeline", "document.querySelector('.timeline li') !== null"),
     "no-job": ("/jobs/alice~nothing", "document.querySelector('.notice.bad') !== null"),
     "no-page": ("/nothing", "document.querySelector('.empty h2') !== null"),
     "no-file": (f"{FILES}/nothing", "document.querySelector('.notice.bad') !== null"),
