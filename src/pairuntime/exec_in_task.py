@@ -33,6 +33,7 @@ def run(
     """
     # Nodes of a Slurm cluster do without these imports.
     from pairuntime.supervisor import claim, limits
+    from pairuntime.supervisor.shared_environment import whole_environment
 
     if not claim.is_held(folder):
         sys.stderr.write("The task is not running.\n")
@@ -44,7 +45,7 @@ def run(
         if "TERM" in os.environ:
             own["TERM"] = os.environ["TERM"]
         own.update(variables or {})
-        environment = _whole_environment(folder, own, spec.get("env_suffixes"))
+        environment = whole_environment(folder, own, spec.get("env_suffixes"))
         if spec.get("session_folder"):
             shell, term = spec["argv"][0], (variables or {}).get("TERM", "")
             command = saved_environment.enter(spec["session_folder"], command, shell=shell, term=term)
@@ -82,17 +83,6 @@ def cgroup_of(folder: "str") -> "process_tree.Cgroup":
 
     described = _read_spec(folder)["cgroup"]
     return process_tree.Cgroup(described["mode"], described["path"])
-
-
-def _whole_environment(
-    folder: "str", own: "dict[str, str]", suffixes: "dict[str, str] | None"
-) -> "dict[bytes, bytes] | dict[str, str]":
-    if suffixes is None:
-        return own
-    # Only for a gang: the import takes longer than all else here.
-    from pairuntime.supervisor import attempt
-
-    return attempt.whole_environment(folder, own, suffixes)
 
 
 def restore_signals() -> "None":

@@ -18,6 +18,7 @@ from pairuntime.supervisor.limits import Limits
 from pairuntime.supervisor.log_segments import SegmentedLog
 from pairuntime.supervisor.masking import Masker
 from pairuntime.supervisor.merged_log import MergedLog
+from pairuntime.supervisor.shared_environment import with_suffixes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
@@ -27,8 +28,6 @@ if TYPE_CHECKING:  # importing typing costs memory
 
 SPEC = "spec.json"
 STOP = "stop"
-# Variables that all tasks of a gang share: NAME=value, each followed by a zero byte.
-SHARED_ENVIRONMENT_FILE = "env"
 # Descriptor of the source archive, opened for a task that runs as another account: it may not open it itself.
 SOURCES_FD = 9
 
@@ -74,44 +73,6 @@ def _limit_account_processes(count: "int") -> "None":
 
 def _ignore(signum: "int", frame: "object") -> "None":
     """Signals only wake the loop, which then checks what happened."""
-
-
-class SharedEnvironment:
-    """Variables that all tasks of a gang share: one file with a link in each folder, read once."""
-
-    def __init__(self) -> "None":
-        self._file = None  # type: tuple[int, int] | None
-        self._variables = {}  # type: dict[bytes, bytes]
-
-    def environment(self, folder: "str", own: "dict[str, str]") -> "dict[bytes, bytes]":
-        """The shared variables and a task's own ones, before `with_suffixes`."""
-        path = os.path.join(folder, SHARED_ENVIRONMENT_FILE)
-        stat = os.stat(path)
-        if (stat.st_dev, stat.st_ino) != self._file:
-            self._variables = {}
-            for pair in claim.read_file(path).split(b"\0")[:-1]:
-                name, _, value = pair.partition(b"=")
-                self._variables[name] = value
-            self._file = stat.st_dev, stat.st_ino
-        variables = dict(self._variables)
-        for name_text, text in own.items():
-            variables[os.fsencode(name_text)] = os.fsencode(text)
-        return variables
-
-
-def with_suffixes(variables: "dict[bytes, bytes]", suffixes: "dict[str, str]") -> "dict[bytes, bytes]":
-    """The complete environment. Long variables of a gang (TF_CONFIG) differ only in their last characters."""
-    whole = dict(variables)
-    for name, suffix in suffixes.items():
-        whole[os.fsencode(name)] += os.fsencode(suffix)
-    return whole
-
-
-def whole_environment(
-    folder: "str", own: "dict[str, str]", suffixes: "dict[str, str] | None"
-) -> "dict[bytes, bytes] | dict[str, str]":
-    """A task's own variables and those it shares with its gang."""
-    return own if suffixes is None else with_suffixes(SharedEnvironment().environment(folder, own), suffixes)
 
 
 class Attempt:
@@ -238,7 +199,7 @@ class Attempt:
 
     def _outcome(self) -> "tuple[int | None, int | None, bool, str]":
         """Exit code, signal, whether out of memory, and why the user's program was never started."""
-        code, signum = _decode(self._status)
+        code, signum = exit_record.decode_status(self._status)
         # The kernel may have killed a child for lack of memory, and the program may have coped with it.
         return code, signum, bool(code or signum) and self._limits.oom_killed(), ""
 
@@ -633,12 +594,3 @@ def _drain(fd: "int") -> "None":
             pass
     except BlockingIOError:
         pass
-
-
-def _decode(status: "int | None") -> "tuple[int | None, int | None]":
-    """Exit code and signal of a wait status; both None if the program never ran."""
-    if status is None:
-        return None, None
-    if os.WIFSIGNALED(status):
-        return None, os.WTERMSIG(status)
-    return os.WEXITSTATUS(status), None

@@ -4,7 +4,8 @@ import json
 import os
 
 from pairuntime.supervisor import claim, process_tree
-from pairuntime.supervisor.attempt import SPEC, Attempt, SharedEnvironment
+from pairuntime.supervisor.attempt import SPEC, Attempt
+from pairuntime.supervisor.shared_environment import SharedEnvironment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory

@@ -10,6 +10,15 @@ _STAGING = "exit.staging"
 _RESERVED_BYTES = 4096
 
 
+def decode_status(status: "int | None") -> "tuple[int | None, int | None]":
+    """Exit code and signal of a wait status; both None if the program never ran."""
+    if status is None:
+        return None, None
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None
+
+
 def reserve(folder: "str") -> "int":
     """Allocate the space of the record at the start, so that a full disk cannot prevent it at the end."""
     fd = os.open(os.path.join(folder, _STAGING), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -13,7 +13,8 @@ import os
 import signal
 
 from pairuntime.supervisor import attempt_factory, claim, container_attempt, process_tree, zygote_warmup
-from pairuntime.supervisor.attempt import DEFAULT, Attempt, SharedEnvironment, set_handler  # noqa: F401 - Attempt: type comment
+from pairuntime.supervisor.attempt import DEFAULT, Attempt, set_handler  # noqa: F401 - Attempt: type comment
+from pairuntime.supervisor.shared_environment import SharedEnvironment
 
 # Loaded here, so that no supervisor has to.
 _LOADED = (container_attempt,)

@@ -8,7 +8,8 @@ import os
 import signal
 
 from pairuntime.supervisor import attempt_factory, claim, exit_record, process_tree
-from pairuntime.supervisor.attempt import HANDLED, SharedEnvironment
+from pairuntime.supervisor.attempt import HANDLED
+from pairuntime.supervisor.shared_environment import SharedEnvironment
 
 # Runs after which Python has specialized a function (a little over eight, in 3.11).
 _RUNS = 10

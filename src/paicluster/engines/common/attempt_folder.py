@@ -16,7 +16,7 @@ from paicluster.engines.common.shared_environment import encode_shared_variables
 from paicluster.engines.common.unix_accounts import Account
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
 from pairuntime import saved_environment
-from pairuntime.supervisor import attempt, claim, exit_record, process_tree, zygote
+from pairuntime.supervisor import attempt, claim, exit_record, process_tree, shared_environment, zygote
 
 SCRIPT = "task.sh"
 WORK = "work"
@@ -27,7 +27,7 @@ FILES_WITH_SECRETS = (
     SCRIPT,
     attempt.SPEC,
     "spec.staging",
-    attempt.SHARED_ENVIRONMENT_FILE,
+    shared_environment.SHARED_ENVIRONMENT_FILE,
     "config",
     "login.json",
     saved_environment.FOLDER,
@@ -120,7 +120,7 @@ def prepare(
     else:
         environment, suffixes = task_specific(task)
         spec = {**spec, "env_suffixes": suffixes}
-        _link(shared_file, f"{home}/{attempt.SHARED_ENVIRONMENT_FILE}")
+        _link(shared_file, f"{home}/{shared_environment.SHARED_ENVIRONMENT_FILE}")
     environment[key] = value
     if task_files.saves_environment(task):
         session_folder = f"{home}/{saved_environment.FOLDER}"

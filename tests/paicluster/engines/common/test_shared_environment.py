@@ -10,6 +10,7 @@ from paicluster.engines.common.attempt_folder import SCRIPT, path_of, prepare, w
 from paicluster.engines.common.shell_exports import exports, not_exportable
 from paicluster.engines.interface import TaskLaunch
 from pairuntime.supervisor import attempt
+from pairuntime.supervisor.shared_environment import whole_environment
 
 HOSTS = [f"10.0.{number // 250}.{number % 250}:15000" for number in range(500)]
 
@@ -40,7 +41,7 @@ def test_peer_list_is_written_once_with_a_suffix_for_each_task(tmp_path: Path) -
         prepare(folder, task, {}, shared, runtime=tmp_path / "pairuntime.pyz")
         spec = json.loads((folder / attempt.SPEC).read_text())
         assert len(json.dumps(spec)) < 4096
-        environment = attempt.whole_environment(str(folder), spec["env"], spec["env_suffixes"])
+        environment = whole_environment(str(folder), spec["env"], spec["env_suffixes"])
         output = subprocess.run(
             ["bash", str(folder / SCRIPT)], env=environment, capture_output=True, text=True, check=True
         )
