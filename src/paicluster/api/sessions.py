@@ -29,7 +29,8 @@ _HOST_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "SLURM_CONF")
 
 
 class Sessions:
-    """Session hosts that this server has started. Each ends with the token that opened its session."""
+    """Session hosts that this server has started. Each ends with the token that opened its session; one that
+    was opened for a job, also when its user is disabled."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -49,9 +50,16 @@ class Sessions:
             )
 
     async def start_host(
-        self, owner: Identity, words: Sequence[str], connection: socket.socket
+        self,
+        owner: Identity,
+        words: Sequence[str],
+        connection: socket.socket,
+        holders: Sequence[str] | None = None,
     ) -> asyncio.Task[None]:
-        """Start a process with this standard input for a user; returns what waits for its end."""
+        """Start a process with this standard input for a user; returns what waits for its end.
+
+        ``holders``: what it ends with, if not with those of its owner.
+        """
         self._running[owner.username] += 1
         try:
             # Not by asyncio: uvloop forks, which takes long in a large process. This one shares its memory
@@ -72,20 +80,20 @@ class Sessions:
         except BaseException:
             self._release(owner.username)
             raise
-        watch = asyncio.create_task(self._watch(owner, host))
+        watch = asyncio.create_task(self._watch(owner, owner.holders if holders is None else holders, host))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
         return watch
 
-    async def _watch(self, owner: Identity, host: subprocess.Popen[bytes]) -> None:
-        """Wait for the end of a host; end it with its user's token."""
+    async def _watch(self, owner: Identity, holders: Sequence[str], host: subprocess.Popen[bytes]) -> None:
+        """Wait for the end of a host; end it with any of its holders."""
         ended = asyncio.create_task(_wait_for_end(host))
         changed = asyncio.Event()
         try:
-            with self._tokens.watch(owner.token_id, changed.set):
+            with self._tokens.watch_all(holders, changed.set):
                 while not ended.done():
                     changed.clear()
-                    if not await self._tokens.is_live(owner.token_id):
+                    if not await self._tokens.are_live(holders):
                         host.terminate()
                         break
                     await _wait_for_first(ended, changed)

@@ -22,13 +22,13 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import Unauthorized
+from openpaisdk.errors import DISABLED_USER, Forbidden, Unauthorized
 from paicluster.auth import jwt, local_admin
 from paicluster.auth.key_files import load_key
 from paicluster.auth.users import DisabledUser
 from paicluster.store import Store, groups, jobs, users
 from paicluster.store.rows import JobRow, TokenRow, UserGrants
-from paicluster.store.writer import job_token_id
+from paicluster.store.writer import job_token_id, user_holder_id
 
 Kind = Literal["session", "application"]
 
@@ -76,6 +76,26 @@ class Identity:
     access: UserGrants
     # Only of a job's token: others are refused while their user is disabled.
     is_disabled: bool = False
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Ids with which what this caller opens in a task ends: see `Tokens.is_live`.
+
+        A job's token outlives that its user is disabled, so that the job can go on. It may have been copied
+        out of the job, so what it opened does not.
+        """
+        if self.job_id is None:
+            return (self.token_id,)
+        return self.token_id, user_holder_id(self.username)
+
+    def check_enabled(self, consequence: str) -> None:
+        """Raise Forbidden for a job of a disabled user; ``consequence`` ends the sentence."""
+        if self.is_disabled:
+            raise Forbidden(
+                f"User {self.username} is disabled: {consequence}.",
+                code=DISABLED_USER,
+                hint="Ask an administrator to enable the account.",
+            )
 
 
 class Tokens:
@@ -148,6 +168,19 @@ class Tokens:
                     self._live.clear()
                 self._live[holder] = expires
         return expires > time.time()
+
+    async def are_live(self, holders: Sequence[str]) -> bool:
+        for holder in holders:
+            if not await self.is_live(holder):
+                return False
+        return True
+
+    @contextlib.contextmanager
+    def watch_all(self, holders: Sequence[str], on_change: Callable[[], None]) -> Iterator[None]:
+        with contextlib.ExitStack() as watches:
+            for holder in holders:
+                watches.enter_context(self.watch(holder, on_change))
+            yield
 
     @contextlib.contextmanager
     def watch(self, holder: str, on_change: Callable[[], None]) -> Iterator[None]:

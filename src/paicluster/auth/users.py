@@ -154,7 +154,8 @@ def set_disabled(conn: Connection, username: str, is_disabled: bool) -> int:
     """Disable or enable a user; the number of the user's jobs that go on.
 
     A disabled user cannot log in, and the user's tokens and certificates are refused until the user is
-    enabled. Jobs keep their own tokens and go on, those that wait as well; new ones are not accepted.
+    enabled. Jobs keep their own tokens and go on, those that wait as well; new ones are not accepted, and
+    what leads into running ones ends.
     """
     user = users.get_user(conn, username)
     if user is None:

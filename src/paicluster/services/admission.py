@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from openpaisdk.errors import DISABLED_USER, NO_JOB, NO_SOURCES, Forbidden, InvalidParameters, NotFound
+from openpaisdk.errors import NO_JOB, NO_SOURCES, Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import JobSpec
 from openpaisdk.protocol.extras import requested_storages
 from openpaisdk.protocol.images import unused_images
@@ -80,12 +80,7 @@ class Admission:
         the submitted text with masked secrets. Returns warnings about what the cluster cannot do as it is
         now; ``strict`` refuses a job that can never start.
         """
-        if identity.is_disabled:
-            raise Forbidden(
-                f"User {identity.username} is disabled: no new job is accepted.",
-                code=DISABLED_USER,
-                hint="Ask an administrator to enable the account.",
-            )
+        identity.check_enabled("no new job is accepted")
         self.check_engine_options(job.additions.engine_options)
         self._check_sources(identity, job)
         self._check_virtual_cluster(identity, job.virtual_cluster)

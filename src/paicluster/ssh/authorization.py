@@ -2,11 +2,16 @@
 
 A job's own key opens that job only, so the user name needs to name the task alone. Keys of the job's user,
 which the job lists, open several jobs: there the user name contains the job.
+
+The jobs of a disabled user go on, and their tasks reach each other with the job's key. The user may have a
+copy of it, so then it is accepted only from the other machines that the job's tasks run on.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +47,14 @@ class Target:
         return cls("", "" if username == ROOT else username)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedJob:
+    """The job that a key opens. ``is_for_task``: a task of the job connects, not its user."""
+
+    row: JobRow
+    is_for_task: bool
+
+
 class JobAuthorization:
     """Finds the job that a key opens."""
 
@@ -52,11 +65,21 @@ class JobAuthorization:
         self._job_of_key: dict[str, int] = {}
         self._key_of_job: dict[int, str] = {}
 
-    async def find_job(self, target: Target, key: str) -> JobRow | None:
-        """The unfinished job that this key (type and base64) opens under this name."""
-        return await self._store.read(lambda conn: self._find_job(conn, target, key))
+    async def find_job(self, target: Target, key: str, address: str) -> OpenedJob | None:
+        """The unfinished job that this key (type and base64) opens under this name for a client there."""
+        return await self._store.read(lambda conn: self._find_job(conn, target, key, address))
 
-    def _find_job(self, conn: Connection, target: Target, key: str) -> JobRow | None:
+    def _find_job(self, conn: Connection, target: Target, key: str, address: str) -> OpenedJob | None:
+        row = self._job_of(conn, target, key)
+        if row is None:
+            return None
+        is_for_task = self._keys.of_job(row).public == key and _is_of_task(conn, row, address)
+        user = users.get_user(conn, row.username)
+        if user is not None and user.disabled_ms is not None and not is_for_task:
+            return None
+        return OpenedJob(row, is_for_task)
+
+    def _job_of(self, conn: Connection, target: Target, key: str) -> JobRow | None:
         if target.framework:
             row = jobs.get_job(conn, target.framework)
             if row is None or row.completed_ms is not None:
@@ -82,6 +105,36 @@ class JobAuthorization:
         self._job_of_key = {key: id_ for id_, key in known.items()}
 
 
+def _is_of_task(conn: Connection, row: JobRow, address: str) -> bool:
+    """Whether a client at this address is a task of the job.
+
+    A machine of the cluster other than this one is entered through jobs. Who connects from this one cannot be
+    told: it may be where users sign in, or forward the connections of others.
+    """
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    running = {
+        task.ip
+        for task in jobs.tasks_of(conn, row.id, row.attempt)
+        if task.launched_ms is not None and not task.ended
+    }
+    return str(found) in running and not _is_own_address(str(found))
+
+
+def _is_own_address(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
 def _user_keys(conn: Connection, row: JobRow) -> set[str]:
     """Public keys of the job's user that its plugin `ssh` permits: listed there, or in the profile."""
     spec = jobs.job_spec(conn, row.id)
@@ -91,8 +144,6 @@ def _user_keys(conn: Connection, row: JobRow) -> set[str]:
     if not isinstance(wanted, Mapping):
         return set()
     user = users.get_user(conn, row.username)
-    if user is not None and user.disabled_ms is not None:
-        return set()
     listed = [wanted.get("value"), *_profile_keys(json.loads(user.extension) if user is not None else {})]
     lines = [line for text in listed if isinstance(text, str) for line in text.splitlines()]
     return set(_public_keys(lines[:MAX_USER_KEYS]))

@@ -1,4 +1,4 @@
-"""One SSH connection: authenticated by key, bound to one job, and closed with it."""
+"""One SSH connection: authenticated by key, bound to one job, and closed with it, or with its user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paicluster.api.v2.follow import job_and_roles, selected_task
 from paicluster.api.v2.forward import open_stream
 from paicluster.auth.tokens import Identity
 from paicluster.engines.common.session_client import SessionClient, SessionListener
-from paicluster.ssh.authorization import JobAuthorization, Target
+from paicluster.ssh.authorization import JobAuthorization, OpenedJob, Target
 from paicluster.ssh.channels import PortChannel, TaskChannel
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow
@@ -91,10 +91,12 @@ class SshConnection(asyncssh.SSHServer):
         self._all = all_connections
         self._connection: asyncssh.SSHServerConnection
         self._keys_offered = 0
-        self._found: JobRow | None = None
+        self._found: OpenedJob | None = None
         self._target = Target("", "")
         self.job: JobRow | None = None
         self._identity: Identity | None = None
+        # What it ends with: see `Tokens.is_live`.
+        self._holders: tuple[str, ...] = ()
         self._watch: asyncio.Task[None] | None = None
         self._channels = 0
 
@@ -128,34 +130,40 @@ class SshConnection(asyncssh.SSHServer):
             return False
         public = key.export_public_key("openssh").decode()
         self._target = Target.parse(username)
-        row = await self._all.authorization.find_job(self._target, " ".join(public.split()[:2]))
-        if row is None:
+        found = await self._all.authorization.find_job(
+            self._target, " ".join(public.split()[:2]), self._client_address()
+        )
+        if found is None:
             return False
         tokens = self._all.ctx.tokens
         try:
             # As the job itself: what is opened here ends with this attempt of the job, and with its user.
-            self._identity = await tokens.verify(tokens.of_job(row))
+            self._identity = await tokens.verify(tokens.of_job(found.row))
         except Unauthorized:  # it has ended just now
             return False
-        self._found = row
+        self._found = found
         return True
 
     def auth_completed(self) -> None:
         """The client has proved that it has the private key that was validated last."""
-        row = self.job = self._found
-        assert row is not None and self._identity is not None
-        self._watch = asyncio.create_task(self._close_with_job(self._identity.token_id))
+        assert self._found is not None and self._identity is not None
+        row = self.job = self._found.row
+        # Tasks of a job reach each other while its user is disabled.
+        self._holders = (self._identity.token_id,) if self._found.is_for_task else self._identity.holders
+        self._watch = asyncio.create_task(self._close_with_holders())
         if self._all.ctx.policies.audit is not None:
-            address = self._connection.get_extra_info("peername") or ("",)
             self._all.ctx.policies.audit.record_connection(
-                self._identity, address[0], row.framework, self._target.task
+                self._identity, self._client_address(), row.framework, self._target.task
             )
 
-    async def _close_with_job(self, token_id: str) -> None:
+    def _client_address(self) -> str:
+        return str((self._connection.get_extra_info("peername") or ("",))[0])
+
+    async def _close_with_holders(self) -> None:
         tokens = self._all.ctx.tokens
         changed = asyncio.Event()
-        with tokens.watch(token_id, changed.set):
-            while await tokens.is_live(token_id):
+        with tokens.watch_all(self._holders, changed.set):
+            while await tokens.are_live(self._holders):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), _TOKEN_CHECK_S)
                 changed.clear()
@@ -183,6 +191,9 @@ class SshConnection(asyncssh.SSHServer):
         assert self.job is not None and self._identity is not None
         try:
             row, role, index = await self._task()
+            # Forwarders are shared with the users of the job's token, so they end when the user is disabled.
+            tokens = self._all.ctx.tokens
+            (await tokens.verify(tokens.of_job(row))).check_enabled("no port of a job is forwarded")
             stream = await open_stream(self._all.ctx, self._identity, row, role, index, port)
             return await PortChannel.connect(stream, self._on_channel_lost)
         except (PaiError, OSError) as error:
@@ -211,7 +222,7 @@ class SshConnection(asyncssh.SSHServer):
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                await ctx.sessions.start_host(self._identity, words, theirs)
+                await ctx.sessions.start_host(self._identity, words, theirs, self._holders)
             loop = asyncio.get_running_loop()
             _, session = await loop.create_connection(lambda: SessionClient(listener), sock=ours)
         except OSError as error:

@@ -126,7 +126,7 @@ class WebApps:
         from paicluster.web_apps.proxy import Proxy
 
         grants = AppGrants()
-        proxy = Proxy(grants, task_port, connect, self._ctx.tokens.is_live)
+        proxy = Proxy(grants, task_port, connect, self._ctx.tokens.are_live)
         listener = self._bind()
         try:
             server, state = await self._serve(proxy, listener)

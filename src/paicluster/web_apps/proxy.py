@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import h11
 from starlette.requests import Request
@@ -26,8 +26,8 @@ _CROSS_SITE = ("cross-site", "same-site")
 class Proxy:
     """ASGI application of one app.
 
-    ``connect`` opens a connection with the port of the task for a user, ``is_live`` tells whether the user's
-    token still is.
+    ``connect`` opens a connection with the port of the task for a user, ``are_live`` tells whether what
+    the user signed in with still is.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class Proxy:
         grants: AppGrants,
         task_port: int,
         connect: Callable[[Identity], Awaitable[socket.socket]],
-        is_live: Callable[[str], Awaitable[bool]],
+        are_live: Callable[[Sequence[str]], Awaitable[bool]],
     ) -> None:
         self._grants = grants
         self._task_port = task_port
         self._connect = connect
-        self._is_live = is_live
+        self._are_live = are_live
         # Requests and WebSockets.
         self.open_exchanges = 0
         self.last_used = time.monotonic()
@@ -67,7 +67,7 @@ class Proxy:
                 return
             check_own_page(request)
             identity = self._grants.identity(request.cookies.get(cookie_name(_own_port(scope))))
-            if not await self._is_live(identity.token_id):
+            if not await self._are_live(identity.holders):
                 raise Forbidden("The session of this app has ended.", hint="Sign in to the portal again.")
             upstream = await Upstream.connect(await self._connect(identity))
         except PaiError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -18,11 +18,11 @@ from paicluster.store.rows import UserGrants
 class ValidTokens:
     """Tokens that are never revoked."""
 
-    async def is_live(self, holder: str) -> bool:
+    async def are_live(self, holders: Sequence[str]) -> bool:
         return True
 
     @contextlib.contextmanager
-    def watch(self, holder: str, on_change: Callable[[], None]) -> Iterator[None]:
+    def watch_all(self, holders: Sequence[str], on_change: Callable[[], None]) -> Iterator[None]:
         yield
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from support.server_fixture import Reply, eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
+from support.web_socket import Refused, WebSocket
 
 USER_INFO = {
     *("username", "grouplist", "email", "extension", "admin", "disabled"),
@@ -360,6 +361,10 @@ def test_disabled_user_is_refused_while_jobs_go_on(cluster: TeamCluster, new_use
     made = cluster.ask("POST", "/api/v2/tokens/application", {}, token=session)
     application = made.json()["token"]
     task_token = cluster.token_of_job(name, session)
+    job_path = f"/api/v2/jobs/{new_user}~{name}"
+    open_session = WebSocket(cluster, f"{job_path}/exec", token=task_token)
+    open_session.send("start", command=["sh", "-c", "echo up; sleep 600"])
+    open_session.read_until(b"up")
     disabled = admin(cluster, "PUT", f"/api/v2/users/{new_user}/disabled", {"disabled": True})
     assert (disabled.status, disabled.json()) == (
         201,
@@ -383,20 +388,34 @@ def test_disabled_user_is_refused_while_jobs_go_on(cluster: TeamCluster, new_use
 
     # The job goes on with its own token, but starts no other.
     def state() -> str:
-        detail = cluster.get(f"/api/v2/jobs/{new_user}~{name}", token=task_token)
+        detail = cluster.get(job_path, token=task_token)
         return str(detail.json()["jobStatus"]["state"])
 
     eventually(lambda: state() == "RUNNING", "the running job")
     another = cluster.submit(job(f"{name}-2", "true"), token=task_token)
     assert (another.status, another.json()["code"]) == (403, "DisabledUserError")
+    # Nor does a copy of its token lead into the job.
+    open_session.finish()
+    with pytest.raises(Refused) as no_session:
+        WebSocket(cluster, f"{job_path}/exec", token=task_token)
+    with pytest.raises(Refused) as no_port:
+        WebSocket(cluster, f"{job_path}/forward?port=80", token=task_token, protocols="pai.forward.v1")
+    no_app = cluster.ask("POST", f"{job_path}/apps?port=80", token=task_token)
+    for reply, action in (
+        (no_session.value.reply, "run commands in"),
+        (no_port.value.reply, "forward ports of"),
+        (no_app, "forward ports of"),
+    ):
+        assert (reply.status, reply.json()["code"]) == (403, "DisabledUserError"), reply.text
+        sentence = f"User {new_user} is disabled: no token of the user may {action} a job."
+        assert reply.json()["message"] == sentence
 
     enabled = admin(cluster, "PUT", f"/api/v2/users/{new_user}/disabled", {"disabled": False})
     assert enabled.json()["message"] == f"User {new_user} is enabled."
     for token in (session, application, cluster.log_in(new_user)):
         assert cluster.get("/api/v2/jobs?limit=1", token=token).status == 200
     stop = {"value": "STOP"}
-    path = f"/api/v2/jobs/{new_user}~{name}/executionType"
-    assert cluster.ask("PUT", path, stop, token=session).status == 202
+    assert cluster.ask("PUT", f"{job_path}/executionType", stop, token=session).status == 202
 
 
 def test_user_is_disabled_by_administrators_only_and_not_the_last_of_them(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -158,6 +159,40 @@ def test_finished_job_ends_connections_and_its_key_opens_nothing(
         done = client.run("ssh", "-l", user, "task", "true")
         assert done.returncode == 255 and b"Permission denied" in done.stderr, done
     assert cluster.get(cluster.path(name, "/ssh")).json()["code"] == "NoJobSshInfoError"
+
+
+def test_disabled_user_has_no_ssh(cluster: TeamCluster, name: str, scratch: Path) -> None:
+    user, password = f"user-{name}"[:40], "disabled-user-1"
+    admin = cluster.tokens["admin"]
+    made = cluster.ask("POST", "/api/v2/users", {"username": user, "password": password}, token=admin)
+    assert made.status == 201, made.text
+    login = {"username": user, "password": password}
+    session = cluster.ask("POST", "/api/v2/authn/basic/login", login, token=None).json()["token"]
+    task_token = cluster.token_of_job(name, session)
+    path = f"/api/v2/jobs/{user}~{name}"
+    info = ssh_info(cluster, f"{user}~{name}", token=task_token)
+    client = SshClient(scratch, info, download_key(cluster, info))
+    idle = client.start("-N", "task")
+    process = client.start("task", "echo ready; sleep 600")
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+
+    def disable(value: bool) -> None:
+        reply = cluster.ask("PUT", f"/api/v2/users/{user}/disabled", {"disabled": value}, token=admin)
+        assert reply.status == 201, reply.text
+
+    disable(True)
+    assert process.wait(DEADLINE_S) != 0 and idle.wait(DEADLINE_S) == 255
+    done = client.ssh("true")
+    assert done.returncode == 255 and b"Permission denied (publickey)" in done.stderr, done
+    # Nor with a copy of the job's token, or a link that it got before.
+    refused = cluster.get(f"{path}/ssh", token=task_token)
+    assert (refused.status, refused.json()["code"]) == (403, "DisabledUserError")
+    assert refused.json()["message"] == f"User {user} is disabled: the user's jobs have no SSH."
+    link = urlsplit(info["keyPair"]["privateKeyDirectDownloadLink"])
+    assert cluster.get(f"{link.path}?{link.query}", token=None).json()["code"] == "DisabledUserError"
+    disable(False)
+    assert client.out("echo again") == "again\n"
+    assert cluster.ask("PUT", f"{path}/executionType", {"value": "STOP"}, token=session).status == 202
 
 
 def test_new_job_of_the_same_name_has_another_key(cluster: TeamCluster, name: str, scratch: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -274,7 +274,7 @@ def test_web_socket_of_which_an_end_is_lost_keeps_no_app_in_use(lost: int) -> No
     async def never(_: object) -> socket.socket:
         raise AssertionError
 
-    async def always(_: str) -> bool:
+    async def always(_: Sequence[str]) -> bool:
         return True
 
     async def join() -> int:

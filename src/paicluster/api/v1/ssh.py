@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,6 +21,7 @@ from paicluster.auth.ssh_keys import generate_key_pair
 from paicluster.auth.tickets import holder_of
 from paicluster.auth.tokens import INVALID
 from paicluster.store import jobs, users
+from paicluster.store.rows import JobRow, UserRow
 
 
 async def ssh(request: Request) -> Response:
@@ -31,10 +33,12 @@ async def private_key(request: Request) -> Response:
     """The private key. The ticket in the path authorizes the request: clients fetch it without a token."""
     ctx = context(request)
     framework = request.path_params["framework"]
-    row = await ctx.store.read(lambda conn: jobs.get_job(conn, framework))
+    row, user = await ctx.store.read(lambda conn: _job_and_user(conn, framework))
     ticket = request.path_params["ticket"]
     if row is None or not await ctx.tokens.is_live(holder_of(ticket)):
         raise _expired()
+    if user is not None and user.disabled_ms is not None:  # the ticket may be that of the job
+        raise accounts.DisabledUser(user.username)
     endpoint = ctx.ssh()
     if endpoint is not None and ctx.tickets.is_valid(ticket, key_ticket_subject(row, is_of_job=True)):
         key = endpoint.keys.of_job(row).private
@@ -43,6 +47,11 @@ async def private_key(request: Request) -> Response:
     else:
         raise _expired()
     return Response(key, media_type="application/x-pem-file", headers={"Cache-Control": "no-store"})
+
+
+def _job_and_user(conn: Connection, framework: str) -> tuple[JobRow | None, UserRow | None]:
+    row = jobs.get_job(conn, framework)
+    return row, None if row is None else users.get_user(conn, row.username)
 
 
 def _expired() -> Unauthorized:

@@ -77,7 +77,9 @@ async def running_task(ctx: Context, row: JobRow, role: str, index: int, purpose
 
 
 def check_may_enter(identity: Identity, row: JobRow, purpose: Purpose) -> None:
-    """The owner and administrators may; of jobs only the job itself, since a task may run untrusted code."""
+    """The owner and administrators may; of jobs only the job itself, since a task may run untrusted code, and
+    only while its user is not disabled, who may have copied the token."""
+    identity.check_enabled(f"no token of the user may {purpose.action} a job")
     check_owner_or_admin(identity, row, purpose.action)
     if identity.job_id is not None and identity.job_id != row.id:
         raise Forbidden(f"A job is not allowed to {purpose.action} another job.")

@@ -44,6 +44,7 @@ async def ssh_info(request: Request, identity: Identity, row: JobRow) -> Respons
     A task that serves SSH itself, at the port that it has for this, is reached there, with the key of its
     user; all others through the endpoint of the cluster, with the key of the job.
     """
+    identity.check_enabled("the user's jobs have no SSH")
     ctx = context(request)
     tasks = await ctx.store.read(lambda conn: jobs.tasks_of(conn, row.id, row.attempt))
     running = [task for task in tasks if task.launched_ms is not None and not task.ended]
