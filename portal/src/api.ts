@@ -1,6 +1,9 @@
 // Client of the cluster's REST API: one function per call, errors as `ApiError`.
 import { signal } from "@preact/signals";
+import { ApiError } from "./api_error.ts";
 import { endSession, session, startSession, type Session } from "./session.ts";
+
+export { ApiError };
 
 export type JobState = "WAITING" | "RUNNING" | "STOPPING" | "SUCCEEDED" | "STOPPED" | "FAILED" | "UNKNOWN";
 
@@ -92,17 +95,6 @@ export interface ResourceUse {
   readonly resourcesTotal: Resources;
 }
 
-export class ApiError extends Error {
-  constructor(
-    message: string,
-    readonly status: number,
-    readonly code = "",
-    readonly hint = "",
-  ) {
-    super(message);
-  }
-}
-
 /** Whether the last request reached the cluster. */
 export const isConnected = signal(true);
 
@@ -155,7 +147,8 @@ function refusal(status: number, body: Problem, used: Session | null): ApiError 
 }
 
 /** Send a large body and report its progress, which `fetch` cannot. */
-export function uploadBody(path: string, body: Blob, signal: AbortSignal, onProgress: (sent: number) => void): Promise<void> {
+export async function uploadBody(path: string, body: Blob, signal: AbortSignal, onProgress: (sent: number) => void): Promise<void> {
+  signal.throwIfAborted();
   const used = session.value;
   return new Promise((resolve, reject) => {
     const sending = new XMLHttpRequest();

@@ -7,7 +7,7 @@ import path from "node:path";
 import { test } from "node:test";
 import { packed } from "../src/sources/archive.ts";
 import { isIgnored, readRules } from "../src/sources/ignore.ts";
-import { sourcesOf } from "../src/sources/selection.ts";
+import { sourcesOf, withoutCommonFolder } from "../src/sources/selection.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -19,7 +19,7 @@ test("the archive is a tar that the cluster unpacks", async () => {
   const long = `${"folder/".repeat(20)}file-ü.txt`;
   const large = new Uint8Array(3_000_001).fill(7);
   const archive = await packed(
-    [chosen("train.py", "print(1)\n"), chosen("bin/run", "#!/bin/sh\necho run\n"), chosen(long, "deep"), chosen("empty", ""), chosen("large", large)],
+    [chosen("train.py", "print(1)\n"), chosen("bin/run", "#!/bin/sh\necho run\n"), chosen("bin/tool", "\x7fELF\x02"), chosen(long, "deep"), chosen("empty", ""), chosen("large", large)],
     new AbortController().signal,
   );
   const bytes = Buffer.from(await archive.blob.arrayBuffer());
@@ -34,8 +34,9 @@ test("the archive is a tar that the cluster unpacks", async () => {
     assert.equal(statSync(path.join(folder, "empty")).size, 0);
     assert.equal(statSync(path.join(folder, "large")).size, large.length);
     assert.equal(statSync(path.join(folder, "train.py")).mtimeMs, HOUR_MS);
-    // A browser does not know which files are programs: those that begin as scripts are.
+    // A browser does not know which files are programs: those that begin as such are.
     assert.equal(statSync(path.join(folder, "bin/run")).mode & 0o111, 0o111);
+    assert.equal(statSync(path.join(folder, "bin/tool")).mode & 0o111, 0o111);
     assert.equal(statSync(path.join(folder, "train.py")).mode & 0o111, 0);
   } finally {
     rmSync(folder, { recursive: true });
@@ -71,11 +72,16 @@ test("ignore files mean what they mean for git", () => {
   assert.ok(!isIgnored("x.tmp", false, readRules("*.tmp", "sub/")));
 });
 
-test("one folder is the working directory; several things keep their names", async () => {
-  const paths = async (names: string[]) => (await sourcesOf(names.map((name) => chosen(name, "")))).files.map((one) => one.path);
-  assert.deepEqual(await paths(["project/train.py", "project/lib/a.py"]), ["lib/a.py", "train.py"]);
-  assert.deepEqual(await paths(["project/train.py", "data/x"]), ["data/x", "project/train.py"]);
-  assert.deepEqual(await paths(["train.py"]), ["train.py"]);
+test("one folder is the working directory; several things keep their names", () => {
+  const paths = (names: string[]) => withoutCommonFolder(names.map((name) => chosen(name, ""))).map((one) => one.path);
+  assert.deepEqual(paths(["project/train.py", "project/lib/a.py"]), ["train.py", "lib/a.py"]);
+  assert.deepEqual(paths(["project/train.py", "data/x"]), ["project/train.py", "data/x"]);
+  assert.deepEqual(paths(["train.py"]), ["train.py"]);
+});
+
+test("a chosen folder may have any name, also one that is left out elsewhere", async () => {
+  const found = await sourcesOf([chosen("__pycache__/a.py", ""), chosen("__pycache__/pyvenv.cfg", "")]);
+  assert.deepEqual(found.ignored, []);
 });
 
 test("what pai sub leaves out stays out", async () => {
@@ -94,7 +100,7 @@ test("what pai sub leaves out stays out", async () => {
   ]);
   assert.deepEqual(
     found.files.map((one) => one.path),
-    [".gitignore", "sub/.paiignore", "sub/kept", "train.py"],
+    ["p/.gitignore", "p/sub/.paiignore", "p/sub/kept", "p/train.py"],
   );
-  assert.equal(found.ignored, 7);
+  assert.equal(found.ignored.length, 7);
 });

@@ -386,7 +386,11 @@ function DropArea({ folder, isActive, onFiles, children }: DropAreaProps) {
     isOver.value = false;
     if (!isActive || !event.dataTransfer) return;
     event.preventDefault();
-    onFiles(await droppedFiles(event.dataTransfer.items, folder));
+    try {
+      onFiles(await droppedFiles(event.dataTransfer.items, folder));
+    } catch {
+      toast("A file or folder cannot be read, so nothing is uploaded: drop the files again.");
+    }
   };
   return (
     <div class={isOver.value ? "drop over" : "drop"} onDragOver={over} onDragLeave={leave} onDrop={(event) => void drop(event)}>
@@ -405,7 +409,7 @@ function FileView({ storage, path, reader, isEditable, file }: PathProps & { fil
     <div class="stack">
       <div class="file-head">
         <span class="quiet">
-          {[fileSize(file.size), exactTime(file.modified), file.owner].filter(Boolean).join(" · ")}
+          {[fileSize(file.size), exactTime(file.modified || null), file.owner].filter(Boolean).join(" · ")}
         </span>
         <div class="actions">
           <button class="button" type="button" onClick={() => void attempt(() => reader.download(path, name))}>

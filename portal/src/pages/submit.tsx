@@ -1,12 +1,13 @@
 // Submit: a form for the common case and an editor for everything, which show the same job.
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ApiError, checkJob, clusterInfo, jobConfig, jobSchema, submitJob, virtualClusters, type ClusterInfo, type JobCheck } from "../api.ts";
 import { Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
 import type { Schema } from "../editor/completion.ts";
 import { isFunctionCall, nameOf, nextName, type JobConfig } from "../editor/job_copy.ts";
 import { createEditor, type JobEditor } from "../editor/job_editor.ts";
 import { asJson, asYaml, copyText, formOf, isJson, missingSecrets, newJob, withChange, withSecrets, type Change } from "../editor/job_file.ts";
+import { chosenText } from "../files/chosen_text.ts";
 import { listStorages } from "../files/storage.ts";
 import { counted } from "../format.ts";
 import { href, navigate } from "../router.ts";
@@ -67,12 +68,22 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
   const error = useSignal<ApiError | null>(null);
   const isBusy = useSignal(false);
   const opened = useSignal<"json" | "start" | null>(null);
+  /** How often another job was started from. */
+  const starts = useSignal(0);
+  const page = useRef(new AbortController());
   const host = useRef<HTMLDivElement>(null);
   const view = useRef<JobEditor | null>(null);
 
   const change = (to: string) => {
     text.value = to;
     view.current?.setText(to);
+  };
+  /** Nothing that was entered for the job before belongs to this one. */
+  const startFrom = (job: string) => {
+    starts.value += 1;
+    role.value = "";
+    secrets.value = new Map();
+    change(job);
   };
   const apply = (one: Change) => change(withChange(text.value, one, role.value));
   const sources = useSources(info.maxSourcesBytes, (archive) =>
@@ -84,6 +95,8 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
   shown.current = form ?? shown.current;
   const missing = missingSecrets(text.value, secrets.value);
 
+  // At once: other effects end after the next frame.
+  useLayoutEffect(() => () => page.current.abort(), []);
   useEffect(() => {
     if (!host.current) return;
     view.current = createEditor(host.current, text.value, theme.value === "dark", change);
@@ -112,6 +125,7 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
     try {
       await action();
     } catch (problem) {
+      if (page.current.signal.aborted) return;
       if (!(problem instanceof ApiError)) throw problem;
       error.value = problem;
     }
@@ -123,22 +137,27 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
         await sources.send(() => formOf(text.value)?.more?.sources ?? null);
         const unset = missingSecrets(text.value, secrets.value);
         if (unset.length) {
-          throw new ApiError(`The job has secrets without a value: ${unset.join(", ")}.`, 0, "", "Enter them under Secrets.");
+          const several = (formOf(text.value)?.roles.length ?? 0) > 1;
+          throw new ApiError(`The job has secrets without a value: ${unset.join(", ")}.`, 0, "", `Enter them under Secrets${several ? " of the task role that uses them" : ""}.`);
         }
         const sent = withSecrets(text.value, secrets.value);
-        const found = await checkJob(sent, new AbortController().signal);
+        const found = await checkJob(sent, page.current.signal);
         show(found);
         if (found.problems.length) return;
         const { warning } = await submitJob(sent, found.version);
         toast([`${found.name ?? "The job"} is submitted.`, warning].filter(Boolean).join(" "));
-        navigate(href("/jobs"));
+        if (!page.current.signal.aborted) navigate(href("/jobs"));
       } finally {
         isBusy.value = false;
       }
     });
   const readFile = async (file: File) => {
-    if (file.size > MAX_FILE_BYTES) toast(`${file.name} is too large for a job file.`);
-    else change(await file.text());
+    if (file.size > MAX_FILE_BYTES) {
+      toast(`${file.name} is too large for a job file.`);
+      return;
+    }
+    const job = await chosenText(file);
+    if (job !== null) startFrom(job);
   };
   const problems = check.value?.problems ?? [];
 
@@ -146,7 +165,7 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
     <div class="submit-page">
       <div class="head">
         <h1>Submit Job</h1>
-        <div class="actions">
+        <div class="actions" inert={isBusy.value}>
           <button class="button" type="button" onClick={() => (opened.value = "start")}>
             Start from …
           </button>
@@ -158,12 +177,13 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
           </button>
         </div>
       </div>
-      <div class="submit">
+      <div class="submit" inert={isBusy.value}>
         <div class="card padded submit-form">
           {!form && <p class="notice wait">The form follows as soon as the job file can be read.</p>}
           {shown.current && (
             <div inert={!form}>
               <SubmitFields
+                key={starts.value}
                 form={shown.current}
                 info={info}
                 sources={sources}
@@ -217,9 +237,9 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
         <StartDialog
           onExample={(example) => {
             const made = example.text(imageOf(info));
-            change(withChange(made, { basic: "name", value: nextName(example.name) }));
+            startFrom(withChange(made, { basic: "name", value: nextName(example.name) }));
           }}
-          onJob={(framework) => void attempt(async () => change(await copyOfJob(framework)))}
+          onJob={(framework) => void attempt(async () => startFrom(await copyOfJob(framework)))}
           onFile={(file) => void readFile(file)}
           onClose={() => (opened.value = null)}
         />

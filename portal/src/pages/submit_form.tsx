@@ -7,12 +7,13 @@ import { toast } from "../components/parts.tsx";
 import type { Change, JobForm, MoreFields, StorageMount } from "../editor/job_file.ts";
 import { notebookCommand, notebookOf, type NotebookRun } from "../editor/notebook_command.ts";
 import { isVariableName } from "../editor/shell_words.ts";
+import { chosenText } from "../files/chosen_text.ts";
 import { parseNotebook } from "../files/notebook.ts";
 import { listStorages, type StorageDetail } from "../files/storage.ts";
 import { counted, memory } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { SourcesField } from "../sources/sources_field.tsx";
-import type { Sources } from "../sources/use_sources.ts";
+import type { SourceFiles } from "../sources/source_files.ts";
 
 const CLUSTERS_REFRESH_MS = 60_000;
 const PRIORITIES = [
@@ -25,7 +26,7 @@ const PRIORITIES = [
 interface Props {
   readonly form: JobForm;
   readonly info: ClusterInfo;
-  readonly sources: Sources;
+  readonly sources: SourceFiles;
   readonly secretValues: ReadonlyMap<string, string>;
   readonly onRole: (role: string) => void;
   readonly onChange: (change: Change) => void;
@@ -189,12 +190,14 @@ function Task(props: Props) {
 function NotebookField({ run, sources, onChange }: Props & { run: NotebookRun | null }) {
   const choose = async (file: File | undefined) => {
     if (!file) return;
-    if (!parseNotebook(await file.text())) {
+    const text = await chosenText(file);
+    if (text === null) return;
+    if (!parseNotebook(text)) {
       toast(`${file.name} is not a notebook: choose the .ipynb file that Jupyter saved.`);
       return;
     }
-    await sources.add([{ file, path: file.name }]);
-    onChange({ basic: "command", value: notebookCommand({ path: file.name, parameters: run?.parameters ?? [] }) });
+    const isAdded = await sources.add([{ file, path: file.name }]);
+    if (isAdded) onChange({ basic: "command", value: notebookCommand({ path: file.name, parameters: run?.parameters ?? [] }) });
   };
   return (
     <>

@@ -36,7 +36,7 @@ export async function packed(
   let read = 0;
   for (const { file, path } of [...files].sort((one, other) => (one.path < other.path ? -1 : 1))) {
     signal.throwIfAborted();
-    add(headerOf(path, file, (await isScript(file)) ? PROGRAM_MODE : FILE_MODE));
+    add(headerOf(path, file, (await isProgram(file)) ? PROGRAM_MODE : FILE_MODE));
     for (let at = 0; at < file.size; at += PIECE_BYTES) {
       hash.update(new Uint8Array(await file.slice(at, at + PIECE_BYTES).arrayBuffer()));
       signal.throwIfAborted();
@@ -52,8 +52,9 @@ export async function packed(
 }
 
 /** A browser does not say which files are programs. */
-async function isScript(file: File): Promise<boolean> {
-  return (await file.slice(0, 2).text()) === "#!";
+async function isProgram(file: File): Promise<boolean> {
+  const start = await file.slice(0, 4).text();
+  return start.startsWith("#!") || start === "\x7fELF";
 }
 
 function padding(size: number): number {

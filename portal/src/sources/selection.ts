@@ -3,37 +3,46 @@ import type { NewFile } from "../files/upload.ts";
 import { ALWAYS_IGNORED, IGNORE_FILES, isIgnored, readRules, type Rule } from "./ignore.ts";
 
 export interface Selection {
-  /** Sorted by path; paths are relative. */
+  /** Sorted by path; paths are relative, with the chosen folder. */
   readonly files: readonly NewFile[];
-  /** How many were left out. */
-  readonly ignored: number;
+  /** Paths of those that are left out. */
+  readonly ignored: readonly string[];
 }
 
 /** What makes a folder an environment, which works only in its own place. */
 const ENVIRONMENT_MARKS = ["pyvenv.cfg", "conda-meta"];
 
 export async function sourcesOf(chosen: readonly NewFile[]): Promise<Selection> {
-  const all = withoutCommonFolder(chosen.map(({ file, path }) => ({ file, path: path.replace(/^\/+/, "") })));
-  const rules = await rulesOf(all);
+  const all = chosen.map(({ file, path }) => ({ file, path: path.replace(/^\/+/, "") }));
+  // What is left out depends on paths below the chosen folder: that one is wanted, whatever its name.
+  const start = commonFolder(all).length;
+  const below = withoutCommonFolder(all);
+  const rules = await rulesOf(below);
   const environments = new Set(
-    all.flatMap(({ path }) => {
+    below.flatMap(({ path }) => {
       const names = path.split("/");
       const at = names.findIndex((name) => ENVIRONMENT_MARKS.includes(name));
       return at > 0 ? [names.slice(0, at).join("/")] : [];
     }),
   );
-  const files = all
-    .filter(({ path }) => !isLeftOut(path, rules, environments))
-    .sort((one, other) => (one.path < other.path ? -1 : 1));
-  return { files, ignored: all.length - files.length };
+  const isIn = ({ path }: NewFile) => !isLeftOut(path.slice(start), rules, environments);
+  return {
+    files: all.filter(isIn).sort((one, other) => (one.path < other.path ? -1 : 1)),
+    ignored: all.filter((one) => !isIn(one)).map(({ path }) => path),
+  };
 }
 
 /** The files in a folder that was chosen alone are in the working directory, as with `pai sub` in that folder. */
-function withoutCommonFolder(files: readonly NewFile[]): NewFile[] {
+export function withoutCommonFolder(files: readonly NewFile[]): NewFile[] {
+  const start = commonFolder(files).length;
+  return files.map(({ file, path }) => ({ file, path: path.slice(start) }));
+}
+
+/** With its slash; empty if there is none. */
+function commonFolder(files: readonly NewFile[]): string {
   const first = files[0]?.path ?? "";
   const folder = first.slice(0, first.indexOf("/") + 1);
-  const isCommon = folder !== "" && files.every(({ path }) => path.startsWith(folder));
-  return files.map(({ file, path }) => ({ file, path: isCommon ? path.slice(folder.length) : path }));
+  return files.every(({ path }) => path.startsWith(folder)) ? folder : "";
 }
 
 /** Rules of all ignore files, those of outer folders first. */

@@ -7,13 +7,13 @@ import type { SourcesReference } from "../editor/job_file.ts";
 import { droppedFiles } from "../files/dropped.ts";
 import type { NewFile } from "../files/upload.ts";
 import { counted, fileSize } from "../format.ts";
-import type { Sources } from "./use_sources.ts";
+import type { SourceFiles } from "./source_files.ts";
 
 /** More files than these are counted, not listed. */
 const LISTED = 8;
 
 interface Props {
-  readonly sources: Sources;
+  readonly sources: SourceFiles;
   /** What the job names. */
   readonly named: SourcesReference | null;
   readonly onName: (sources: SourcesReference | null) => void;
@@ -22,12 +22,14 @@ interface Props {
 export function SourcesField({ sources, named, onName }: Props) {
   const isOver = useSignal(false);
   const { files, archive, progress } = sources;
+  const add = (chosen: readonly NewFile[]) => void sources.add(chosen);
   const drop = (event: DragEvent) => {
     event.preventDefault();
     isOver.value = false;
-    if (event.dataTransfer) void droppedFiles(event.dataTransfer.items, "").then(sources.add);
+    if (event.dataTransfer) void sources.add(droppedFiles(event.dataTransfer.items, ""));
   };
-  const isOther = named !== null && named.sha256 !== archive?.sha256 && !progress;
+  const isPacked = files.length === 0 || archive !== null;
+  const isOther = named !== null && isPacked && named.sha256 !== archive?.sha256 && !progress;
   return (
     <div
       class={`drop-zone ${isOver.value ? "over" : ""}`}
@@ -41,8 +43,8 @@ export function SourcesField({ sources, named, onName }: Props) {
       <div class="drop-head">
         <p class="quiet">Drop files or a folder here. They are in the job's working directory.</p>
         <div class="actions">
-          <Picker label="Add files" onChoose={sources.add} />
-          <Picker label="Add a folder" isFolder onChoose={sources.add} />
+          <Picker label="Add files" onChoose={add} />
+          <Picker label="Add a folder" isFolder onChoose={add} />
         </div>
       </div>
       {isOther && <EarlierSources named={named} onRemove={() => onName(null)} />}
@@ -65,20 +67,23 @@ export function SourcesField({ sources, named, onName }: Props) {
       )}
       {sources.problem && (
         <p class="field-problem" role="alert">
-          {sources.problem}
+          {sources.problem}{" "}
+          <button class="link" type="button" onClick={() => sources.dismissProblem()}>
+            Dismiss
+          </button>
         </p>
       )}
     </div>
   );
 }
 
-function Picker({ label, isFolder = false, onChoose }: { label: string; isFolder?: boolean; onChoose: (files: NewFile[]) => Promise<void> }) {
+function Picker({ label, isFolder = false, onChoose }: { label: string; isFolder?: boolean; onChoose: (files: readonly NewFile[]) => void }) {
   const choose = (event: Event) => {
     const field = event.currentTarget as HTMLInputElement;
     const files = [...(field.files ?? [])].map((file) => ({ file, path: file.webkitRelativePath || file.name }));
     // The same files may be chosen again, after a change.
     field.value = "";
-    void onChoose(files);
+    onChoose(files);
   };
   return (
     <label class="button small">
@@ -97,16 +102,17 @@ function Picker({ label, isFolder = false, onChoose }: { label: string; isFolder
   );
 }
 
-function Chosen({ sources: { files, ignored, remove, clear } }: { sources: Sources }) {
+function Chosen({ sources }: { sources: SourceFiles }) {
+  const { files, ignored } = sources;
   const size = files.reduce((sum, { file }) => sum + file.size, 0);
   return (
     <>
       <ul class="chosen" aria-label="Files of the job">
-        {files.slice(0, LISTED).map(({ file, path }) => (
-          <li key={path}>
-            <code>{path}</code>
-            <span class="quiet">{fileSize(file.size)}</span>
-            <button class="link" type="button" aria-label={`Remove ${path}`} onClick={() => remove(path)}>
+        {files.slice(0, LISTED).map((one) => (
+          <li key={one.path}>
+            <code>{one.path}</code>
+            <span class="quiet">{fileSize(one.file.size)}</span>
+            <button class="link" type="button" aria-label={`Remove ${one.path}`} onClick={() => sources.remove(one)}>
               ×
             </button>
           </li>
@@ -116,7 +122,7 @@ function Chosen({ sources: { files, ignored, remove, clear } }: { sources: Sourc
         {files.length > LISTED && `and ${files.length - LISTED} more; `}
         {counted(files.length, "file")}, {fileSize(size)}
         {ignored > 0 && `; ${ignored} left out by ignore files or as caches`}.{" "}
-        <button class="link" type="button" onClick={clear}>
+        <button class="link" type="button" onClick={() => sources.clear()}>
           Remove all
         </button>
       </p>
