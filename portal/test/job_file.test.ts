@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parse } from "yaml";
-import { asJson, asYaml, copyText, formOf, missingSecrets, newJob, withChange, withSecrets } from "../src/editor/job_file.ts";
+import { asJson, asYaml, changedValues, copyText, formOf, missingSecrets, newJob, withChange, withSecrets } from "../src/editor/job_file.ts";
 import { secretLine } from "../src/editor/shell_words.ts";
 
 const START = newJob({ name: "hello", image: "python:3.12", command: "echo hello" });
@@ -24,6 +24,12 @@ function formIn(text: string) {
   assert.ok(form);
   return form;
 }
+
+/** Secrets whose values are entered in the form. */
+const masked = (...names: string[]) => names.map((name) => ({ name, isMasked: true }));
+
+/** Secrets as the form of a role shows them. */
+const secretNames = (text: string, role = "") => formOf(text, role)?.more?.secrets.map((one) => one.name);
 
 test("the form shows what a new job has", () => {
   const form = formIn(START);
@@ -89,7 +95,7 @@ test("variables and secrets are written as pai sub writes them", () => {
   const text = changed(
     START,
     { more: "environment", value: [{ name: "GREETING", value: "it's me" }] },
-    { more: "secrets", value: ["TOKEN"] },
+    { more: "secrets", value: masked("TOKEN") },
   );
   const job = parse(text);
   assert.equal(job.defaults.deployment, "sdk_deployment");
@@ -102,7 +108,7 @@ test("variables and secrets are written as pai sub writes them", () => {
   assert.deepEqual(job.secrets, { TOKEN: "******" });
   const { more } = formIn(text);
   assert.deepEqual(more?.environment, [{ name: "GREETING", value: "it's me" }]);
-  assert.deepEqual(more?.secrets, ["TOKEN"]);
+  assert.deepEqual(more?.secrets, masked("TOKEN"));
   assert.deepEqual(parse(changed(text, { more: "environment", value: [] }, { more: "secrets", value: [] })), parse(START));
 });
 
@@ -124,7 +130,7 @@ defaults:
 });
 
 test("values of secrets are in what is sent, and not in the text", () => {
-  const text = changed(START, { more: "secrets", value: ["TOKEN", "OTHER"] });
+  const text = changed(START, { more: "secrets", value: masked("TOKEN", "OTHER") });
   assert.deepEqual(missingSecrets(text, new Map([["TOKEN", "x"]])), ["OTHER"]);
   const values = new Map([["TOKEN", 'a: "b"\n# c'], ["OTHER", "******"]]);
   const sent = withSecrets(text, values);
@@ -134,10 +140,124 @@ test("values of secrets are in what is sent, and not in the text", () => {
   assert.deepEqual(JSON.parse(asSent).secrets, { TOKEN: 'a: "b"\n# c', OTHER: "******" });
 });
 
-test("a secret that is written into the text is sent as it is", () => {
-  const text = `${START}secrets:\n  TOKEN: plain\n`;
-  assert.equal(withSecrets(text, new Map([["TOKEN", "x"]])), text);
+test("a secret that is written into the text is sent as it is until one is entered", () => {
+  const text = `${START}secrets:\n  TOKEN: plain # mine\n  OTHER: too\n`;
+  const values = new Map([["TOKEN", "entered"]]);
+  assert.equal(withSecrets(text, new Map()), text);
   assert.deepEqual(missingSecrets(text, new Map()), []);
+  assert.deepEqual(formIn(text).more?.secrets, [{ name: "TOKEN", isMasked: false }, { name: "OTHER", isMasked: false }]);
+  const now = changed(text, { more: "secrets", value: [...masked("TOKEN"), { name: "OTHER", isMasked: false }] });
+  assert.ok(!now.includes("plain"));
+  assert.deepEqual(parse(withSecrets(now, values)).secrets, { TOKEN: "entered", OTHER: "too" });
+});
+
+test("a secret that is renamed stays at its place", () => {
+  let text = `${START}secrets:\n  # of the registry\n  A: plain\n  B: "******" # asked\n`;
+  text = changed(text, { more: "secrets", value: [{ name: "AX", isMasked: false }, ...masked("B")] });
+  assert.deepEqual(parse(text).secrets, { AX: "plain", B: "******" });
+  assert.ok(text.includes("B: \"******\" # asked"));
+  text = changed(START, { more: "secrets", value: masked("A", "B", "C") });
+  for (const name of ["NE", "NEW", "NEW_", "NEW_N"]) {
+    text = changed(text, { more: "secrets", value: masked("A", name, "C") });
+    assert.deepEqual(secretNames(text), ["A", name, "C"]);
+    assert.deepEqual(Object.keys(parse(text).secrets), ["A", name, "C"]);
+    assert.deepEqual(parse(text).deployments[0].taskRoles.main.preCommands, ["A", name, "C"].map(secretLine));
+  }
+  assert.deepEqual(secretNames(changed(text, { more: "secrets", value: masked("C", "A") })), ["C", "A"]);
+});
+
+const TWO_ROLES = `protocolVersion: 2
+name: both
+type: job
+prerequisites:
+  - {name: cpu, type: dockerimage, uri: ubuntu}
+taskRoles:
+  ps: {dockerImage: cpu, resourcePerInstance: {cpu: 1, memoryMB: 1, gpu: 0}, commands: [a]}
+  worker: {dockerImage: cpu, resourcePerInstance: {cpu: 2, memoryMB: 2, gpu: 1}, commands: [b]}
+`;
+
+test("a role shows the secrets that it exports, and those that no role exports", () => {
+  const start = `${TWO_ROLES}secrets: {USED: "******"}\n`;
+  let text = withChange(start, { more: "secrets", value: masked("USED", "OF_PS") }, "ps");
+  text = withChange(text, { more: "secrets", value: masked("USED", "OF_WORKER") }, "worker");
+  assert.deepEqual(secretNames(text, "ps"), ["USED", "OF_PS"]);
+  assert.deepEqual(secretNames(text, "worker"), ["USED", "OF_WORKER"]);
+  assert.deepEqual(Object.keys(parse(text).secrets), ["USED", "OF_PS", "OF_WORKER"]);
+  text = withChange(text, { more: "secrets", value: masked("USED", "OF_WORKER", "OF_PS") }, "worker");
+  assert.deepEqual(parse(text).deployments[0].taskRoles.ps.preCommands, [secretLine("OF_PS")]);
+  assert.deepEqual(parse(text).deployments[0].taskRoles.worker.preCommands, ["OF_WORKER", "OF_PS"].map(secretLine));
+});
+
+test("a secret that is renamed or removed is so in all roles", () => {
+  let text = withChange(TWO_ROLES, { more: "secrets", value: masked("TOKEN") }, "ps");
+  text = withChange(text, { more: "secrets", value: masked("TOKEN", "OTHER") }, "worker");
+  text = withChange(text, { more: "secrets", value: masked("KEY") }, "ps");
+  assert.deepEqual(parse(text).deployments[0].taskRoles, {
+    ps: { preCommands: [secretLine("KEY")] },
+    worker: { preCommands: ["KEY", "OTHER"].map(secretLine) },
+  });
+  assert.deepEqual(Object.keys(parse(text).secrets), ["KEY", "OTHER"]);
+  text = withChange(text, { more: "secrets", value: [] }, "ps");
+  assert.deepEqual(parse(text).deployments[0].taskRoles, { worker: { preCommands: [secretLine("OTHER")] } });
+  assert.deepEqual(parse(text).secrets, { OTHER: "******" });
+  assert.deepEqual(parse(withChange(text, { more: "secrets", value: [] }, "worker")), parse(TWO_ROLES));
+});
+
+test("values of secrets that the form does not show stay", () => {
+  const values = new Map([["A", "1"], ["B", "2"], ["C", "3"]]);
+  const rows = [{ name: "BX", value: "2" }, { name: "C", value: "" }];
+  assert.deepEqual([...changedValues(values, masked("B", "C"), rows)], [["A", "1"], ["BX", "2"]]);
+});
+
+test("an image that another role uses as well stays that role's", () => {
+  let text = withChange(TWO_ROLES, { basic: "image", value: "p" }, "worker");
+  text = withChange(text, { basic: "image", value: "pytorch" }, "worker");
+  const job = parse(text);
+  assert.deepEqual(job.prerequisites.map((one: { uri: string }) => one.uri), ["ubuntu", "pytorch"]);
+  assert.equal(formOf(text, "ps")?.basics.image, "ubuntu");
+  assert.equal(formOf(text, "worker")?.basics.image, "pytorch");
+});
+
+test("an alias without its anchor is unreadable text", () => {
+  const text = `${START}extras:\n  openpaisdk:\n    outputs:\n      - *.csv\n`;
+  assert.equal(formOf(text), null);
+  assert.equal(withChange(text, { basic: "name", value: "x" }), text);
+  assert.equal(asJson(text), text);
+  assert.equal(asYaml(text), text);
+  assert.equal(withSecrets(text, new Map()), text);
+  assert.deepEqual(missingSecrets(text, new Map()), []);
+});
+
+const ALIASES = `protocolVersion: 2
+name: both
+type: job
+taskRoles:
+  worker: &worker {resourcePerInstance: &small {cpu: 2, memoryMB: 2, gpu: 1}, commands: &run [b, c]}
+  ps: *worker
+  extra: {resourcePerInstance: *small, commands: *run}
+`;
+
+test("a change of a role that is an alias keeps the role, and leaves the other one", () => {
+  const { worker } = parse(ALIASES).taskRoles;
+  const now = parse(withChange(ALIASES, { basic: "gpu", value: 4 }, "ps")).taskRoles;
+  assert.deepEqual(now, {
+    worker,
+    ps: { ...worker, resourcePerInstance: { cpu: 2, memoryMB: 2, gpu: 4 } },
+    extra: worker,
+  });
+});
+
+test("what aliases mean stays when the form replaces it", () => {
+  const now = parse(withChange(ALIASES, { basic: "command", value: "new" }, "worker")).taskRoles;
+  assert.deepEqual(now.worker.commands, ["new"]);
+  assert.deepEqual(now.extra.commands, ["b", "c"]);
+  const extras = `${START}extras: &own {tags: [x]}\nparameters: *own\n`;
+  // An alias follows a change in what it means, and is a mapping of its own when that one is deleted.
+  assert.deepEqual(parse(changed(extras, { more: "tags", value: ["y"] })).parameters, { tags: ["y"] });
+  assert.deepEqual(parse(changed(extras, { more: "tags", value: [] })).parameters, {});
+  const secrets = `${START}secrets: {A: &value "1", B: *value}\n`;
+  const left = changed(secrets, { more: "secrets", value: [{ name: "B", isMasked: false }] });
+  assert.deepEqual(parse(left).secrets, { B: "1" });
 });
 
 test("the lines of a command are its commands, unless their indentation matters", () => {
@@ -210,11 +330,13 @@ test("values of other types than expected do not break the form", () => {
   assert.equal(parse(withChange(text, { more: "priority", value: "prod" })).extras.hivedScheduler.jobPriorityClass, "prod");
 });
 
-test("a job whose image is shared gets one of its own for the changed role", () => {
+test("a job without an image gets one", () => {
   const bare = "protocolVersion: 2\nname: x\ntype: job\ntaskRoles:\n  main:\n    resourcePerInstance: {cpu: 1, memoryMB: 1, gpu: 0}\n    commands: [a]\n";
   const now = parse(withChange(bare, { basic: "image", value: "ubuntu" }));
   assert.deepEqual(now.prerequisites, [{ name: "docker_image", type: "dockerimage", uri: "ubuntu" }]);
   assert.equal(now.taskRoles.main.dockerImage, "docker_image");
+  const withData = parse(withChange(`${bare}prerequisites: [{name: d, type: data, uri: [x]}]\n`, { basic: "image", value: "ubuntu" }));
+  assert.deepEqual(withData.prerequisites, [{ name: "d", type: "data", uri: ["x"] }, now.prerequisites[0]]);
 });
 
 test("a copy as text has its new name and asks for its secrets", () => {

@@ -1,5 +1,7 @@
-// Rows of a name and a value each, such as variables. A row whose name is not finished is kept, but not reported.
+// Rows of a name and a value each, such as variables. A row whose name is not finished is kept, but not reported:
+// a name is finished when its field is left.
 import { useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 
 export interface Pair {
   readonly name: string;
@@ -17,16 +19,27 @@ interface Props {
 
 export function PairRows({ one, rows, isName, onChange, isSecret = false }: Props) {
   const draft = useSignal(rows);
+  /** What the draft is the draft of. */
+  const known = useRef(rows);
   const finished = (all: readonly Pair[]) =>
     all.filter(({ name }, at) => isName(name) && all.findIndex((other) => other.name === name) === at);
   // Changed elsewhere: in the editor, or by another job.
-  if (!isSame(finished(draft.peek()), rows)) draft.value = rows;
+  if (!isSame(known.current, rows)) {
+    known.current = rows;
+    draft.value = rows;
+  }
   const shown = draft.value;
+  const report = () => {
+    const all = finished(draft.peek());
+    if (isSame(all, known.current)) return;
+    known.current = all;
+    onChange(all);
+  };
   const change = (to: readonly Pair[]) => {
     draft.value = to;
-    if (!isSame(finished(to), rows)) onChange(finished(to));
+    report();
   };
-  const put = (at: number, pair: Partial<Pair>) => change(shown.map((row, place) => (place === at ? { ...row, ...pair } : row)));
+  const withRow = (at: number, pair: Partial<Pair>) => shown.map((row, place) => (place === at ? { ...row, ...pair } : row));
   return (
     <div class="pairs">
       {shown.map((row, at) => (
@@ -40,13 +53,14 @@ export function PairRows({ one, rows, isName, onChange, isSecret = false }: Prop
             autocomplete="off"
             spellcheck={false}
             aria-invalid={row.name !== "" && !isName(row.name)}
-            onInput={(event) => put(at, { name: event.currentTarget.value.trim() })}
+            onInput={(event) => (draft.value = withRow(at, { name: event.currentTarget.value.trim() }))}
+            onChange={report}
           />
           <ValueField
             label={row.name ? `Value of ${row.name}` : `Value of ${one} ${at + 1}`}
             value={row.value}
             isSecret={isSecret}
-            onInput={(value) => put(at, { value })}
+            onInput={(value) => change(withRow(at, { value }))}
           />
           <button
             class="button icon"

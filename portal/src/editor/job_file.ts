@@ -1,6 +1,6 @@
 // Job files as text: what the form shows of them, and changes of the form, which keep comments, order and
 // everything that the form does not show.
-import { isMap, isScalar, isSeq, parseDocument, stringify, type Document } from "yaml";
+import { isAlias, isMap, isNode, isScalar, isSeq, Pair, parseDocument, stringify, visit, type Alias, type Document } from "yaml";
 import { copyOf, MASK, type JobConfig } from "./job_copy.ts";
 import { exportLine, exportOf, secretLine, secretOf, type Variable } from "./shell_words.ts";
 
@@ -22,6 +22,12 @@ export interface StorageMount {
   readonly mountPath: string;
 }
 
+export interface Secret {
+  readonly name: string;
+  /** Its value is not in the text, but entered in the form. In a change, false leaves what the text has. */
+  readonly isMasked: boolean;
+}
+
 export interface SourcesReference {
   readonly sha256: string;
   readonly size: number;
@@ -29,9 +35,10 @@ export interface SourcesReference {
 
 /** Fields of version 2. */
 export interface MoreFields {
-  /** Variables and secrets of the role, which `preCommands` of the deployment export. */
+  /** Variables of the role, which `preCommands` of the deployment export. */
   readonly environment: readonly Variable[];
-  readonly secrets: readonly string[];
+  /** Those that the role exports, and those that no role exports: commands may use them by themselves. */
+  readonly secrets: readonly Secret[];
   /** Null: none; empty: the user's default ones. */
   readonly storages: readonly StorageMount[] | null;
   readonly sources: SourcesReference | null;
@@ -104,14 +111,26 @@ export function isJson(text: string): boolean {
 
 /** As JSON; unreadable text stays as it is. */
 export function asJson(text: string): string {
-  const document = parseDocument(text);
-  return document.errors.length ? text : JSON.stringify(document.toJS(), null, 2);
+  const found = parsed(text);
+  return found ? JSON.stringify(found.data, null, 2) : text;
 }
 
 /** As YAML; unreadable text stays as it is. */
 export function asYaml(text: string): string {
+  const found = parsed(text);
+  return found ? stringify(found.data, { lineWidth: 0 }) : text;
+}
+
+/** Null for unreadable text. */
+function parsed(text: string): { readonly document: Document; readonly data: unknown } | null {
   const document = parseDocument(text);
-  return document.errors.length ? text : stringify(document.toJS(), { lineWidth: 0 });
+  if (document.errors.length) return null;
+  try {
+    return { document, data: document.toJS() as unknown };
+  } catch {
+    // An alias without its anchor, as `- *.csv` is, or more aliases than anyone writes.
+    return null;
+  }
 }
 
 // -- secrets ---------------------------------------------------------------------------------------
@@ -134,9 +153,19 @@ export function missingSecrets(text: string, values: ReadonlyMap<string, string>
     .filter((name) => !values.has(name));
 }
 
+/** Values of secrets after a change of the form, which shows some of them. */
+export function changedValues(
+  values: ReadonlyMap<string, string>,
+  shown: readonly Secret[],
+  rows: readonly Variable[],
+): ReadonlyMap<string, string> {
+  const others = [...values].filter(([name]) => !shown.some((one) => one.name === name));
+  return new Map([...others, ...rows.filter((row) => row.value).map((row) => [row.name, row.value] as const)]);
+}
+
 function maskedSecrets(text: string): { readonly name: string; readonly range: readonly [number, number] }[] {
-  const document = parseDocument(text);
-  const secrets = document.errors.length || !isMap(document.contents) ? null : document.getIn(["secrets"], true);
+  const document = parsed(text)?.document;
+  const secrets = isMap(document?.contents) ? document.getIn(["secrets"], true) : null;
   if (!isMap(secrets)) return [];
   return secrets.items.flatMap(({ key, value }) =>
     isScalar(value) && value.value === MASK && value.range
@@ -160,9 +189,8 @@ class JobFile {
   ) {}
 
   static parse(text: string, wanted: string): JobFile | null {
-    const document = parseDocument(text);
-    if (document.errors.length || !isMap(document.contents)) return null;
-    const data = document.toJS() as Record<string, unknown>;
+    const { document, data } = parsed(text) ?? {};
+    if (!document || !isObject(data)) return null;
     const version = "jobName" in data && !("protocolVersion" in data) ? 1 : 2;
     const roles = version === 1 ? v1Roles(data["taskRoles"]) : v2Roles(data["taskRoles"]);
     const role = roles.includes(wanted) ? wanted : roles[0];
@@ -180,7 +208,7 @@ class JobFile {
     return {
       name: this.words(paths.name),
       command: Array.isArray(commands) ? commands.map(String).join("\n") : this.version === 1 ? this.words(paths.command) : "",
-      image: this.words(this.version === 1 ? ["image"] : this.imagePath()),
+      image: this.words(this.version === 1 ? ["image"] : this.imagePath(this.role)),
       instances: this.number(paths.instances) || 1,
       gpu: this.number(paths.gpu),
       cpu: this.number(paths.cpu),
@@ -191,13 +219,11 @@ class JobFile {
 
   more(): MoreFields | null {
     if (this.version === 1) return null;
-    const lines = this.preCommands();
-    const exported = lines.flatMap((line) => secretOf(line) ?? []);
-    const secrets = this.read(["secrets"]);
+    const lines = this.preCommands(this.role);
     const sources = this.read(OWN_EXTRAS("sources"));
     return {
       environment: lines.flatMap((line) => exportOf(line) ?? []),
-      secrets: [...new Set([...(isObject(secrets) ? Object.keys(secrets) : []), ...exported])],
+      secrets: this.secrets(),
       storages: mountsOf(this.read(["extras", "storages"])),
       sources:
         isObject(sources) && typeof sources["sha256"] === "string"
@@ -237,7 +263,7 @@ class JobFile {
   private changeMore(change: ChangeOf<MoreFields, "more">): void {
     switch (change.more) {
       case "environment":
-        this.setVariables(change.value.map(({ name, value }) => exportLine(name, value)), (line) => exportOf(line) !== null);
+        this.setVariables(this.role, change.value.map(({ name, value }) => exportLine(name, value)), (line) => exportOf(line) !== null);
         break;
       case "secrets":
         this.setSecrets(change.value);
@@ -271,22 +297,66 @@ class JobFile {
 
   // -- variables and secrets -------------------------------------------------
 
-  private setSecrets(names: readonly string[]): void {
-    const known = this.read(["secrets"]);
-    const values = isObject(known) ? known : {};
-    const before = Object.keys(values);
-    const exported = new Set(this.preCommands().flatMap((line) => secretOf(line) ?? []));
-    // One that the commands use by themselves needs no export.
-    const added = names.filter((name) => exported.has(name) || !before.includes(name));
-    this.setVariables(added.map(secretLine), (line) => secretOf(line) !== null);
-    if (!isObject(known) && names.length) this.set(["secrets"], {});
-    for (const name of names) if (!before.includes(name)) this.set(["secrets", name], MASK);
-    for (const name of before) if (!names.includes(name)) this.delete(["secrets", name]);
+  private secrets(): Secret[] {
+    const values = this.secretValues();
+    const here = this.exportedSecrets(this.role);
+    const elsewhere = new Set(this.roles.filter((role) => role !== this.role).flatMap((role) => this.exportedSecrets(role)));
+    const declared = Object.keys(values).filter((name) => here.includes(name) || !elsewhere.has(name));
+    return [...new Set([...declared, ...here])].map((name) => ({ name, isMasked: (values[name] ?? MASK) === MASK }));
+  }
+
+  /** Replace the secrets that the form shows. One that is renamed or removed is so in all roles that export it. */
+  private setSecrets(secrets: readonly Secret[]): void {
+    const before = this.secrets().map(({ name }) => name);
+    const after = secrets.map(({ name }) => name);
+    const renamed = renames(before, after);
+    const isRemoved = (name: string) => before.includes(name) && !after.includes(name) && !renamed.has(name);
+    for (const role of this.roles) {
+      const exported = this.exportedSecrets(role);
+      const kept = exported.filter((name) => !isRemoved(name)).map((name) => renamed.get(name) ?? name);
+      // One that the commands use by themselves needs no export; one that is new to the role does.
+      const added = role === this.role ? after.filter((name) => !before.includes(name)) : [];
+      const lines = [...new Set([...kept, ...added])];
+      if (lines.join() !== exported.join()) this.setVariables(role, lines.map(secretLine), (line) => secretOf(line) !== null);
+    }
+    const others = Object.keys(this.secretValues()).map((name) => (before.includes(name) || after.includes(name) ? null : name));
+    this.declareSecrets(filled(others, after), renamed);
+    for (const { name, isMasked } of secrets) {
+      if (isMasked && this.secretValues()[name] !== MASK) this.set(["secrets", name], MASK);
+    }
+  }
+
+  /** Have exactly these secrets, in this order; new ones are masked. */
+  private declareSecrets(names: readonly string[], renamed: ReadonlyMap<string, string>): void {
+    if (!names.length) {
+      this.delete(["secrets"]);
+      return;
+    }
+    if (!isObject(this.read(["secrets"]))) this.set(["secrets"], {});
+    this.resolveAliases(["secrets"]);
+    const secrets = this.document.getIn(["secrets"], true);
+    if (!isMap(secrets)) return;
+    const pairs = new Map(secrets.items.map((pair) => [nameOfKey(pair.key), pair]));
+    const oldNames = new Map([...renamed].map(([from, to]) => [to, from]));
+    secrets.items = names.map((name) => {
+      const old = pairs.get(oldNames.get(name) ?? "");
+      return pairs.get(name) ?? new Pair(this.document.createNode(name), old?.value ?? this.document.createNode(MASK));
+    });
+    this.refresh();
+  }
+
+  private secretValues(): Readonly<Record<string, unknown>> {
+    const secrets = this.read(["secrets"]);
+    return isObject(secrets) ? secrets : {};
+  }
+
+  private exportedSecrets(role: string): string[] {
+    return this.preCommands(role).flatMap((line) => secretOf(line) ?? []);
   }
 
   /** Replace the lines of one kind in the commands before the role's own. */
-  private setVariables(lines: readonly string[], isOfKind: (line: string) => boolean): void {
-    const before = this.preCommands();
+  private setVariables(role: string, lines: readonly string[], isOfKind: (line: string) => boolean): void {
+    const before = this.preCommands(role);
     const first = before.findIndex(isOfKind);
     const others = before.filter((line) => !isOfKind(line));
     // New ones go before everything that may use them, secrets behind variables.
@@ -294,15 +364,15 @@ class JobFile {
     const at = first >= 0 ? first : variables;
     const after = [...others.slice(0, at), ...lines, ...others.slice(at)];
     if (!after.length) {
-      if (before.length) this.deletePreCommands();
+      if (before.length) this.deletePreCommands(role);
       return;
     }
-    this.set([...this.deploymentPath(), "taskRoles", this.role, "preCommands"], after);
+    this.set([...this.deploymentPath(), "taskRoles", role, "preCommands"], after);
   }
 
-  private preCommands(): string[] {
+  private preCommands(role: string): string[] {
     const at = this.deployment();
-    return at < 0 ? [] : texts(this.read(["deployments", at, "taskRoles", this.role, "preCommands"]));
+    return at < 0 ? [] : texts(this.read(["deployments", at, "taskRoles", role, "preCommands"]));
   }
 
   /** Place of the deployment that is used; -1 if there is none. */
@@ -324,9 +394,9 @@ class JobFile {
     return ["deployments", count];
   }
 
-  private deletePreCommands(): void {
+  private deletePreCommands(role: string): void {
     const at = this.deployment();
-    this.delete(["deployments", at, "taskRoles", this.role, "preCommands"]);
+    this.delete(["deployments", at, "taskRoles", role, "preCommands"]);
     const left = this.read(["deployments", at]);
     if (!isObject(left) || left["name"] !== DEPLOYMENT || left["taskRoles"] !== undefined) return;
     this.delete(["deployments", at]);
@@ -335,23 +405,34 @@ class JobFile {
 
   // -- image -----------------------------------------------------------------
 
-  /** Where the role's image is; in a job that names none for it, the first one. */
-  private imagePath(): Path {
-    const all = this.read(["prerequisites"]);
-    const used = this.words(["taskRoles", this.role, "dockerImage"]);
-    const images = (Array.isArray(all) ? all : []).map((one) => (isObject(one) && one["type"] === "dockerimage" ? one["name"] : null));
-    const at = images.indexOf(used);
-    return ["prerequisites", at >= 0 ? at : Math.max(0, images.findIndex((name) => name !== null)), "uri"];
+  /** Where a role's image is, in a job that names none for it, the first one; or where it would be. */
+  private imagePath(role: string): Path {
+    const used = this.words(["taskRoles", role, "dockerImage"]);
+    const images = this.prerequisites().map((one) => (isObject(one) && one["type"] === "dockerimage" ? one["name"] : null));
+    const places = [images.indexOf(used), images.findIndex((name) => name !== null), images.length];
+    return ["prerequisites", places.find((at) => at >= 0) ?? 0, "uri"];
   }
 
   private setImage(uri: string): void {
-    const path = this.imagePath();
-    if (this.read(path.slice(0, -1)) !== undefined) {
+    const path = this.imagePath(this.role);
+    const hasImage = this.read(path.slice(0, -1)) !== undefined;
+    const isShared = hasImage && this.roles.some((role) => role !== this.role && this.imagePath(role)[1] === path[1]);
+    if (hasImage && !isShared) {
       this.set(path, uri);
       return;
     }
-    this.set(["prerequisites"], [{ name: IMAGE_NAME, type: "dockerimage", uri }]);
-    this.set(["taskRoles", this.role, "dockerImage"], IMAGE_NAME);
+    const all = this.prerequisites();
+    const names = all.map((one) => (isObject(one) ? one["name"] : null));
+    let name = isShared ? `${IMAGE_NAME}_${this.role}` : IMAGE_NAME;
+    while (names.includes(name)) name += "_";
+    if (!all.length) this.set(["prerequisites"], []);
+    this.set(["prerequisites", all.length], { name, type: "dockerimage", uri });
+    this.set(["taskRoles", this.role, "dockerImage"], name);
+  }
+
+  private prerequisites(): readonly unknown[] {
+    const all = this.read(["prerequisites"]);
+    return Array.isArray(all) ? all : [];
   }
 
   // -- paths -----------------------------------------------------------------
@@ -401,6 +482,7 @@ class JobFile {
   }
 
   private set(path: Path, value: unknown): void {
+    this.resolveAliases(path);
     // What is no mapping or list on the way is replaced: nothing can be set in it.
     for (let length = 1; length < path.length; length += 1) {
       const parent = path.slice(0, length);
@@ -425,9 +507,32 @@ class JobFile {
       const value = this.read(place);
       const isEmpty = isObject(value) ? Object.keys(value).length === 0 : Array.isArray(value) && !value.length;
       if (length < path.length && !isEmpty) return;
-      if (value !== undefined) this.document.deleteIn(place);
+      if (value !== undefined) {
+        this.resolveAliases(place);
+        this.document.deleteIn(place);
+      }
       this.refresh();
     }
+  }
+
+  /** Put copies in place of aliases on the way to a value, and of those that mean the value or something in it. */
+  private resolveAliases(path: Path): void {
+    const copy = (alias: Alias) => this.document.createNode(alias.toJS(this.document));
+    for (let length = 1; length <= path.length; length += 1) {
+      const place = path.slice(0, length);
+      const node = this.document.getIn(place, true);
+      if (isAlias(node)) this.document.setIn(place, copy(node));
+    }
+    const value = this.document.getIn(path, true);
+    if (!isNode(value)) return;
+    const inside = new Set<unknown>();
+    visit(value, { Node: (_, node) => void inside.add(node) });
+    visit(this.document, {
+      Alias: (_, alias) => {
+        const meant = alias.resolve(this.document);
+        return meant && inside.has(meant) ? copy(alias) : undefined;
+      },
+    });
   }
 
   private refresh(): void {
@@ -451,6 +556,27 @@ function v1Roles(roles: unknown): string[] {
 
 function v2Roles(roles: unknown): string[] {
   return isObject(roles) && Object.values(roles).every(isObject) ? Object.keys(roles) : [];
+}
+
+/** Old and new names, if the lists differ in names only. */
+function renames(before: readonly string[], after: readonly string[]): ReadonlyMap<string, string> {
+  if (before.length !== after.length) return new Map();
+  return new Map(
+    before.flatMap((name, at) => {
+      const to = after[at];
+      return to !== undefined && !after.includes(name) && !before.includes(to) ? [[name, to] as const] : [];
+    }),
+  );
+}
+
+/** The names in their order, in the empty places first, then at the end. */
+function filled(places: readonly (string | null)[], names: readonly string[]): string[] {
+  const left = [...names];
+  return [...places.flatMap((name) => name ?? left.splice(0, 1)), ...left];
+}
+
+function nameOfKey(key: unknown): string {
+  return String(isScalar(key) ? key.value : key);
 }
 
 function mountsOf(storages: unknown): StorageMount[] | null {

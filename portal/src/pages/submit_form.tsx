@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { virtualClusters, type ClusterInfo, type ResourceUse } from "../api.ts";
 import { PairRows } from "../components/pair_rows.tsx";
 import { toast } from "../components/parts.tsx";
-import type { Change, JobForm, MoreFields, StorageMount } from "../editor/job_file.ts";
+import { changedValues, type Change, type JobForm, type MoreFields, type StorageMount } from "../editor/job_file.ts";
 import { notebookCommand, notebookOf, type NotebookRun } from "../editor/notebook_command.ts";
 import { isVariableName } from "../editor/shell_words.ts";
 import { chosenText } from "../files/chosen_text.ts";
@@ -238,7 +238,7 @@ function NotebookField({ run, sources, onChange }: Props & { run: NotebookRun | 
 // -- files, storages, variables --------------------------------------------------------------------
 
 function MoreSections({ form, more, sources, secretValues, onChange, onSecrets }: Props & { more: MoreFields }) {
-  const secrets = more.secrets.map((name) => ({ name, value: secretValues.get(name) ?? "" }));
+  const secrets = more.secrets.map(({ name, isMasked }) => ({ name, value: (isMasked && secretValues.get(name)) || "" }));
   return (
     <>
       <Section title="Files">
@@ -265,8 +265,8 @@ function MoreSections({ form, more, sources, secretValues, onChange, onSecrets }
           rows={secrets}
           isName={isVariableName}
           onChange={(rows) => {
-            onSecrets(new Map(rows.filter((row) => row.value).map((row) => [row.name, row.value])));
-            onChange({ more: "secrets", value: rows.map((row) => row.name) });
+            onSecrets(changedValues(secretValues, more.secrets, rows));
+            onChange({ more: "secrets", value: rows.map(({ name, value }) => ({ name, isMasked: value !== "" })) });
           }}
         />
       </Section>
