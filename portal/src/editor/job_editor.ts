@@ -45,6 +45,7 @@ export function createEditor(
 ): JobEditor {
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   root.replaceChildren();
+  delete host.dataset["schema"];
   const language = new Compartment();
   const languageOf = (content: string) => (isJson(content) ? json() : yaml());
   let known: { schema: Schema; names: KnownNames } | null = null;
@@ -96,6 +97,7 @@ export function createEditor(
     },
     setSchema(schema, names) {
       known = { schema, names };
+      host.dataset["schema"] = "loaded";
     },
     setProblems(problems) {
       const marks: Diagnostic[] = problems.map((problem) => ({

@@ -223,7 +223,7 @@ def test_notebook_of_the_form_runs_with_its_parameters(
 def test_editor_completes_from_the_schema(new_page: NewPage) -> None:
     page = new_page(at="/submit")
     page.wait_for(f"{EDITOR}.innerText.includes('protocolVersion')")
-    page.wait_for("performance.getEntriesByType('resource').some((one) => one.name.includes('/storages/'))")
+    page.wait_for("document.querySelector('.editor').dataset.schema === 'loaded'")
     root = "document.querySelector('.editor').shadowRoot"
     page.evaluate(f"{EDITOR}.focus()")
     page.press("a", modifiers=2)
