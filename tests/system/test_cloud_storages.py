@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 from collections.abc import Iterator
@@ -20,11 +21,13 @@ from support.cloud_servers import (  # noqa: F401
     azure_server_fixture,
     s3_server_fixture,
 )
+from support.object_server import ObjectServer
 from support.openapi_check import Description
-from support.server_fixture import Reply, job
+from support.server_fixture import Reply, eventually, job
 from support.team_cluster import MACHINE, USERS, NewTeam, TeamCluster, add_users
 
 SECRET = "cloud-secret-0123456789"
+LARGE = bytes(range(256)) * 20_000  # more than a block
 
 
 def credentials_file(path: Path, **values: str) -> Path:
@@ -51,14 +54,29 @@ def s3_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def vision(s3_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
-    """A cluster whose storage `sets` is on S3, for the group `vision`, to which alice belongs."""
+def objects() -> Iterator[ObjectServer]:
+    served = ObjectServer({"file": LARGE})
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="module")
+def vision(
+    s3_file: Path, objects: ObjectServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TeamCluster]:
+    """A cluster whose storage `sets` is on S3, for the group `vision`, to which alice belongs.
+
+    All users may read the storage `shelf`.
+    """
     folder = tmp_path_factory.mktemp("vision")
+    shelf_file = credentials_file(folder / "shelf.yaml", access_key_id="SHELF", secret_access_key="open")
     (folder / "cluster.yaml").write_text(
         "storages:\n"
         "  - {name: home, type: own}\n"
         "  - {name: sets, type: s3, bucket: team-data, prefix: vision, region: eu-central-1,\n"
         f"     endpoint-url: 'http://127.0.0.1:9', credentials: {s3_file}, groups: [vision], mount: false}}\n"
+        "  - {name: shelf, type: s3, bucket: books, region: us-east-1, mount: false,\n"
+        f"     endpoint-url: '{objects.url}', credentials: {shelf_file}}}\n"
     )
     add_users(folder / "home")
     cluster = TeamCluster(folder / "home", ("--config", str(folder / "cluster.yaml"), *MACHINE))
@@ -129,6 +147,47 @@ def test_new_credentials_apply_without_a_restart(vision: TeamCluster, s3_file: P
     finally:
         s3_file.write_bytes(before)
         s3_file.chmod(0o600)
+
+
+CONTENT = "/api/v2/storages/shelf/content?path=/file"
+
+
+def test_head_of_a_file_reads_none_of_it(vision: TeamCluster, objects: ObjectServer) -> None:
+    objects.requests.clear()
+    connection = vision.connect()
+    connection.request("HEAD", CONTENT, headers={"Authorization": f"Bearer {vision.token}"})
+    head = connection.getresponse()
+    assert (head.status, head.headers["content-length"], head.read()) == (200, str(len(LARGE)), b"")
+    connection.close()
+    assert objects.requests == ["HEAD file"]
+
+
+def test_download_ends_with_its_token_and_gives_its_place_back(
+    vision: TeamCluster, objects: ObjectServer
+) -> None:
+    token = vision.log_in("bob")
+    responses = []
+    objects.gate.clear()
+    try:
+        for _ in range(4):
+            connection = vision.connect()
+            connection.request("GET", CONTENT, headers={"Authorization": f"Bearer {token}"})
+            responses.append(connection.getresponse())
+        refused = vision.get(CONTENT, token=token)
+        assert refused.status == 503
+        assert refused.json()["message"] == "User bob has 4 downloads from clouds, which is the limit."
+        assert vision.ask("DELETE", f"/api/v2/tokens/{token}", token=token).status == 200
+    finally:
+        objects.gate.set()
+    for response in responses:
+        assert response.status == 200
+        with pytest.raises(http.client.IncompleteRead):
+            response.read()
+    again = eventually(
+        lambda: reply if (reply := vision.get(CONTENT, token=vision.tokens["bob"])).status == 200 else None,
+        "an own download",
+    )
+    assert again.body == LARGE
 
 
 def test_credentials_that_cannot_be_read_stop_the_start(tmp_path: Path) -> None:
@@ -232,8 +291,7 @@ def test_users_list_and_read_storages_in_clouds(
         f"  - {{name: bare, {bucket}}}\n"
     )
     person = CliUser(tmp_path / "person")
-    large = bytes(range(256)) * 20_000  # more than a block
-    (person.project / "large.bin").write_bytes(large)
+    (person.project / "large.bin").write_bytes(LARGE)
     (person.project / "a b.txt").write_text("hello")
     for server, below in ((s3_server, ""), (azure_server, "/alice"), (azure_server, "/bob")):
         for file in ("large.bin", "folder/a b.txt"):
@@ -243,14 +301,14 @@ def test_users_list_and_read_storages_in_clouds(
 
     for storage in ("sets", "blobs"):
         root = entries(cluster, storage, "/")
-        assert names(root) == [("folder", "directory", 0), ("large.bin", "file", len(large))]
+        assert names(root) == [("folder", "directory", 0), ("large.bin", "file", len(LARGE))]
         assert root.json()["entries"][1]["modifiedTime"] > 1_600_000_000_000
         assert names(entries(cluster, storage, "/folder/")) == [("a b.txt", "file", 5)]
         assert entries(cluster, storage, "/folder/a b.txt").json()["file"]["size"] == 5
         missing = entries(cluster, storage, "/nothing")
         assert missing.status == 404 and "no such file or folder" in missing.json()["message"]
         content = f"/api/v2/storages/{storage}/content?path="
-        assert cluster.get(f"{content}/large.bin").body == large
+        assert cluster.get(f"{content}/large.bin").body == LARGE
         start = cluster.get(f"{content}/folder/a%20b.txt&length=4")
         assert (start.body, start.headers["content-disposition"]) == (
             b"hell",

@@ -2,22 +2,35 @@
 
 The cluster reads with its own credentials, for the users who may use the storage. A user sees what `pai`
 shows of it: all of a shared storage, else the folder of the same name. One page of a listing or one block of
-a file is in memory at a time.
+a file is in memory at a time. A cloud is asked once and not for long: a page tells its user to try again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import contextlib
+import threading
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from openpaisdk.errors import ConfigError, Forbidden, InvalidParameters, NotFound, PaiError, Unavailable
+from openpaisdk.errors import (
+    ConfigError,
+    ConnectionFailed,
+    Forbidden,
+    InvalidParameters,
+    NotFound,
+    PaiError,
+    TooManyRequests,
+    Unavailable,
+)
 from paicluster.services.cloud_buckets import CloudBucket
 from paicluster.services.storages import StorageConfig
 
 if TYPE_CHECKING:
+    from openpaisdk.storage.backends.fsspec_store import FsspecStore
     from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectStore
 
 P = ParamSpec("P")
@@ -29,14 +42,31 @@ MAX_PATH_LENGTH = 1024
 """Characters of a path: clouds have keys of at most 1024 bytes."""
 MAX_CURSOR_LENGTH = 8192
 """Characters of what continues a listing; clouds choose it, and use a few hundred."""
-MAX_WAITING = 64
-"""Requests to clouds at one time, of which those beyond the threads wait: a cloud that does not answer must
-not collect more."""
+MAX_CALLS_PER_STORAGE = 4
+"""Requests to one cloud at a time, each in a thread. Each storage has its own: one that does not answer holds
+up no other."""
+MAX_WAITING_PER_STORAGE = 16
+"""Listings and openings of files of one storage that run or wait: a cloud that does not answer must not
+collect more."""
+MAX_WAITING_PER_USER = 8
+"""The same, of all storages for one user."""
+MAX_DOWNLOADS = 16
+"""Downloads at one time. Each holds a block in memory for as long as its client takes to read it."""
+MAX_DOWNLOADS_PER_USER = 4
+CALL_TIMEOUT_S = 10.0
+"""How long one request to a cloud may take: a page waits for it."""
+ANSWER_TIMEOUT_S = 20.0
+"""How long a listing or a block may take, with the wait for a thread."""
 NO_CREDENTIALS = "NoStorageCredentialsError"
 
-_THREADS = 8
-# Few enough that all threads together hold 32 MB.
-_BLOCK_BYTES = 4 << 20
+# Of the calls of a storage: downloads must not hold up pages.
+_BLOCKS_AT_ONCE = MAX_CALLS_PER_STORAGE - 1
+# At 100 kB/s it arrives within the time of a request.
+_BLOCK_BYTES = 1 << 20
+# What the connection of a slow client holds.
+_PIECE_BYTES = 256 << 10
+# A download of hours should survive a lost connection.
+_BLOCK_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,58 +99,153 @@ class CloudFile:
     etag: str
 
 
+class _NoAnswer(Unavailable):
+    """A cloud that may answer the next time."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Threads and client of one storage."""
+
+    threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(MAX_CALLS_PER_STORAGE, "cloud")
+    )
+    block_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_BLOCKS_AT_ONCE))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    store: FsspecStore | None = None
+    waiting: int = 0
+    is_closed: bool = False
+
+    def open(self, name: str, bucket: CloudBucket) -> ObjectStore:
+        """The client, made again for new credentials. Runs in a thread."""
+        secrets = bucket.secrets()
+        with self.lock:
+            if self.is_closed:
+                raise Unavailable("The server stops.")
+            if self.store is None or self.secrets != secrets:
+                replaced, self.store = self.store, _connect(name, bucket, secrets)
+                self.secrets = secrets
+                if replaced is not None:
+                    # Its downloads go on.
+                    replaced.close_connections()
+            return self.store
+
+    def close(self) -> None:
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        with self.lock:
+            self.is_closed = True
+            if self.store is not None:
+                # The exit of the process waits for the threads.
+                self.store.close_connections(cancels_calls=True)
+
+
 @dataclass(slots=True)
 class BucketFiles:
-    """Reads the storages in clouds, each with a client that is made again for new credentials."""
+    """Reads the storages in clouds, each with a client of its own."""
 
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "cloud"))
-    _stores: dict[str, tuple[Mapping[str, str], ObjectStore]] = field(default_factory=dict)
-    _waiting: int = 0
+    _buckets: defaultdict[str, _Bucket] = field(default_factory=lambda: defaultdict(_Bucket))
+    _waiting: Counter[str] = field(default_factory=Counter)
+    _downloads: Counter[str] = field(default_factory=Counter)
 
     async def list(self, storage: StorageConfig, username: str, path: str, cursor: str) -> CloudListing:
         names = _names(storage, username, path)
         if len(cursor) > MAX_CURSOR_LENGTH:
             raise InvalidParameters("This listing cannot be continued.")
-        return await self._run(storage, lambda: _list(self._store(storage), names, path, cursor))
+        with self._place(storage, username):
+            return await self._run(storage, lambda: _list(self._store(storage), names, path, cursor))
 
     async def open(self, storage: StorageConfig, username: str, path: str) -> CloudFile:
         names = _names(storage, username, path)
-        return await self._run(storage, lambda: _open(self._store(storage), storage, names, path))
+        with self._place(storage, username):
+            return await self._run(storage, lambda: _open(self._store(storage), storage, names, path))
 
-    async def blocks(self, storage: StorageConfig, file: CloudFile, length: int) -> AsyncIterator[bytes]:
-        """The first ``length`` bytes of a file."""
+    def begin_download(self, username: str) -> Callable[[], None]:
+        """Count a download of this user; returns what ends it. Raises Unavailable for too many."""
+        if self._downloads[username] >= MAX_DOWNLOADS_PER_USER:
+            raise Unavailable(
+                f"User {username} has {MAX_DOWNLOADS_PER_USER} downloads from clouds, which is the limit.",
+                hint="Wait for the end of one, or use pai.",
+            )
+        if self._downloads.total() >= MAX_DOWNLOADS:
+            raise Unavailable(
+                f"{MAX_DOWNLOADS} files of clouds are being downloaded, which is the limit.",
+                hint="Try again in a moment, or use pai.",
+            )
+        self._downloads[username] += 1
+        return lambda: _release(self._downloads, username)
+
+    async def pieces(self, storage: StorageConfig, file: CloudFile, length: int) -> AsyncIterator[bytes]:
+        """The first ``length`` bytes of a file, within a download that `begin_download` has counted."""
         for at in range(0, length, _BLOCK_BYTES):
-            size = min(_BLOCK_BYTES, length - at)
-            yield await self._run(storage, file.store.read_range, file.key, at, size, file.etag)
+            block = await self._block(storage, file, at, min(_BLOCK_BYTES, length - at))
+            for start in range(0, len(block), _PIECE_BYTES):
+                yield block[start : start + _PIECE_BYTES]
+
+    async def _block(self, storage: StorageConfig, file: CloudFile, at: int, size: int) -> bytes:
+        left = _BLOCK_ATTEMPTS
+        while True:
+            left -= 1
+            try:
+                async with self._buckets[storage.name].block_turns:
+                    return await self._run(storage, file.store.read_range, file.key, at, size, file.etag)
+            except _NoAnswer:
+                if not left:
+                    raise
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for bucket in self._buckets.values():
+            bucket.close()
+
+    @contextlib.contextmanager
+    def _place(self, storage: StorageConfig, username: str) -> Iterator[None]:
+        """A place among the requests that wait; raises Unavailable where there are too many."""
+        bucket = self._buckets[storage.name]
+        if bucket.waiting >= MAX_WAITING_PER_STORAGE:
+            raise Unavailable(
+                f"Too many requests wait for the storage {storage.name}: try again in a moment.",
+                hint="Its cloud may not answer: an administrator can check it.",
+            )
+        if self._waiting[username] >= MAX_WAITING_PER_USER:
+            raise Unavailable(
+                f"{MAX_WAITING_PER_USER} requests of user {username} wait for storages in clouds, which is "
+                "the limit: try again in a moment."
+            )
+        bucket.waiting += 1
+        self._waiting[username] += 1
+        try:
+            yield
+        finally:
+            bucket.waiting -= 1
+            _release(self._waiting, username)
 
     async def _run(
         self, storage: StorageConfig, call: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        if self._waiting >= MAX_WAITING:
-            raise Unavailable("Too many requests to storages in clouds wait: try again in a moment.")
-        self._waiting += 1
+        threads = self._buckets[storage.name].threads
+        hint = "An administrator can check its settings and credentials."
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda: call(*arguments, **named)
-            )
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await asyncio.get_running_loop().run_in_executor(
+                    threads, lambda: call(*arguments, **named)
+                )
+        except TimeoutError:
+            raise _NoAnswer(
+                f"The storage {storage.name} cannot be read: its cloud does not answer.", hint=hint
+            ) from None
         except (NotFound, InvalidParameters):
             raise
         except PaiError as error:
             if error.code == NO_CREDENTIALS:
                 raise
+            is_passing = isinstance(error, (ConnectionFailed, TooManyRequests))
             # A 401 or 403 of the cloud is not one of this cluster: the caller would be signed out.
-            raise Unavailable(
-                f"The storage {storage.name} cannot be read: {error.message}",
-                hint="An administrator can check its settings and credentials.",
+            raise (_NoAnswer if is_passing else Unavailable)(
+                f"The storage {storage.name} cannot be read: {error.message}", hint=hint
             ) from error
-        finally:
-            self._waiting -= 1
 
     def _store(self, storage: StorageConfig) -> ObjectStore:
-        """The client of a storage. Runs in a thread: two may be made at once, of which one stays."""
+        """The client of a storage. Runs in a thread."""
         bucket = storage.remote
         if not isinstance(bucket, CloudBucket) or bucket.settings.credentials is None:
             raise Forbidden(
@@ -128,16 +253,18 @@ class BucketFiles:
                 code=NO_CREDENTIALS,
                 hint="Use pai with your own.",
             )
-        secrets = bucket.secrets()
-        known = self._stores.get(storage.name)
-        if known is None or known[0] != secrets:
-            known = self._stores[storage.name] = (secrets, _connect(storage.name, bucket, secrets))
-        return known[1]
+        return self._buckets[storage.name].open(storage.name, bucket)
 
 
-def _connect(name: str, bucket: CloudBucket, secrets: Mapping[str, str]) -> ObjectStore:
+def _release(counts: Counter[str], username: str) -> None:
+    counts[username] -= 1
+    if not counts[username]:
+        del counts[username]
+
+
+def _connect(name: str, bucket: CloudBucket, secrets: Mapping[str, str]) -> FsspecStore:
     # Here: a server without such storages loads none of it.
-    from openpaisdk.storage.backends.object_store import ObjectStore
+    from openpaisdk.storage.backends.fsspec_store import FsspecStore
     from openpaisdk.storage.cloud import open_storage
 
     settings = bucket.settings
@@ -150,8 +277,9 @@ def _connect(name: str, bucket: CloudBucket, secrets: Mapping[str, str]) -> Obje
         options=options,
         read_only=True,
     )
-    if not isinstance(store, ObjectStore):
+    if not isinstance(store, FsspecStore):
         raise ConfigError(f"The storage {name} is not in a cloud.")
+    store.call_timeout_s = CALL_TIMEOUT_S
     return store
 
 

@@ -66,6 +66,11 @@ class AzureBlobBackend(FsspecStore):
             **options, loop=loop, skip_instance_cache=True, use_listings_cache=False
         )
 
+    async def close_filesystem(self, filesystem: Any) -> None:
+        utils = self.library.utils
+        await utils.close_service_client(filesystem)
+        await utils.close_credential(filesystem)
+
     def object_url(self, key: str) -> str:
         return f"az://{self.container}/{key}"
 

@@ -7,38 +7,88 @@ that share one wait for each other there; with one each, all processors are used
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
+import weakref
+from concurrent.futures import CancelledError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from concurrent.futures import Future
     from typing import Any, TypeVar
 
     T = TypeVar("T")
 
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class CallInterrupted(Exception):
+    """The result of a call was not waited for: the time was over, or the pool was closed."""
+
 
 class FilesystemPool:
-    """``make(loop)`` returns a new file system that uses this event loop."""
+    """``make(loop)`` returns a file system that uses this event loop; ``close`` closes its connections."""
 
-    def __init__(self, make: Callable[[asyncio.AbstractEventLoop], Any]):
+    def __init__(
+        self,
+        make: Callable[[asyncio.AbstractEventLoop], Any],
+        close: Callable[[Any], Awaitable[None]],
+    ):
         self._make = make
+        self._close = close
         self._lock = threading.Lock()
         self._idle: list[_Member] = []
+        self._running: set[Future[Any]] = set()
+        self._is_closed = False
+        self._is_stopped = False
         self._pid = os.getpid()
         # After a fork the threads of the parent's event loops are missing. Its file systems are neither used
         # nor released: their finalizers would wait for those threads.
         self._inherited: list[list[_Member]] = []
 
-    def call(self, action: Callable[[Any], Awaitable[T]]) -> T:
-        """The result of a coroutine that gets a file system which no other call uses meanwhile."""
+    def call(self, action: Callable[[Any], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """The result of a coroutine that gets a file system which no other call uses meanwhile.
+
+        Raises CallInterrupted after ``timeout_s``.
+        """
         member = self._take()
+        future = asyncio.run_coroutine_threadsafe(_run(action, member.filesystem, timeout_s), member.loop)
+        with self._lock:
+            self._running.add(future)
+            is_stopped = self._is_stopped
+        if is_stopped:
+            future.cancel()
         try:
-            future = asyncio.run_coroutine_threadsafe(_run(action, member.filesystem), member.loop)
             return future.result()
+        except CancelledError:
+            raise CallInterrupted from None
         finally:
             with self._lock:
-                self._idle.append(member)
+                self._running.discard(future)
+                is_closed = self._is_closed
+                if not is_closed:
+                    self._idle.append(member)
+            if is_closed:
+                member.close(self._close)
+
+    def close(self, *, cancels_calls: bool = False) -> None:
+        """Close the file systems and end their threads: those in use when their calls are done.
+
+        A later call makes a file system for itself. ``cancels_calls``: calls raise an error, also later ones.
+        """
+        with self._lock:
+            self._is_closed = True
+            self._is_stopped = self._is_stopped or cancels_calls
+            idle, self._idle = self._idle, []
+            running = tuple(self._running) if cancels_calls else ()
+            is_inherited = self._pid != os.getpid()
+        for future in running:
+            future.cancel()
+        if not is_inherited:
+            for member in idle:
+                member.close(self._close)
 
     def _take(self) -> _Member:
         with self._lock:
@@ -55,9 +105,36 @@ class _Member:
 
     def __init__(self, make: Callable[[asyncio.AbstractEventLoop], Any]):
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True, name="cloud-storage").start()
+        threading.Thread(target=self._run_loop, daemon=True, name="cloud-storage").start()
         self.filesystem = make(self.loop)
 
+    def _run_loop(self) -> None:
+        self.loop.run_forever()
+        self.loop.close()
 
-async def _run(action: Callable[[Any], Awaitable[T]], filesystem: Any) -> T:
-    return await action(filesystem)
+    def close(self, close_filesystem: Callable[[Any], Awaitable[None]]) -> None:
+        """Close its connections and end its thread, without waiting for either."""
+        filesystem = self.filesystem
+        # Those of fsspec would wait for the thread, at the exit of the process at the latest.
+        for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+            found = finalizer.peek()
+            if found is not None and found[0] is filesystem:
+                finalizer.detach()
+
+        async def close() -> None:
+            # It is used no more: what its libraries say to that matters to no call.
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(close_filesystem(filesystem), _CLOSE_TIMEOUT_S)
+            self.loop.stop()
+
+        asyncio.run_coroutine_threadsafe(close(), self.loop)
+
+
+async def _run(action: Callable[[Any], Awaitable[T]], filesystem: Any, timeout_s: float | None) -> T:
+    try:
+        async with asyncio.timeout(timeout_s) as deadline:
+            return await action(filesystem)
+    except TimeoutError:
+        if deadline.expired():
+            raise CallInterrupted from None
+        raise  # of the libraries

@@ -14,7 +14,7 @@ from openpaisdk.errors import (
 )
 from openpaisdk.storage.backends.base import STORAGE_FULL
 from openpaisdk.storage.backends.connection_pool import with_retries
-from openpaisdk.storage.backends.filesystem_pool import FilesystemPool
+from openpaisdk.storage.backends.filesystem_pool import CallInterrupted, FilesystemPool
 from openpaisdk.storage.backends.object_store import ObjectStore
 
 TYPE_CHECKING = False
@@ -37,6 +37,8 @@ class FsspecStore(ObjectStore):
     package: str
     """The fsspec implementation; ``extra`` of this distribution installs it."""
     extra: str
+    call_timeout_s: float | None = None
+    """How long one call may take; then none is retried. None: calls are retried as those of copies are."""
 
     def __init__(self, url: str, root: str = "", *, read_only: bool = False):
         super().__init__(url, root, read_only=read_only)
@@ -47,10 +49,14 @@ class FsspecStore(ObjectStore):
                 f"Addresses on {self.service} need the package {self.package}, which is not installed.",
                 hint=f"Install it: pip install 'openpaisdk[{self.extra}]'",
             ) from None
-        self._pool = FilesystemPool(self.make_filesystem)
+        self._pool = FilesystemPool(self.make_filesystem, self.close_filesystem)
 
     def make_filesystem(self, loop: asyncio.AbstractEventLoop) -> Any:
         """A new file system that uses this event loop and does not retry: nested retries would multiply."""
+        raise NotImplementedError
+
+    async def close_filesystem(self, filesystem: Any) -> None:
+        """Close the connections of a file system, in its event loop."""
         raise NotImplementedError
 
     def error(self, error: Exception, key: str) -> PaiError:
@@ -62,15 +68,21 @@ class FsspecStore(ObjectStore):
         raise NotImplementedError
 
     def call(self, action: Callable[[Any], Awaitable[T]], key: str = "") -> T:
-        """The result of a coroutine that gets a file system, retried; ``key`` names the object in errors."""
+        """The result of a coroutine that gets a file system, ``key`` names the object in errors."""
 
         def run() -> T:
             try:
-                return self._pool.call(action)
+                return self._pool.call(action, self.call_timeout_s)
+            except CallInterrupted:
+                raise ConnectionFailed(f"The storage {self.url} did not answer in time.") from None
             except Exception as e:
                 raise self.error(e, key) from e
 
-        return with_retries(run)
+        return with_retries(run) if self.call_timeout_s is None else run()
+
+    def close_connections(self, *, cancels_calls: bool = False) -> None:
+        """Close all connections, those in use after their calls; see `FilesystemPool.close`."""
+        self._pool.close(cancels_calls=cancels_calls)
 
     def error_of_status(self, status: int, code: str, key: str, retry_after: str = "") -> PaiError:
         """The error of a response whose code says no more than its HTTP status."""

@@ -105,6 +105,10 @@ class S3Backend(FsspecStore):
         filesystem.retries = 1
         return filesystem
 
+    async def close_filesystem(self, filesystem: Any) -> None:
+        if filesystem._s3 is not None:  # it has sent a request
+            await filesystem._s3creator.__aexit__(None, None, None)
+
     def object_url(self, key: str) -> str:
         return f"s3://{self.bucket}/{key}"
 

@@ -3,16 +3,20 @@ WebHDFS."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from openpaisdk.errors import InvalidParameters, Unauthorized
 from paicluster.api.context import authenticate, context
 from paicluster.api.responses import int_param, json_response
 from paicluster.api.v2.storages import storage_named
 from paicluster.auth.tickets import holder_of
+from paicluster.auth.tokens import Tokens
 from paicluster.services.cloud_buckets import CloudBucket
 from paicluster.services.cloud_files import CloudEntry
 from paicluster.services.storages import StorageConfig
@@ -72,10 +76,10 @@ async def read_content(request: Request) -> Response:
     path = query.get("path") or "/"
     if (ticket := query.get("ticket")) is not None:
         username = query.get("user", "")
-        storage = await _storage_of_ticket(request, ticket, username, path)
+        storage, holder = await _storage_of_ticket(request, ticket, username, path), holder_of(ticket)
     else:
         identity = await authenticate(request)
-        username = identity.username
+        username, holder = identity.username, identity.token_id
         storage = storage_named(request, username, identity.access)
     storage = _in_cloud(storage)
     file = await ctx.cloud_files.open(storage, username, path)
@@ -85,9 +89,33 @@ async def read_content(request: Request) -> Response:
         # Never shown by the browser: it is whatever a user stored.
         "content-disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",
     }
-    return StreamingResponse(
-        ctx.cloud_files.blocks(storage, file, length), headers=headers, media_type=_OCTET_STREAM
-    )
+    if request.method == "HEAD":
+        return Response(headers=headers, media_type=_OCTET_STREAM)
+    end_download = ctx.cloud_files.begin_download(username)
+    pieces = _while_live(ctx.tokens, holder, ctx.cloud_files.pieces(storage, file, length))
+    return _DownloadResponse(end_download, pieces, headers=headers, media_type=_OCTET_STREAM)
+
+
+async def _while_live(tokens: Tokens, holder: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        if not await tokens.is_live(holder):
+            # Breaks the connection off: the client takes no part of a file for the whole.
+            raise Unauthorized("The session that started this download has ended.")
+        yield piece
+
+
+class _DownloadResponse(StreamingResponse):
+    """Response that calls ``on_end`` whether or not its client reads any of it."""
+
+    def __init__(self, on_end: Callable[[], None], content: AsyncIterator[bytes], **more: Any) -> None:
+        super().__init__(content, **more)
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
 
 
 async def _storage_of_ticket(request: Request, ticket: str, username: str, path: str) -> StorageConfig:

@@ -6,10 +6,11 @@ the size of a tree. The size of a file is in front of its bytes, so what it grow
 
 from __future__ import annotations
 
+import itertools
 import os
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from openpaisdk.errors import InvalidParameters, PaiError
@@ -19,7 +20,7 @@ from paicluster.files.namespace import Inode, entries
 from paicluster.files.walk import walk_steps
 
 LEFT_OUT = "not-included.txt"
-"""File at the end of an archive that lists what could not be read."""
+"""File at the end of an archive that lists what could not be read; with a number, where the folder has one."""
 MAX_LISTED = 1000
 """Lines of that list, so that its size is bounded; the others are counted."""
 
@@ -55,6 +56,8 @@ def archive_blocks(storage: Storage, path: str, user: StorageUser, top: str) -> 
                     (folders if entry.is_folder else files).append(entry.name)
             except PaiError as error:
                 left_out.add(below, error.message)
+            if not below:
+                left_out.choose_name({*files, *folders})
             visited.append(_VisitedFolder(folder.names, below, folder.status.st_mtime, sorted(files)))
             return sorted(folders, reverse=True)
 
@@ -62,7 +65,7 @@ def archive_blocks(storage: Storage, path: str, user: StorageUser, top: str) -> 
             yield from _folder_blocks(storage, user, visited.pop(), top, left_out)
     if left_out.count:
         text = left_out.text()
-        yield _header((top, LEFT_OUT), tarfile.REGTYPE, len(text), time.time())
+        yield _header((top, left_out.name), tarfile.REGTYPE, len(text), time.time())
         yield text + bytes(-len(text) % tarfile.BLOCKSIZE)
     yield bytes(2 * tarfile.BLOCKSIZE)
 
@@ -79,8 +82,15 @@ class _LeftOut:
     """What could not be read, and why."""
 
     def __init__(self) -> None:
+        self.name = LEFT_OUT
         self.count = 0
         self._lines: list[str] = []
+
+    def choose_name(self, used: Collection[str]) -> None:
+        """Choose one that nothing beside it has."""
+        stem, dot, suffix = LEFT_OUT.rpartition(".")
+        names = (f"{stem}-{number}{dot}{suffix}" for number in itertools.count(2))
+        self.name = next(name for name in itertools.chain((LEFT_OUT,), names) if name not in used)
 
     def add(self, names: _Names, why: str) -> None:
         self.count += 1

@@ -61,6 +61,13 @@ def test_what_the_caller_may_not_read_is_listed(
     assert found == {"shared": None, "shared/open.txt": b"for all", "shared/closed": None}
     assert sorted(line.partition(":")[0] for line in left_out.splitlines()) == ["closed", "secret.txt"]
     assert "Permission denied" in left_out and "inner.txt" not in left_out
+    # A file of the folder keeps its name.
+    for name in ("not-included.txt", "not-included-2.txt"):
+        alice.write(f"/archives/shared/{name}", b"own")
+        alice.put("SETPERMISSION", f"/archives/shared/{name}", permission="644")
+    found = members(bob.get("GETARCHIVE", "/archives/shared", data="true").body)
+    assert found["shared/not-included.txt"] == found["shared/not-included-2.txt"] == b"own"
+    assert (found["shared/not-included-3.txt"] or b"").decode() == left_out
 
 
 def test_files_and_missing_or_closed_folders_are_errors(
