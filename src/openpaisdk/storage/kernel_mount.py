@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -47,20 +48,24 @@ class KernelMount:
             )
         options = f"{_COMMON_OPTIONS},{self._options}" + (",ro" if is_read_only else "")
         command = ["mount", "-t", self._file_system, "-o", options, self._source, folder]
+        process = subprocess.Popen(
+            command,
+            env={"PATH": _PLACES, "LANG": "C", **self._secrets},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                command,
-                env={"PATH": _PLACES, "LANG": "C", **self._secrets},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
+            errors = process.communicate(timeout=_TIMEOUT_S)[1]
         except subprocess.TimeoutExpired:
+            # ``mount`` has started the program of the file system, which might still mount later.
+            os.killpg(process.pid, signal.SIGKILL)
+            detach(folder)
             raise MountError(f"The server of {self._source} does not answer.") from None
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"mount gave the exit status {done.returncode}"]
+        if process.returncode:
+            lines = errors.strip().splitlines() or [f"mount gave the exit status {process.returncode}"]
             raise MountError(f"{self._source}: {lines[0].rpartition(': ')[2].rstrip('.')}.")
 
     @staticmethod
