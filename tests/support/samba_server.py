@@ -1,4 +1,4 @@
-"""A real smbd on this machine, with one share and one account."""
+"""A real smbd on this machine, with one account, a share for it, and one for guests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ PASSWORD = "samba-secret-7"
 
 @dataclass
 class SambaServer:
-    """``address`` is that of the share, which is the folder ``folder``."""
+    """``address`` is that of the share, which is the folder ``folder``; another one is for guests."""
 
     address: str
     folder: Path
+    guest_address: str
+    guest_folder: Path
     username: str = "root"
     password: str = PASSWORD
 
@@ -31,9 +33,9 @@ def samba_server_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """One smbd for all tests of the group `cloud`. It needs root: it changes to the account of its client."""
     debian(["samba"], commands=["smbd", "smbpasswd"])
     home = tmp_path_factory.mktemp("samba")
-    share, state = home / "share", home / "state"
-    share.mkdir()
-    state.mkdir()
+    share, guests, state = home / "share", home / "guests", home / "state"
+    for folder in (share, guests, state):
+        folder.mkdir()
     (port,) = free_ports(1)
     folders = "".join(
         f"{name} directory = {state}\n" for name in ("private", "lock", "state", "cache", "pid")
@@ -43,7 +45,8 @@ def samba_server_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         f"[global]\nsmb ports = {port}\ninterfaces = 127.0.0.1\nbind interfaces only = yes\n"
         f"server role = standalone server\nlog file = {home}/log\nload printers = no\ndisable spoolss = yes\n"
         f"passdb backend = tdbsam:{state}/passdb.tdb\n{folders}ncalrpc dir = {state}\n"
-        f"[data]\npath = {share}\nread only = no\n"
+        f"map to guest = Bad User\n[data]\npath = {share}\nread only = no\n"
+        f"[guests]\npath = {guests}\nread only = no\nguest ok = yes\nforce user = root\n"
     )
     words = f"{PASSWORD}\n{PASSWORD}\n"
     subprocess.run(
@@ -57,7 +60,8 @@ def samba_server_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         )
         try:
             until(lambda: _accepts(port))
-            yield SambaServer(f"//127.0.0.1:{port}/data", share)
+            server = f"//127.0.0.1:{port}"
+            yield SambaServer(f"{server}/data", share, f"{server}/guests", guests)
         finally:
             process.terminate()
             process.wait()

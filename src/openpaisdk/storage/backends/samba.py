@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 10
 DEFAULT_PORT = 445
+_GUEST = "guest"
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
 _FORBIDDEN_CHARACTERS = '\\:*?"<>|'
 # Codes of Windows that the library does not translate.
@@ -64,7 +65,7 @@ class ShareAddress:
 
 
 class SambaBackend(Backend):
-    """One share, or a folder of it."""
+    """One share, or a folder of it. Without a user name, as a guest."""
 
     def __init__(
         self,
@@ -90,13 +91,19 @@ class SambaBackend(Backend):
         self._root = "\\\\" + "\\".join(part for part in parts if part)
         self._read_only = read_only
         self._session: dict[str, Any] = {
-            "username": username or None,
-            "password": password or None,
+            # Never None: the library would use what the account of this process has saved.
+            "username": username or _GUEST,
+            "password": password if username else "",
             "port": address.port,
             "connection_timeout": CONNECT_TIMEOUT_S,
             # Not the cache of the library, which every storage of this process would share.
             "connection_cache": {},
         }
+        if not username:
+            # A guest has no key: nothing can be signed or verified with it. The second setting is for all
+            # connections of this process; SMB 3.1.1, which every current server has, does not need it.
+            self._session.update(auth_protocol="ntlm", require_signing=False)
+            smbclient.ClientConfig(require_secure_negotiate=False)
         # Two threads must not connect at once: the library would keep one of the connections only.
         self._connecting = threading.Lock()
 
