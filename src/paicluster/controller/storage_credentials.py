@@ -81,8 +81,9 @@ def storage_mounts(
                 mount = storage.mount(user, path)
                 mounts[mount.target] = mount
         except ConfigError:
-            # Without it the job would fail later, or write its results where they are lost.
-            raise LaunchFailed(_unreadable(storage), transient=False) from None
+            # Without it the job would fail later, or write its results where they are lost. It is retried:
+            # an administrator may be replacing the file.
+            raise LaunchFailed(_unreadable(storage)) from None
     return tuple(mounts.values())
 
 
@@ -96,7 +97,7 @@ def mount_problems(job: JobSpec, storages: Sequence[CloudStorage], *, delegated:
             reason = "it is not mounted on this cluster"
         elif delegated:
             reason = "storages are not mounted on nodes of Slurm"
-        elif not storage.has_credentials():
+        elif not _has_credentials(storage):
             reason = "the cluster has no credentials for it"
         if reason:
             yield (
@@ -146,6 +147,14 @@ def credential_problems(job: JobSpec, storages: Sequence[CloudStorage]) -> Itera
                 "use pai copy with its pai:// address."
             )
         seen |= set(found)
+
+
+def _has_credentials(storage: CloudStorage) -> bool:
+    """True also if they cannot be read: then the job does not start, and another event says why."""
+    try:
+        return storage.has_credentials()
+    except ConfigError:
+        return True
 
 
 def _unreadable(storage: CloudStorage) -> str:
