@@ -56,7 +56,7 @@ def run(
         limits.Limits(spec.get("limits") or ()).join()
         _take_limits(folder)
         if spec.get("storage_mounts"):
-            _take_mounts(folder)
+            _take_mounts(folder, spec["storage_mounts"], environment)
         # Before the account changes: it may not be able to read what Python would still have to import.
         programs = _programs(command[0], environment)
         account = spec.get("account")
@@ -125,11 +125,12 @@ def _take_limits(folder: "str") -> "None":
                 pass  # not one of this kernel
 
 
-def _take_mounts(folder: "str") -> "None":
+def _take_mounts(folder: "str", mounts: "dict[str, Any]", environment: "dict[Any, Any]") -> "None":
     """See the storages that are mounted for the task: as root they are in its own mount namespace."""
-    from pairuntime.supervisor import mount_namespace
+    from pairuntime.supervisor import mount_namespace, storage_mounts
 
     mount_namespace.join(_supervisor_of(folder))
+    storage_mounts.set_variables(mounts, environment)
 
 
 def _supervisor_of(folder: "str") -> "int":

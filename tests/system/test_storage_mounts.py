@@ -62,6 +62,7 @@ def cluster_with_storages(
     wrong = credentials_file(
         folder / "wrong.yaml", access_key_id=ACCESS_KEY, secret_access_key="not-the-secret"
     )
+    gone = credentials_file(folder / "gone.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
     azure = credentials_file(folder / "azure.yaml", account_key=AZURE_KEY)
     samba = credentials_file(
         folder / "samba.yaml", username=samba_server.username, password=samba_server.password
@@ -79,6 +80,9 @@ def cluster_with_storages(
         f"  - {{name: variables, {bucket}, prefix: {PREFIX}, credentials: {s3}, mount: false}}\n"
         f"  - {{name: lab, type: samba, address: '{samba_server.address}', credentials: {samba},\n"
         "     share: false}\n"
+        f"  - {{name: unreadable, {bucket}, credentials: {gone}}}\n"
+        f"  - {{name: guests, type: samba, address: '{samba_server.guest_address}'}}\n"
+        f"  - {{name: closed, type: samba, address: '{samba_server.address}'}}\n"
         "  - {name: exports, type: nfs, server: 127.0.0.1, path: /nothing-here}\n"
         "  - {name: home, type: own}\n"
     )
@@ -143,6 +147,17 @@ def test_task_uses_a_share_of_samba(team: TeamCluster, samba_server: SambaServer
     assert not list(own.rglob(".*"))
 
 
+def test_share_without_credentials_is_used_as_a_guest(team: TeamCluster, samba_server: SambaServer) -> None:
+    detail = team.run(job("guest", "echo from a guest > /mnt/guests/file", extras=named("guests")))
+    assert detail["state"] == "SUCCEEDED", team.log_of("guest")
+    assert (samba_server.guest_folder / "file").read_text() == "from a guest\n"
+    assert team.run(job("no-guests", "echo started", extras=named("closed")))["state"] == "FAILED"
+    assert team.log_of("no-guests").decode() == (
+        "The storage closed cannot be mounted: /mnt/closed/: permission denied. "
+        "An administrator of the cluster has to check the storage.\n"
+    )
+
+
 def test_empty_list_means_the_defaults_of_the_cluster_and_of_the_groups(team: TeamCluster) -> None:
     admin = team.admin_token()
     acls = {"admin": False, "virtualClusters": ["default"], "storageConfigs": ["fixed", "blobs"]}
@@ -193,6 +208,38 @@ def test_job_fails_with_a_sentence_if_its_storage_cannot_be_mounted(team: TeamCl
         "/mnt. Change its mountPath.\n"
     )
     assert not Path("/etc/sets").exists()
+    through_parent = {"storages": [{"name": "sets", "mountPath": "/mnt/x/../sets"}]}
+    assert team.run(job("through-parent", "echo started", extras=through_parent))["state"] == "FAILED"
+    assert "storages are directly below /mnt" in team.log_of("through-parent").decode()
+
+
+def test_job_waits_while_the_credentials_of_its_storage_cannot_be_read(team: TeamCluster) -> None:
+    credentials = team.home.parent / "gone.yaml"
+    credentials.unlink()
+    team.accept(job("unreadable", "ls /mnt/unreadable > /dev/null", extras=named("unreadable")))
+
+    def messages() -> dict[str, str]:
+        return {event["reason"]: event["message"] for event in team.events("unreadable")}
+
+    until(lambda: "FailedLaunch" in messages())
+    expected = "The credentials of the storage unreadable cannot be read; an administrator has to fix them."
+    assert messages()["FailedLaunch"] == messages()["StorageCredentialsMissing"] == expected
+    credentials_file(credentials, access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    assert team.wait_over("unreadable")["state"] == "SUCCEEDED", team.log_of("unreadable")
+
+
+def test_task_that_succeeded_fails_if_its_files_are_lost(team: TeamCluster) -> None:
+    script = "echo ready; while ls /mnt/sets >/dev/null 2>&1; do sleep 0.1; done; exit 0"
+    begin(team, job("loses", script, extras=named("sets")))
+    (pid,) = mount_pids(team)
+    os.kill(pid, signal.SIGKILL)
+    detail = team.wait_over("loses")
+    assert detail["state"] == "FAILED"
+    log = team.log_of("loses").decode()
+    assert log.splitlines()[-2:] == [
+        "The storage sets is not mounted any more: its process ended. Its files cannot be used.",
+        "Not all files of the task are in its storages: the lines above say why.",
+    ]
 
 
 def test_storage_with_variables_only_is_not_mounted(team: TeamCluster) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from openpaisdk.errors import ConfigError, PaiError
 from openpaisdk.storage.catalog import bucket_path
 from openpaisdk.storage.cloud import SAMBA, open_storage
-from pairuntime.supervisor.storage_mounts import MOUNTED
+from pairuntime.supervisor.storage_mounts import FILES_LOST_STATUS, MOUNTED
 
 assert sys.platform == "linux"
 
@@ -56,8 +56,9 @@ class MountRequest:
 
 def main() -> int:
     request = MountRequest(json.loads(sys.stdin.buffer.readline()))
+    reports = Reports()
     try:
-        serve = _mount(request)
+        serve = _mount(request, reports)
     except MountError as e:
         return _fail(e.message, e.hint)
     except ConfigError as e:
@@ -67,10 +68,10 @@ def main() -> int:
         return _fail(e.message, "An administrator of the cluster has to check the storage.")
     threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
     serve()
-    return 0
+    return FILES_LOST_STATUS if reports.count else 0
 
 
-def _mount(request: MountRequest) -> Callable[[], object]:
+def _mount(request: MountRequest, reports: Reports) -> Callable[[], object]:
     """Mount a storage. The result serves it until SIGTERM, and unmounts it."""
     by_kernel = None
     if request.kind == "nfs":
@@ -89,7 +90,7 @@ def _mount(request: MountRequest) -> Callable[[], object]:
         request.owner,
         request.shown_at,
     )
-    return partial(mounted.serve, _tell_mounted, Reports())
+    return partial(mounted.serve, _tell_mounted, reports)
 
 
 def _open(request: MountRequest) -> Backend:
@@ -137,13 +138,13 @@ class Reports:
     """Writes reports about lost files to the standard error, which the task's log gets; not without end."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
 
     def __call__(self, sentence: str) -> None:
-        self._count += 1
-        if self._count <= _MAX_REPORTS:
+        self.count += 1
+        if self.count <= _MAX_REPORTS:
             sys.stderr.write(f"{sentence}\n")
-        elif self._count == _MAX_REPORTS + 1:
+        elif self.count == _MAX_REPORTS + 1:
             sys.stderr.write("More files could not be written.\n")
         sys.stderr.flush()
 

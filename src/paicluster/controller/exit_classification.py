@@ -27,10 +27,12 @@ PREEMPTED = -1003
 OUT_OF_TIME = -1004
 NEVER_STARTED = -1100
 
-# Exit status of the supervisor when the task succeeded but its outputs could not be uploaded, and the line it
-# then writes to the log.
+# Exit status of the supervisor when the task succeeded but not all of its files are kept, and the lines that
+# it then writes to the log.
 _UPLOAD_FAILED_STATUS = 74
 _UPLOAD_FAILED_LINE = re.compile(rb"^The outputs could not be uploaded.*", re.M)
+_FILES_LOST_LINE = re.compile(rb"^Not all files of the task are in its storages.*", re.M)
+_FILES_LOST = "The task succeeded, but not all of its files are in its storages: the end of its log says why."
 _UPLOAD_FAILED = "The task succeeded, but its outputs could not be uploaded: the end of its log says why."
 
 # Exit code and message by kind of loss.
@@ -136,6 +138,8 @@ def task_exit(
         info["solution"] = f"{FEWER_PROCESSES}."
     if origin == _UPLOAD_FAILED_STATUS and _UPLOAD_FAILED_LINE.search(log_tail):
         info["caughtException"] = _UPLOAD_FAILED
+    elif origin == _UPLOAD_FAILED_STATUS and _FILES_LOST_LINE.search(log_tail):
+        info["caughtException"] = _FILES_LOST
     last_lines = log_tail[-4096:].decode("utf-8", "replace").splitlines()[-15:]
     info["errorLogs"] = {"user": "\n".join(last_lines), "platform": ""}
     return TaskExit(match.code, info)

@@ -31,7 +31,7 @@ STOP = "stop"
 # Descriptor of the source archive, opened for a task that runs as another account: it may not open it itself.
 SOURCES_FD = 9
 
-# Exit code of a task that succeeded but whose outputs could not be uploaded.
+# Exit code of a task that succeeded but whose outputs, or files in its storages, are not all kept.
 UPLOAD_FAILED_EXIT_CODE = 74
 
 _READ_BYTES = 65536
@@ -162,12 +162,11 @@ class Attempt:
             self._pump_output()
         for fd in list(self._reads):
             self._close(fd)
-        self._unmount_storages()
+        are_files_kept = self._unmount_storages()
         code, signum, oom, problem = self._outcome()
-        if code == 0 and not self._upload_outputs():
+        are_files_kept = self._upload_outputs() and are_files_kept
+        if code == 0 and not are_files_kept:
             code = UPLOAD_FAILED_EXIT_CODE
-        elif code != 0:
-            self._upload_outputs()
         elapsed_ms = int((time.monotonic() - started) * 1000)
         self._write_record(
             reserved,
@@ -225,7 +224,7 @@ class Attempt:
         self._mounts = storage_mounts.StorageMounts(self._mount_spec, self._folder)
         problem = self._mounts.mount(self._has_mount_namespace(), owner, self._stop_requested)
         self._write_message("".join(self._mounts.take_messages()))
-        self._mounts.set_variables(self._environment)
+        storage_mounts.set_variables(self._mount_spec, self._environment)
         return problem
 
     def _has_mount_namespace(self) -> "bool":
@@ -234,10 +233,13 @@ class Attempt:
 
         return mount_namespace.enter_own()
 
-    def _unmount_storages(self) -> "None":
-        if self._mounts is not None:
-            self._mounts.unmount()
-            self._write_message("".join(self._mounts.take_messages()))
+    def _unmount_storages(self) -> "bool":
+        """False if files that the task wrote to its storages are lost."""
+        if self._mounts is None:
+            return True
+        are_files_kept = self._mounts.unmount(self._stop_requested)
+        self._write_message("".join(self._mounts.take_messages()))
+        return are_files_kept
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -465,7 +467,7 @@ class Attempt:
             if pid == 0:
                 self._childless = self._mounts is not None and self._mounts.are_only_children()
                 return 0, 0
-            sentence = "" if self._mounts is None else self._mounts.note_exit(pid)
+            sentence = "" if self._mounts is None else self._mounts.note_exit(pid, status)
             if not sentence:
                 return pid, status
             self._write_message(sentence)

@@ -13,7 +13,9 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
+import sys
 import time
 
 from pairuntime.supervisor import process_tree
@@ -27,10 +29,17 @@ HOST_FOLDER = "/mnt"
 what they store must not take the place of a program or of a setting that another account trusts."""
 MOUNTED = b"mounted\n"
 ERRORS = "mounts.err"
+FILES_LOST_STATUS = 4
+"""Exit status of a mount's process that has named files in `ERRORS` which are not on the storage."""
+FILES_LOST = "Not all files of the task are in its storages: the lines above say why.\n"
 
 _START_TIMEOUT_S = 120.0
 # Longer than a mount takes to complete its uploads.
 _STOP_TIMEOUT_S = 75.0
+# Once a stop was requested: its user waits for it.
+_STOPPED_TIMEOUT_S = 30.0
+# A process that waits for the kernel cannot be killed; it must not keep the supervisor, too.
+_KILL_TIMEOUT_S = 2.0
 _CHECK_INTERVAL_S = 0.1
 _END_CHECK_INTERVAL_S = 0.01
 _MAX_REPORT_BYTES = 64 << 10
@@ -48,6 +57,8 @@ class StorageMounts:
         # Each with the mount that it serves.
         self._processes = []  # type: list[tuple[subprocess.Popen[bytes], dict[str, Any]]]
         self._is_private = False
+        self._places = []  # type: list[str]
+        self._has_lost_files = False
         self._messages = []  # type: list[str]
 
     def mount(self, is_private: "bool", owner: "tuple[int, int]", is_stopped: "Callable[[], bool]") -> "str":
@@ -55,53 +66,75 @@ class StorageMounts:
         self._is_private = is_private
         problem = ""
         for mount in self._spec["mounts"]:
-            problem = self._place_problem(mount) or _make_folder(self._place(mount), is_private)
+            place, problem = self._make_place(mount)
             if problem:
                 break
-            self._begin(mount, owner)
+            self._places.append(place)
+            self._begin(mount, place, owner)
         problem = problem or self._wait_until_mounted(is_stopped)
         if problem or is_stopped():
-            self.unmount()
+            self.unmount(is_stopped)
             self._messages = [problem + "\n"] if problem else []
+            self._has_lost_files = False  # there is no task yet
         return problem
-
-    def _place(self, mount: "dict[str, Any]") -> "str":
-        return str(mount["target"] if self._is_private else mount["folder"])
-
-    def set_variables(self, environment: "dict[Any, Any]") -> "None":
-        """Let the variables of a task without a container name where its storages are."""
-        if self._is_private or self._spec.get("in_container"):
-            return
-        for mount in self._spec["mounts"]:
-            name, place = mount["variable"], mount["folder"]
-            if any(isinstance(key, bytes) for key in environment):
-                environment[name.encode()] = os.fsencode(place)
-            else:
-                environment[name] = place
 
     def take_messages(self) -> "list[str]":
         """Lines for the log that were not taken yet."""
         taken, self._messages = self._messages, []
         return taken
 
-    def _place_problem(self, mount: "dict[str, Any]") -> "str":
-        if not self._is_private:
-            return ""
-        target = os.path.normpath(mount["target"])
-        name = mount["request"]["name"]
-        if os.path.dirname(target) != HOST_FOLDER or os.path.islink(target):
-            return (
-                "The storage %s cannot be mounted at %s: without a container, storages are directly "
-                "below %s. Change its mountPath." % (name, target, HOST_FOLDER)
-            )
-        if (os.path.realpath(self._attempt_folder) + "/").startswith(target + "/"):
-            return (
-                "The storage %s cannot be mounted at %s, where the cluster has its files. "
-                "Change its mountPath." % (name, target)
-            )
-        return ""
+    def _make_place(self, mount: "dict[str, Any]") -> "tuple[str, str]":
+        """The folder to mount at, which then exists; or why there is none."""
+        place, problem = str(mount["folder"]), ""
+        if self._is_private:
+            place, problem = self._find_private_place(str(mount["target"]))
+        if problem:
+            sentence = "The storage %s cannot be mounted at %s%s Change its mountPath."
+            return "", sentence % (mount["request"]["name"], mount["target"], problem)
+        try:
+            if self._is_private:
+                os.makedirs(place, mode=0o755, exist_ok=True)
+            else:
+                os.makedirs(self._spec["folder"], mode=0o700, exist_ok=True)
+                _make_mount_point(place, self._marker())
+        except OSError as e:
+            return "", "The folder %s cannot be created: %s." % (place, (e.strerror or str(e)).lower())
+        return place, ""
 
-    def _begin(self, mount: "dict[str, Any]", owner: "tuple[int, int]") -> "None":
+    def _marker(self) -> "str":
+        return marker_of(os.path.basename(self._attempt_folder)) if self._spec.get("in_container") else ""
+
+    def _find_private_place(self, target: "str") -> "tuple[str, str]":
+        """The path without links of what the user named, or why nothing may be mounted there.
+
+        Exactly this path is mounted at: what was checked must not be another folder a moment later.
+        """
+        parts = [part for part in target.split("/") if part]
+        if "/" + "/".join(parts[:-1]) != HOST_FOLDER or parts[-1] in (".", ".."):
+            return "", ": without a container, storages are directly below %s." % HOST_FOLDER
+        place = os.path.join(os.path.realpath(HOST_FOLDER), parts[-1])
+        if any((path + "/").startswith(place + "/") for path in self._protected_paths()):
+            return "", ", where the cluster has its files."
+        if place in self._places:
+            return "", ", where another storage of the job is."
+        try:
+            if not stat.S_ISDIR(os.lstat(place).st_mode) or os.listdir(place):
+                return "", ": something else is there."
+        except FileNotFoundError:
+            pass
+        except OSError as e:
+            return "", ": %s." % (e.strerror or str(e)).lower()
+        return place, ""
+
+    def _protected_paths(self) -> "set[str]":
+        """Files of the cluster and programs that it runs: no storage takes the place of their folders."""
+        paths = [self._attempt_folder, *self._spec.get("protected", ()), *program_paths()]
+        # A mount's process may load programs and libraries from there, while another mount exists already.
+        for value in self._spec["env"].values():
+            paths.extend(path for path in value.split(os.pathsep) if path.startswith("/"))
+        return {form for path in paths for form in (os.path.abspath(path), os.path.realpath(path))}
+
+    def _begin(self, mount: "dict[str, Any]", place: "str", owner: "tuple[int, int]") -> "None":
         errors = os.open(self._errors_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = subprocess.Popen(
@@ -115,7 +148,6 @@ class StorageMounts:
             )
         finally:
             os.close(errors)
-        place = self._place(mount)
         shown_at = mount["target"] if self._spec.get("in_container") else place
         request = dict(mount["request"], folder=place, shown_at=shown_at, owner=owner)
         self._names[process.pid] = str(mount["request"]["name"])
@@ -170,41 +202,64 @@ class StorageMounts:
         """Whether this process has no other children."""
         return not set(process_tree.children(os.getpid())).difference(self._names)
 
-    def note_exit(self, pid: "int") -> "str":
+    def note_exit(self, pid: "int", status: "int") -> "str":
         """A sentence for the log if the process of a mount has ended on its own; else an empty text."""
         name = self._names.pop(pid, "")
         if not name:
             return ""
+        self._has_lost_files = self._has_lost_files or status != 0
         return "The storage %s is not mounted any more: its process ended. Its files cannot be used.\n" % name
 
     # -- end ---------------------------------------------------------------------------------------
 
-    def unmount(self) -> "None":
-        """Unmount all, and complete what the task has closed; messages tell which files are lost."""
+    def unmount(self, is_stopped: "Callable[[], bool]") -> "bool":
+        """Unmount all, and complete what the task has closed. False if files are lost: messages tell which.
+
+        ``is_stopped``: whether the user waits for the end.
+        """
         for pid in self._names:
             process_tree.send(pid, signal.SIGTERM)
-        ends = time.monotonic() + _STOP_TIMEOUT_S
-        while self._names:
-            for pid in list(self._names):
-                status = _exit_status(pid)
-                if status is not None:
-                    sentence = self.note_exit(pid)
-                    if status != 0:  # it did not end because of the signal
-                        self._messages.append(sentence)
-                elif time.monotonic() > ends:
-                    name = self._names.pop(pid)
-                    self._messages.append("The storage %s did not accept the last files in time.\n" % name)
-                    process_tree.send(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
-            if self._names:
-                time.sleep(_END_CHECK_INTERVAL_S)
+        began = time.monotonic()
+        while self._note_exits():
+            if time.monotonic() - began > (_STOPPED_TIMEOUT_S if is_stopped() else _STOP_TIMEOUT_S):
+                self._kill_processes()
+                break
+            time.sleep(_END_CHECK_INTERVAL_S)
         for process, _ in self._processes:
             for pipe in (process.stdin, process.stdout):
                 _close(pipe)
         self._processes = []
-        if not self._is_private:
-            remove_leftovers(self._spec["folder"])
         self._messages.append(self._read_errors())
+        if not self._is_private:
+            for place in remove_leftovers(self._spec["folder"], self._marker()):
+                self._has_lost_files = True
+                self._messages.append("Files are in %s and not on the storage.\n" % place)
+        if self._has_lost_files:
+            self._messages.append(FILES_LOST)
+        return not self._has_lost_files
+
+    def _note_exits(self) -> "bool":
+        """Whether there are processes that have not ended yet."""
+        for pid in list(self._names):
+            status = _exit_status(pid)
+            if status is not None:
+                sentence = self.note_exit(pid, status)
+                named_files = os.WIFEXITED(status) and os.WEXITSTATUS(status) == FILES_LOST_STATUS
+                if status != 0 and not named_files:  # it did not end because of the signal
+                    self._messages.append(sentence)
+        return bool(self._names)
+
+    def _kill_processes(self) -> "None":
+        self._has_lost_files = True
+        for pid, name in self._names.items():
+            self._messages.append("The storage %s did not accept the last files in time.\n" % name)
+            process_tree.send(pid, signal.SIGKILL)
+        ends = time.monotonic() + _KILL_TIMEOUT_S
+        left = list(self._names)
+        while left and time.monotonic() < ends:
+            left = [pid for pid in left if _exit_status(pid) is None]
+            time.sleep(_END_CHECK_INTERVAL_S)
+        self._names.clear()
 
     def _read_errors(self) -> "str":
         try:
@@ -215,30 +270,69 @@ class StorageMounts:
             return ""
 
 
-def remove_leftovers(folder: "str") -> "None":
-    """Unmount and remove what is left of the mounts in this folder; nothing in them is touched."""
+def set_variables(spec: "dict[str, Any]", environment: "dict[Any, Any]") -> "None":
+    """Let the variables of a task without a container name where its storages are.
+
+    The folder exists where the supervisor could not mount at the paths that the task requested.
+    """
+    if spec.get("in_container") or not os.path.isdir(spec["folder"]):
+        return
+    for mount in spec["mounts"]:
+        name, place = mount["variable"], mount["folder"]
+        if any(isinstance(key, bytes) for key in environment):
+            environment[name.encode()] = os.fsencode(place)
+        else:
+            environment[name] = place
+
+
+def program_paths() -> "list[str]":
+    """Where this process has its programs: whoever replaces them has its rights."""
+    return [path for path in (sys.prefix, sys.base_prefix, sys.executable, *sys.path) if path]
+
+
+def marker_of(attempt: "str") -> "str":
+    """Name of a file below a mount, which only a container sees that has the folder without the mount."""
+    return ".%s.not-mounted" % attempt
+
+
+def remove_leftovers(folder: "str", marker: "str" = "") -> "list[str]":
+    """Unmount and remove what is left of the mounts in this folder; nothing in them is touched.
+
+    Returns the mount points that stay, as something was written to them instead of to their storages.
+    """
     from pairuntime.fuse import mount_point
 
+    folder = os.path.realpath(folder)  # as the kernel names it
     mounted = mount_point.mounted_folders()
     try:
-        names = os.listdir(folder)
+        places = [os.path.join(folder, name) for name in os.listdir(folder)]
     except OSError:
-        return
-    for place in [os.path.join(folder, name) for name in names] + [folder]:
+        return []
+    for place in places:
         if place in mounted:
             mount_point.detach(place)
-        try:
-            os.rmdir(place)
-        except OSError:
-            pass
+        _remove_mount_point(place, marker)
+    _remove_mount_point(folder, "")
+    mounted = mount_point.mounted_folders()
+    return [place for place in places if place not in mounted and os.path.isdir(place)]
 
 
-def _make_folder(place: "str", is_private: "bool") -> "str":
+def _make_mount_point(place: "str", marker: "str") -> "None":
+    """``marker``: a file in it, for containers; empty: none."""
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    if marker:
+        os.close(os.open(os.path.join(place, marker), os.O_WRONLY | os.O_CREAT, 0o444))
+        # Users of the image see the marker. Others than root can only mount on what they may write to.
+        os.chmod(place, 0o555 if os.geteuid() == 0 else 0o755)
+
+
+def _remove_mount_point(place: "str", marker: "str") -> "None":
     try:
-        os.makedirs(place, mode=0o755 if is_private else 0o700, exist_ok=True)
-    except OSError as e:
-        return "The folder %s cannot be created: %s." % (place, (e.strerror or str(e)).lower())
-    return ""
+        if marker and os.path.lexists(os.path.join(place, marker)):
+            os.unlink(os.path.join(place, marker))
+        os.rmdir(place)
+    except OSError:
+        pass  # not empty, or not there
 
 
 def _exit_status(pid: "int") -> "int | None":

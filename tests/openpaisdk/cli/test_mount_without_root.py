@@ -57,10 +57,17 @@ taskRoles:
     dockerImage: none
     instances: 1
     resourcePerInstance: {{cpu: 1, memoryMB: 512, gpu: 0}}
-    commands: ['echo here > $PAI_MOUNT_SETS/file', 'cat $PAI_MOUNT_SETS/file']
+    commands:
+      - echo here > $PAI_MOUNT_SETS/file; cat $PAI_MOUNT_SETS/file
+      - until [ -e $PAI_MOUNT_SETS/seen ]; do sleep 0.1; done
 extras: {{storages: [{{name: sets}}]}}
 END
-timeout 100 pai submit --follow job.yaml
+timeout 100 pai submit --follow job.yaml &
+cat > beside.sh <<'END'
+until pai exec mounts -- sh -c 'cp $PAI_MOUNT_SETS/file $PAI_MOUNT_SETS/seen' 2>/dev/null; do sleep 0.2; done
+END
+timeout 100 sh beside.sh
+wait
 find $home/mounts -mindepth 1 | wc -l
 grep -c " $home/mounts" /proc/self/mountinfo || true
 """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,13 @@ from pathlib import Path
 from paicluster.engines.interface import Mount, TaskLaunch
 from pairuntime.supervisor import storage_mounts
 
+log = logging.getLogger(__name__)
+
 _FOLDER = "mounts"
+_NOT_IN_CONTAINER = (
+    "The storage {} is not in the container: the program that starts containers does not see what the "
+    "cluster mounts. An administrator has to run both in the same mount namespace."
+)
 # Variables of the server's account that a connection may need. None with credentials: those of the server
 # are not for its users.
 _PASSED_VARIABLES = (
@@ -52,6 +60,9 @@ def spec_of(task: TaskLaunch, attempt_folder: Path, *, in_container: bool) -> di
         },
         "folder": str(folder),
         "in_container": in_container,
+        # No storage is mounted over these: the programs of the server, its home, and its other storages.
+        "protected": [*storage_mounts.program_paths(), str(attempt_folder.parents[2])]
+        + [str(mount.source) for mount in task.mounts],
         "mounts": [
             {
                 "target": mount.target,
@@ -78,11 +89,24 @@ def binds_of(task: TaskLaunch, attempt_folder: Path) -> list[Mount]:
     ]
 
 
+def check_script(task: TaskLaunch, attempt: str) -> str:
+    """Shell commands that end the container of a task which does not see what its supervisor has mounted.
+
+    The program that starts containers may be in another mount namespace. Then the folders below the mounts
+    are in the container: what the task writes there would be lost.
+    """
+    return "".join(
+        f"[ ! -e {shlex.quote(f'{mount.target}/{storage_mounts.marker_of(attempt)}')} ] || "
+        f"{{ echo {shlex.quote(_NOT_IN_CONTAINER.format(mount.name))} >&2; exit 127; }}\n"
+        for mount in task.storage_mounts
+    )
+
+
 def remove_leftovers(attempt_folder: Path) -> None:
     """Unmount what a killed supervisor and its mounts have left."""
     folder = folder_of(attempt_folder)
     if folder.exists():
-        storage_mounts.remove_leftovers(str(folder))
+        _remove(folder)
 
 
 def remove_all_leftovers(home: Path, is_finished: Callable[[str], bool]) -> None:
@@ -90,4 +114,9 @@ def remove_all_leftovers(home: Path, is_finished: Callable[[str], bool]) -> None
     if (home / _FOLDER).is_dir():
         for folder in list((home / _FOLDER).iterdir()):
             if is_finished(folder.name):
-                storage_mounts.remove_leftovers(str(folder))
+                _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    for place in storage_mounts.remove_leftovers(str(folder), storage_mounts.marker_of(folder.name)):
+        log.warning("Files that a task wrote are in %s and not on its storage; they stay there.", place)

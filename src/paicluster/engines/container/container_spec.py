@@ -86,6 +86,7 @@ exec @enter@ @env@ "$@"
 _SESSION_FOLDER = f"{HOME}/{SHARED}/{saved_environment.FOLDER}"
 _MAIN = f"""
 : >{HOME}/{SHARED}/{container_attempt.STARTED}
+@check@
 @unpack@
 {_ENVIRONMENT}
 if command -v bash >/dev/null 2>&1; then
@@ -173,7 +174,9 @@ def prepare(
     enter = shlex.join(saved_environment.enter(_SESSION_FOLDER, ())) if saves_environment else ""
     texts = {
         "init.sh": _INIT_SCRIPT.replace("@counters@", _COUNTERS if limited else ""),
-        "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "").replace("@env@", env_command),
+        "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "")
+        .replace("@env@", env_command)
+        .replace("@check@", storage_mounts.check_script(task, folder.name)),
         "exec.sh": _EXEC.replace("@env@", env_command).replace("@enter@", enter),
         "env.sh": variables,
         "task.sh": task.script + "\n",

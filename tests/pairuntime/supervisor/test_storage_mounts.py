@@ -1,0 +1,227 @@
+"""Storages that are mounted for one task: where they may be, and what their end says about lost files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairuntime.fuse import mount_point
+from pairuntime.supervisor import storage_mounts
+from pairuntime.supervisor.storage_mounts import FILES_LOST, FILES_LOST_STATUS, StorageMounts
+
+OWNER = (os.getuid(), os.getgid())
+SERVES = "trap 'exit {status}' TERM; read -r request; echo \"$request\" > {seen}; echo mounted; "
+SERVES += "while :; do sleep 0.01; done"
+IGNORES_STOP = "trap '' TERM; read -r _; echo mounted; while :; do sleep 0.01; done"
+
+Make = Callable[..., StorageMounts]
+
+
+@pytest.fixture(name="host")
+def folder_of_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for /mnt."""
+    folder = tmp_path / "mnt"
+    folder.mkdir()
+    monkeypatch.setattr(storage_mounts, "HOST_FOLDER", str(folder))
+    return folder
+
+
+@pytest.fixture(name="make")
+def mounts_factory(tmp_path: Path) -> Make:
+    def make(*targets: str, program: str = "", status: int = 0, **spec: Any) -> StorageMounts:
+        attempt = tmp_path / "home/tasks/attempt"
+        attempt.mkdir(parents=True, exist_ok=True)
+        script = program or SERVES.format(status=status, seen=tmp_path / "request")
+        folder = tmp_path / "home/mounts/attempt"
+        complete = {
+            "argv": ["/bin/sh", "-c", script],
+            "env": {"PATH": os.environ["PATH"]},
+            "folder": str(folder),
+            "mounts": [
+                {
+                    "target": target,
+                    "folder": str(folder / str(number)),
+                    "variable": f"PAI_MOUNT_{number}",
+                    "request": {"name": f"sets{number}"},
+                }
+                for number, target in enumerate(targets)
+            ],
+            **spec,
+        }
+        return StorageMounts(complete, str(attempt))
+
+    return make
+
+
+def never() -> bool:
+    return False
+
+
+def always() -> bool:
+    return True
+
+
+def problem_of(mounts: StorageMounts) -> str:
+    problem = mounts.mount(True, OWNER, never)
+    if not problem:
+        mounts.unmount(never)
+    return problem
+
+
+def test_storage_is_mounted_directly_below_the_folder_of_mounts(host: Path, make: Make) -> None:
+    for path in (host / "sets", f"{host}//sets/"):
+        assert problem_of(make(str(path))) == ""
+    (host / "link").symlink_to(host / "sets")
+    (host / "file").write_text("")
+    (host / "full").mkdir()
+    (host / "full/file").write_text("")
+    outside = f": without a container, storages are directly below {host}."
+    for path, reason in {
+        "/etc/sets": outside,
+        "/": outside,
+        str(host): outside,
+        f"{host}/..": outside,
+        f"{host}/.": outside,
+        f"{host}/a/../sets": outside,
+        f"{host}/link": ": something else is there.",
+        f"{host}/file": ": something else is there.",
+        f"{host}/full": ": something else is there.",
+    }.items():
+        expected = f"The storage sets0 cannot be mounted at {path}{reason} Change its mountPath."
+        assert problem_of(make(path)) == expected
+    assert problem_of(make(f"{host}/two", f"{host}//two")) == (
+        f"The storage sets1 cannot be mounted at {host}//two, where another storage of the job is. "
+        "Change its mountPath."
+    )
+
+
+def test_storage_never_hides_programs_or_the_cluster(
+    host: Path, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = ", where the cluster has its files."
+    assert reason in problem_of(make(f"{host}/data", protected=[f"{host}/data/home"]))
+    assert reason in problem_of(make(f"{host}/data", protected=[f"{host}/data"]))
+    assert problem_of(make(f"{host}/data", protected=[f"{host}/data-of-others"])) == ""
+    assert reason in problem_of(make(f"{host}/data", env={"LD_LIBRARY_PATH": f"/usr/lib:{host}/data/lib"}))
+    for name in ("prefix", "base_prefix", "executable"):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, name, f"{host}/data/miniconda")
+            assert reason in problem_of(make(f"{host}/data"))
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path, f"{host}/data/site-packages"])
+        assert reason in problem_of(make(f"{host}/data"))
+        # Also where the user writes the path with a link.
+        (tmp_path / "linked").symlink_to(host)
+        patch.setattr(storage_mounts, "HOST_FOLDER", str(tmp_path / "linked"))
+        assert reason in problem_of(make(f"{tmp_path}/linked/data"))
+
+
+def test_mount_gets_the_path_that_was_checked(
+    host: Path, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "linked").symlink_to(host)
+    monkeypatch.setattr(storage_mounts, "HOST_FOLDER", str(tmp_path / "linked"))
+    assert problem_of(make(f"{tmp_path}/linked/sets")) == ""
+    request = json.loads((tmp_path / "request").read_text())
+    assert (request["folder"], request["shown_at"]) == (f"{host}/sets", f"{host}/sets")
+
+
+def test_end_tells_whether_files_are_lost(host: Path, make: Make) -> None:
+    kept = make(f"{host}/sets")
+    assert kept.mount(True, OWNER, never) == ""
+    assert kept.unmount(never)
+    assert "".join(kept.take_messages()) == ""
+    lost = make(f"{host}/sets", status=FILES_LOST_STATUS)
+    assert lost.mount(True, OWNER, never) == ""
+    assert not lost.unmount(never)
+    assert lost.take_messages()[-1] == FILES_LOST
+
+
+def test_end_does_not_wait_for_a_storage_that_never_answers(
+    host: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_mounts, "_STOPPED_TIMEOUT_S", 0.1)
+    mounts = make(f"{host}/sets", program=IGNORES_STOP)
+    assert mounts.mount(True, OWNER, never) == ""
+    began = time.monotonic()
+    assert not mounts.unmount(always)
+    assert time.monotonic() - began < storage_mounts._STOP_TIMEOUT_S / 2
+    messages = mounts.take_messages()
+    assert messages[0] == "The storage sets0 did not accept the last files in time.\n"
+    assert messages[-1] == FILES_LOST
+
+
+def test_process_that_cannot_be_killed_does_not_keep_the_supervisor(
+    host: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_mounts, "_STOPPED_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(storage_mounts, "_KILL_TIMEOUT_S", 0.1)
+    mounts = make(f"{host}/sets", program=IGNORES_STOP)
+    assert mounts.mount(True, OWNER, never) == ""
+    (pid,) = mounts.pids() - set(storage_mounts.process_tree.descendants(next(iter(mounts._names))))
+    with monkeypatch.context() as patch:
+        patch.setattr(storage_mounts.process_tree, "send", lambda pid, signum: None)
+        assert not mounts.unmount(always)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+
+
+def test_leftovers_are_found_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tmp_path / "real/mounts/attempt"
+    (real / "0").mkdir(parents=True)
+    (real / "1").mkdir()
+    (real / "1/written").write_text("")
+    (real / "0" / storage_mounts.marker_of("attempt")).write_text("")
+    (tmp_path / "home").symlink_to("real")
+    detached: list[str] = []
+    mounted = {str(real / "0"): "fuse.pai"}
+
+    def detach(place: str) -> None:
+        detached.append(place)
+        mounted.pop(place)
+
+    monkeypatch.setattr(mount_point, "mounted_folders", lambda: dict(mounted))
+    monkeypatch.setattr(mount_point, "detach", detach)
+    left = storage_mounts.remove_leftovers(
+        f"{tmp_path}/home/mounts/attempt", storage_mounts.marker_of("attempt")
+    )
+    assert detached == [str(real / "0")]
+    assert left == [str(real / "1")]
+    assert not (real / "0").exists() and (real / "1/written").exists()
+
+
+def test_files_beside_the_storage_are_lost_files(make: Make, tmp_path: Path) -> None:
+    mounts = make("/data", in_container=True)
+    assert mounts.mount(False, OWNER, never) == ""
+    folder = tmp_path / "home/mounts/attempt/0"
+    (marker,) = folder.iterdir()
+    assert marker.name == storage_mounts.marker_of("attempt")
+    (folder / "written").write_text("")
+    assert not mounts.unmount(never)
+    assert mounts.take_messages()[-2:] == [f"Files are in {folder} and not on the storage.\n", FILES_LOST]
+    assert [path.name for path in folder.iterdir()] == ["written"]
+
+
+def test_variables_name_the_folder_where_only_root_could_mount_at_the_path(
+    make: Make, tmp_path: Path
+) -> None:
+    mounts = make("/mnt/sets")
+    folder = tmp_path / "home/mounts/attempt"
+    environment = {"PAI_MOUNT_0": "/mnt/sets"}
+    storage_mounts.set_variables(mounts._spec, environment)
+    assert environment == {"PAI_MOUNT_0": "/mnt/sets"}
+    assert mounts.mount(False, OWNER, never) == ""
+    storage_mounts.set_variables(mounts._spec, environment)
+    assert environment == {"PAI_MOUNT_0": f"{folder}/0"}
+    encoded = {b"PAI_MOUNT_0": b"/mnt/sets"}
+    storage_mounts.set_variables(mounts._spec, encoded)
+    assert encoded == {b"PAI_MOUNT_0": os.fsencode(f"{folder}/0")}
+    assert mounts.unmount(never)
+    assert not folder.exists()
