@@ -286,7 +286,7 @@ def set_variables(spec: "dict[str, Any]", environment: "dict[Any, Any]") -> "Non
 
 
 def program_paths() -> "list[str]":
-    """Where this process has its programs: whoever replaces them has its rights."""
+    """Where this process has its programs, which run with its rights."""
     return [path for path in (sys.prefix, sys.base_prefix, sys.executable, *sys.path) if path]
 
 
