@@ -362,6 +362,13 @@ def test_disabled_user_is_refused_while_jobs_go_on(cluster: TeamCluster, new_use
     application = made.json()["token"]
     task_token = cluster.token_of_job(name, session)
     job_path = f"/api/v2/jobs/{new_user}~{name}"
+
+    def state() -> str:
+        detail = cluster.get(job_path, token=task_token)
+        return str(detail.json()["jobStatus"]["state"])
+
+    # The task runs before the cluster has recorded it.
+    eventually(lambda: state() == "RUNNING", "the running job")
     open_session = WebSocket(cluster, f"{job_path}/exec", token=task_token)
     open_session.send("start", command=["sh", "-c", "echo up; sleep 600"])
     open_session.read_until(b"up")
@@ -387,11 +394,7 @@ def test_disabled_user_is_refused_while_jobs_go_on(cluster: TeamCluster, new_use
     assert wrong.json()["code"] == "IncorrectPasswordError"
 
     # The job goes on with its own token, but starts no other.
-    def state() -> str:
-        detail = cluster.get(job_path, token=task_token)
-        return str(detail.json()["jobStatus"]["state"])
-
-    eventually(lambda: state() == "RUNNING", "the running job")
+    assert state() == "RUNNING"
     another = cluster.submit(job(f"{name}-2", "true"), token=task_token)
     assert (another.status, another.json()["code"]) == (403, "DisabledUserError")
     # Nor does a copy of its token lead into the job.
