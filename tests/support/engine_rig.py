@@ -106,6 +106,7 @@ class Driven:
     def __init__(self, rig: Rig, **limits: Any):
         self.engine = rig.engine(**limits)
         self._changed: dict[str, asyncio.Event] = {}
+        self._launched: list[str] = []
         # Notices of the engine by attempt.
         self.notices: list[tuple[str, Notice]] = []
 
@@ -115,13 +116,17 @@ class Driven:
         )
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, problem: type[BaseException] | None, *_: object) -> None:
+        if problem is not None and self._launched:
+            # A failed test does not come to its own stop; its tasks would slow all other tests down.
+            await self.engine.stop(self._launched, 0)
         await self.engine.close()
 
     def _event(self, uid: str) -> asyncio.Event:
         return self._changed.setdefault(uid, asyncio.Event())
 
     async def launch(self, *gang: TaskLaunch) -> None:
+        self._launched += [one.uid for one in gang]
         await self.engine.launch(gang)
 
     async def look(self, uid: str) -> Observation:
