@@ -34,6 +34,8 @@ class LogReader:
     def __init__(self, folder: Path, stream: str):
         self._folder = folder
         self._stream = stream
+        self._known: list[tuple[int, Path]] = []
+        """Segments as the last read listed them."""
 
     def _segments(self) -> list[tuple[int, Path]]:
         prefix = self._stream + "."
@@ -62,19 +64,13 @@ class LogReader:
 
     def read(self, offset: int, limit: int) -> Chunk:
         """The bytes at the offset, or at the next offset still kept. Empty at the end."""
+        segments, is_current = self._known, False
         while True:
-            segments = self._segments()
             # Earlier segments end before it.
             first = bisect_right(segments, offset, key=lambda segment: segment[0]) - 1
             for start, path in segments[max(0, first) :]:
                 try:
-                    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
-                        position = max(0, offset - start)
-                        # A client may ask for an offset that the file system cannot seek to.
-                        if position >= os.fstat(f.fileno()).st_size:
-                            continue
-                        f.seek(position)
-                        data = f.read(limit)
+                    data = _read_at(path, max(0, offset - start), limit)
                 except FileNotFoundError:
                     break  # dropped meanwhile: list the segments again
                 except OSError as error:
@@ -84,7 +80,11 @@ class LogReader:
                 if data:
                     return Chunk(max(offset, start), data)
             else:
-                return Chunk(offset, b"")
+                if is_current:
+                    return Chunk(offset, b"")
+            # A listing takes longer than a read: none as long as the offset is in a segment of the last one.
+            segments, is_current = self._segments(), True
+            self._known = segments
 
     def last(self, size: int) -> bytes:
         """The last ``size`` bytes that are kept."""
@@ -131,3 +131,12 @@ class LogReader:
             position = begin
         # Where the bytes are the limit, the first of them are rarely the first of a line.
         return line_start if earliest and line_start is not None else first
+
+
+def _read_at(path: Path, position: int, limit: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        # A client may ask for an offset that the file system cannot seek to.
+        return os.pread(fd, limit, position) if position < os.fstat(fd).st_size else b""
+    finally:
+        os.close(fd)

@@ -5,6 +5,7 @@ A text, not a regular expression: an expression can take any time on a line, and
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from paicluster.logs.reader import Chunk, LogReader
@@ -13,8 +14,9 @@ MAX_TEXT_BYTES = 1024
 CONTEXT_BYTES = 2048
 """What a hit has of its line, before it and after it."""
 
-_BLOCK_BYTES = 1 << 20
-_BLOCKS_PER_STEP = 8
+_BLOCK_BYTES = 64 << 10
+"""The allocator returns larger ones to the system, and the faults of new pages cost as much as the search."""
+_BLOCKS_PER_STEP = 128
 """Blocks between two looks at whether the search is still wanted: some milliseconds."""
 _NEWLINE = b"\n"
 
@@ -42,6 +44,8 @@ class LogSearch:
         self._log = log
         self._text = text if matches_case else text.lower()
         self._matches_case = matches_case
+        self._caseless = max(re.split(b"[a-z]+", self._text), key=len)
+        """The longest part of the text that is the same in upper and lower case."""
         self._backward = backward
         end = log.size()
         self.position = min(start, end)
@@ -81,7 +85,7 @@ class LogSearch:
             self._carried, self.is_in_line = b"", False
         data = self._carried + chunk.data[: self._end - chunk.offset]
         base = chunk.offset - len(self._carried)
-        searched = data if self._matches_case else data.lower()
+        searched = self._searched(data)
         at = 0
         while True:
             if self.is_in_line:
@@ -114,9 +118,9 @@ class LogSearch:
         if chunk.end < self.position:
             self._carried, self.is_in_line = b"", False
         data = chunk.data + self._carried
-        searched = data if self._matches_case else data.lower()
-        # `find` takes linear time for any text and data, `rfind` does not.
-        backwards = searched[::-1]
+        searched = self._searched(data)
+        # `find` takes linear time for any text and data, `rfind` does not. Few blocks have the text at all.
+        backwards = searched[::-1] if self._text in searched else b""
         end = len(data)
         while True:
             if self.is_in_line:
@@ -136,6 +140,12 @@ class LogSearch:
             hits.append(self._hit(data, chunk.offset, found))
             end, self.is_in_line = found, True
         self._carried, self.position = data[:end], chunk.offset
+
+    def _searched(self, data: bytes) -> bytes:
+        """The data in the case of the text; empty if the text cannot be in it."""
+        if self._matches_case:
+            return data
+        return data.lower() if self._caseless in data else b""
 
     def _hit(self, data: bytes, base: int, at: int) -> Hit:
         """The hit at this place of the data, whose first byte has the offset ``base``."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paicluster.logs import reader as reader_module
-from paicluster.logs.reader import LogReader
+from paicluster.logs.reader import Chunk, LogReader
 from pairuntime.supervisor.log_segments import SegmentedLog
 
 
@@ -78,6 +78,20 @@ def test_read_continues_after_a_dropped_beginning(tmp_path: Path) -> None:
     assert log.tail(10) == 100
     assert log.tail(1) == 105
     assert log.last(7) == b"t\nmore\n"
+
+
+def test_reader_sees_segments_that_come_and_go_between_its_reads(tmp_path: Path) -> None:
+    log = LogReader(tmp_path, "all")
+    assert log.read(0, 100) == Chunk(0, b"")
+    (tmp_path / "all.0").write_bytes(b"first")
+    assert log.read(0, 100) == Chunk(0, b"first")
+    (tmp_path / "all.5").write_bytes(b"second")
+    assert log.read(5, 100) == Chunk(5, b"second")
+    (tmp_path / "all.0").unlink()
+    assert log.read(0, 100) == Chunk(5, b"second")
+    (tmp_path / "all.5").unlink()
+    (tmp_path / "all.11").write_bytes(b"third")
+    assert log.read(7, 100) == Chunk(11, b"third")
 
 
 def test_gap_shows_as_a_jump_of_the_offset(tmp_path: Path) -> None:
