@@ -50,3 +50,11 @@ def not_a_pack(what: str) -> PaiError:
         f"{what} is not a pack: it has no pack.json and no shards.",
         hint="pai pack SOURCE TARGET makes one; shards end in .tar, .tfrecord or .seq.",
     )
+
+
+def unfinished_pack(what: str) -> PaiError:
+    return PaiError(
+        f"{what} is an unfinished pack: it has shards, but no pack.json, which is written last.",
+        code="UnfinishedPackError",
+        hint="Run the same pai pack again: it resumes. To read the shards as they are, delete *.index there.",
+    )

@@ -11,6 +11,8 @@ from openpaisdk.errors import PaiError
 
 MANIFEST = "pack.json"
 HAR_INDEX, HAR_MASTER_INDEX = "_index", "_masterindex"
+WHOLE_PACK_FILES = (MANIFEST, HAR_INDEX, HAR_MASTER_INDEX)
+"""Files that describe all shards."""
 VERSION = 1
 _PART = re.compile(r"part-\d+")
 _OWN_FILE = re.compile(r"(shard-\d{6,}\.[a-z]+|part-\d+)(\.index)?")
@@ -26,7 +28,7 @@ def shard_name(number: int, format_name: str) -> str:
 
 def is_pack_file(name: str) -> bool:
     """Whether ``pai pack`` writes files of that name."""
-    return name in (MANIFEST, HAR_INDEX, HAR_MASTER_INDEX) or _OWN_FILE.fullmatch(name) is not None
+    return name in WHOLE_PACK_FILES or _OWN_FILE.fullmatch(name) is not None
 
 
 def format_of(name: str) -> str:

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 
-from openpaisdk.data.errors import DamagedShard, not_a_pack, unreadable_record
+from openpaisdk.data.errors import DamagedShard, not_a_pack, unfinished_pack, unreadable_record
 from openpaisdk.data.file_contents import read_whole
 from openpaisdk.data.formats.har import HarReader, decode_index
 from openpaisdk.data.formats.registry import open_reader
@@ -229,10 +229,13 @@ class Pack(RecordSource):
             path = self._in_pack(MANIFEST)
             manifest = Manifest.decode(read_whole(self._backend, path), self._backend.display_path(path))
             return [shard.name for shard in manifest.shards], [shard.records for shard in manifest.shards]
+        shards = sorted(filter(format_of, names))
+        if any(index_name(name) in names for name in shards):
+            raise unfinished_pack(self.url)  # another program's shards have no such index
         if HAR_MASTER_INDEX in names and HAR_INDEX in names:
             files = self._har_files()
             return list(files), [len(found) for found in files.values()]
-        shards = sorted(name for name in names if format_of(name) not in ("", "har"))
+        shards = [name for name in shards if format_of(name) != "har"]
         if not shards:
             raise not_a_pack(self.url)
         return shards, [None] * len(shards)
@@ -269,7 +272,7 @@ class Pack(RecordSource):
                 index = self._index_by_scan(shard)
             count = self._counts[shard]
             if count is not None and len(index) != count:
-                # As an interrupted second run leaves it: records would be missing without a word.
+                # As a run that packs again meanwhile leaves it: records would be missing without a word.
                 raise DamagedShard(what, f"it has {len(index)} records, and {MANIFEST} has {count}")
             self._indexes[shard] = index
         return index

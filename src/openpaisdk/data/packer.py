@@ -1,7 +1,8 @@
 """Packs the files of a folder into shards: ``pai pack``.
 
 The same files give the same bytes. A shard is complete when its index exists; the index has a hash of the
-shard's input, so that a later run keeps what is already there.
+shard's input, so that a later run keeps what is already there. A pack is complete when its manifest exists:
+it is removed before a shard is replaced.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from openpaisdk.data.manifest import (
     HAR_INDEX,
     HAR_MASTER_INDEX,
     MANIFEST,
+    WHOLE_PACK_FILES,
     Manifest,
     ShardEntry,
     index_name,
@@ -94,6 +96,8 @@ class PackOperation:
         self._lock = threading.Lock()
         self._done: dict[int, ShardEntry] = {}
         self._error: BaseException | None = None
+        self._outdated: list[str] = []
+        """Files about the whole pack, of an earlier run; removed before the first shard is written."""
 
     def scan(self) -> None:
         """List the files to pack; an error if there are none."""
@@ -203,6 +207,7 @@ class PackOperation:
 
     def _write_shard(self, shard: ShardInput) -> ShardEntry:
         name, identity = self._name(shard), self._identity(shard)
+        self._remove_outdated()
         with self._writing(name) as upload:
             writer = writer_class(self.options.format)(
                 upload.write, compression=self.options.compression, identity=identity
@@ -287,6 +292,16 @@ class PackOperation:
                     f"{shown} has other files, such as {entry.name}: it is not a pack.",
                     hint="Give a new folder as the target.",
                 )
+            if entry.name in WHOLE_PACK_FILES:
+                self._outdated.append(entry.name)
+
+    def _remove_outdated(self) -> None:
+        """With them, a mixture of old and new shards would look complete after an interruption."""
+        with self._lock:
+            problems = self.target.delete_all(self.target_path, self._outdated)
+            if problems:
+                raise problems[0][1]
+            self._outdated = []
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[BufferedUpload]:

@@ -14,7 +14,7 @@ from openpaisdk.data import open_pack
 from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.formats.hadoop_codecs import CLASS_OF_CODEC, compress
 from openpaisdk.data.formats.sequence_file import MAGIC, TEXT, SequenceFileWriter, vint
-from openpaisdk.data.packer import RESUME_HINT, PackOptions
+from openpaisdk.data.packer import RESUME_HINT, PackOperation, PackOptions
 from openpaisdk.data.record_keys import KeyRule
 from openpaisdk.data.unpacker import UnpackOperation
 from openpaisdk.errors import PaiError, UsageError
@@ -358,10 +358,9 @@ def test_index_of_another_shard_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(DamagedShard, match=said):
             open_pack(tmp_path / "pack").read(0)
         first.write_bytes(before)
-    (tmp_path / "pack" / "pack.json").unlink()
     first.write_bytes(last.read_bytes())
     with pytest.raises(DamagedShard, match=r"it has \d+ bytes, and its index is of \d+ bytes"):
-        open_pack(tmp_path / "pack").read(0)
+        open_pack(tmp_path / "pack" / "shard-000000.tar").read(0)
 
 
 def test_interrupted_second_run_is_an_error_where_records_differ(tmp_path: Path) -> None:
@@ -375,6 +374,51 @@ def test_interrupted_second_run_is_an_error_where_records_differ(tmp_path: Path)
     with pytest.raises(DamagedShard, match=r"and pack\.json has") as caught:
         list(open_pack(tmp_path / "pack"))
     assert "pack its files again" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", [("tar", "none"), ("har", "none")])
+def test_interrupted_second_run_is_an_error_where_counts_agree(tmp_path: Path, monkeypatch, kind) -> None:
+    """Every file moves by one place: the second shard, still old, lacks the last one of the first."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(1, 13):
+        (source / f"{number:02}").write_bytes(os.urandom(1000))
+    pack(source, tmp_path / "pack", kind, shard_bytes=8_000, jobs=1)
+    before = contents(tmp_path / "pack")
+    pack(source, tmp_path / "pack", kind, shard_bytes=8_000, jobs=1)
+    assert contents(tmp_path / "pack") == before  # nothing changed, nothing is removed
+    (source / "12").rename(source / "00")
+
+    write_shard = PackOperation._write_shard
+
+    def write_only_the_first(self, shard):
+        if shard.number:
+            raise KeyboardInterrupt
+        return write_shard(self, shard)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PackOperation, "_write_shard", write_only_the_first)
+        with pytest.raises(KeyboardInterrupt):
+            pack(source, tmp_path / "pack", kind, shard_bytes=8_000, jobs=1)
+    with pytest.raises(PaiError, match="is an unfinished pack") as caught:
+        open_pack(tmp_path / "pack")
+    assert "pai pack" in caught.value.hint
+    assert not {"pack.json", "_index", "_masterindex"} & set(contents(tmp_path / "pack"))
+    resumed = packing(source, tmp_path / "pack", kind, shard_bytes=8_000, jobs=1)
+    resumed.run()
+    assert resumed.kept_shards == 1
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
+def test_interrupted_first_run_is_an_error(tmp_path: Path) -> None:
+    source = make_files(tmp_path / "source")
+    operation = packing(source, tmp_path / "pack", jobs=1)
+    (source / "class2" / "sample038.bin").unlink()  # it would be in the last shard
+    with pytest.raises(PaiError, match=r"sample038\.bin"):
+        operation.run()
+    assert (tmp_path / "pack" / "shard-000000.tar").exists()
+    with pytest.raises(PaiError, match="is an unfinished pack"):
+        open_pack(tmp_path / "pack")
 
 
 @pytest.mark.parametrize(
