@@ -20,7 +20,7 @@ from paicluster.files.namespace import Inode, entries
 from paicluster.files.walk import walk_steps
 
 LEFT_OUT = "not-included.txt"
-"""File at the end of an archive that lists what could not be read; with a number, where the folder has one."""
+"""File at the end of an archive that lists what could not be read; numbered where the folder has one."""
 MAX_LISTED = 1000
 """Lines of that list, so that its size is bounded; the others are counted."""
 
