@@ -243,6 +243,7 @@ def test_session_ends_with_its_task(team: TeamCluster) -> None:
 def test_session_that_ignores_the_stop_ends_with_its_task(team: TeamCluster) -> None:
     """As an interactive shell does."""
     name = team.accept(job("stubborn", "echo up; sleep 600"))
+    team.wait_state(name, "RUNNING")
     eventually(lambda: b"up" in team.log_of(name), "the task")
     session = open_session(team, name)
     session.send("start", command=["sh", "-c", "trap '' TERM; echo in; while :; do sleep 1; done"])
