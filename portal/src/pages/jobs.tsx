@@ -224,11 +224,17 @@ function Filters({ query, jobs }: { query: URLSearchParams; jobs: readonly JobSu
 function TypedFilter({ name, label, value }: { name: string; label: string; value: string }) {
   const typed = useSignal<string | null>(null);
   const text = useComputed(() => typed.value).value;
+  const apply = () => text !== null && text !== value && setQuery({ [name]: text, page: undefined });
   useEffect(() => {
     if (text === null) return;
-    const timer = setTimeout(() => setQuery({ [name]: text, page: undefined }), TYPING_MS);
+    const timer = setTimeout(apply, TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
+  // Who goes on to the next filter has typed all.
+  const end = () => {
+    apply();
+    typed.value = null;
+  };
   return (
     <input
       type="search"
@@ -236,7 +242,7 @@ function TypedFilter({ name, label, value }: { name: string; label: string; valu
       aria-label={label}
       value={text ?? value}
       onInput={(event) => (typed.value = event.currentTarget.value)}
-      onBlur={() => (typed.value = null)}
+      onBlur={end}
     />
   );
 }

@@ -33,6 +33,7 @@ def test_filter_is_in_the_address_and_can_be_shared(new_page: NewPage, cluster: 
     cluster.run(job("filter-bad", "exit 1"))
     page = new_page()
     page.fill("input[type=search]", "filter-")
+    page.wait_for("location.hash.includes('keyword=filter-')")
     page.wait_for(f"{NAMES}.join() === 'filter-bad,filter-good'")
     page.choose("select[aria-label=State]", "FAILED")
     page.wait_for(f"{NAMES}.join() === 'filter-bad'")
