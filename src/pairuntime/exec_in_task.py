@@ -86,9 +86,15 @@ def cgroup_of(folder: "str") -> "process_tree.Cgroup":
 
 
 def restore_signals() -> "None":
-    """Python ignores these; a command must not inherit that: `yes | head` would print an error."""
-    for signum in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(signum, signal.SIG_DFL)
+    """Python, and a shell that started the server with `nohup` or `&`, ignore some. A command must not inherit
+    that: `yes | head` would print an error.
+    """
+    for signum in range(1, signal.NSIG):
+        try:
+            if signal.getsignal(signum) == signal.SIG_IGN:
+                signal.signal(signum, signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass  # not a signal on this machine
 
 
 def _programs(name: "str", environment: "Any") -> "list[str]":

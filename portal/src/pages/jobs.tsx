@@ -258,6 +258,9 @@ interface ChosenFilterProps {
 /** A filter by a whole value: it applies when it is chosen or entered, not while it is typed. */
 function ChosenFilter({ name, label, value, choices }: ChosenFilterProps) {
   const id = `choices-${name}`;
+  // The list renews itself meanwhile, and must not take back what is typed.
+  const typed = useSignal<string | null>(null);
+  const text = useComputed(() => typed.value).value;
   return (
     <>
       <input
@@ -266,8 +269,10 @@ function ChosenFilter({ name, label, value, choices }: ChosenFilterProps) {
         list={id}
         placeholder={label}
         aria-label={label}
-        value={value}
+        value={text ?? value}
+        onInput={(event) => (typed.value = event.currentTarget.value)}
         onChange={(event) => setQuery({ [name]: event.currentTarget.value.trim(), page: undefined })}
+        onBlur={() => (typed.value = null)}
       />
       <datalist id={id}>
         {[...new Set(choices)].map((choice) => (

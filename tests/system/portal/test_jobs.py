@@ -48,6 +48,7 @@ def test_filter_is_in_the_address_and_can_be_shared(new_page: NewPage, cluster: 
     other.wait_for(f"{NAMES}.join() === 'filter-bad'")
     cluster.ask("PUT", cluster.path("filter-good", "/tag"), {"value": "kept"})
     other.evaluate("location.hash = '#/jobs?keyword=filter-'")
+    other.wait_for(f"{NAMES}.join() === 'filter-bad,filter-good'")
     other.fill("input[aria-label=Tag]", "kept")
     other.press("Enter")
     other.wait_for(f"{NAMES}.join() === 'filter-good'")

@@ -30,6 +30,7 @@ SINGLE_TASK_MODULES = (
     "pairuntime.supervisor.masking",
     "pairuntime.supervisor.log_segments",
     "pairuntime.supervisor.merged_log",
+    "pairuntime.supervisor.shared_environment",
     "pairuntime.supervisor.attempt",
     "pairuntime.supervisor.attempt_factory",
     "pairuntime.slurm.slurm_attempt",
