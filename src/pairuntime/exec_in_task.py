@@ -86,8 +86,8 @@ def cgroup_of(folder: "str") -> "process_tree.Cgroup":
 
 
 def restore_signals() -> "None":
-    """Python, and a shell that started the server with `nohup` or `&`, ignore some. A command must not inherit
-    that: `yes | head` would print an error.
+    """Python, and a shell that started the server with `nohup` or `&`, ignore some. A command must not
+    inherit that: `yes | head` would print an error.
     """
     for signum in range(1, signal.NSIG):
         try:
