@@ -12,12 +12,11 @@ import signal
 import sys
 
 from pairuntime import saved_environment
+from pairuntime.supervisor import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any
-
-    from pairuntime.supervisor import process_tree
 
 
 def run(
@@ -79,8 +78,6 @@ def run(
 
 def cgroup_of(folder: "str") -> "process_tree.Cgroup":
     """The cgroup of the task."""
-    from pairuntime.supervisor import process_tree
-
     described = _read_spec(folder)["cgroup"]
     return process_tree.Cgroup(described["mode"], described["path"])
 
@@ -89,12 +86,8 @@ def restore_signals() -> "None":
     """Python, and a shell that started the server with `nohup` or `&`, ignore some. A command must not
     inherit that: `yes | head` would print an error.
     """
-    for signum in range(1, signal.NSIG):
-        try:
-            if signal.getsignal(signum) == signal.SIG_IGN:
-                signal.signal(signum, signal.SIG_DFL)
-        except (OSError, ValueError):
-            pass  # not a signal on this machine
+    for signum in process_tree.ignored_signals():
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def _programs(name: "str", environment: "Any") -> "list[str]":

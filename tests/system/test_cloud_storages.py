@@ -204,25 +204,37 @@ def test_credentials_that_cannot_be_read_stop_the_start(tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
+def bucket_settings(server: CloudServer, prefix: str) -> str:
+    """Without credentials."""
+    return (
+        f"type: s3, bucket: team-data, prefix: {prefix}, region: us-east-1, endpoint-url: '{server.endpoint}'"
+    )
+
+
+def container_settings(folder: Path, server: CloudServer, prefix: str) -> str:
+    keys = credentials_file(folder / "azure.yaml", account_key=AZURE_KEY)
+    return (
+        f"type: azureblob, container: team-data, account: {AZURE_ACCOUNT}, prefix: {prefix}, "
+        f"credentials: {keys}, share: false, endpoint-url: '{server.endpoint}/{AZURE_ACCOUNT}'"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.service
 @pytest.mark.xdist_group("cloud")
 def test_user_copies_to_the_storage_with_its_credentials(
     new_team: NewTeam, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
 ) -> None:
-    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
-    azure = credentials_file(tmp_path / "azure.yaml", account_key=AZURE_KEY)
     prefix = f"cluster-{os.getpid()}"
-    common = f"bucket: team-data, prefix: {prefix}, credentials: {s3}, region: us-east-1"
-    common += f", endpoint-url: '{s3_server.endpoint}'"
-    blobs = f"container: team-data, account: {AZURE_ACCOUNT}, prefix: {prefix}, credentials: {azure}"
-    blobs += f", share: false, endpoint-url: '{azure_server.endpoint}/{AZURE_ACCOUNT}'"
+    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    bucket = f"{bucket_settings(s3_server, prefix)}, credentials: {s3}"
+    blobs = container_settings(tmp_path, azure_server, prefix)
     cluster = new_team(
         "storages:\n"
         "  - {name: home, type: own}\n"
-        f"  - {{name: sets, type: s3, {common}}}\n"
-        f"  - {{name: blobs, type: azureblob, {blobs}}}\n"
-        f"  - {{name: old, type: s3, read-only: true, {common}}}\n"
+        f"  - {{name: sets, {bucket}}}\n"
+        f"  - {{name: blobs, {blobs}}}\n"
+        f"  - {{name: old, read-only: true, {bucket}}}\n"
     )
     person = CliUser(tmp_path / "person")
     added = person.pai(
@@ -275,20 +287,18 @@ def names(reply: Reply) -> list[tuple[str, str, int]]:
 def test_users_list_and_read_storages_in_clouds(
     new_team: NewTeam, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
 ) -> None:
-    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
-    azure = credentials_file(tmp_path / "azure.yaml", account_key=AZURE_KEY)
     prefix = f"browse-{os.getpid()}"
-    bucket = f"type: s3, bucket: team-data, prefix: {prefix}, region: us-east-1"
-    bucket += f", endpoint-url: '{s3_server.endpoint}'"
-    blobs = f"container: team-data, account: {AZURE_ACCOUNT}, prefix: {prefix}, credentials: {azure}"
-    blobs += f", share: false, endpoint-url: '{azure_server.endpoint}/{AZURE_ACCOUNT}'"
+    bare = bucket_settings(s3_server, prefix)
+    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    bucket = f"{bare}, credentials: {s3}"
+    blobs = container_settings(tmp_path, azure_server, prefix)
     cluster = new_team(
         "storages:\n"
         "  - {name: home, type: own}\n"
-        f"  - {{name: sets, {bucket}, credentials: {s3}}}\n"
-        f"  - {{name: blobs, type: azureblob, {blobs}}}\n"
-        f"  - {{name: closed, {bucket}, credentials: {s3}, groups: [nobody]}}\n"
-        f"  - {{name: bare, {bucket}}}\n"
+        f"  - {{name: sets, {bucket}}}\n"
+        f"  - {{name: blobs, {blobs}}}\n"
+        f"  - {{name: closed, {bucket}, groups: [others]}}\n"
+        f"  - {{name: bare, {bare}}}\n"
     )
     person = CliUser(tmp_path / "person")
     (person.project / "large.bin").write_bytes(LARGE)
@@ -328,8 +338,8 @@ def test_users_list_and_read_storages_in_clouds(
     # No user sees more than the storage shows.
     assert cluster.get("/api/v2/storages/closed/entries?path=/").status == 403
     assert entries(cluster, "blobs", "/bob").status == 404
-    bare = entries(cluster, "bare", "/")
-    assert (bare.status, bare.json()["code"]) == (403, "NoStorageCredentialsError")
+    unreadable = entries(cluster, "bare", "/")
+    assert (unreadable.status, unreadable.json()["code"]) == (403, "NoStorageCredentialsError")
     own = entries(cluster, "home", "/")
     assert (own.status, own.json()["message"]) == (400, "The storage home is not in a cloud.")
 

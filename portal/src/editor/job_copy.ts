@@ -15,7 +15,7 @@ export interface RoleResources {
 
 const SUFFIX = /_[a-z0-9]{6,8}$/;
 const SECRET = /<%\s*\$secrets\.(\w+)/g;
-/** Letters and digits that nobody confuses. */
+/** Letters and digits that do not look alike. */
 const LETTERS = "abcdefghijkmnpqrstuvwxyz23456789";
 
 /** A name that no other job has: the old one with another ending. */

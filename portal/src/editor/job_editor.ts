@@ -51,7 +51,7 @@ export function createEditor(
   let known: { schema: Schema; names: KnownNames } | null = null;
   const complete = ({ state, pos, explicit }: CompletionContext) => {
     const found = known && completionsAt(known.schema, state.doc.toString(), pos, known.names);
-    // On an empty line the list would be in the way of whoever only wants an empty line.
+    // Not on an empty line: Enter would choose an entry instead of starting the next line.
     if (!found || (!explicit && found.from === pos && state.doc.lineAt(pos).text.trim() === "")) return null;
     return { ...found, validFor: /^[\w.-]*$/ };
   };

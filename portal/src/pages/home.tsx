@@ -42,7 +42,7 @@ interface Overview {
 async function overview(user: string, signal: AbortSignal): Promise<Overview> {
   const page = (values: Record<string, string>) =>
     listJobs(new URLSearchParams({ withTotalCount: "true", limit: String(SHOWN), ...values }), signal);
-  // Awaited together: the error of one that is awaited later would be nobody's.
+  // Awaited together: if one fails before it is awaited, its error is an unhandled rejection.
   const [counted, running, failed] = await Promise.all([
     Promise.all(STATES.map((state) => page({ state, username: user, limit: "0" }))),
     page({ state: "RUNNING" }),

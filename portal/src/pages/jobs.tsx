@@ -230,7 +230,7 @@ function TypedFilter({ name, label, value }: { name: string; label: string; valu
     const timer = setTimeout(apply, TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  // Who goes on to the next filter has typed all.
+  // The field is left before the pause: apply the text now.
   const end = () => {
     apply();
     typed.value = null;

@@ -54,11 +54,7 @@ class CloudBucket:
 
     def secrets(self) -> dict[str, str]:
         """The credentials under their names in StorageDetail; empty if users have their own."""
-        path = self.settings.credentials
-        if path is None:
-            return {}
-        names = _S3_KEYS if self.kind == S3 else _AZURE_KEYS
-        return {names[key]: value for key, value in read_credentials(path, names).items()}
+        return read_credentials(self.settings.credentials, _S3_KEYS if self.kind == S3 else _AZURE_KEYS)
 
     def data_with_secrets(self) -> dict[str, Any]:
         return {**self.data(), **self.secrets()}
@@ -94,8 +90,13 @@ class CloudBucket:
         return {name: value for name, value in variables.items() if value}
 
 
-def read_credentials(path: Path, names: Mapping[str, str]) -> dict[str, str]:
-    """The content of a credentials file. Errors name its keys, never its values."""
+def read_credentials(path: Path | None, names: Mapping[str, str]) -> dict[str, str]:
+    """The content of a credentials file under the names of its keys in StorageDetail; empty without a file.
+
+    Errors name its keys, never its values.
+    """
+    if path is None:
+        return {}
     try:
         with path.open("rb") as file:
             if path.stat().st_mode & 0o077:
@@ -113,4 +114,4 @@ def read_credentials(path: Path, names: Mapping[str, str]) -> dict[str, str]:
         )
     if not all(isinstance(value, str) and value for value in content.values()):
         raise ConfigError(f"{path} has a value that is not text.", hint="Put it in quotes.")
-    return content
+    return {names[key]: value for key, value in content.items()}

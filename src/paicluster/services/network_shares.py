@@ -46,10 +46,7 @@ class NetworkShare:
         return {"shareName": settings.path, "accountName": settings.account}
 
     def secrets(self) -> dict[str, str]:
-        path, names = self.settings.credentials, _KEYS[self.kind]
-        if path is None:
-            return {}
-        return {names[key]: value for key, value in read_credentials(path, names).items()}
+        return read_credentials(self.settings.credentials, _KEYS[self.kind])
 
     def data_with_secrets(self) -> dict[str, Any]:
         return {**self.data(), **self.secrets()}

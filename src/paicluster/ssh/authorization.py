@@ -108,8 +108,8 @@ class JobAuthorization:
 def _is_of_task(conn: Connection, row: JobRow, address: str) -> bool:
     """Whether a client at this address is a task of the job.
 
-    A machine of the cluster other than this one is entered through jobs. Who connects from this one cannot be
-    told: it may be where users sign in, or forward the connections of others.
+    A machine of the cluster other than this one is entered through jobs. From this one a
+    connection proves nothing: users may have a login there, or forward the connections of others.
     """
     try:
         found = ipaddress.ip_address(address)

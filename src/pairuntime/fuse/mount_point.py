@@ -195,7 +195,7 @@ class _Stopped(Exception):
 
 
 class _Shown:
-    """What the kernel is told about a file system."""
+    """The mount options of a file system, as the kernel reads them."""
 
     def __init__(self, source: "str", kind: "str", is_read_only: "bool", is_for_all: "bool") -> "None":
         self.source = source

@@ -47,20 +47,9 @@ DEFAULT = _signal.SIG_DFL
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
-def _ignored_signals() -> "list[int]":
-    found = []
-    for signum in range(1, signal.NSIG):
-        try:
-            if signal.getsignal(signum) == signal.SIG_IGN:
-                found.append(signum)
-        except (OSError, ValueError):
-            pass  # not a signal on this machine
-    return found
-
-
 # Signals reset to their default for the program, though Python or the server's shell (`nohup`, `&`) ignores
 # them.
-_RESTORED_SIGNALS = tuple(set(HANDLED).union(_ignored_signals()))
+_RESTORED_SIGNALS = tuple(set(HANDLED).union(process_tree.ignored_signals()))
 
 
 def _limit_account_processes(count: "int") -> "None":

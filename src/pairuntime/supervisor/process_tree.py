@@ -88,6 +88,18 @@ def become_subreaper(enabled: "bool" = True) -> "bool":
     return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0) == 0
 
 
+def ignored_signals() -> "list[int]":
+    """Signals that this process ignores: those of Python, and those of a shell's `nohup` or `&`."""
+    found = []
+    for signum in range(1, signal.NSIG):
+        try:
+            if signal.getsignal(signum) == signal.SIG_IGN:
+                found.append(signum)
+        except (OSError, ValueError):
+            pass  # not a signal on this machine
+    return found
+
+
 def send(pid: "int", signum: "int") -> "None":
     try:
         os.kill(pid, signum)

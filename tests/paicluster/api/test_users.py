@@ -426,7 +426,7 @@ def test_user_is_disabled_by_administrators_only_and_not_the_last_of_them(
 ) -> None:
     path = f"/api/v2/users/{new_user}/disabled"
     assert cluster.ask("PUT", path, {"disabled": True}).json()["message"] == NOT_ADMIN
-    assert admin(cluster, "PUT", "/api/v2/users/nobody/disabled", {"disabled": True}).status == 404
+    assert admin(cluster, "PUT", "/api/v2/users/absent/disabled", {"disabled": True}).status == 404
     assert admin(cluster, "PUT", path, {"disabled": "perhaps"}).status == 400
     last = admin(cluster, "PUT", "/api/v2/users/admin/disabled", {"disabled": True})
     assert last.json()["message"] == "This would leave the cluster without an administrator."
