@@ -507,7 +507,7 @@ class Attempt:
     def _tree_pids(self) -> "list[int]":
         own = os.getpid()
         others = set(self._cgroup.members()).union(process_tree.descendants(own)).difference((own,))
-        return sorted(others.difference(self._mount_pids()))
+        return process_tree.parents_first(others.difference(self._mount_pids()))
 
     def _mount_pids(self) -> "set[int]":
         return set() if self._mounts is None else self._mounts.pids()

@@ -125,11 +125,9 @@ def parents() -> "dict[int, int]":
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open("/proc/%s/stat" % name, "rb") as f:
-                    data = f.read()
+                found[int(name)] = _parent_field(read_file("/proc/%s/stat" % name))
             except OSError:
                 continue
-            found[int(name)] = int(data[data.rindex(b")") + 2 :].split()[1])
     return found
 
 
@@ -144,6 +142,36 @@ def descendants(pid: "int") -> "list[int]":
                 found.append(child)
                 queue.append(child)
     return found
+
+
+def parents_first(pids: "set[int]") -> "list[int]":
+    """Processes in the order to signal them: each before its children.
+
+    A shell that handles a signal has to have it when a child that it waits for dies of the same signal; else
+    it takes the child's end for a failed command. Numbers of processes give no such order: they start again
+    at their maximum.
+    """
+    children_of = {}  # type: dict[int, list[int]]
+    for pid in pids:
+        children_of.setdefault(_parent(pid), []).append(pid)
+    ordered = []  # type: list[int]
+    queue = [pid for parent, found in children_of.items() if parent not in pids for pid in found]
+    while queue:
+        ordered += queue
+        queue = [child for pid in queue for child in children_of.get(pid, ())]
+    return ordered
+
+
+def _parent(pid: "int") -> "int":
+    """The parent of a process; 0 when it has exited."""
+    try:
+        return _parent_field(read_file("/proc/%d/stat" % pid))
+    except OSError:
+        return 0
+
+
+def _parent_field(stat: "bytes") -> "int":
+    return int(stat[stat.rindex(b")") + 2 :].split()[1])
 
 
 def _children_of_threads(pid: "int") -> "list[int]":

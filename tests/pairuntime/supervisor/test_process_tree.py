@@ -52,10 +52,22 @@ def test_descendants_are_found_over_generations_and_sessions(
     numbers = {int(top.stdout.readline()) for _ in range(2)}
     found = set(process_tree.descendants(top.pid))
     assert numbers <= found
+    assert process_tree.parents_first({top.pid, *found})[0] == top.pid
     process_tree.kill_below(top.pid)
     _wait_until_gone(sorted(found))
     assert top.wait(10) >= 0  # itself it was not killed
     top.stdout.close()
+
+
+def test_processes_are_ordered_parents_first_whatever_their_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The numbers started again at their maximum while the tree grew.
+    tree = {32760: 700, 32767: 32760, 301: 32767, 300: 301, 302: 301, 900: 0}
+    monkeypatch.setattr(process_tree, "_parent", tree.__getitem__)
+    order = process_tree.parents_first(set(tree))
+    assert sorted(order) == sorted(tree)
+    assert all(order.index(parent) < order.index(pid) for pid, parent in tree.items() if parent in tree)
 
 
 def test_descendants_of_a_thread_are_found(started: list[subprocess.Popen[bytes]]) -> None:
