@@ -9,8 +9,10 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -27,6 +29,8 @@ EXECUTED_SUFFIX = ".executed.ipynb"
 PAGE_SUFFIX = ".html"
 # The executed notebook is also written during the run: a task that is killed leaves what was done until then.
 _SAVE_INTERVAL_S = 5.0
+# Addresses of sockets in folders have 107 bytes at most, of which the name takes some.
+_MAX_SOCKET_FOLDER = 90
 # Colours and cursor movements, which IPython puts into tracebacks.
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -82,11 +86,14 @@ class _Run:
         os.environ["PAI_INTERACTIVE"] = "0"
         # Its import takes as long as the start of the kernel: both happen at the same time.
         page_import = threading.Thread(target=_import_nbconvert)
-        client = _make_client(self._notebook, self._name, page_import, self._save_sometimes)
+        # Only this user may enter it: who can connect to a kernel can run code in it.
+        sockets = tempfile.mkdtemp(prefix="kernel-")
         try:
+            client = _make_client(self._notebook, sockets, page_import, self._save_sometimes)
             status = self._execute(client)
         finally:
             self._save()
+            shutil.rmtree(sockets, ignore_errors=True)
         if page_import.ident is not None:
             page_import.join()
         return self._write_page() or status
@@ -155,7 +162,9 @@ def _import_nbconvert() -> "None":
         pass
 
 
-def _make_client(notebook: "Any", name: "str", page_import: "threading.Thread", on_cell_end: "Any") -> "Any":
+def _make_client(
+    notebook: "Any", socket_folder: "str", page_import: "threading.Thread", on_cell_end: "Any"
+) -> "Any":
     """Client of the notebook's kernel. Its class exists only where nbclient does."""
     from nbclient import NotebookClient
 
@@ -171,7 +180,13 @@ def _make_client(notebook: "Any", name: "str", page_import: "threading.Thread", 
 
         def create_kernel_manager(self) -> "Any":
             manager = NotebookClient.create_kernel_manager(self)
-            if manager.has_trait("transport_encryption"):  # other users of the machine share its loopback
+            # Not all languages know sockets in a folder.
+            is_python = any("ipykernel" in word for word in manager.kernel_spec.argv)
+            if is_python and len(socket_folder) < _MAX_SOCKET_FOLDER:
+                # Ports are chosen before the kernel binds them: another program may have them by then.
+                manager.transport = "ipc"
+                manager.ip = os.path.join(socket_folder, "kernel")
+            elif manager.has_trait("transport_encryption"):  # other users of the machine share its loopback
                 manager.transport_encryption = "auto"
             return manager
 
