@@ -29,6 +29,27 @@ _FIND = """
   return (text === null ? all : all.filter((e) => name(e) === text))[0] ?? null;
 }
 """
+# Lets a click through to one element only, and notes whether it came there. A page that moves between the
+# moment its elements are measured and the click would otherwise get the click on another one.
+_GUARD = """
+(element) => {
+  window.clickGuard?.remove();
+  const guard = { reached: false };
+  const check = (event) => {
+    if (guard.reached) return;
+    if (!event.composedPath().includes(element)) {
+      event.stopImmediatePropagation();
+      event.preventDefault();
+    } else if (event.type === "click") guard.reached = true;
+  };
+  const kinds = ["pointerdown", "mousedown", "pointerup", "mouseup", "click"];
+  for (const kind of kinds) window.addEventListener(kind, check, true);
+  guard.remove = () => kinds.forEach((kind) => window.removeEventListener(kind, check, true));
+  window.clickGuard = guard;
+}
+"""
+# Of a page that the click has opened there is no guard.
+_REACHED = "(() => { window.clickGuard?.remove(); return window.clickGuard?.reached ?? true; })()"
 
 
 class BrowserError(AssertionError):
@@ -212,19 +233,31 @@ class Page:
         return str(self.evaluate("location.href"))
 
     def click(self, selector: str, text: str | None = None) -> None:
-        """Click the element with this selector and text (or accessible name), once it is there."""
-        x, y = self._place(selector, text)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.send(
-                "Input.dispatchMouseEvent",
-                {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1},
-            )
+        """Click the element with this selector and text (or accessible name), once it can be clicked."""
+        ends = time.monotonic() + DEADLINE_S
+        while True:
+            x, y = self._place(selector, text, _GUARD)
+            for kind in ("mousePressed", "mouseReleased"):
+                self.send(
+                    "Input.dispatchMouseEvent",
+                    {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1},
+                )
+            try:
+                if self.evaluate(_REACHED):
+                    return
+            except BrowserError:
+                return  # the click has opened another page
+            if time.monotonic() > ends:
+                at = self.evaluate(f"document.elementFromPoint({x}, {y})?.outerHTML.slice(0, 300)")
+                raise BrowserError(f"{selector} {text or ''} cannot be clicked. At its place is {at}")
 
-    def _place(self, selector: str, text: str | None) -> tuple[float, float]:
-        found = f"({_FIND})({json.dumps(selector)}, {json.dumps(text)})"
-        self.wait_for(f"{found} !== null")
-        place = self.evaluate(
-            f"""(() => {{ const e = {found}; e.scrollIntoView({{block: "center", inline: "center"}});
+    def _place(self, selector: str, text: str | None, prepare: str = "() => {}") -> tuple[float, float]:
+        """The middle of an element, once it is there."""
+        place = self.wait_for(
+            f"""(() => {{ const e = ({_FIND})({json.dumps(selector)}, {json.dumps(text)});
+            if (e === null) return null;
+            e.scrollIntoView({{block: "center", inline: "center"}});
+            ({prepare})(e);
             const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"""
         )
         return place[0], place[1]
