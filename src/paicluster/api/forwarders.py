@@ -168,7 +168,8 @@ class _Forwarder:
             self._idle_timer.cancel()
         try:
             await self.send({"open": number, "port": port, "framed": framed}, connection)
-            error = await asyncio.wait_for(answer, _OPEN_TIMEOUT_S)
+            async with asyncio.timeout(_OPEN_TIMEOUT_S):
+                error = await answer
         except TimeoutError:
             error = _TIMEOUT
         except BaseException:

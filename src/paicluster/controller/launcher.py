@@ -170,7 +170,8 @@ class Launcher:
             )
             record.relaunches += 1
             try:
-                await asyncio.wait_for(self._closing.wait(), delay_s)
+                async with asyncio.timeout(delay_s):
+                    await self._closing.wait()
             except TimeoutError:
                 pass
 

@@ -292,7 +292,8 @@ class _Isolation:
             waiter = loop.create_future()
             self._waiters.append(waiter)
             try:
-                await asyncio.wait_for(waiter, deadline - loop.time())
+                async with asyncio.timeout(deadline - loop.time()):
+                    await waiter
             except TimeoutError:
                 return
 

@@ -165,7 +165,8 @@ class SshConnection(asyncssh.SSHServer):
         with tokens.watch_all(self._holders, changed.set):
             while await tokens.are_live(self._holders):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), _TOKEN_CHECK_S)
+                    async with asyncio.timeout(_TOKEN_CHECK_S):
+                        await changed.wait()
                 changed.clear()
         self.close()
 

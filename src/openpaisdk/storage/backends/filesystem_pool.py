@@ -124,7 +124,8 @@ class _Member:
         async def close() -> None:
             # It is used no more: what its libraries say to that matters to no call.
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(close_filesystem(filesystem), _CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await close_filesystem(filesystem)
             self.loop.stop()
 
         asyncio.run_coroutine_threadsafe(close(), self.loop)

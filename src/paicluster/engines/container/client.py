@@ -96,7 +96,8 @@ class Client:
             start_new_session=True,
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                out, err = await process.communicate()
         except TimeoutError:
             return ClientResult(124, "", f"{self.kind} did not respond within {timeout_s:.0f} s")
         finally:

@@ -27,6 +27,8 @@ _PROGRESS_INTERVAL_S = 10.0
 _PROGRESS_INTERVAL_MAX_S = 60.0
 # Until the registry sends the manifest. podman itself retries for minutes when the registry limits its rate.
 _MANIFEST_TIMEOUT_S = 600.0
+# Between SIGTERM and SIGKILL of a pull that was cancelled.
+_TERMINATION_TIMEOUT_S = 20.0
 _MAX_LINES = 50
 
 _NOT_HERE = re.compile(r"no such (image|object)", re.I)
@@ -190,7 +192,8 @@ class Images:
         try:
             while True:
                 try:
-                    line = await asyncio.wait_for(process.stdout.readline(), max(0.0, due - time.monotonic()))
+                    async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                        line = await process.stdout.readline()
                 except TimeoutError:
                     if not layers and time.monotonic() - began >= _MANIFEST_TIMEOUT_S:
                         raise LaunchFailed(
@@ -209,9 +212,7 @@ class Images:
                 del lines[:-_MAX_LINES]
                 _note_layer(text, layers)
         finally:
-            if process.returncode is None:
-                process.terminate()
-                await process.wait()
+            await _end(process)
 
     def _notify(self, image: str, login: RegistryLogin | None, notice: Notice) -> None:
         pull = self._pulls.get((image, login))
@@ -247,6 +248,18 @@ class Images:
         pulled = self.pulled_images()
         if name in pulled and time.time() - pulled[name] > 3600:  # hourly is precise enough
             self._write_pulled({**pulled, name: time.time()})
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a pull that is no longer needed. The client removes what it has of the image, if it still can."""
+    if process.returncode is None:
+        process.terminate()
+        try:
+            async with asyncio.timeout(_TERMINATION_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 def _note_layer(line: str, layers: dict[str, bool]) -> None:

@@ -93,7 +93,8 @@ class QueuePoller:
     async def _wait(self, seconds: float) -> None:
         """Wait, or until a gang is added, so that its pending reason is known soon."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
 
     def _notify_unavailable(self) -> None:
         for gang in self._gangs:

@@ -81,7 +81,8 @@ class Submitter:
                 self._on_done(gang)
                 return
             try:
-                await asyncio.wait_for(self._available.wait(), backoff_s)
+                async with asyncio.timeout(backoff_s):
+                    await self._available.wait()
                 backoff_s = _BACKOFF_MIN_S
             except TimeoutError:
                 backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
