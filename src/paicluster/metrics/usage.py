@@ -9,10 +9,20 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
+class GpuReading:
+    """A GPU now. ``busy``: the share of time in which it computed, 0 to 1."""
+
+    busy: float
+    memory_bytes: int
+    memory_total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsageCounters:
     """CPU time and bytes since a start, and the memory that is used now.
 
-    ``at_s``: when that was, by a clock of its own; None: at the time of the reading.
+    ``at_s``: when that was, by a clock of its own; None: at the time of the reading. ``gpus``: those of a
+    task on a node that is not measured.
     """
 
     cpu_s: float
@@ -20,15 +30,7 @@ class UsageCounters:
     read_bytes: int
     written_bytes: int
     at_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """A GPU now. ``busy``: the share of time in which it computed, 0 to 1."""
-
-    busy: float
-    memory_bytes: int
-    memory_total_bytes: int
+    gpus: Mapping[int, GpuReading] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,24 +71,21 @@ def _task_lines(sample: UsageSample) -> Iterator[str]:
         "task_gpu_percent",
         "gauge",
         "Busy time of each GPU of the task.",
-        _gpu_samples(sample, exported, memory=False),
+        _gpu_samples(exported, memory=False),
     )
     yield from family(
         "task_gpu_mem_percent",
         "gauge",
         "Memory in use of each GPU of the task.",
-        _gpu_samples(sample, exported, memory=True),
+        _gpu_samples(exported, memory=True),
     )
 
 
-def _gpu_samples(sample: UsageSample, tasks: Iterable[TaskSample], *, memory: bool) -> Iterator[Sample]:
+def _gpu_samples(tasks: Iterable[TaskSample], *, memory: bool) -> Iterator[Sample]:
     for one in tasks:
-        node = sample.nodes.get(one.task.node)
-        for gpu in one.task.gpus:
-            reading = node[1].gpus.get(gpu) if node is not None else None
-            if reading is not None:
-                share = reading.memory_bytes / max(1, reading.memory_total_bytes) if memory else reading.busy
-                yield "", {**_task_labels(one.task), "minor_number": str(gpu)}, 100 * share
+        for gpu, reading in one.gpus.items():
+            share = reading.memory_bytes / max(1, reading.memory_total_bytes) if memory else reading.busy
+            yield "", {**_task_labels(one.task), "minor_number": str(gpu)}, 100 * share
 
 
 def _task_labels(task: MeasuredTask) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paicluster.metrics.usage import (
     NOTHING,
+    GpuReading,
     MeasuredTask,
     NodeReading,
     Usage,
@@ -47,8 +48,11 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class TaskSample:
+    """Usage of a task, and its GPUs by number."""
+
     task: MeasuredTask
     usage: Usage
+    gpus: Mapping[int, GpuReading] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +189,9 @@ def _compare(
         if counters is None:
             continue
         node = now.usage.nodes.get(task.node)
-        gpus = [] if node is None else [node.gpus[gpu] for gpu in task.gpus if gpu in node.gpus]
+        gpus = counters.gpus
+        if node is not None:
+            gpus = {gpu: node.gpus[gpu] for gpu in task.gpus if gpu in node.gpus}
         first = before.usage.tasks.get(task.uid)
         task_s = elapsed_s
         if first is None:
@@ -197,8 +203,8 @@ def _compare(
             # Not counted again since: a task on another machine reports at its own pace.
             usage = known.get(task.uid, NOTHING._replace(memory=float(counters.memory_bytes)))
         else:
-            usage = usage_between(first, counters, task_s, gpus)
-        samples.append(TaskSample(task, usage))
+            usage = usage_between(first, counters, task_s, gpus.values())
+        samples.append(TaskSample(task, usage, gpus))
     of_cluster: dict[str, list[Usage]] = {name: [] for name in virtual_clusters}
     for sample in samples:
         of_cluster.setdefault(sample.task.vc, []).append(sample.usage)

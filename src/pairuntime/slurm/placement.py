@@ -91,8 +91,9 @@ def free_ports(count: "int", spare: "int" = 0) -> "list[int]":
 
 
 def gpus() -> "str":
-    """The numbers of this task's GPUs."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("SLURM_STEP_GPUS") or ""
+    """This task's GPUs, as the driver numbers them in its cgroup."""
+    names = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+    return next(filter(None, map(os.environ.get, names)), "")
 
 
 def assign_ports(

@@ -10,6 +10,7 @@ from pairuntime.supervisor.limits import Limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pairuntime.slurm.gpu_usage import GpuUsage
     from pairuntime.supervisor import process_tree
 
 # A stop request comes with a signal; if that is lost, the request is found after this time.
@@ -55,6 +56,7 @@ class SlurmAttempt(attempt.Attempt):
         self._stop_signal = signal.SIGUSR2 if spec.get("remote") else signal.SIGTERM
         self._start_pending = False
         self._next_usage_s = 0.0
+        self._gpu_usage: "GpuUsage | None" = None
 
     def install_signal_handlers(self) -> "None":
         super(SlurmAttempt, self).install_signal_handlers()
@@ -125,12 +127,14 @@ class SlurmAttempt(attempt.Attempt):
         if not self._main or now_s < self._next_usage_s:
             return
         # Imported here: short tasks do not need it.
-        from pairuntime.slurm import usage_file
+        from pairuntime.slurm import gpu_usage, usage_file
 
+        if self._gpu_usage is None:
+            self._gpu_usage = gpu_usage.GpuUsage(placement.gpus())
         # With its own: time of processes that have ended is the time of the one that waited for them.
         pids = [os.getpid(), *super(SlurmAttempt, self)._tree_pids()]
         try:
-            cost_s = usage_file.write(self._folder, pids)
+            cost_s = usage_file.write(self._folder, pids, self._gpu_usage.readings())
         except OSError:
             return  # a full disk; nothing depends on it
         self._next_usage_s = now_s + cost_s / _MAX_USAGE_SHARE

@@ -6,14 +6,18 @@ import time
 
 from pairuntime.supervisor import process_usage
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pairuntime.supervisor.gpu_driver import Reading
+
 NAME = "usage.json"
 # Written in place and padded to one size: NFS shows the content of a file that is opened again at once, but
 # for up to a minute the file that was renamed away.
-SIZE_BYTES = 256
+SIZE_BYTES = 1024
 
 
-def write(folder: "str", pids: "list[int]") -> "float":
-    """Write what these processes have used; returns the processor time that it took."""
+def write(folder: "str", pids: "list[int]", gpus: "dict[int, Reading]") -> "float":
+    """Write what these processes have used, and their GPUs by number; returns the processor time it took."""
     started_s = time.process_time()
     found = []
     for pid in pids:
@@ -22,7 +26,14 @@ def write(folder: "str", pids: "list[int]") -> "float":
             found.append((pid, stat[2]))
     cpu_s, memory, read, written = process_usage.sum_usage(found)
     # Only differences of this clock count: those of two machines differ.
-    content = {"at_s": time.monotonic(), "cpu_s": cpu_s, "memory": memory, "read": read, "written": written}
+    content = {
+        "at_s": time.monotonic(),
+        "cpu_s": cpu_s,
+        "memory": memory,
+        "read": read,
+        "written": written,
+        "gpus": [[number, *reading] for number, reading in gpus.items()],
+    }
     fd = os.open(os.path.join(folder, NAME), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         os.pwrite(fd, json.dumps(content).encode().ljust(SIZE_BYTES), 0)

@@ -96,6 +96,20 @@ async def test_gpus_of_a_task_are_those_it_was_given():
     assert all('minor_number="0"' in line for line in gpu_lines)
 
 
+async def test_gpus_that_a_task_reports_count_where_its_node_is_not_measured():
+    async def read(uids: Sequence[str]) -> UsageReading:
+        return UsageReading({uid: UsageCounters(1.0, 1, 0, 0, gpus={3: GPU}) for uid in uids})
+
+    sampler = UsageSampler(UsageHistory(), read, lambda: [task(gpus=(3,))], lambda: ["default"])
+    await sampler.sample()
+    await asyncio.sleep(0.001)
+    await sampler.sample()
+
+    assert sampler.current.virtual_clusters["default"].gpu_memory == 4 << 30
+    lines = [line for line in usage_lines(sampler.current) if line.startswith("task_gpu_percent{")]
+    assert ['minor_number="3"' in line and line.endswith(" 50") for line in lines] == [True]
+
+
 async def test_a_virtual_cluster_without_tasks_uses_nothing():
     sampler = await sampled([task()])
 

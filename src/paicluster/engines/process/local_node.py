@@ -10,8 +10,8 @@ from pathlib import Path
 
 from openpaisdk.protocol.ports import PORT_END, PORT_START
 from paicluster.engines.interface import Node
-from paicluster.engines.process.gpu_driver import GpuDriver
 from pairuntime.supervisor import claim
+from pairuntime.supervisor.gpu_driver import GpuDriver
 
 _FIRST_UNPRIVILEGED_PORT = 1024
 _MIN_PORTS = 2000

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from paicluster.engines.common import attempt_folder
 from paicluster.engines.process.cgroup_limits import CgroupLimits
-from paicluster.engines.process.gpu_driver import GpuDriver
 from paicluster.engines.process.task_processes import TaskProcesses
 from paicluster.metrics.usage import GpuReading, NodeReading, UsageCounters, UsageReading
 from pairuntime.supervisor import claim, process_tree
 from pairuntime.supervisor.claim import read_file
+from pairuntime.supervisor.gpu_driver import GpuDriver
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -86,7 +86,7 @@ class LocalUsage:
         if self._gpus is None:
             return {}
         readings = ((index, self._gpus.read(index)) for index in range(self._gpus.count() or 0))
-        return {index: reading for index, reading in readings if reading is not None}
+        return {index: GpuReading(*reading) for index, reading in readings if reading is not None}
 
 
 def _read_node() -> UsageCounters:

@@ -10,13 +10,14 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from paicluster.engines.interface import Loss, Placement
 from paicluster.logs.reader import STREAMS, LogReader
-from paicluster.metrics.usage import UsageCounters
+from paicluster.metrics.usage import GpuReading, UsageCounters
+from pairuntime.slurm import gpu_usage
 from pairuntime.slurm import placement as placing
 from pairuntime.supervisor import claim, exit_record
 
@@ -104,7 +105,18 @@ def read_usage(file: Path) -> UsageCounters | None:
     if any(_number(value, _MAX_NUMBER) is None for value in values):
         return None
     cpu_s, memory, read, written, at_s = values
-    return UsageCounters(float(cpu_s), int(memory), int(read), int(written), float(at_s))  # type: ignore[arg-type]
+    gpus = dict(_gpus(content.get("gpus")))
+    return UsageCounters(float(cpu_s), int(memory), int(read), int(written), float(at_s), gpus)  # type: ignore[arg-type]
+
+
+def _gpus(value: object) -> Iterator[tuple[int, GpuReading]]:
+    """Reported GPUs by number."""
+    for gpu in value[: gpu_usage.MAX_GPUS] if isinstance(value, list) else ():
+        match gpu:
+            case [number, int() | float() as busy, used, total]:
+                numbers = _numbers([number, used, total], _MAX_NUMBER)
+                if len(numbers) == 3 and 0 <= busy <= 1:
+                    yield numbers[0], GpuReading(float(busy), numbers[1], numbers[2])
 
 
 def _sizes(value: object) -> dict[str, int]:

@@ -7,14 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from paicluster.engines.interface import Placeholders, TaskLaunch
 from paicluster.engines.slurm import gang_folder, runtime_archive
 from paicluster.engines.slurm.options import SlurmOptions
+from pairuntime.slurm import usage_file
 from pairuntime.supervisor import exit_record
+from support import fake_nvml
 
 
 def _works(python: str) -> bool:
@@ -32,7 +37,14 @@ _OTHERS = sorted(
 _SCRIPT = "[ $PORT -gt 1023 ]; echo out; echo err >&2; exit 7"
 
 
-def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> tuple[int, Path, str]:
+def _run(
+    home: Path,
+    python: str,
+    *,
+    spoil: str = "",
+    script: str = _SCRIPT,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, Path, str]:
     """Exit status of the script, the attempt's folder, and its output."""
     options = SlurmOptions(folder=home, python=python)
     archive = runtime_archive.install(home / "runtime")
@@ -50,7 +62,7 @@ def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> 
     gang_folder.prepare(gang_folder.SlurmFolders(home), [task], options, archive, usual, ["sbatch"], None)
     done = subprocess.run(
         ["/bin/sh", str(gang_folder.SlurmFolders(home).gang("ab12") / "batch.sh")],
-        env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "5", "SLURMD_NODENAME": "n1"},
+        env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "5", "SLURMD_NODENAME": "n1", **variables},
         capture_output=True,
         text=True,
         timeout=60,
@@ -155,3 +167,36 @@ def test_placement_imports_no_large_modules(tmp_path: Path) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "os" in loaded
     assert not loaded & {"socket", "selectors", "enum", "collections", "re", "json", "struct", "signal"}
+
+
+def _reports(home: Path, python: str, wanted: str, variables: dict[str, str]) -> Any:
+    """The usage that a task reports, once it contains a text."""
+    # The timer's signal makes the supervisor report; the test need not wait for the timer.
+    script = f"until grep -qF '{wanted}' ../usage.json; do kill -ALRM $PPID; sleep 0.05; done"
+    status, path, said = _run(home, python, script=f"PATH=/usr/bin:/bin; {script}", variables=variables)
+    assert (status, said) == (0, "")
+    assert json.loads((path / exit_record.NAME).read_text())["exit_code"] == 0
+    return json.loads((path / usage_file.NAME).read_text())
+
+
+@pytest.mark.parametrize("python", [sys.executable, *_OTHERS])
+@pytest.mark.parametrize(
+    ("variables", "numbers"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,2", "SLURM_JOB_GPUS": "4,6"}, [0, 2]),
+        ({"SLURM_JOB_GPUS": "1"}, [1]),
+    ],
+)
+def test_gpus_that_slurm_gave_are_reported(
+    tmp_path: Path, python: str, variables: dict[str, str], numbers: list[int]
+) -> None:
+    driver = {"LD_LIBRARY_PATH": str(fake_nvml.build(tmp_path / "driver").parent)}
+    reported = _reports(tmp_path, python, "[[", {**variables, **driver})
+    assert reported["gpus"] == [[number, *fake_nvml.reading(number)] for number in numbers]
+
+
+def test_task_on_a_node_without_a_driver_reports_the_rest(tmp_path: Path) -> None:
+    empty = tmp_path / "libnvidia-ml.so.1"
+    empty.touch()  # found before the machine's own
+    driver = {"LD_LIBRARY_PATH": str(tmp_path)}
+    assert _reports(tmp_path, sys.executable, "cpu_s", {"CUDA_VISIBLE_DEVICES": "0", **driver})["gpus"] == []

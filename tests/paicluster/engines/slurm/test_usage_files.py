@@ -12,7 +12,8 @@ import pytest
 from paicluster.engines.slurm import usage_files
 from paicluster.engines.slurm.gang_folder import SlurmFolders
 from paicluster.engines.slurm.usage_files import UsageFiles
-from pairuntime.slurm import usage_file
+from paicluster.metrics.usage import GpuReading, UsageCounters
+from pairuntime.slurm import gpu_usage, usage_file
 from pairuntime.supervisor import exit_record
 
 UID = "0d6f4cf0-4e2c-4b3e-a5f5-0a8f5bd2e111"
@@ -28,13 +29,13 @@ def home(tmp_path: Path) -> SlurmFolders:
 def test_processes_are_summed_and_reports_replace_each_other(home: SlurmFolders) -> None:
     folder, files = home.task(UID), UsageFiles(home)
     assert files.read([UID]).tasks == {}
-    usage_file.write(str(folder), [os.getpid(), 1 << 22])  # the second one does not exist
+    usage_file.write(str(folder), [os.getpid(), 1 << 22], {})  # the second one does not exist
     first = files.read([UID]).tasks[UID]
     assert first.cpu_s > 0 and first.memory_bytes > 1 << 20
     end = time.process_time() + 0.03  # more than a tick of the kernel's clock
     while time.process_time() < end:
         pass
-    usage_file.write(str(folder), [os.getpid()])
+    usage_file.write(str(folder), [os.getpid()], {})
     later = files.read([UID]).tasks[UID]
     assert later.cpu_s > first.cpu_s and (later.at_s or 0) > (first.at_s or 0)
     assert (folder / usage_file.NAME).stat().st_size == usage_file.SIZE_BYTES
@@ -42,7 +43,7 @@ def test_processes_are_summed_and_reports_replace_each_other(home: SlurmFolders)
 
 def test_ended_task_has_no_usage(home: SlurmFolders) -> None:
     folder, files = home.task(UID), UsageFiles(home)
-    usage_file.write(str(folder), [os.getpid()])
+    usage_file.write(str(folder), [os.getpid()], {})
     assert UID in files.read([UID]).tasks
     (folder / exit_record.NAME).write_text("{}")
     assert files.read([UID]).tasks == {}
@@ -52,7 +53,7 @@ def test_report_that_is_not_renewed_counts_for_a_minute(
     home: SlurmFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = UsageFiles(home)
-    usage_file.write(str(home.task(UID)), [os.getpid()])
+    usage_file.write(str(home.task(UID)), [os.getpid()], {})
     assert UID in files.read([UID]).tasks
     monkeypatch.setattr(usage_files, "_MAX_AGE_S", -1.0)
     assert files.read([UID]).tasks == {}
@@ -62,13 +63,21 @@ def test_reading_without_time_keeps_what_is_known_and_continues_later(
     home: SlurmFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = UsageFiles(home)
-    usage_file.write(str(home.task(UID)), [os.getpid()])
+    usage_file.write(str(home.task(UID)), [os.getpid()], {})
     known = files.read([UID]).tasks
-    usage_file.write(str(home.task(UID)), [os.getpid()])
+    usage_file.write(str(home.task(UID)), [os.getpid()], {})
     with monkeypatch.context() as slow:
         slow.setattr(usage_files, "_READ_TIMEOUT_S", -1.0)
         assert files.read([UID]).tasks == known
     assert files.read([UID]).tasks != known
+
+
+def test_gpus_of_the_largest_machine_are_reported_one_by_one(home: SlurmFolders) -> None:
+    gpus = dict.fromkeys(range(gpu_usage.MAX_GPUS), (0.97, 80 << 30, 96 << 30))
+    usage_file.write(str(home.task(UID)), [os.getpid()], gpus)
+    assert (home.task(UID) / usage_file.NAME).stat().st_size == usage_file.SIZE_BYTES
+    found = UsageFiles(home).read([UID]).tasks[UID].gpus
+    assert found == {number: GpuReading(0.97, 80 << 30, 96 << 30) for number in range(gpu_usage.MAX_GPUS)}
 
 
 VALID = {"cpu_s": 1.5, "memory": 2, "read": 3, "written": 4, "at_s": 5.5}
@@ -87,11 +96,23 @@ def test_invalid_report_counts_as_none(home: SlurmFolders, content: bytes) -> No
     assert UsageFiles(home).read([UID]).tasks == {}
 
 
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        None, {}, "0", [0], [[0, 0.5, 1]], [["0", 0.5, 1, 2]], [[0, 1.5, 1, 2]], [[0, "x", 1, 2]],
+        [[0, 0.5, -1, 2]], [[0, float("nan"), 1, 2]], [[0, 0.5, 1, 1e300]], [[-1, 0.5, 1, 2]],
+    ],
+)  # fmt: skip
+def test_invalid_gpu_counts_as_not_reported_and_the_rest_counts(home: SlurmFolders, gpus: object) -> None:
+    (home.task(UID) / usage_file.NAME).write_text(json.dumps({**VALID, "gpus": gpus}))
+    assert UsageFiles(home).read([UID]).tasks == {UID: UsageCounters(1.5, 2, 3, 4, 5.5)}
+
+
 def test_link_is_not_followed(home: SlurmFolders, tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     target.write_text(json.dumps(VALID))
     (home.task(UID) / usage_file.NAME).symlink_to(target)
     assert UsageFiles(home).read([UID]).tasks == {}
     with pytest.raises(OSError, match="symbolic"):
-        usage_file.write(str(home.task(UID)), [os.getpid()])
+        usage_file.write(str(home.task(UID)), [os.getpid()], {})
     assert json.loads(target.read_text()) == VALID
