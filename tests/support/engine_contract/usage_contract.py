@@ -30,18 +30,17 @@ class UsageContract:
                 await driven.launch(one)
                 await driven.wait_for_output(one.uid, b"up")
 
-            async def reach(cpu_s: float) -> dict[str, UsageCounters]:
+            async def reach(cpu_s: dict[str, float]) -> dict[str, UsageCounters]:
                 end = time.monotonic() + DEADLINE_S
                 while True:
                     found = dict((await engine.usage(uids)).tasks)
-                    if all(uid in found and found[uid].cpu_s >= cpu_s for uid in (busy.uid, short.uid)):
+                    if all(uid in found and found[uid].cpu_s >= least for uid, least in cpu_s.items()):
                         return found
-                    assert time.monotonic() < end, found
+                    assert time.monotonic() < end, (found, cpu_s)
                     await asyncio.sleep(0.1)
 
-            first = await reach(0.2)
-            later = await reach(first[busy.uid].cpu_s + 0.3)
-            assert later[short.uid].cpu_s > first[short.uid].cpu_s
+            first = await reach({busy.uid: 0.2, short.uid: 0.2, idle.uid: 0.0})
+            later = await reach({uid: first[uid].cpu_s + 0.3 for uid in (busy.uid, short.uid)})
             assert later[idle.uid].cpu_s - first[idle.uid].cpu_s < 0.2
             assert all(counters.memory_bytes > 10_000 for counters in later.values())
             nodes = (await engine.usage(uids)).nodes.values()
