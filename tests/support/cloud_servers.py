@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.external_services import debian
-from support.slurm_cluster import free_ports
+from support.ports import free_ports
 from support.third_party_clients import install
 
 _START_TIMEOUT_S = 60

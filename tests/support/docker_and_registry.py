@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,8 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from support.external_services import debian
+from support.ports import free_port
 
-_READY_S = 30.0
+_READY_S = 90.0
 
 
 @contextlib.contextmanager
@@ -42,9 +42,7 @@ def registry(folder: Path, users: dict[str, str] | None = None) -> Iterator[str]
     """A registry of images on a port of its own; with users, only they may look at it."""
     debian(["docker-registry", "apache2-utils"], commands=["docker-registry", "htpasswd"])
     folder.mkdir(exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     auth = ""
     if users:
         lines = [

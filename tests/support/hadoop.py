@@ -11,7 +11,6 @@ import hashlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -26,6 +25,7 @@ from urllib.parse import urljoin
 import pytest
 
 from support.external_services import debian, missing
+from support.ports import free_ports
 
 # Jars of this Spark version that a NameNode and a DataNode of Hadoop 2.7.3 need.
 _VERSION = "2.4.8"
@@ -141,7 +141,7 @@ def hdfs(folder: Path) -> Iterator[RealHdfs]:
         commands=["java"],
         files=_debian_jars(),
     )
-    ports = _free_ports(5)
+    ports = free_ports(5)
     conf = _configure(folder, ports)
     classes = ":".join([str(conf), f"{jars(_VERSION, _JARS)}/*", *_debian_jars()])
     java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -204,17 +204,6 @@ def _write(file: Path, values: dict[str, str]) -> None:
         f"<property><name>{name}</name><value>{value}</value></property>" for name, value in values.items()
     ]
     file.write_text(f"<configuration>{''.join(lines)}</configuration>")
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def _wait(real: RealHdfs, log: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from support.cli_user import until
 from support.external_services import debian
-from support.slurm_cluster import free_ports
+from support.ports import free_ports
 
 PASSWORD = "samba-secret-7"
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.external_services import debian
-from support.slurm_cluster import eventually, free_ports
+from support.ports import free_ports
+from support.slurm_cluster import eventually
 
 PACKAGES = ("slurmdbd", "mariadb-server", "slurm-wlm-mysql-plugin")
 COMMANDS = ("slurmdbd", "mariadbd", "mariadb-install-db")
@@ -68,7 +69,7 @@ class Accounting:
         database = subprocess.Popen(program, stdout=log, stderr=log)
         started: list[subprocess.Popen[bytes]] = [database]
         try:
-            eventually(socket.exists, "MariaDB", 60)
+            eventually(socket.exists, "MariaDB")
             dbd = subprocess.Popen(
                 [str(shutil.which("slurmdbd", path=path)), "-D"],
                 env=dict(environment),

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from support.external_services import debian, missing
+from support.ports import free_ports
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
 COMMANDS = ("slurmctld", "slurmd", "sbatch", "munged")
@@ -23,7 +23,7 @@ NODES = ("n1", "n2", "n3")
 CPUS = 32
 MEMORY_MB = 16000
 GPUS = 4
-_READY_S = 60.0
+_READY_S = 90.0
 
 _CONF = """
 ClusterName=test
@@ -170,7 +170,7 @@ class RealSlurm:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signum)
-        eventually(lambda: not Path(f"/proc/{pid}").exists() or _zombie(pid), f"the end of {file.stem}", 20)
+        eventually(lambda: not Path(f"/proc/{pid}").exists() or _zombie(pid), f"the end of {file.stem}")
         file.unlink(missing_ok=True)
 
     def wait_idle(self) -> None:
@@ -203,11 +203,11 @@ class RealSlurm:
                 os.kill(pid, signal.SIGKILL)
         if self._munged is not None:
             self._munged.terminate()
-            self._munged.wait(10)
+            self._munged.wait(90)
 
 
 def _answers(*words: str) -> bool:
-    return subprocess.run(words, capture_output=True, timeout=20, check=False).returncode == 0
+    return subprocess.run(words, capture_output=True, timeout=90, check=False).returncode == 0
 
 
 def _zombie(pid: int) -> bool:
@@ -233,17 +233,6 @@ def _processes(name: str, *, conf: str, node: str = "") -> list[int]:
 def _node_of(path: Path) -> str:
     """The node of a slurmstepd, from its cgroup."""
     return (path / "cgroup").read_text()
-
-
-def free_ports(count: int) -> Sequence[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 @contextlib.contextmanager

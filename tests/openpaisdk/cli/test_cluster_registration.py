@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import ssl
 import subprocess
 import threading
@@ -15,6 +14,7 @@ import yaml
 
 from support import certificates
 from support.cli_user import BIN, CliUser, until
+from support.ports import free_port
 
 PASSWORD = "a-good-password"
 WARNING = (
@@ -32,7 +32,7 @@ def serve(home):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not (home / "server.json").exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
@@ -40,7 +40,7 @@ def serve(home):
         yield json.loads((home / "server.json").read_text())["url"]
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(90)
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +238,7 @@ def test_failed_login_adds_no_cluster(new_user, team, more: list[str], says: str
 
 
 def test_address_without_cluster_adds_nothing(new_user) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
+    port = free_port()
     done = add(new_user, f"http://127.0.0.1:{port}")
     assert done.status == 1 and "does not respond" in done.err, done
     assert add(new_user, "ftp://x").status == 2
@@ -267,8 +266,7 @@ def test_select_and_delete_cluster(new_user, team) -> None:
 
 def test_cluster_resources_reports_unreachable_cluster_and_lists_others(new_user, team) -> None:
     add(new_user, team)
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
+    port = free_port()
     entries = [
         *clusters(new_user),
         {"cluster_alias": "gone", "pai_uri": f"http://127.0.0.1:{port}", "user": "x"},
@@ -369,8 +367,7 @@ def test_missing_selected_cluster_names_the_defaults_file(new_user, team) -> Non
 def test_failed_login_changes_nothing(new_user, team) -> None:
     done = add(new_user, team, "team", "--password", "wrong-password")
     assert "Nothing was changed." in done.err, done
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
+    port = free_port()
     done = add(new_user, f"http://127.0.0.1:{port}")
     assert "Nothing was changed." in done.err and "list-clusters" not in done.err, done
 

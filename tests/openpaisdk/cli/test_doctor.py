@@ -1,13 +1,13 @@
 """``pai doctor`` finds problems and suggests fixes."""
 
 import json
-import socket
 import time
 
 import pytest
 import yaml
 
 from support.http_peer import Peer
+from support.ports import free_port
 from support.recorded_openpai import USER, V18, token
 
 
@@ -61,8 +61,7 @@ def test_clusters_and_tokens_are_checked(doctor_user) -> None:
     server = V18()
     server.token = token(time.time() + 3600)
     peer = Peer(server)
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
+    port = free_port()
     base = {"user": USER, "info": {}}
     good = {"cluster_alias": "good", "pai_uri": peer.uri, "token": server.token, **base}
     doctor_user.clusters(

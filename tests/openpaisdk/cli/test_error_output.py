@@ -2,12 +2,12 @@
 
 import os
 import pty
-import socket
 import subprocess
 
 import pytest
 
 from openpaisdk.cli.commands import ALIASES, ENTRY_POINTS
+from support.ports import free_port
 from support.small_disk import mounted
 from support.terminal import is_readable
 
@@ -132,8 +132,7 @@ def test_invalid_settings_file_is_named(new_user) -> None:
 
 
 def test_unreachable_cluster_is_one_line_error(new_user) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
+    port = free_port()
     (new_user.home / ".openpai").mkdir()
     entry = f"- {{cluster_alias: gone, pai_uri: 'http://127.0.0.1:{port}', user: me, token: t}}\n"
     (new_user.home / ".openpai/clusters.yaml").write_text(entry)
@@ -200,7 +199,7 @@ def run_on_terminal(command: list[str], **options) -> str:
         if not data:
             break
         out += data
-    process.wait(30)
+    process.wait(90)
     os.close(master)
     return out.decode()
 

@@ -2,12 +2,12 @@
 
 import json
 import re
-import socket
 
 import pytest
 
 from support.cli_user import done_job, until
 from support.paths import REPOSITORY
+from support.ports import free_port
 
 SUB = ["sub", "--no-sources", "--mem", "16m"]
 ARRAY = ["--array", "2", "exit $PAI_TASK_INDEX"]
@@ -52,8 +52,7 @@ def test_1_is_a_failed_command_with_its_reason(user, new_user) -> None:
     assert done.err == (
         "pai: There is no job 'nosuchjob' on the cluster local.\n     pai list-jobs lists your jobs.\n"
     )
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
+    port = free_port()
     words = ["-a", "gone", "--pai-uri", f"http://127.0.0.1:{port}", "--user", "me", "--token", "t"]
     done = new_user.pai("add-cluster", *words)
     assert done.status == 1, done
@@ -133,7 +132,7 @@ def test_130_is_ctrl_c_and_the_job_continues(user) -> None:
     process = user.begin("logs", "-f", job)
     assert process.stdout.readline() == "begun\n"
     process.send_signal(2)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=90)
     assert process.returncode == 130, err
     assert err == f"\nStopped following; the job continues. Follow it again with: pai logs -f {job}\n"
     assert user.state(job) == "RUNNING"

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 import pytest
 
 from support.cli_user import LIMIT, until
-from support.task_service import DEADLINE_S, ECHO, exchange, free_port, receive_all
+from support.ports import free_port
+from support.task_service import DEADLINE_S, ECHO, exchange, receive_all
 
 SERVICE = f"{shlex.quote(sys.executable)} -c {shlex.quote(ECHO)}"
 

@@ -1,6 +1,5 @@
 """Requests to a cluster: retries, tokens, errors with a hint."""
 
-import socket
 from importlib import import_module
 
 import pytest
@@ -20,6 +19,7 @@ from openpaisdk.errors import (
     Unauthorized,
 )
 from support.http_peer import reply
+from support.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -143,8 +143,7 @@ def test_server_that_is_not_a_cluster_is_detected(peer, body: bytes) -> None:
 
 
 def test_connection_refused_is_a_one_line_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
+    port = free_port()
     with pytest.raises(
         ConnectionFailed, match=rf"test at http://127\.0\.0\.1:{port} does not respond: nothing listens"
     ):
@@ -158,8 +157,7 @@ def test_unknown_host_is_a_one_line_error() -> None:
 
 def test_moved_cluster_is_found_again(peer) -> None:
     p = peer(lambda r: reply([]))
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        gone = f"http://127.0.0.1:{s.getsockname()[1]}"
+    gone = f"http://127.0.0.1:{free_port()}"
     reasons = []
 
     def renew(reason: str, failed: Endpoint) -> Endpoint:
@@ -173,8 +171,7 @@ def test_moved_cluster_is_found_again(peer) -> None:
 
 def test_late_request_does_not_discard_the_new_endpoint(peer, monkeypatch) -> None:
     p = peer(lambda r: reply([]))
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        gone = f"http://127.0.0.1:{s.getsockname()[1]}"
+    gone = f"http://127.0.0.1:{free_port()}"
     failed_endpoints = []
 
     def ready(*, notify: object = None, failed: str = "") -> Handshake:

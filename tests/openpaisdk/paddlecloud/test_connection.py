@@ -10,6 +10,7 @@ import pytest
 
 from support.certificates import Authority, certificate
 from support.http_peer import Peer, reply
+from support.ports import free_port
 
 
 class TokenServer:
@@ -101,8 +102,7 @@ def test_certificate_needs_tls(paddle_user) -> None:
 
 
 def test_nothing_listens_there(paddle_user) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     paddle_user.configure(f"dc1: {{username: u, password: p, endpoint: '127.0.0.1:{port}'}}")
     done = paddle_user.paddlecloud("jobs")
     assert done.status == 1

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from pairuntime.session import websocket
+from support.ports import free_port
 from support.server_fixture import SecureCluster, eventually, job
-from support.task_service import ECHO, free_port
+from support.task_service import ECHO
 from support.team_cluster import TeamCluster
 from support.web_socket import Refused, WebSocket
 

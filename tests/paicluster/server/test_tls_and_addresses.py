@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pytest
 
 from support import certificates
+from support.ports import free_port
 from support.server_fixture import Cluster, SecureCluster, eventually, job
 
 PASSWORD = "of the administrator"
@@ -64,7 +65,7 @@ def test_cluster_from_cluster_yaml_serves_with_tls(secure: SecureTeam, tmp_path:
 
         # Plain HTTP is not accepted there.
         with pytest.raises((OSError, http.client.HTTPException)):
-            plain = http.client.HTTPConnection("127.0.0.1", secure.address[1], timeout=10)
+            plain = http.client.HTTPConnection("127.0.0.1", secure.address[1], timeout=90)
             plain.request("GET", "/healthz")
             plain.getresponse()
         with pytest.raises(ssl.SSLError), socket.create_connection(secure.address) as raw:
@@ -106,8 +107,7 @@ def test_tasks_trust_a_private_ca_shipped_with_the_runtime(tmp_path: Path) -> No
     own = certificates.certificate(tmp_path, "localhost", by_an_authority=True)
     # Many keep both in one file. The key must not be shipped.
     (own / "both.pem").write_bytes((own / "key.pem").read_bytes() + (own / "cert.pem").read_bytes())
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     text = f"""
 listen:
   port: {port}

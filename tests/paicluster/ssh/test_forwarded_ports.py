@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from support.ports import free_port
 from support.server_fixture import DEADLINE_S, eventually, job
 from support.ssh_client import SshClient
-from support.task_service import ECHO, exchange, free_port, receive_all
+from support.task_service import ECHO, exchange, receive_all
 from support.team_cluster import TeamCluster
 
 

@@ -19,8 +19,9 @@ from pairuntime.saved_environment import SAVE_COMMAND
 from support.engine_contract.stubborn_processes import DAEMON, DEAF_CHILD
 from support.engine_rig import Driven, Rig, in_terminal, mark, nothing_left, task
 from support.hosted_forwarder import HostedForwarder
+from support.ports import free_port
 from support.session_client import HostedSession, environment_lines, place, run_in_session
-from support.task_service import EchoServer, free_port, receive_all
+from support.task_service import EchoServer, receive_all
 
 
 class SessionContract:

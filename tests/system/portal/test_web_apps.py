@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.browser import Browser, Page
+from support.ports import free_port
 from support.server_fixture import Cluster, eventually, job
-from support.task_service import free_port
 
 pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.xdist_group("portal")]
 

@@ -21,6 +21,7 @@ from support.container_images import PLAIN, is_here, make_own
 from support.container_rig import ContainerRig, in_image, podman
 from support.docker_and_registry import registry
 from support.engine_rig import DEADLINE_S, Driven, appears, mark, task
+from support.ports import free_port
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("images")]
 
@@ -137,10 +138,7 @@ async def test_invalid_image_name_is_rejected(rig: ContainerRig) -> None:
 
 
 async def test_unreachable_registry_is_retried(rig: ContainerRig) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    one = in_image(rig, f"{address}/some/image:1", "true")
+    one = in_image(rig, f"127.0.0.1:{free_port()}/some/image:1", "true")
     async with Driven(rig) as driven:
         with pytest.raises(LaunchFailed, match="could not be pulled") as failed:
             await driven.launch(one)

@@ -26,7 +26,8 @@ from support.container_images import PLAIN, WITH_BASH, make
 from support.container_rig import NODE, ContainerRig, in_image, podman
 from support.engine_rig import Driven, appears, mark, missing, nothing_left, task
 from support.hosted_forwarder import HostedForwarder
-from support.task_service import EchoServer, free_port, receive_all
+from support.ports import free_port
+from support.task_service import EchoServer, receive_all
 
 pytestmark = pytest.mark.service
 
@@ -114,15 +115,13 @@ async def test_container_cores_and_memory_are_limited(rig: ContainerRig) -> None
 
 @pytest.mark.parametrize("network", ["host", "own"])
 async def test_task_port_is_a_port_of_the_node(rig: ContainerRig, network: str) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     serve = f"echo hello >/tmp/index.html; echo up; exec httpd -f -p {port} -h /tmp"
     one = task(rig, serve, ports={"http": (port,)})
 
     def answers() -> bool:
         with socket.socket() as client:
-            client.settimeout(2)
+            client.settimeout(5)
             try:
                 client.connect(("127.0.0.1", port))
                 client.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")

@@ -16,7 +16,8 @@ from paicluster.engines.interface import Observation, Phase, RegistryLogin
 from support.container_images import NO_SHELL, PLAIN, bring, make, make_own
 from support.docker_and_registry import registry
 from support.engine_rig import Driven, appears, task
-from support.slurm_cluster import RealSlurm, free_ports
+from support.ports import free_ports
+from support.slurm_cluster import RealSlurm
 from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]

@@ -19,8 +19,9 @@ from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import SlurmOptions
 from support import certificates
 from support.cli_user import BIN
+from support.ports import free_ports
 from support.server_fixture import Cluster, SecureCluster, job, role
-from support.slurm_cluster import RealSlurm, eventually, free_ports, open_folder, running_slurm
+from support.slurm_cluster import RealSlurm, eventually, open_folder, running_slurm
 from support.unix_users import CrewCluster, add_people, unix_accounts
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
@@ -205,7 +206,7 @@ def test_stopped_job_gets_its_grace_period(cluster: Cluster, apart: RealSlurm) -
     cluster.stop(name)
     assert cluster.wait_over(name)["state"] == "STOPPED"
     assert cluster.log_of(name) == b"up\nbye\n"
-    eventually(lambda: not apart.jobs(), "the end of the allocation", 20)
+    eventually(lambda: not apart.jobs(), "the end of the allocation")
 
 
 def test_stop_ends_all_tasks_of_a_gang(cluster: Cluster, apart: RealSlurm) -> None:
@@ -214,7 +215,7 @@ def test_stop_ends_all_tasks_of_a_gang(cluster: Cluster, apart: RealSlurm) -> No
         eventually(lambda index=index: b"up" in cluster.log_of(name, role="main", index=index), "its words")
     cluster.stop(name)
     assert cluster.wait_over(name)["state"] == "STOPPED"
-    eventually(lambda: not apart.jobs(), "the end of the allocation", 20)
+    eventually(lambda: not apart.jobs(), "the end of the allocation")
 
 
 def test_job_stopped_while_pending_never_starts(cluster: Cluster, apart: RealSlurm, tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def test_node_failure_is_retried_without_counting(own: Cluster, apart: RealSlurm
     node = tasks_of(own, name)[0]["containerNodeName"]
     apart.kill_node(node)
     try:
-        eventually(lambda: own.status(name)["retries"] == 1, "another attempt", 60)
+        eventually(lambda: own.status(name)["retries"] == 1, "another attempt")
         go.touch()
         assert own.wait_over(name)["state"] == "SUCCEEDED"
     finally:

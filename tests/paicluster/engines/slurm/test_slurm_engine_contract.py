@@ -10,7 +10,8 @@ import pytest
 from paicluster.engines.container.client import Client
 from support.engine_contract import EngineContract
 from support.engine_rig import Driven
-from support.slurm_cluster import RealSlurm, free_ports
+from support.ports import free_ports
+from support.slurm_cluster import RealSlurm
 from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
