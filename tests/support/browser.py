@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ _FIND = """
   return (text === null ? all : all.filter((e) => name(e) === text))[0] ?? null;
 }
 """
-# Lets a click through to one element only, and notes whether it came there. A page that moves between the
-# moment its elements are measured and the click would otherwise get the click on another one.
+# Lets events through to one element only, and notes whether the last kind of them came there. A page that
+# moves after its elements are measured would otherwise get a click on another one.
 _GUARD = """
-(element) => {
+(element, kinds) => {
   window.clickGuard?.remove();
   const guard = { reached: false };
   const check = (event) => {
@@ -40,13 +40,19 @@ _GUARD = """
     if (!event.composedPath().includes(element)) {
       event.stopImmediatePropagation();
       event.preventDefault();
-    } else if (event.type === "click") guard.reached = true;
+    } else if (event.type === kinds.at(-1)) guard.reached = true;
   };
-  const kinds = ["pointerdown", "mousedown", "pointerup", "mouseup", "click"];
   for (const kind of kinds) window.addEventListener(kind, check, true);
   guard.remove = () => kinds.forEach((kind) => window.removeEventListener(kind, check, true));
   window.clickGuard = guard;
 }
+"""
+# Messages that disappear by themselves, after less time than a loaded machine may stall.
+_KEEP_TOASTS = """
+window.pastToasts = new Set();
+new MutationObserver(() => {
+  for (const toast of document.getElementsByClassName("toast")) window.pastToasts.add(toast.textContent);
+}).observe(document, {childList: true, subtree: true});
 """
 # Of a page that the click has opened there is no guard.
 _REACHED = "(() => { window.clickGuard?.remove(); return window.clickGuard?.reached ?? true; })()"
@@ -168,6 +174,7 @@ class Page:
         self._session: str = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.send("Page.addScriptToEvaluateOnNewDocument", {"source": _KEEP_TOASTS})
 
     def send(self, method: str, parameters: dict[str, Any] | None = None) -> Any:
         return self._browser.send(method, parameters, self._session)
@@ -221,7 +228,9 @@ class Page:
             time.sleep(0.03)
 
     def wait_for_text(self, text: str, deadline_s: float = DEADLINE_S) -> None:
-        self.wait_for(f"document.body.innerText.includes({json.dumps(text)})", deadline_s)
+        """Wait until the page shows a text, or has shown it as a message."""
+        shown = "[document.body.innerText, ...(window.pastToasts ?? [])]"
+        self.wait_for(f"{shown}.some((one) => one.includes({json.dumps(text)}))", deadline_s)
 
     @property
     def text(self) -> str:
@@ -234,39 +243,52 @@ class Page:
 
     def click(self, selector: str, text: str | None = None) -> None:
         """Click the element with this selector and text (or accessible name), once it can be clicked."""
-        ends = time.monotonic() + DEADLINE_S
-        while True:
-            x, y = self._place(selector, text, _GUARD)
+
+        def click_at(x: float, y: float) -> None:
             for kind in ("mousePressed", "mouseReleased"):
                 self.send(
                     "Input.dispatchMouseEvent",
                     {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1},
                 )
+
+        kinds = ("pointerdown", "mousedown", "pointerup", "mouseup", "click")
+        self._reach(selector, text, kinds, click_at)
+
+    def _reach(
+        self, selector: str, text: str | None, kinds: Sequence[str], act: Callable[[float, float], None]
+    ) -> None:
+        """Act at the place of an element, until the events of these kinds come to it."""
+        found = f"({_FIND})({json.dumps(selector)}, {json.dumps(text)})"
+        ends = time.monotonic() + DEADLINE_S
+        while True:
+            x, y = self.wait_for(
+                f"""(() => {{ const e = {found}; if (e === null) return null;
+                e.scrollIntoView({{block: "center", inline: "center"}});
+                ({_GUARD})(e, {json.dumps(kinds)});
+                const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"""
+            )
+            act(x, y)
             try:
                 if self.evaluate(_REACHED):
                     return
             except BrowserError:
-                return  # the click has opened another page
+                return  # another page is opened
             if time.monotonic() > ends:
                 at = self.evaluate(f"document.elementFromPoint({x}, {y})?.outerHTML.slice(0, 300)")
-                raise BrowserError(f"{selector} {text or ''} cannot be clicked. At its place is {at}")
-
-    def _place(self, selector: str, text: str | None, prepare: str = "() => {}") -> tuple[float, float]:
-        """The middle of an element, once it is there."""
-        place = self.wait_for(
-            f"""(() => {{ const e = ({_FIND})({json.dumps(selector)}, {json.dumps(text)});
-            if (e === null) return null;
-            e.scrollIntoView({{block: "center", inline: "center"}});
-            ({prepare})(e);
-            const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"""
-        )
-        return place[0], place[1]
+                raise BrowserError(f"{selector} {text or ''} cannot be reached. At its place is {at}")
 
     def fill(self, selector: str, text: str) -> None:
-        """Replace the content of a field by typing."""
+        """Click into a field, and replace its content by typing.
+
+        In one step: between two, the page could be drawn again, or move the focus.
+        """
         self.click(selector)
-        self.press("a", modifiers=2)
-        self.send("Input.insertText", {"text": text})
+        self.wait_for(
+            f"""(() => {{ const e = ({_FIND})({json.dumps(selector)}, null); if (e === null) return false;
+            e.focus(); e.select();
+            const type = {json.dumps(["insertText" if text else "delete", False, text])};
+            return document.execCommand(...type) || e.value === {json.dumps(text)}; }})()"""
+        )
 
     def insert(self, text: str) -> None:
         """Type where the focus is; a line break is the key Enter."""
@@ -278,12 +300,12 @@ class Page:
             self.send("Input.insertText", {"text": last})
 
     def choose(self, selector: str, value: str) -> None:
-        """Choose an option of a select element."""
-        self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null")
-        self.evaluate(
+        """Choose an option of a select element, once it has this option."""
+        self.wait_for(
             f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
+            if (![...e?.options ?? []].some((one) => one.value === {json.dumps(value)})) return false;
             e.value = {json.dumps(value)};
-            e.dispatchEvent(new Event("change", {{bubbles: true}})); }})()"""
+            e.dispatchEvent(new Event("change", {{bubbles: true}})); return true; }})()"""
         )
 
     def choose_files(self, selector: str, *files: Path) -> None:
@@ -302,10 +324,13 @@ class Page:
 
     def drop_files(self, selector: str, *files: Path) -> None:
         """Drag files from another program to an element, and drop them."""
-        x, y = self._place(selector, None)
         dragged = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
-        for kind in ("dragEnter", "dragOver", "drop"):
-            self.send("Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": dragged})
+
+        def drop_at(x: float, y: float) -> None:
+            for kind in ("dragEnter", "dragOver", "drop"):
+                self.send("Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": dragged})
+
+        self._reach(selector, None, ("dragenter", "dragover", "drop"), drop_at)
 
     def press(self, key: str, *, modifiers: int = 0) -> None:
         codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "a": 65}

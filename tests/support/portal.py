@@ -15,6 +15,12 @@ def url_of(cluster: Cluster) -> str:
     return f"http://{cluster.address[0]}:{cluster.address[1]}"
 
 
+def type_in_terminal(page: Page, text: str) -> None:
+    """Type into the terminal of the page once it has the focus; a line break is the key Enter."""
+    page.wait_for("Boolean(document.activeElement?.closest('.xterm'))")
+    page.insert(text)
+
+
 def sign_in(page: Page, user: str) -> None:
     page.fill("input[name=username]", user)
     page.fill("input[name=password]", PASSWORD)

@@ -104,4 +104,4 @@ def test_groups_virtual_clusters_settings_and_audit_log(new_page: NewPage, clust
     page.click("[role=tab]", "Audit log")
     page.fill("input[aria-label='Search the audit log']", "virtual-clusters/lab")
     page.wait_for("document.querySelectorAll('#tab-panel tbody tr').length === 2")
-    assert "DELETE /api/v2/virtual-clusters/lab" in page.text
+    page.wait_for_text("DELETE /api/v2/virtual-clusters/lab")

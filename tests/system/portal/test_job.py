@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from support.browser import Browser
-from support.portal import NewPage, sign_in, url_of
+from support.portal import NewPage, sign_in, type_in_terminal, url_of
 from support.server_fixture import eventually, job
 from support.team_cluster import MACHINE, TeamCluster, add_users
 
@@ -30,7 +30,7 @@ def test_failure_is_explained_and_leads_to_the_log(new_page: NewPage, cluster: T
     cluster.run(job("breaks", "echo a clue; exit 3"))
     page = new_page(at="/jobs/alice~breaks")
     page.wait_for_text("The job's commands failed")
-    assert "exit code 3 (reported as 255)" in page.text
+    page.wait_for_text("exit code 3 (reported as 255)")
     page.click("button", "Read its log")
     page.wait_for(f"{LOG}?.innerText.includes('a clue')")
 
@@ -92,7 +92,7 @@ def test_table_of_many_tasks_has_few_rows_in_the_page(new_page: NewPage, cluster
     assert page.evaluate("document.querySelectorAll('.virtual tbody tr').length") < 100
     page.evaluate("document.querySelector('.virtual').scrollTop = 1e9")
     page.wait_for_text("main[1499]")
-    assert "main[0]" not in page.text.split()
+    page.wait_for("!document.body.innerText.includes('main[0]')")
     page.click("button", "Running 2")
     page.wait_for("document.querySelectorAll('.virtual tbody tr').length === 2")
     cluster.stop("wide")
@@ -108,28 +108,28 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     # A terminal gets the focus when its session is open.
     page.wait_for("document.activeElement?.closest('.xterm:not([data-first])')?.tagName === 'DIV'")
     page.wait_for_text("Connected")
-    page.insert("echo task $PAI_TASK_INDEX of $(stty size)\n")
+    type_in_terminal(page, "echo task $PAI_TASK_INDEX of $(stty size)\n")
     rows, columns = page.wait_for(f"/^task 1 of (\\d+) (\\d+)$/m.exec({SCREEN})?.slice(1)")
     assert int(rows) > 10 and int(columns) > 60
     # 24-bit colours are inline styles of xterm.js, which the page's policy must not lose.
-    page.insert(r"printf '\033[38;2;10;200;30mgreen\033[0m\n'" + "\n")
+    type_in_terminal(page, r"printf '\033[38;2;10;200;30mgreen\033[0m\n'" + "\n")
     page.wait_for(
         "[...document.querySelectorAll('.xterm-rows span')].some((e) => e.innerText === 'green'"
         " && e.style.color !== '')"
     )
     page.resize(700, 900)
     page.wait_for("innerWidth === 700")
-    page.insert("stty size\n")
+    type_in_terminal(page, "stty size\n")
     page.wait_for(f"Number(/^\\d+ (\\d+)$/m.exec({SCREEN})?.[1]) < {columns}")
     # A look at another tab ends nothing.
     page.click("[role=tab]", "Timeline")
     page.click("[role=tab]", "Terminal")
-    page.insert("exit 7\n")
+    type_in_terminal(page, "exit 7\n")
     page.wait_for_text("The shell ended with exit status 7.")
     page.click("button", "Open again")
     page.wait_for_text("Connected")
     # The connection is there before the shell, and an interactive shell ignores SIGTERM.
-    page.insert("exec sh -c 'echo inside $PAI_TASK_INDEX; exec sleep 600'\n")
+    type_in_terminal(page, "exec sh -c 'echo inside $PAI_TASK_INDEX; exec sleep 600'\n")
     page.wait_for(f"/^inside 1$/m.test({SCREEN})")
     cluster.stop("enters")
     page.wait_for_text("The shell ended with exit status")
@@ -143,11 +143,11 @@ def test_terminal_tells_of_a_silent_and_of_a_lost_connection(new_page: NewPage, 
     cluster.wait_state("unplugged", "RUNNING")
     page = new_page(at="/jobs/alice~unplugged?tab=terminal")
     page.wait_for_text("Connected")
-    page.insert("echo host is $PPID.\n")
+    type_in_terminal(page, "echo host is $PPID.\n")
     host = int(page.wait_for(f"/^host is (\\d+)\\.$/m.exec({SCREEN})?.[1]"))
     os.kill(host, signal.SIGSTOP)
     try:
-        page.insert("echo late but not lost\n")
+        type_in_terminal(page, "echo late but not lost\n")
         page.wait_for_text("The cluster does not answer.")
     finally:
         os.kill(host, signal.SIGCONT)
@@ -157,7 +157,7 @@ def test_terminal_tells_of_a_silent_and_of_a_lost_connection(new_page: NewPage, 
     page.wait_for_text("The connection was lost; the processes of the terminal are ended.")
     page.click("button", "Reconnect")
     page.wait_for_text("Connected")
-    page.insert("echo again in $PAI_TASK_INDEX\n")
+    type_in_terminal(page, "echo again in $PAI_TASK_INDEX\n")
     page.wait_for(f"/^again in 0$/m.test({SCREEN})")
     cluster.stop("unplugged")
 
@@ -217,11 +217,14 @@ def test_earlier_attempts_keep_their_reason_log_and_place_in_the_timeline(
     page.click("button", "Attempt 1")
     page.wait_for(f"{LOG}?.textContent === 'attempt 0\\n'")
     page.wait_for_text("Attempt 1: The job's commands failed")
-    assert "exit code 3 (reported as 255)" in page.text
+    page.wait_for_text("exit code 3 (reported as 255)")
     page.click("[role=tab]", "Timeline")
     page.wait_for("document.querySelectorAll('.timeline li').length === 2")
-    for one in page.evaluate("[...document.querySelectorAll('.timeline li')].map((e) => e.innerText)"):
-        assert "Failed" in one and ": waited " in one and ", ran " in one and "commands failed" in one
+    for words in ("Failed", ": waited ", ", ran ", "commands failed"):
+        page.wait_for(
+            "[...document.querySelectorAll('.timeline li')]"
+            f".every((e) => e.innerText.includes({json.dumps(words)}))"
+        )
     page.click(".timeline a", "Attempt 2")
     page.wait_for_text("exit code 4 (reported as 255)")
 
@@ -324,7 +327,7 @@ def test_page_recovers_from_a_restart_of_the_server(
             assert ticks == "".join(f"tick {n}\n" for n in range(1, count + 1)), "no byte is lost or repeated"
             page.click("[role=tab]", "Terminal")
             page.click(".xterm")
-            page.insert("echo the same shell of $PAI_TASK_INDEX\n")
+            type_in_terminal(page, "echo the same shell of $PAI_TASK_INDEX\n")
             page.wait_for(f"{SCREEN}.includes('the same shell of 0')")
     finally:
         cluster.close()

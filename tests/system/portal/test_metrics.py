@@ -47,7 +47,7 @@ def test_usage_and_logged_metrics_of_a_job_are_plotted(new_page: NewPage, traini
     page.wait_for(f"/^(2[0-9][0-9]) MB of 512 MB, at most/.test({caption('Memory')})")
     page.wait_for(f"{CANVAS} >= 5")
     page.wait_for(f"{caption('loss')} === '0.02, at most 1'")
-    assert page.evaluate(caption("<img src=x onerror=alert(1)>")) == "49, at most 49"
+    page.wait_for(f"{caption('<img src=x onerror=alert(1)>')} === '49, at most 49'")
     assert page.evaluate("document.querySelector('.plot img') === null")
     page.choose("select", "main 1")
     page.wait_for(f"/^1[0-9][0-9] MB of 256 MB, at most/.test({caption('Memory')})")
@@ -67,7 +67,7 @@ def test_a_job_without_samples_says_why(new_page: NewPage, cluster: TeamCluster)
 def test_usage_of_nodes_and_virtual_clusters_is_plotted(new_page: NewPage, training: str) -> None:
     page = new_page(at="/cluster")
     page.wait_for(f"{CANVAS} >= 3")
-    assert " of 64, at most " in page.evaluate(caption("CPU, in cores"))
+    page.wait_for(f"{caption('CPU, in cores')}?.includes(' of 64, at most ')")
     page.choose("select", "virtual-clusters/default")
     page.wait_for("location.hash.includes('of=virtual-clusters')")
     page.wait_for(f"/ of 64 GB, at most/.test({caption('Memory')})")
