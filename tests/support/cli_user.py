@@ -110,7 +110,7 @@ class CliUser:
                 f"{server['url']}/api/v2/jobs/{name}", headers={"Authorization": f"Bearer {server['token']}"}
             )
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-                request, timeout=30
+                request, timeout=90
             ) as reply:
                 detail = json.load(reply)
         except (OSError, KeyError, StopIteration):
@@ -130,7 +130,7 @@ class CommandResult:
         return f"status {self.status}\nout: {self.out}\nerr: {self.err}"
 
 
-def until(what: Callable[[], object], within: float = 60.0) -> None:
+def until(what: Callable[[], object], within: float = 90.0) -> None:
     """Wait until a condition is true; fails after ``within`` seconds."""
     deadline = time.monotonic() + within
     while not what():

@@ -18,9 +18,8 @@ from paicluster.engines.container import client_detection
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, Node, TaskLaunch
 from paicluster.engines.process import cgroups
-from pairuntime.supervisor import claim
 from support.container_images import NO_SHELL, PLAIN, WITH_BASH, bring
-from support.engine_rig import Elsewhere, block, running_with, supervisor_pid, task
+from support.engine_rig import Elsewhere, block, kill_supervisors, running_with, supervisor_pid, task
 from support.external_services import debian
 
 PODMAN = ["podman", "runc", "netavark", "iptables", "slirp4netns", "uidmap", "busybox-static"]
@@ -109,11 +108,7 @@ class ContainerRig:
         if found.exists() and not self._found.exists():
             shutil.copy(found, self._found)
         self._elsewhere.close()
-        for path in (self.home / "tasks").glob("*/*/claim"):
-            owner = claim.read(str(path.parent)) or {}
-            pid = owner.get("pid")
-            if isinstance(pid, int) and claim.is_held(str(path.parent)):
-                os.kill(pid, signal.SIGKILL)
+        kill_supervisors(self.home)
         cluster = hashlib.sha256(str(self.home.resolve()).encode()).hexdigest()[:12]
         if names := self.containers(f"label=org.openpai.cluster={cluster}"):
             subprocess.run([self.kind, "rm", "--force", *names], capture_output=True, check=False)

@@ -11,5 +11,5 @@ def hold_write_lock(path: Path, locked: multiprocessing.synchronize.Event, relea
     conn = sqlite3.connect(path, isolation_level=None)
     conn.execute("BEGIN IMMEDIATE")
     locked.set()
-    release.wait(30)  # type: ignore[attr-defined]
+    release.wait(90)  # type: ignore[attr-defined]
     conn.execute("ROLLBACK")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pty
@@ -22,7 +23,7 @@ from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim
 from support.terminal import is_readable
 
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 # Hints may get lost: like the controller, the rig observes periodically.
 _SWEEP_INTERVAL_S = 1.0
 
@@ -189,7 +190,7 @@ async def appears(true: Any, what: str) -> None:
 
 async def nothing_left(rig: Rig, word: str) -> None:
     """Wait until killed processes have disappeared."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + DEADLINE_S
     while left := rig.leftovers(word):
         assert time.monotonic() < deadline, f"still running: {left}"
         await asyncio.sleep(0.01)
@@ -239,6 +240,21 @@ def supervisor_pid(folder: Path) -> int:
     pid = owner["pid"]
     assert isinstance(pid, int)
     return pid
+
+
+def kill_supervisors(home: Path) -> None:
+    """Leftovers of a failed test must not disturb the next one."""
+    for path in (home / "tasks").glob("*/*/claim"):
+        owner = claim.read(str(path.parent)) or {}
+        pid = owner.get("pid")
+        if isinstance(pid, int) and claim.is_held(str(path.parent)):
+            kill_if_there(pid)
+
+
+def kill_if_there(pid: int) -> None:
+    """A process that was found a moment ago may have ended since."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def block(folder: Path) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 
 
 class HostedForwarder:

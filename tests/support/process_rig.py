@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -14,8 +15,17 @@ from paicluster.engines.common.attempt_folder import path_of
 from paicluster.engines.interface import Node, TaskLaunch
 from paicluster.engines.process import cgroup_limits, cgroups
 from paicluster.engines.process.engine import ProcessEngine
-from pairuntime.supervisor import claim, process_tree
-from support.engine_rig import Elsewhere, appears, block, missing, running_with, supervisor_pid
+from pairuntime.supervisor import process_tree
+from support.engine_rig import (
+    Elsewhere,
+    appears,
+    block,
+    kill_if_there,
+    kill_supervisors,
+    missing,
+    running_with,
+    supervisor_pid,
+)
 
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
@@ -90,12 +100,7 @@ class ProcessRig:
 
     def close(self) -> None:
         self._elsewhere.close()
-        # Leftovers of a failed test must not disturb the next one.
-        for path in (self.home / "tasks").glob("*/*/claim"):
-            owner = claim.read(str(path.parent)) or {}
-            pid = owner.get("pid")
-            if isinstance(pid, int) and claim.is_held(str(path.parent)):
-                os.kill(pid, signal.SIGKILL)
+        kill_supervisors(self.home)
         root = self.tree_control.root
         if root is not None and root.exists():
             for child in [*root.iterdir(), root]:
@@ -104,15 +109,16 @@ class ProcessRig:
 
 
 def _remove_cgroup(path: Path) -> None:
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 30
     while True:
         try:
             path.rmdir()
         except FileNotFoundError:
             return
         except OSError:
-            for pid in (path / "cgroup.procs").read_text().split():
-                os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(OSError):  # it has gone meanwhile
+                for pid in (path / "cgroup.procs").read_text().split():
+                    kill_if_there(int(pid))
             if time.monotonic() > deadline:
                 return
             time.sleep(0.01)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from openpaisdk.client.session import Session
 
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 
 
 class HostedSession:

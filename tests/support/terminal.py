@@ -74,7 +74,7 @@ class Terminal:
         deadline = time.monotonic() + within_s
         while self.read():
             assert time.monotonic() < deadline, f"the program did not end: {self.text}"
-        status = self.process.wait(10)
+        status = self.process.wait(90)
         os.close(self._master)
         return status
 

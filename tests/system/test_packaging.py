@@ -206,7 +206,7 @@ import json, sys, urllib.request
 import fsspec
 assert fsspec.open("pai://local/0/big").open().read() == open("big", "rb").read()
 url = json.load(sys.stdin)["url"]
-assert b"/api/v2/jobs" in urllib.request.urlopen(url + "/openapi.json", timeout=30).read()
+assert b"/api/v2/jobs" in urllib.request.urlopen(url + "/openapi.json", timeout=90).read()
 """
 
 

@@ -35,7 +35,7 @@ class Page:
 
 def get(url: str, content: bytes | None = None) -> tuple[int, dict[str, object]]:
     try:
-        with urllib.request.urlopen(url, content, timeout=30) as response:
+        with urllib.request.urlopen(url, content, timeout=90) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as e:
         return e.code, json.load(e)

@@ -115,7 +115,7 @@ def test_client_inside_a_job_from_environment(here, server, monkeypatch) -> None
     monkeypatch.setenv("PAI_USER_TOKEN", server["token"])
     client = OpenPAIClient()
     made = client.submit(_config_anywhere("inside_$"))
-    assert client.wait(made.name, timeout=30) == "SUCCEEDED"
+    assert client.wait(made.name, timeout=90) == "SUCCEEDED"
     assert client.status(made.name).state == "SUCCEEDED"
     assert made.name in [job.name for job in client.jobs()]
     assert isinstance(client.storage.list("/"), list)

@@ -65,7 +65,7 @@ def test_wait_with_timeout(here) -> None:
     job = Job("long_$").one_liner("sleep 60", mem="32m").submit()
     with pytest.raises(TimeoutError):
         job.wait(timeout=0.2)
-    assert job.stop().wait(timeout=20) == "STOPPED"
+    assert job.stop().wait(timeout=90) == "STOPPED"
     job.cluster.delete(job.name)
     with pytest.raises(NotFound):
         job.get_status()
@@ -96,7 +96,7 @@ def test_cluster_is_thread_safe(here) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(90)
     assert seen == [1] * 8
 
 

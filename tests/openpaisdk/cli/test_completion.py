@@ -133,7 +133,7 @@ def at_a_shell(user, command: list[str], setup: str, typed: str, want: str) -> s
         read(want)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(90)
         os.close(ours)
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen)
 

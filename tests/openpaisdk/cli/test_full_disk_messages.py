@@ -99,7 +99,7 @@ def test_full_disk_is_reported_by_every_command_until_resolved(disk_user: CliUse
         late = disk_user.begin(*words)
         assert "Insufficient" not in first_lines(late, "is full")
         late.terminate()
-        _, more = late.communicate(timeout=30)
+        _, more = late.communicate(timeout=90)
         assert "Insufficient" not in more
     assert FULL in disk_user.pai("cluster-resources").out
     refused = disk_user.pai("sub", "true")
@@ -107,9 +107,9 @@ def test_full_disk_is_reported_by_every_command_until_resolved(disk_user: CliUse
 
     disk.empty()
     assert "The cluster processes this job again" in first_lines(follower, "again")
-    out, _ = follower.communicate(timeout=30)
+    out, _ = follower.communicate(timeout=90)
     assert (follower.returncode, out) == (0, "ran\n")
-    assert waiter.wait(30) == 0
+    assert waiter.wait(90) == 0
     assert health(disk_user) == (200, "Pylon ready.")
     assert disk_user.pai("sub", "--wait", "--no-sources", "true").status == 0
     for name in ("next", "holder"):

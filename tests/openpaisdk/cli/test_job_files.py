@@ -147,7 +147,7 @@ def test_v1_job_is_sent_unchanged_and_readable_in_both_versions(user) -> None:
     there = user.handshake()
     address = f"{there['url']}/api/v1/user/{there['user']}/jobs/kept_old/config"
     asked = Request(address, headers={"Authorization": f"Bearer {there['token']}"})
-    with build_opener(ProxyHandler({})).open(asked, timeout=20) as answer:
+    with build_opener(ProxyHandler({})).open(asked, timeout=90) as answer:
         assert json.load(answer) == preview
     assert "protocolVersion" not in preview and preview["jobEnvs"] == {"WORD": "hello"}
     config = yaml.safe_load(user.pai("job-status", "kept_old", "config").out)

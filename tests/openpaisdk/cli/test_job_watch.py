@@ -175,7 +175,7 @@ def test_watch_without_a_terminal_prints_changes(user) -> None:
     while "STOPPED" not in seen:
         seen.append(process.stdout.readline().split()[-1])
     process.send_signal(2)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=90)
     assert process.returncode == 130 and err == "", err
 
 

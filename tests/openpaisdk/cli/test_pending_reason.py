@@ -95,7 +95,7 @@ def test_wait_prints_each_pending_reason_once(new_user) -> None:
     if cores != "1":
         until(lambda: new_user.state(holder) == "RUNNING")
     gate.touch()
-    _, err = waiter.communicate(timeout=30)
+    _, err = waiter.communicate(timeout=90)
     assert err.splitlines()[0].startswith(f"{second}: ") and "waits for" not in err, err
     assert f"{second} SUCCEEDED" in err
 

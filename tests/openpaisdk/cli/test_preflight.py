@@ -62,7 +62,7 @@ def test_sub_warns_with_both_numbers_before_it_waits(team: CliUser) -> None:
         lines = [waiter.stderr.readline().strip() for _ in range(2)]
     finally:
         waiter.terminate()
-        waiter.communicate(timeout=20)
+        waiter.communicate(timeout=90)
     assert lines[0] == warning and lines[1].startswith("Job true_"), lines
     team.pai("stop-job", "--all")
 

@@ -48,7 +48,7 @@ def at_a_terminal(user, typed: str, *words: str) -> int:
     )
     os.close(theirs)
     os.write(ours, typed.encode())
-    status = process.wait(30)
+    status = process.wait(90)
     os.close(ours)
     return status
 

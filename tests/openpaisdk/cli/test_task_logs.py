@@ -164,7 +164,7 @@ def test_ctrl_c_ends_following_of_all_tasks(user) -> None:
     process = user.begin("logs", "-f", job)
     assert re.fullmatch(r"main\[\d\] \| begun\n", process.stdout.readline())
     process.send_signal(2)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=90)
     assert process.returncode == 130 and f"pai logs -f {job}" in err and "Traceback" not in err, err
     user.pai("stop-job", job)
 
@@ -183,7 +183,7 @@ def test_following_of_all_tasks_survives_a_server_restart(new_user) -> None:
     assert new_user.pai("start-cluster").status == 0
     gate.touch()
     assert process.wait(60) == 0
-    reader.join(10)
+    reader.join(90)
     process.stderr.close()
     assert sorted(lines) == [f"main[{i}] | {word} {i}\n" for i in range(2) for word in ("begun", "done")]
 
@@ -192,7 +192,7 @@ def test_waiting_job_is_followed_with_the_tasks_of_its_configuration(user) -> No
     job = user.pai("sub", "--no-sources", "--cpu", "100000", "--instances", "2", "true").out.strip()
     process = user.begin("logs", "-f", job)
     user.pai("stop-job", job)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=90)
     assert process.returncode == 4 and out == "" and f"{job} STOPPED before it started" in err, err
 
 
@@ -223,7 +223,7 @@ def test_prefixes_have_colours_on_a_terminal(user, roles: str) -> None:
     except OSError:
         pass  # the terminal's other end is closed
     os.close(ours)
-    assert process.wait(30) == 0
+    assert process.wait(90) == 0
     assert b"\x1b[36mps[0]     |\x1b[0m serving" in out and b"\x1b[33mworker[0] |\x1b[0m step 0" in out, out
 
 

@@ -159,7 +159,7 @@ def test_slow_response_is_notified_once_and_still_read(peer, monkeypatch) -> Non
 
     def slow(request):
         if request.path == "/slow":
-            assert notified.wait(10)
+            assert notified.wait(90)
         return reply(b"done")
 
     p = peer(slow)

@@ -123,7 +123,7 @@ def test_plain_folder_is_a_data_set(tmp_path: Path) -> None:
 
 def test_records_are_read_ahead_over_several_connections(packed: Path, monkeypatch) -> None:
     """The first four reads wait for each other: with fewer at a time the stream would stand still."""
-    together = threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=90)
     read_run = Pack.read_run
     begun = []
 

@@ -231,7 +231,7 @@ def test_cancelled_call_stops_its_job(here) -> None:
 
     future = openpaisdk.submit(time.sleep, 100)
     assert future.cancel()
-    assert Job(future.job).select_cluster().wait(timeout=30, progress=False) == "STOPPED"
+    assert Job(future.job).select_cluster().wait(timeout=90, progress=False) == "STOPPED"
     with pytest.raises((concurrent.futures.CancelledError, task_errors.JobStopped)):
         future.result(TIMEOUT_S)
 

@@ -247,7 +247,7 @@ def test_control_c_ends_the_command_with_130(cloud_user, pfs_peer, big) -> None:
     until(lambda: any(r.path.endswith("storage/chunks") for r in pfs_peer.requests))
     process.send_signal(signal.SIGINT)
     try:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=90)
     finally:
         release.set()
     assert (process.returncode, b"Traceback" in err) == (130, False)

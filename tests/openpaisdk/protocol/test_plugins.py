@@ -45,7 +45,7 @@ def run(job: dict[str, Any], folder: Path, **environment: str) -> subprocess.Com
         env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder), **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
         check=False,
     )
 

@@ -37,7 +37,7 @@ def at_terminal(
             break
         shown += data
     os.close(master)
-    return process.wait(30), shown.decode()
+    return process.wait(90), shown.decode()
 
 
 def test_removal_of_a_non_empty_folder_asks_once(workspace: StorageWorkspace) -> None:

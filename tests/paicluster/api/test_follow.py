@@ -232,7 +232,7 @@ def test_disconnected_followers_leak_no_descriptors(cluster: TeamCluster, name: 
         connection.request("GET", uri + "&follow=true")
         assert connection.getresponse().readline() == b"ready\n"
         connection.close()
-    eventually(lambda: open_fds() <= before + 2, "the end of the connections", 10)
+    eventually(lambda: open_fds() <= before + 2, "the end of the connections")
     cluster.stop(name)
     assert [frame for frame in stream if frame["kind"] == "end"]
     log = cluster.log.read_text()

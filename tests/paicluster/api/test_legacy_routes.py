@@ -142,7 +142,7 @@ def test_nodes_and_pods_are_for_administrators_only(cluster: TeamCluster, name: 
 def test_alerts_for_jobs_pending_for_long(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "true", gpu=99))
     assert [one for one in cluster.get("/api/v2/alerts").json() if name in one["labels"]["job_name"]] == []
-    database = sqlite3.connect(cluster.home / "cluster.db", timeout=30)
+    database = sqlite3.connect(cluster.home / "cluster.db", timeout=90)
     with database:
         database.execute("UPDATE jobs SET submission_ms = submission_ms - 3600000 WHERE name = ?", (name,))
     database.close()

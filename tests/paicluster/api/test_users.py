@@ -353,7 +353,7 @@ def test_jobs_of_a_deleted_user_are_stopped(cluster: TeamCluster, new_user: str,
 
     eventually(lambda: states() == {"RUNNING", "WAITING"}, "one running and one pending job")
     assert admin(cluster, "DELETE", f"/api/v2/users/{new_user}").status == 200
-    eventually(lambda: states() == {"STOPPED"}, "stopped jobs", 60)
+    eventually(lambda: states() == {"STOPPED"}, "stopped jobs")
 
 
 def test_disabled_user_is_refused_while_jobs_go_on(cluster: TeamCluster, new_user: str, name: str) -> None:

@@ -311,7 +311,7 @@ def test_check_config_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_invalid_file_prevents_startup(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("listen: {prot: 1}\nretention: {days: x}\n")
     command = [sys.executable, "-m", "paicluster", "serve", "--home", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert result.returncode == 1
     assert "has 2 problems" in result.stderr and "cluster.yaml:1:10" in result.stderr
     assert not (tmp_path / "cluster.db").exists()
@@ -320,7 +320,7 @@ def test_invalid_file_prevents_startup(tmp_path: Path) -> None:
 def test_serve_requires_home_or_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-config", str(tmp_path / "none")]) == 1
     command = [sys.executable, "-m", "paicluster", "serve"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert result.returncode == 2
     assert "--home" in result.stderr
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pairuntime.supervisor import process_tree
 from support.server_fixture import Cluster, eventually, job, role
 
 
@@ -246,10 +247,16 @@ def test_killed_supervisor_costs_a_platform_retry(cluster: Cluster, name: str, t
 
 
 def test_jobs_start_after_the_zygote_died(cluster: Cluster, name: str) -> None:
-    zygotes = [pid for pid, line in cluster.processes().items() if " zygote " in line]
-    assert len(zygotes) >= 1
-    # Supervisors are forked from it and have its command line; the zygote is the oldest.
-    os.kill(min(zygotes), signal.SIGKILL)
+    assert cluster.process is not None
+    server = cluster.process.pid
+
+    def zygotes() -> list[int]:
+        """Supervisors are forked from it and have its command line; the zygote is a child of the server."""
+        found = cluster.processes()
+        parents = process_tree.parents()
+        return [pid for pid, line in found.items() if " zygote " in line and parents.get(pid) == server]
+
+    os.kill(eventually(zygotes, "the zygote")[0], signal.SIGKILL)
     for number in range(3):
         assert cluster.run(job(f"{name}-{number}", "echo on"))["state"] == "SUCCEEDED"
 

@@ -18,7 +18,7 @@ REASON = "The job is quarantined after an unexpected error ("
 
 
 def run_sql(cluster: Cluster, statement: str) -> None:
-    with closing(sqlite3.connect(cluster.home / "cluster.db", timeout=30)) as database:
+    with closing(sqlite3.connect(cluster.home / "cluster.db", timeout=90)) as database:
         database.execute(statement)
         database.commit()
 

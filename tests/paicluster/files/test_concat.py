@@ -90,14 +90,14 @@ def test_append_during_concat_waits_and_is_not_lost(
 
     def append_during_concat() -> None:
         thread.start()
-        assert started.wait(10)
+        assert started.wait(90)
         # Long enough for an append that does not wait.
         thread.join(0.2)
         assert thread.is_alive()
 
     _after_first_copy(monkeypatch, append_during_concat)
     storage.concat("/user/alice/target", ["/user/alice/source"], alice)
-    thread.join(10)
+    thread.join(90)
     if to == "target":
         assert read(storage, "/user/alice/target", alice) == b"one two three"
         assert errors == []

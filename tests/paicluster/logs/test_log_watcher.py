@@ -14,7 +14,7 @@ from paicluster.logs.log_watcher import LogWatcher
 
 
 async def _wait_woken(event: asyncio.Event) -> None:
-    await asyncio.wait_for(event.wait(), 10)
+    await asyncio.wait_for(event.wait(), 90)
     event.clear()
 
 

@@ -72,14 +72,14 @@ def test_change_between_two_waits_is_not_missed() -> None:
         feed = ChangeFeed()
         with feed.watch(1) as watch:
             feed.publish(1)
-            await asyncio.wait_for(watch.wait(), 1)
+            await asyncio.wait_for(watch.wait(), 90)
             feed.publish(2)
             waiting = asyncio.ensure_future(watch.wait())
             await asyncio.sleep(0)
             assert not waiting.done()
             feed.publish(1)
             feed.publish(1)
-            await asyncio.wait_for(waiting, 1)
+            await asyncio.wait_for(waiting, 90)
             quiet = asyncio.ensure_future(watch.wait())
             await asyncio.sleep(0)
             assert not quiet.done()  # both changes were reported together
@@ -98,7 +98,7 @@ def test_cancelled_wait_does_not_lose_the_change() -> None:
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        await asyncio.wait_for(watch.wait(), 1)
+        await asyncio.wait_for(watch.wait(), 90)
 
     asyncio.run(main())
 
@@ -118,7 +118,7 @@ def test_watch_may_close_during_a_notification() -> None:
         watches = [feed.watch(1) for _ in range(3)]
         feed.subscribe(lambda job_id: watches[1].close())
         feed.publish(1)
-        await asyncio.wait_for(watches[0].wait(), 1)
+        await asyncio.wait_for(watches[0].wait(), 90)
 
     asyncio.run(main())
 
@@ -145,6 +145,6 @@ def test_follower_sees_every_event(store: Store) -> None:
                     conn, inserted.id, type="Normal", reason="R", message=str(n), now_ms=n, source="test"
                 )
             )
-        await asyncio.wait_for(asyncio.gather(*followers), 20)
+        await asyncio.wait_for(asyncio.gather(*followers), 90)
 
     asyncio.run(main())

@@ -111,7 +111,7 @@ class Browser:
         self.opened = opened
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(*self.address, timeout=30)
+        return http.client.HTTPConnection(*self.address, timeout=90)
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
         connection = self.connect()
@@ -302,7 +302,7 @@ def test_request_that_cannot_be_passed_on_is_an_error_of_the_gateway(browser: Br
 def test_connections_of_strangers_are_bounded(browser: Browser) -> None:
     with contextlib.ExitStack() as opened:
         for _ in range(MAX_CONNECTIONS):
-            opened.enter_context(socket.create_connection(browser.address, timeout=30))
+            opened.enter_context(socket.create_connection(browser.address, timeout=90))
         eventually(lambda: browser.ask("GET", "/").status == 503, "the limit")
     eventually(lambda: browser.ask("GET", "/").status == 200, "room for connections")
 
@@ -344,7 +344,7 @@ def test_request_that_does_not_arrive_ends(new_team: NewTeam) -> None:
     team.wait_state("serves", "RUNNING")
     port = int(eventually(lambda: team.log_of("serves"), "the server's port").split()[1])
     browser = Browser(team, port)
-    with socket.create_connection(browser.address, timeout=30) as sock:
+    with socket.create_connection(browser.address, timeout=90) as sock:
         sock.sendall(b"GET / HT")
         assert sock.recv(100).startswith(b"HTTP/1.1 408 ")
     team.stop("serves")

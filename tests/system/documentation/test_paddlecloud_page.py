@@ -66,7 +66,7 @@ def test_commands_print_what_the_page_shows(new_user) -> None:
             return pattern(shown).fullmatch(output) is not None
 
         if re.match(r"paddlecloud (get|logs)", command):
-            until(prints, 60)  # the job takes a moment
+            until(prints)  # the job takes a moment
         else:
             assert prints(), (command, shown, output)
 

@@ -51,7 +51,7 @@ def test_ticket_is_required_and_valid_once(team: TeamCluster) -> None:
     with pytest.raises((PaiError, OSError)):
         FdChannel(lambda: said)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
-        talk.settimeout(5)
+        talk.settimeout(90)
         talk.connect("\0" + said["socket"])
         talk.sendall(json.dumps({"op": "open", "path": "/user/alice"}).encode() + b"\n")
         assert talk.recv(100) == b""

@@ -169,7 +169,7 @@ def test_interrupted_copy_to_hdfs_resumes(workspace: StorageWorkspace, real_hdfs
         ).stdout
         return '"length":33554432' in found or '"length":67108864' in found
 
-    until(begun, 40)
+    until(begun)
     process.kill()
     process.wait()
     assert "f" not in workspace.ok("listdir", "pai://lab/0/user/me").split()

@@ -37,7 +37,7 @@ def test_copy_survives_a_server_crash(person: CliUser, way: list[str]) -> None:
     assert person.pai("copy", "old", there).status == 0
     process = person.begin("copy", *way, "f", there)
     try:
-        until(lambda: journals(person) >= 2 or process.poll() is not None, 30)
+        until(lambda: journals(person) >= 2 or process.poll() is not None)
         os.kill(int(str(person.handshake()["pid"])), signal.SIGKILL)
     except (FileNotFoundError, ProcessLookupError):
         pass

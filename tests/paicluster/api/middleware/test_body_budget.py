@@ -59,7 +59,7 @@ def test_no_route_waits_for_the_body_of_a_stranger(cluster: TeamCluster) -> None
     waiting = []
     for method, path in ROUTES_WITH_BODY:
         with sending(cluster, method, path, 8 * MB, 128 << 10) as connection:
-            connection.settimeout(20)
+            connection.settimeout(90)
             try:
                 status = status_of(connection)
             except TimeoutError:

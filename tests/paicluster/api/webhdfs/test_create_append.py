@@ -143,7 +143,7 @@ def _begin(
     client: WebHdfsClient, path: str, size: int, op: str = "CREATE", method: str = "PUT"
 ) -> socket.socket:
     """Send the head of a request whose body follows later."""
-    connection = socket.create_connection(client.cluster.address, timeout=20)
+    connection = socket.create_connection(client.cluster.address, timeout=90)
     connection.sendall(
         f"{method} /webhdfs/v1{path}?op={op}&overwrite=true HTTP/1.1\r\nHost: x\r\n"
         f"Authorization: Bearer {client.token}\r\nContent-Length: {size}\r\n\r\n".encode()

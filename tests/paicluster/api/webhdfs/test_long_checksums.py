@@ -26,7 +26,7 @@ def _requesting(
     os.truncate(cluster.home / "storage" / path[1:], _SIZE_FOR_HOURS)
     connections = []
     for _ in range(_REQUESTS):
-        connection = http.client.HTTPConnection(*cluster.address, timeout=20)
+        connection = http.client.HTTPConnection(*cluster.address, timeout=90)
         connection.request(
             "GET",
             f"/webhdfs/v1{path}?op=GETFILECHECKSUM&data=true",

@@ -28,7 +28,7 @@ _MODE = "permission=640"
 def _ask(url: str, method: str, path: str, token: str = "", body: bytes | None = None) -> tuple[int, Any]:
     """Send a request and follow one redirect, which gets the body: as HDFS clients do."""
     address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.netloc, timeout=30)
+    connection = http.client.HTTPConnection(address.netloc, timeout=90)
     user = "" if token else f"&user.name={getpass.getuser()}"
     connection.request(
         method, f"{address.path}{path}{user}", headers={"Authorization": f"Bearer {token}"} if token else {}
@@ -38,7 +38,7 @@ def _ask(url: str, method: str, path: str, token: str = "", body: bytes | None =
     connection.close()
     if reply.status == 307:
         location = urlsplit(str(reply.getheader("location")))
-        connection = http.client.HTTPConnection(location.netloc, timeout=30)
+        connection = http.client.HTTPConnection(location.netloc, timeout=90)
         connection.request(method, f"{location.path}?{location.query}", body)
         reply = connection.getresponse()
         data = reply.read()

@@ -58,7 +58,7 @@ def cluster_with_links(cluster: StorageCluster) -> StorageCluster:
 
 def send(cluster: StorageCluster, method: str, target: str, body: bytes = b"") -> bytes:
     """Send a request line unchanged: no client normalises it."""
-    with socket.create_connection(cluster.address, timeout=20) as connection:
+    with socket.create_connection(cluster.address, timeout=90) as connection:
         connection.sendall(
             f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
             f"Authorization: Bearer {cluster.tokens['admin']}\r\n\r\n".encode("utf-8", "surrogateescape")

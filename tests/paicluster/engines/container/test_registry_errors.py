@@ -128,7 +128,7 @@ async def test_pull_from_a_silent_registry_times_out(
         one = in_image(rig, silent.image, "true")
         async with Driven(rig) as driven:
             with pytest.raises(LaunchFailed, match="has sent nothing for") as failed:
-                await asyncio.wait_for(driven.launch(one), 30)
+                await asyncio.wait_for(driven.launch(one), 90)
             assert failed.value.transient
             assert (await driven.look(one.uid)).phase is Phase.ABSENT
             assert rig.leftovers(one.image or "") == []

@@ -42,7 +42,7 @@ async def test_second_supervisor_of_an_attempt_exits_without_running(rig: Proces
         await appears(ran.exists, "the task's start")
         (runtime,) = (rig.home / "runtime").glob("*/pairuntime.pyz")
         second = subprocess.run(
-            [sys.executable, "-I", "-S", runtime, "supervise", rig.folder(one.uid)], timeout=20
+            [sys.executable, "-I", "-S", runtime, "supervise", rig.folder(one.uid)], timeout=90
         )
         assert second.returncode == 3
         assert (await driven.look(one.uid)).phase is Phase.RUNNING

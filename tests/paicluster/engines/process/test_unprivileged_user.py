@@ -34,7 +34,7 @@ def delegated() -> Iterator[list[Path]]:
             os.chown(path, unprivileged_user.UID, unprivileged_user.UID)
     yield groups
     for group in groups:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 90
         for path in sorted(group.rglob("*"), reverse=True):
             if path.is_dir():
                 path.rmdir()

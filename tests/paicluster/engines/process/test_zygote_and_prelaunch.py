@@ -218,7 +218,7 @@ class _few_processes:  # noqa: N801 (reads as a verb where it stands)
             resource.prlimit(self._pid, resource.RLIMIT_NPROC, self._before)
             return
         (self._group.parent / "cgroup.procs").write_text(str(self._pid))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 90
         while True:
             try:
                 self._group.rmdir()

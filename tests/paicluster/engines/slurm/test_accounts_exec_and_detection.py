@@ -130,7 +130,7 @@ async def test_exec_reaches_a_task_of_the_second_component(slurm: RealSlurm, tmp
             await driven.wait_for_output(one.uid, b"up")
         words = driven.engine.exec_command(large.uid, ["cat", "file"])
         ran = await asyncio.to_thread(
-            subprocess.run, list(words), capture_output=True, timeout=30, check=False
+            subprocess.run, list(words), capture_output=True, timeout=90, check=False
         )
         assert ran.stdout == b"here\n", ran
         await driven.engine.stop([small.uid, large.uid], 0)

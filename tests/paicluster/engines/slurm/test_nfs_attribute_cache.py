@@ -48,7 +48,7 @@ class Shared:
             path.mkdir()
             path.chmod(0o755)
         self.view = (_MOUNT, str(self.backing), str(self.folder), str(self._pids))
-        subprocess.run(["sh", "-ec", self.view[0], "view", *self.view[1:]], check=True, timeout=20)
+        subprocess.run(["sh", "-ec", self.view[0], "view", *self.view[1:]], check=True, timeout=90)
 
     @property
     def mounts(self) -> list[int]:

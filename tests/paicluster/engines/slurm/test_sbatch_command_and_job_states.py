@@ -524,7 +524,7 @@ def test_second_allocation_of_a_gang_exits_at_once(tmp_path: Path) -> None:
     for number in ("1", "1", "2"):
         environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": number, "SLURMD_NODENAME": "localhost"}
         done = subprocess.run(
-            ["sh", str(home.gang("uid") / "batch.sh")], env=environment, check=False, timeout=30
+            ["sh", str(home.gang("uid") / "batch.sh")], env=environment, check=False, timeout=90
         )
         codes.append(done.returncode)
     assert codes == [0, 3, 3]

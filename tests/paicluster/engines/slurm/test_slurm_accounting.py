@@ -55,7 +55,7 @@ async def test_state_of_a_dropped_job_comes_from_accounting(accounted: RealSlurm
         said = accounted.ask("sacct", "-X", "-n", "-P", "-o", "JobID,State", "-j", ",".join(numbers.values()))
         return f"{numbers[waits.uid]}|CANCELLED" in said and f"{numbers[runs.uid]}|FAILED" in said
 
-    eventually(known, "the accounting to know of their ends", 60)
+    eventually(known, "the accounting to know of their ends")
     accounted.kill_controller()
     accounted.start_controller("-c")
     assert not accounted.ask("squeue", "-h", "--states=all")

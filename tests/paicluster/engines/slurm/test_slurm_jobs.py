@@ -147,7 +147,7 @@ def test_stop_ends_all_tasks_of_a_gang(cluster: Cluster, slurm: RealSlurm) -> No
     cluster.wait_state(name, "RUNNING")
     cluster.stop(name)
     assert cluster.wait_over(name)["state"] == "STOPPED"
-    eventually(lambda: not slurm.jobs(), "the end of the allocation", 20)
+    eventually(lambda: not slurm.jobs(), "the end of the allocation")
 
 
 def test_pending_job_has_a_reason_and_can_be_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
@@ -203,7 +203,7 @@ def test_preempted_job_is_retried(cluster: Cluster, slurm: RealSlurm) -> None:
     cluster.wait_state(name, "RUNNING")
     eventually(lambda: b"up" in cluster.log_of(name), "its first words")
     slurm.ask("sbatch", "-p", "main", "-N3", "--exclusive", "-o/dev/null", "--wrap=sleep 3")
-    eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 40)
+    eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt")
     assert "give way" in events(cluster, name) or "-1003" in events(cluster, name)
     cluster.stop(name)
     cluster.wait_over(name)
@@ -269,7 +269,7 @@ def test_slurmctld_down_delays_submissions_but_not_running_jobs(
         assert cluster.status("late")["state"] == "WAITING"
     finally:
         slurm.start_controller()
-    eventually(lambda: cluster.status("late")["state"] == "SUCCEEDED", "its turn", 60)
+    eventually(lambda: cluster.status("late")["state"] == "SUCCEEDED", "its turn")
     assert cluster.log_of("late") == b"at last\n"
     slurm.wait_idle()
 
@@ -285,7 +285,7 @@ def test_pending_reason_is_updated(own: Callable[[], Cluster], slurm: RealSlurm)
         return {one["name"]: one["reason"] or "" for one in listed}
 
     def waits_for(name: str, words: str) -> None:
-        eventually(lambda: words in reasons().get(name, ""), f"{words!r} as the reason of {name}", 60)
+        eventually(lambda: words in reasons().get(name, ""), f"{words!r} as the reason of {name}")
 
     waits_for("held", "is held in Slurm")
     slurm.kill_controller(signal.SIGTERM)
@@ -298,7 +298,7 @@ def test_pending_reason_is_updated(own: Callable[[], Cluster], slurm: RealSlurm)
     waits_for("held", "is held in Slurm")
     cluster.stop("held")
     cluster.wait_over("held")
-    eventually(lambda: cluster.status("late")["state"] == "SUCCEEDED", "its turn", 60)
+    eventually(lambda: cluster.status("late")["state"] == "SUCCEEDED", "its turn")
     slurm.wait_idle()
 
 
@@ -314,7 +314,7 @@ def test_node_failure_is_retried_without_counting(
     node = tasks_of(cluster, name)["main"][0]["containerNodeName"]
     slurm.kill_node(node)
     try:
-        eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 60)
+        eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt")
         go.touch()
         status = cluster.wait_over(name)
         assert status["state"] == "SUCCEEDED"
@@ -330,5 +330,5 @@ def test_slurms_time_limit_is_distinguished(cluster: Cluster, slurm: RealSlurm) 
     name = cluster.accept(over_slurm("overdue", "echo up; exec sleep 200", vc="short"))
     cluster.wait_state(name, "RUNNING")
     slurm.ask("scontrol", "update", f"job={slurm.jobs()[0]}", "EndTime=now+1")
-    eventually(lambda: cluster.status(name)["state"] == "FAILED", "its end", 60)
+    eventually(lambda: cluster.status(name)["state"] == "FAILED", "its end")
     assert cluster.status(name)["appExitCode"] == -1004

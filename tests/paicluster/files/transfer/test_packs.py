@@ -278,17 +278,17 @@ def test_syscall_lock_wait_is_bounded() -> None:
     def stay() -> None:
         with turns.held():
             inside.set()
-            leave.wait(30)
+            leave.wait(90)
 
     slow = threading.Thread(target=stay)
     slow.start()
-    assert inside.wait(10)
+    assert inside.wait(90)
     started = time.monotonic()
     with turns.held():
         assert time.monotonic() - started >= LOCK_TIMEOUT_S
     with turns.held():  # a timed-out wait does not release the lock
         assert slow.is_alive()
     leave.set()
-    slow.join(10)
+    slow.join(90)
     with turns.held():
         pass
