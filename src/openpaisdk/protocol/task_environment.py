@@ -72,12 +72,14 @@ class GangEnvironment:
         self._first_rank = dict(zip(self._roles, accumulate(instances, initial=0), strict=False))
         self._ranked = sorted(self.placements, key=lambda place: self._rank(place.role, place.index))
         self._placement = {(place.role, place.index): place for place in self._ranked}
+        self._is_array = not job.gang and len(job.task_roles) == 1
         self._hosts = self._host_lists()
         self._cluster = json.dumps(
             {role: hosts.split(",") for role, hosts in self._hosts.items() if hosts}, separators=(",", ":")
         )
         variables = self._job_variables(default_fs_uri)
-        variables.update(self._rendezvous())
+        if not self._is_array:
+            variables.update(_rendezvous(self._ranked[:1], self.job.total_tasks))
         variables.update(extra or {})
         self._add_peers(variables)
         self.common: Mapping[str, str] = MappingProxyType(
@@ -101,12 +103,7 @@ class GangEnvironment:
         own = self._identity(place, number, task_role)
         own.update(_own_ports(place))
         own.update(_devices(place, task_role))
-        own["RANK"] = own["NODE_RANK"] = str(self._rank(role, index))
-        own["LOCAL_RANK"] = "0"
-        if len(self._cluster) < MAX_VALUE_BYTES - 256:
-            own["TF_CONFIG"] = (
-                f'{{"cluster":{self._cluster},"task":{{"type":{json.dumps(role)},"index":{index}}}}}'
-            )
+        own.update(self._distribution(place))
         if place.work_dir is not None:
             own["PAI_WORK_DIR"] = place.work_dir
         return own
@@ -167,17 +164,22 @@ class GangEnvironment:
         """Rank among all tasks of the job; without a gang many may be completed or not started."""
         return self._first_rank[role] + index
 
-    def _rendezvous(self) -> dict[str, str]:
-        """Rendezvous of a distributed program: the first task of the first role."""
-        variables = {"WORLD_SIZE": str(self.job.total_tasks)}
-        if self._ranked and self._ranked[0].ip:
-            first = self._ranked[0]
-            variables["MASTER_ADDR"] = first.ip
-            ports = (
-                first.ports.get("master") or first.ports.get("http") or next(iter(first.ports.values()), ())
-            )
-            if ports:
-                variables["MASTER_PORT"] = str(ports[0])
+    def _distribution(self, place: TaskPlacement) -> dict[str, str]:
+        """Place of a task in the distributed program that the job is; each task of an array is one by itself.
+
+        Libraries that read these variables would otherwise wait for the other tasks of an array, or split the
+        data with them.
+        """
+        hosts, rank, index = self._cluster, self._rank(place.role, place.index), place.index
+        if self._is_array:
+            own_host = {place.role: [_address(place)]} if place.ip else {}
+            hosts, rank, index = json.dumps(own_host, separators=(",", ":")), 0, 0
+        variables = {"RANK": str(rank), "NODE_RANK": str(rank), "LOCAL_RANK": "0"}
+        if self._is_array:
+            variables.update(_rendezvous([place], 1))
+        if len(hosts) < MAX_VALUE_BYTES - 256:
+            task = f'{{"type":{json.dumps(place.role)},"index":{index}}}'
+            variables["TF_CONFIG"] = f'{{"cluster":{hosts},"task":{task}}}'
         return variables
 
     def _add_peers(self, variables: dict[str, str]) -> None:
@@ -249,8 +251,7 @@ class GangEnvironment:
         hosts: dict[str, list[str]] = {role: [] for role in self._roles}
         for place in self._ranked:
             if place.ip:
-                http = place.ports.get("http")
-                hosts[place.role].append(f"{place.ip}:{http[0]}" if http else place.ip)
+                hosts[place.role].append(_address(place))
         return {role: ",".join(listed) for role, listed in hosts.items()}
 
     def _aliases(self) -> Iterable[tuple[str, str]]:
@@ -283,6 +284,24 @@ def build_task_environment(
     """Complete environment of one task. For several tasks of a job use :class:`GangEnvironment`."""
     gang = GangEnvironment(job, user=user, placements=placements, attempt=attempt, uid=uid, extra=extra)
     return gang.full(role, index)
+
+
+def _address(place: TaskPlacement) -> str:
+    http = place.ports.get("http")
+    return f"{place.ip}:{http[0]}" if http else place.ip
+
+
+def _rendezvous(first: Sequence[TaskPlacement], tasks: int) -> dict[str, str]:
+    """Rendezvous of a distributed program with that many tasks, at the first of them."""
+    variables = {"WORLD_SIZE": str(tasks)}
+    for place in first:
+        if not place.ip:
+            continue
+        variables["MASTER_ADDR"] = place.ip
+        ports = place.ports.get("master") or place.ports.get("http") or next(iter(place.ports.values()), ())
+        if ports:
+            variables["MASTER_PORT"] = str(ports[0])
+    return variables
 
 
 def _host_variables(group: dict[str, str], name: str, place: TaskPlacement) -> None:

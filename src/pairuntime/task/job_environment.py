@@ -54,17 +54,24 @@ class JobEnvironment:
     @property
     def hostnames(self) -> "list[str]":
         """The addresses of all tasks."""
+        if self.array_task_id is not None:
+            return [os.environ.get("PAI_CONTAINER_HOST_IP") or self.hostname]
         role = os.environ.get("PAI_CURRENT_TASK_ROLE_NAME", "main")
         listed = os.environ.get("PAI_TASK_ROLE_%s_HOST_LIST" % role, "")
         return [item.partition(":")[0] for item in listed.split(",") if item] or [self.hostname]
 
     @property
     def num_tasks(self) -> "int":
+        """How many tasks make the same call: 1 in an array, whose calls are independent."""
+        if self.array_task_id is not None:
+            return 1
         role = os.environ.get("PAI_CURRENT_TASK_ROLE_NAME", "main")
         return int(os.environ.get("PAI_TASK_ROLE_TASK_COUNT_" + role) or os.environ.get("WORLD_SIZE") or 1)
 
     @property
     def global_rank(self) -> "int":
+        if self.array_task_id is not None:
+            return 0
         return int(os.environ.get("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX") or 0)
 
     @property

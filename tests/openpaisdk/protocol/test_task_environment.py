@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -183,6 +184,32 @@ def test_tf_config_names_the_cluster_and_the_task(env):
     config = json.loads(env["TF_CONFIG"])
     assert config["task"] == {"type": "worker", "index": 1}
     assert config["cluster"]["worker"] == env["PAI_TASK_ROLE_worker_HOST_LIST"].split(",")
+
+
+def test_each_task_of_an_array_is_a_distributed_program_of_its_own():
+    array = JobBuilder("sweep").image("i").role("main", "x", instances=3).build()
+    array = replace(array, gang=False)
+    gang = GangEnvironment(array, user="a", placements=make_placements(array))
+    for index in range(3):
+        env = gang.full("main", index)
+        assert (env["PAI_TASK_INDEX"], env["RANK"], env["NODE_RANK"], env["WORLD_SIZE"]) == (
+            str(index),
+            "0",
+            "0",
+            "1",
+        )
+        own = f"10.0.0.{index}", port("main", index, "http")
+        assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == own
+        assert json.loads(env["TF_CONFIG"]) == {
+            "cluster": {"main": [":".join(own)]},
+            "task": {"type": "main", "index": 0},
+        }
+
+
+def test_roles_that_start_one_by_one_keep_their_ranks():
+    roles = replace(job(), gang=False)
+    env = GangEnvironment(roles, user="a", placements=make_placements(roles)).full("worker", 1)
+    assert (env["RANK"], env["WORLD_SIZE"]) == ("2", "3")
 
 
 def test_task_without_gpus_sees_no_device():

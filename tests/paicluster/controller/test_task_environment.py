@@ -60,8 +60,8 @@ def test_task_without_a_gang_gets_the_addresses_of_live_tasks(
     for index in range(3):
         lines = (tmp_path / str(index)).read_text().splitlines()
         seen = {key: value for key, _, value in (line.partition("=") for line in lines)}
-        # Its rank is that in the job, whichever tasks run or have ended.
-        assert (seen["RANK"], seen["WORLD_SIZE"]) == (str(index), "3")
+        # Independent of the others: a library that reads these must not wait for tasks that never start.
+        assert (seen["RANK"], seen["WORLD_SIZE"]) == ("0", "1")
         assert [key for key in seen if key.startswith("PAI_HOST_IP_")] == [f"PAI_HOST_IP_main_{index}"]
         assert seen["PAI_TASK_ROLE_INSTANCES"] == f"main:{index}"
         assert seen["PAI_TASK_ROLE_main_HOST_LIST"] == f"127.0.0.1:{seen['PAI_CONTAINER_HOST_PORT']}"
