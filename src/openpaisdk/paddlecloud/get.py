@@ -68,7 +68,7 @@ def _show_jobs(client: PaddleCloudClient, is_all: bool, _: str) -> None:
                 job.name,
                 _shown(job.desired),
                 str(job.succeeded or 0),
-                _age(job.started, now),
+                _age(job.started or job.created, now),
             )
             for job in client.jobs()
             if is_all or not job.is_finished

@@ -58,5 +58,6 @@ def _newest_job(client: PaddleCloudClient) -> str:
             "You have no jobs, so there is no log.",
             hint="Submit one: paddlecloud submit -entry 'python train.py' FOLDER",
         )
-    candidates = [job for job in jobs if not job.is_finished] or jobs
-    return max(candidates, key=lambda job: job.started or "9").name
+    # One that waits has no log, and may wait for ever.
+    candidates = [job for job in jobs if job.is_running] or jobs
+    return max(candidates, key=lambda job: job.started or job.created or "9").name

@@ -28,7 +28,10 @@ _TRAINER = "-trainer"
 class PaddleCloudJob:
     """A job in a list. A counter that the server does not send is None."""
 
-    __slots__ = ("active", "completed", "desired", "failed", "name", "namespace", "started", "succeeded")
+    __slots__ = (
+        *("active", "completed", "created", "desired", "failed"),
+        *("name", "namespace", "started", "succeeded"),
+    )
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class PaddleCloudJob:
         active: int | None = None,
         succeeded: int | None = None,
         failed: int | None = None,
+        created: str = "",
         started: str = "",
         completed: str = "",
     ):
@@ -47,9 +51,14 @@ class PaddleCloudJob:
         self.active = active
         self.succeeded = succeeded
         self.failed = failed
+        self.created = created
+        """As the server wrote it, ``2017-06-26T08:41:01Z``; the others may be empty."""
         self.started = started
-        """As the server wrote it, ``2017-06-26T08:41:01Z``; empty before the start."""
         self.completed = completed
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.started) and not self.is_finished
 
     @property
     def is_finished(self) -> bool:
@@ -417,7 +426,8 @@ def _job_of_item(
         _number(status.get("active")),
         _number(status.get("succeeded")),
         _number(status.get("failed")),
-        _text(status.get("start_time")) or _text(metadata.get("creation_timestamp")),
+        _text(metadata.get("creation_timestamp")),
+        _text(status.get("start_time")),
         _text(status.get("completion_time")),
     )
 

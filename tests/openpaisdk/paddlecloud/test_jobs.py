@@ -110,6 +110,16 @@ def test_logs_without_a_name_are_those_of_the_newest_job(new_user) -> None:
     assert "this is second\n" in paddlecloud(new_user, "logs").out
 
 
+def test_logs_without_a_name_are_not_those_of_an_older_job_that_waits(new_user) -> None:
+    new_user.pai("sub", "--no-sources", "-j", "greedy", "--gpu", "999", "--", "true")
+    began = time.time()
+    until(lambda: int(time.time()) > int(began))  # times in lists are whole seconds
+    make_package(new_user, "talking", train__py="print('this one ran')")
+    submit(new_user, "-jobname", "modest", "-e", "python train.py", "talking")
+    wait(new_user, "modest")
+    assert "this one ran\n" in paddlecloud(new_user, "logs").out
+
+
 def test_logs_are_the_last_lines_of_each_trainer(user) -> None:
     make_package(user, "counting", train__py="for number in range(30): print('line', number)")
     submit(user, "-jobname", "counting", "-p", "2", "-e", "python train.py", "counting")

@@ -222,7 +222,9 @@ async def find_job(ctx: Context, identity: Identity, name: str) -> JobRow:
     """The caller's job of this name, or the only one with this name and a suffix."""
     found = await ctx.store.read(lambda conn: jobs_named(conn, identity.username, name, _SUFFIX))
     if not found:
-        raise NotFound(f"There is no job {name[:200]}.", code=NO_JOB)
+        raise NotFound(
+            f"There is no job {name[:200]}.", code=NO_JOB, hint="paddlecloud get -a jobs lists yours."
+        )
     if len(found) > 1:
         names = ", ".join(row.name for row in found[:5])
         raise InvalidParameters(f"{name} is the name of {len(found)} jobs.", hint=f"Give one of: {names}.")
