@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
+from openpaisdk.binding.caller_notice import warn_caller
 from openpaisdk.binding.job_list import JobList
 from openpaisdk.binding.rest_api_names import RestApiNames
 from openpaisdk.binding.wait_report import WaitReport
@@ -282,7 +283,7 @@ class Cluster(RestApiNames):
             preflight(self.entry, client, job, strict=True)
         if upload is not None:
             upload(client)
-        return submit_job(client, job, strict=strict)
+        return submit_job(client, job, notify=warn_caller, strict=strict)
 
     def stop(self, name: str, user: str = "") -> None:
         """Stop a job."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from openpaisdk.binding.caller_notice import warn_caller
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.config.defaults import Defaults
 from openpaisdk.errors import UsageError
@@ -66,7 +66,7 @@ class CommandRecipe:
             [" ".join(options.commands)],
             entry,
             defaults,
-            _warn,
+            warn_caller,
             self.folder,
             connect=lambda: client,
             needed=options.needed_files,
@@ -96,7 +96,3 @@ def merge_changes(
         elif key in changed and not is_unchanged:
             merged[key] = changed[key]
     return merged
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=4)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
+from openpaisdk.binding.caller_notice import warn_caller
 from openpaisdk.errors import UsageError
 from openpaisdk.functions.copied_job import CopiedJob
 from openpaisdk.jobs.clone import clone_job
@@ -70,7 +70,7 @@ def copy_of_job(
         secrets=secret_values,
         changes=changes,
         user=client.user,
-        notify=lambda message: warnings.warn(message, stacklevel=4),
+        notify=warn_caller,
     )
     function = CopiedJob.of(
         config,

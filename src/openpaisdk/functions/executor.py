@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import warnings
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.errors import UsageError
+from openpaisdk.binding.caller_notice import warn_caller
+from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.functions.function_cluster import function_cluster
 from openpaisdk.functions.function_job import FunctionOptions, submit_calls
 from openpaisdk.functions.job_future import JobFuture, JobFutures
@@ -56,9 +57,12 @@ class Executor(concurrent.futures.Executor):
         timeout: float | None = None,
         chunksize: int = 1,
     ) -> Iterator[Any]:
-        """The results of calls with the items of the iterables, in their order: one array job."""
-        futures = self.map_array(fn, *iterables)
-        return iter(futures.results(timeout))
+        """The results of calls with the items of the iterables, in their order: one array job.
+
+        The job is submitted at once; the iterator waits for each result as it is asked for.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return _results_in_order(self.map_array(fn, *iterables), deadline)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._is_shut_down = True
@@ -98,10 +102,9 @@ class Executor(concurrent.futures.Executor):
         if name is None or any(vc.name == name for vc in self._cluster.client.virtual_clusters()):
             return
         del options["virtual_cluster"]
-        warnings.warn(
+        warn_caller(
             f"The cluster {self._cluster.alias} has no virtual cluster {name!r}: "
-            "slurm_partition has no effect.",
-            stacklevel=3,
+            "slurm_partition has no effect."
         )
 
     @property
@@ -137,6 +140,18 @@ class Executor(concurrent.futures.Executor):
     def _check_open(self) -> None:
         if self._is_shut_down:
             raise RuntimeError("The executor was shut down: no calls can be submitted any more.")
+
+
+def _results_in_order(futures: JobFutures, deadline: float | None) -> Iterator[Any]:
+    """Each result when it is there. What has not begun when the caller stops asking is cancelled."""
+    try:
+        for future in futures:
+            yield future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    finally:
+        with contextlib.suppress(PaiError):  # it must not hide why the caller stops
+            for future in futures:
+                if not future.running():
+                    future.cancel()
 
 
 class AutoExecutor(Executor):

@@ -44,6 +44,8 @@ class FunctionOptions:
 
     def __init__(self, name: str = "", pip: Any = (), limit: int = 0, **options: Any):
         self.name = name
+        if limit < 0:
+            raise UsageError(f"limit is {limit}: it is how many calls run at a time, and 0 for all.")
         self.limit = limit
         self.values = dict(options)
         if pip:

@@ -269,8 +269,11 @@ class JobFutures(list[JobFuture]):
         return self[0].job if self else ""
 
     def results(self, timeout: float | None = None) -> list[Any]:
-        """The results of all calls; the exception of the first call that failed is raised."""
-        concurrent.futures.wait(self, timeout, return_when=concurrent.futures.FIRST_EXCEPTION)
+        """The results of all calls; as soon as one has failed, its exception is raised."""
+        ended, _ = concurrent.futures.wait(self, timeout, return_when=concurrent.futures.FIRST_EXCEPTION)
+        for future in self:
+            if future in ended and not future.cancelled() and future.exception() is not None:
+                future.result()
         return [future.result(0 if timeout is not None else None) for future in self]
 
     def cancel(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.errors import UsageError
@@ -29,6 +30,7 @@ def submit(
     """
     options = {key: kwargs.pop(key) for key in list(kwargs) if key in _SUBMIT_OPTIONS}
     _check_clash(function, {**options, **({"cluster": cluster} if cluster is not None else {})})
+    _check_arguments(function, args, kwargs)
     return submit_calls(function_cluster(cluster), function, [(args, kwargs)], FunctionOptions(**options))[0]
 
 
@@ -92,6 +94,24 @@ class RemoteFunction:
 
     def __repr__(self) -> str:
         return f"<remote function {getattr(self.local, '__qualname__', self.local)}>"
+
+
+def _check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Find a wrong call here: in a job it would fail, too, but later."""
+    try:
+        # What a wrapper takes is its own affair.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = next((key for key in kwargs if key not in signature.parameters), "")
+        near = difflib.get_close_matches(unknown, sorted(_SUBMIT_OPTIONS), 1)
+        raise UsageError(
+            f"The function {getattr(function, '__name__', function)} cannot be called like this: {error}.",
+            hint=f"Did you mean the option {near[0]} of the job?" if near else "",
+        ) from None
 
 
 def _check_clash(function: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -88,6 +88,8 @@ def task_error(job: JobStatus, task: Task | None, log_end: str) -> TaskError:
     from openpaisdk.jobs.outcome import known_solution, outcome_reason
 
     code = job.exit_code if task is None else task.exit_code
+    if task is not None and code is not None and code > 0:  # else the cluster ended it, whatever it returned
+        code = task.own_exit_code
     reason = outcome_reason(job) or job.diagnostics.strip().partition("\n")[0]
     kind = _kind(job, code)
     where = job.name if task is None or len(job.tasks) == 1 else f"{job.name}, task {task.index}"

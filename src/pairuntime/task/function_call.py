@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import sys
+from types import CoroutineType
 
 from pairuntime.task import call_format, saved_state
 from pairuntime.task.call_format import FormatError
@@ -156,6 +157,8 @@ class Call:
             interruption.arm()
         try:
             value = function(*args, **kwargs)
+            if isinstance(value, CoroutineType):
+                value = _run_coroutine(value)
         except _StopRequest:
             return self._continue_later(function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - everything is reported, and SystemExit too
@@ -251,15 +254,7 @@ class Call:
 
     def _report(self, error: "BaseException", what: "str" = "") -> "int":
         """Write an exception as the result, and to the log as Python does."""
-        import traceback
-
-        frames = traceback.extract_tb(error.__traceback__)
-        # The frames of the runtime, which is an archive or precompiled, say nothing to the user.
-        runtime = os.path.join("pairuntime", "task")
-        own = [frame for frame in frames if not os.path.dirname(frame[0]).endswith(runtime)]
-        lines = ["Traceback (most recent call last):\n"] + traceback.format_list(own)
-        lines += traceback.format_exception_only(type(error), error)
-        text = "".join(lines)
+        text = _traceback_of(error)
         sys.stdout.flush()
         sys.stderr.write(text + (what + "\n" if what else ""))
         try:
@@ -270,7 +265,7 @@ class Call:
             call_format.RAISED,
             payload,
             type="%s.%s" % (type(error).__module__, type(error).__qualname__),
-            message=str(error),
+            message=_message_of(error),
             traceback=text,
             note=what,
         )
@@ -322,6 +317,41 @@ def _checkpoint_of(function: "Any") -> "Callable[..., Any] | None":
     """The method that is asked before an interruption, by one of submitit's names for it."""
     found = getattr(function, "__submitit_checkpoint__", None) or getattr(function, "checkpoint", None)
     return found if callable(found) else None
+
+
+def _run_coroutine(coroutine: "CoroutineType[Any, Any, Any]") -> "Any":
+    """The result of a function that is defined with ``async def``."""
+    import asyncio
+
+    loop = asyncio.new_event_loop()  # asyncio.run is newer than Python 3.6
+    try:
+        return loop.run_until_complete(coroutine)
+    finally:
+        loop.close()
+
+
+def _traceback_of(error: "BaseException") -> "str":
+    """The traceback as Python prints it, with causes; without the frames of the runtime, which is an archive
+    or precompiled: they say nothing to the user."""
+    from traceback import StackSummary, TracebackException
+
+    runtime = os.path.join("pairuntime", "task")
+    whole = TracebackException(type(error), error, error.__traceback__)
+    pending = [whole]  # type: list[TracebackException]
+    while pending:
+        part = pending.pop()
+        own = [frame for frame in part.stack if not os.path.dirname(frame.filename).endswith(runtime)]
+        part.stack = StackSummary.from_list(own)
+        pending += [chained for chained in (part.__cause__, part.__context__) if chained is not None]
+        pending += getattr(part, "exceptions", None) or []  # of an ExceptionGroup
+    return "".join(whole.format())
+
+
+def _message_of(error: "BaseException") -> "str":
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the user's code
+        return "(the exception cannot be shown as text)"
 
 
 def _dumps(value: "object") -> "bytes":

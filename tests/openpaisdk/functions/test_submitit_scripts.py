@@ -1,8 +1,10 @@
 """Scripts written for submitit run with one changed import."""
 
 import asyncio
+import os
 import time
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +183,63 @@ def test_error_in_a_batch_cancels_the_whole_submission(here_on_host) -> None:
 def test_functions_without_arguments_as_an_array(here) -> None:
     jobs = submitit.AutoExecutor(folder="x").submit_array([lambda: 1, lambda: "two"])
     assert [job.result(TIMEOUT_S) for job in jobs] == [1, "two"]
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_calls_of_an_array_are_independent_programs(here_on_host, limit: int) -> None:
+    """Libraries for distributed training must not wait for the other calls; ``limit`` 1: in a shared task."""
+
+    def environment() -> tuple[object, ...]:
+        job = submitit.JobEnvironment()
+        torch = submitit.helpers.TorchDistributedEnvironment().export()
+        variables = [os.environ[name] for name in ("RANK", "WORLD_SIZE")]
+        return (job.array_task_id, job.num_tasks, job.global_rank, torch.world_size, *variables)
+
+    executor = submitit.AutoExecutor(folder="x")
+    executor.update_parameters(slurm_array_parallelism=limit)
+    jobs = executor.submit_array([environment] * 4)
+    assert jobs.results(TIMEOUT_S) == [(str(index), 1, 0, 1, "0", "1") for index in range(4)]
+
+
+def test_map_of_an_executor_gives_each_result_when_it_is_there(here_on_host) -> None:
+    def wait_for_file(path: str) -> str:
+        while path and not Path(path).exists():
+            time.sleep(0.05)
+        return path
+
+    gate = str(here_on_host / "gate")
+    with submitit.Executor(cpu=1) as executor:
+        results = executor.map(wait_for_file, ["", gate], timeout=TIMEOUT_S)
+        assert next(results) == ""
+        Path(gate).touch()
+        assert next(results) == gate
+
+
+def test_map_of_an_executor_raises_after_the_results_before(here_on_host) -> None:
+    with submitit.Executor(cpu=1) as executor:
+        results = executor.map(int, ["7", "seven"], timeout=TIMEOUT_S)
+        assert next(results) == 7
+        with pytest.raises(ValueError, match="seven"):
+            next(results)
+
+
+def test_results_fail_with_the_first_call_that_does(here_on_host) -> None:
+    """With a time limit, too: a call that still runs is no reason for a time-out."""
+
+    def fail_or_wait(path: str) -> None:
+        if not path:
+            raise ZeroDivisionError("failed early")
+        while not Path(path).exists():
+            time.sleep(0.05)
+
+    gate = str(here_on_host / "gate")
+    futures = openpaisdk.map(fail_or_wait, [gate, ""])
+    try:
+        with pytest.raises(ZeroDivisionError, match="failed early"):
+            futures.results(TIMEOUT_S)
+        assert not futures[0].done()
+    finally:
+        Path(gate).touch()
 
 
 def test_sequence_of_functions_and_the_environment_of_a_job(here) -> None:

@@ -50,6 +50,39 @@ def test_exception_arrives_as_itself_with_the_remote_traceback(here) -> None:
     assert Job(future.job).select_cluster().state == "FAILED"
 
 
+def test_coroutine_function_runs_in_the_task(here_on_host) -> None:
+    async def double(number: int) -> int:
+        await asyncio.sleep(0)
+        return number * 2
+
+    assert openpaisdk.submit(double, 21).result(TIMEOUT_S) == 42
+
+
+def test_remote_traceback_has_the_causes(here_on_host) -> None:
+    def load() -> None:
+        try:
+            {}["weights"]
+        except KeyError as error:
+            raise RuntimeError("no checkpoint") from error
+
+    with pytest.raises(RuntimeError, match="no checkpoint") as caught:
+        openpaisdk.submit(load).result(TIMEOUT_S)
+    text = str(caught.value.__cause__)
+    assert "KeyError: 'weights'" in text and "direct cause of the following exception" in text
+    assert text.count("in load") == 2 and "function_call.py" not in text
+
+
+def test_exception_without_a_text_still_arrives(here_on_host) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise TypeError("no text")
+
+    def fail() -> None:
+        raise Mute
+
+    assert type(openpaisdk.submit(fail).exception(TIMEOUT_S)).__name__ == "Mute"
+
+
 def test_exception_that_cannot_be_pickled_arrives_as_text(here) -> None:
     def fail() -> None:
         error = ValueError("the lock is stuck")
@@ -121,6 +154,31 @@ def test_option_that_is_also_a_parameter_is_rejected(here) -> None:
     with pytest.raises(UsageError, match="name is an option of the job and a parameter of the function"):
         openpaisdk.submit(greet, name="x")
     assert openpaisdk.remote(name="greet_$")(greet)(name="x").result(TIMEOUT_S) == "x"
+
+
+def test_wrong_arguments_are_rejected_before_anything_is_sent() -> None:
+    def train(rate: float) -> float:
+        return rate
+
+    with pytest.raises(UsageError, match=r"train cannot be called like this: .*'gpus'") as caught:
+        openpaisdk.submit(train, 0.1, gpus=1)
+    assert caught.value.hint == "Did you mean the option gpu of the job?"
+    with pytest.raises(UsageError, match="missing a required argument: 'rate'"):
+        openpaisdk.submit(train)
+    with pytest.raises(UsageError, match="limit is -1"):
+        openpaisdk.map(train, [0.1], limit=-1)
+
+
+def test_call_that_can_never_start_is_a_warning(here_on_host) -> None:
+    with pytest.warns(UserWarning, match=r"stays pending until the cluster changes: .* 999 GPUs") as caught:
+        future = openpaisdk.submit(abs, -1, gpu=999)
+    future.cancel()
+    assert caught[0].filename == __file__
+
+
+def test_exit_of_the_process_is_an_error_with_its_code(here_on_host) -> None:
+    error = openpaisdk.submit(os._exit, 7).exception(TIMEOUT_S)
+    assert type(error) is task_errors.TaskError and error.exit_code == 7
 
 
 def test_modules_beside_the_program_are_found(here) -> None:

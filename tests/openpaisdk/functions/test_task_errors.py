@@ -38,6 +38,21 @@ def test_kind_by_the_exit_code_of_the_task(exit_code: int, kind: type) -> None:
     assert error.__notes__ == ["The end of its log:\nthe last line"]
 
 
+def test_exit_code_is_the_programs_own() -> None:
+    """Clusters of OpenPAI give every failed program the code 255."""
+    job = status_with(255)
+    job.tasks[0].origin_exit_code = 7
+    error = task_errors.task_error(job, job.tasks[0], "")
+    assert type(error) is task_errors.TaskError and error.exit_code == 7
+
+
+def test_code_of_the_cluster_says_what_ended_the_task() -> None:
+    job = status_with(-1200)
+    job.tasks[0].origin_exit_code = 137
+    error = task_errors.task_error(job, job.tasks[0], "")
+    assert type(error) is task_errors.TaskOutOfMemory and error.exit_code == -1200
+
+
 def test_stopped_job() -> None:
     job = status_with(-210, "STOPPED")
     assert type(task_errors.task_error(job, job.tasks[0], "")) is task_errors.JobStopped
