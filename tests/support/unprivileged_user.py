@@ -16,6 +16,8 @@ ENGINES = TESTS / "paicluster/engines"
 # An unused account, so that no limit counts other processes.
 UID = 54321
 _NAME = "pai-ordinary"
+# These tests wait most of the time.
+_WORKERS = 3
 
 
 def _hidden() -> dict[Path, set[Path]]:
@@ -51,7 +53,7 @@ def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[P
     ran = run_command(
         lambda home: [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home / 'tmp'}"),
-            *(*words, *(str(ENGINES / name) for name in modules)),
+            *("-n", str(_WORKERS), "--dist", "loadgroup", *words, *(str(ENGINES / name) for name in modules)),
         ],
         groups=groups,
     )

@@ -1,4 +1,4 @@
-"""Load: two hundred clients without a pause for a minute, a thousand followers of one log."""
+"""Load: two hundred clients without a pause, a thousand followers of one log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 from paicluster.auth.tokens import Tokens
 from paicluster.store import Store
 from support.paths import TESTS
-from support.server_fixture import Cluster, eventually, job
+from support.server_fixture import DEADLINE_S, Cluster, eventually, job
 from support.team_cluster import MACHINE, TeamCluster, add_users
 
 NewTeam = Callable[..., TeamCluster]
 PEOPLE = 200
-SECONDS = 60
+SECONDS = 20
 FOLLOWERS = 1000
 
 
@@ -39,7 +39,7 @@ def tokens_of(home: Path, names: tuple[str, ...]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_two_hundred_clients_for_a_minute_without_an_error(tmp_path: Path) -> None:
+def test_two_hundred_clients_without_a_pause_get_no_error(tmp_path: Path) -> None:
     home = tmp_path / "home"
     names = tuple(f"admin{n}" for n in range(PEOPLE))
     # Administrators, because only they see pods.
@@ -162,7 +162,7 @@ def test_connections_above_the_limit_are_rejected_and_others_continue(
     held = []
     try:
         for _ in range(400):
-            held.append(socket.create_connection(cluster.address, 10))
+            held.append(socket.create_connection(cluster.address, DEADLINE_S))
         cluster.description = None
         assert cluster.get("/api/v2/info").status == 503
         while held:

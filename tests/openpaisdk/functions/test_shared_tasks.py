@@ -101,7 +101,7 @@ def test_failed_item_is_retried(here_on_host) -> None:
 
 def test_idle_task_takes_over_the_share_of_a_busy_one(here_on_host) -> None:
     def work(x: int) -> int:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while x == 0 and len(list(here_on_host.glob("done-*"))) < 7 and time.monotonic() < deadline:
             time.sleep(0.05)
         (here_on_host / f"done-{x}").touch()
@@ -109,7 +109,7 @@ def test_idle_task_takes_over_the_share_of_a_busy_one(here_on_host) -> None:
 
     started = time.monotonic()
     assert openpaisdk.map(work, range(8), limit=2).results(TIMEOUT_S) == list(range(8))
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 150
 
 
 def test_each_call_gets_a_fresh_copy_of_the_function(here) -> None:
