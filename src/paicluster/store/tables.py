@@ -186,6 +186,8 @@ Index("jobs_by_submission", c.submission_ms)
 Index("jobs_by_username", c.username, c.submission_ms)
 Index("jobs_by_vc", c.vc, c.submission_ms)
 Index("jobs_by_state", c.state, c.submission_ms)
+# Both filters at once: the portal counts a user's jobs by state, again and again.
+Index("jobs_by_username_and_state", c.username, c.state, c.submission_ms)
 Index("jobs_by_name", c.name, c.submission_ms)
 Index("jobs_by_retries", c.retries, c.submission_ms)
 Index("jobs_by_tasks", c.total_tasks, c.submission_ms)

@@ -251,6 +251,28 @@ def test_orders_and_single_filters_need_no_sort(listing: tuple[Store, list[JobRo
     store.read_sync(check)
 
 
+def test_jobs_of_a_user_in_a_state_are_counted_and_listed_from_an_index_alone(
+    listing: tuple[Store, list[JobRow]],
+) -> None:
+    """The portal's home page counts them by state every few seconds."""
+    store, rows = listing
+    query = JobQuery(username=("alice",), state=("FAILED",), limit=5, with_total=True)
+    matches = [row for row in rows if (row.username, row.state) == ("alice", "FAILED")]
+    names, total = listed(store, query)
+    assert matches and total == len(matches)
+    assert set(names) <= {row.framework for row in matches} and len(names) == min(5, len(matches))
+
+    def check(conn: Connection) -> None:
+        for bound in (job_query.page(query), job_query.count(query)):
+            text, parameters = bound.statement.bind(conn, bound.values)
+            plan = conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", tuple(parameters)).fetchall()
+            steps = " ".join(str(row[3]) for row in plan)
+            assert "COVERING INDEX jobs_by_username_and_state" in steps, steps
+            assert "TEMP" not in steps, steps
+
+    store.read_sync(check)
+
+
 def test_ids_and_keyword_index_continue_after_a_restart(tmp_path: Path) -> None:
     for start in (0, 600):
         store = Store.open(tmp_path / "cluster.db")
