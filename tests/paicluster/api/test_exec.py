@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from paicluster.api.browser_session import cookie_name, split_token
 from support.engine_rig import mark, running_with
-from support.server_fixture import SecureCluster, eventually, job
+from support.server_fixture import DEADLINE_S, SecureCluster, eventually, job
 from support.team_cluster import TeamCluster
 from support.web_socket import Refused, WebSocket
 
@@ -46,6 +48,22 @@ def test_session_runs_a_command(team: TeamCluster, running: str) -> None:
     assert session.finish() == {"type": "exit", "status": 3}
     assert session.written == {1: b"in\0put 1\n", 2: b"no\n"}
     assert {"type": "ack", "bytes": 7} in session.control and session.close_code == 1000
+
+
+def test_task_that_runs_is_entered_before_its_start_is_recorded(team: TeamCluster) -> None:
+    """The log shows that it runs; the record follows a moment later."""
+    name = team.accept(job("unrecorded", "echo up; sleep 600"))
+    team.wait_state(name, "RUNNING")
+    uid = team.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+    with closing(sqlite3.connect(team.home / "cluster.db", timeout=DEADLINE_S)) as database:
+        assert database.execute("UPDATE tasks SET launched_ms = NULL WHERE uid = ?", (uid,)).rowcount == 1
+        database.commit()
+    session = open_session(team, name)
+    session.send("start", command=["echo", "hello"])
+    assert session.finish()["status"] == 0
+    assert team.get(team.path(name, "/forward")).status == 200
+    team.stop(name)
+    team.wait_over(name)
 
 
 def test_browser_sends_its_token_as_a_protocol(team: TeamCluster, running: str) -> None:

@@ -85,7 +85,7 @@ class LogContract:
             assert [driven.log(one.uid, stream) for stream in STREAMS] == [b"no end", b"no end", b""]
 
     async def test_a_line_can_be_read_while_the_task_runs(self, rig: Rig) -> None:
-        one = task(rig, "echo now; sleep 60")
+        one = task(rig, "echo now; sleep 600")
         async with Driven(rig) as driven:
             await driven.launch(one)
             for stream in ("stdout", "all"):

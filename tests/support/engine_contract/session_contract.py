@@ -29,7 +29,7 @@ class SessionContract:
 
     async def test_exec_runs_in_the_folder_and_environment_of_the_task(self, rig: Rig) -> None:
         gang = [
-            task(rig, f"echo {n} >number; echo up; sleep 60", shared_environment={"SHARED": "by all"})
+            task(rig, f"echo {n} >number; echo up; sleep 600", shared_environment={"SHARED": "by all"})
             for n in range(2)
         ]
         async with Driven(rig) as driven:
@@ -54,7 +54,7 @@ class SessionContract:
                     driven.engine.exec_command(one.uid, ["true"])
 
     async def test_exec_with_a_terminal(self, rig: Rig) -> None:
-        one = task(rig, "echo up; sleep 60")
+        one = task(rig, "echo up; sleep 600")
         async with Driven(rig) as driven:
             if not isinstance(driven.engine, Exec):
                 pytest.skip("this engine has no exec")
@@ -79,7 +79,7 @@ class SessionContract:
         one = task(
             rig,
             'export ADDED="it\'s\nlater" PATH="$PWD/own:$PATH" NUMBER=2\n'
-            f"{SAVE_COMMAND}\n({looks}) >look; env -0 >env; echo up; sleep 60",
+            f"{SAVE_COMMAND}\n({looks}) >look; env -0 >env; echo up; sleep 600",
             environment={"NUMBER": "it's 1"},
             shared_environment={"SHARED": "by\nall"},
         )
@@ -116,7 +116,7 @@ class SessionContract:
             hosted.session.send_stdin(b", no terminal\n")
             return hosted.wait(), hosted.written[1]
 
-        one = task(rig, "echo up; sleep 60")
+        one = task(rig, "echo up; sleep 600")
         data = bytes(range(256)) * 20_000
         async with Driven(rig) as driven:
             if not isinstance(driven.engine, Exec):
@@ -131,7 +131,7 @@ class SessionContract:
             await driven.ended(one.uid)
 
     async def test_session_with_a_terminal(self, rig: Rig) -> None:
-        one = task(rig, "echo up; sleep 60")
+        one = task(rig, "echo up; sleep 600")
         # A client program may pass the size on only after the command has started.
         sized = "until [ \"$(stty size 2>/dev/null)\" = '{}' ]; do sleep 0.02; done; echo {}; "
         script = sized.format("30 100", "sized") + "echo $TERM; read a; echo got $a; "
@@ -167,7 +167,7 @@ class SessionContract:
     async def test_dropped_session_leaves_no_process(self, rig: Rig) -> None:
         """The task itself goes on."""
         word = mark()
-        one = task(rig, "echo up; sleep 60; exit 3")
+        one = task(rig, "echo up; sleep 600; exit 3")
 
         def drop(words: Sequence[str], terminal: bool) -> None:
             hosted = HostedSession(words)
@@ -193,7 +193,7 @@ class SessionContract:
             await driven.ended(one.uid)
 
     async def test_session_passes_signals_on(self, rig: Rig) -> None:
-        one = task(rig, "echo up; sleep 60")
+        one = task(rig, "echo up; sleep 600")
 
         def interrupt(words: Sequence[str]) -> int:
             hosted = HostedSession(words)
@@ -216,7 +216,7 @@ class SessionContract:
     async def test_memory_of_a_session_counts_against_the_task(self, rig: Rig) -> None:
         if why := rig.without_limits():
             pytest.skip(why)
-        one = task(rig, "echo up; sleep 60", memory_mb=64)
+        one = task(rig, "echo up; sleep 600", memory_mb=64)
         async with Driven(rig, enforce_limits=True) as driven:
             if not isinstance(driven.engine, Exec):
                 pytest.skip("this engine has no exec")
@@ -239,7 +239,7 @@ class SessionContract:
 
     async def test_forward_reaches_ports_where_the_task_runs(self, rig: Rig) -> None:
         """Many connections at once; each direction ends alone; the other end of nothing is told."""
-        one = task(rig, "echo up; sleep 60")
+        one = task(rig, "echo up; sleep 600")
         server = EchoServer()
         data = bytes(range(256)) * 4000
 
@@ -286,7 +286,7 @@ class SessionContract:
         server.close()
 
     async def test_forward_ends_with_the_task(self, rig: Rig) -> None:
-        one = task(rig, "echo up; sleep 60")
+        one = task(rig, "echo up; sleep 600")
         server = EchoServer()
         async with Driven(rig) as driven:
             if not isinstance(driven.engine, Forward):

@@ -87,7 +87,7 @@ class StopContract:
         async with Driven(rig) as driven:
             await driven.launch(one)
             await driven.wait_for_output(one.uid, b"up")
-            await driven.engine.stop([one.uid], 20)
+            await driven.engine.stop([one.uid], 60)
             assert (await driven.ended(one.uid)).exit_code == 9
 
     async def test_fork_bomb_is_killed(self, rig: Rig) -> None:
@@ -145,7 +145,7 @@ class StopContract:
             assert await driven.look(over.uid) == done
 
     async def test_time_limit_stops_a_task_and_is_reported(self, rig: Rig) -> None:
-        one = task(rig, "trap 'exit 9' TERM; while :; do sleep 0.05; done", time_limit_s=1)
+        one = task(rig, "trap 'exit 9' TERM; while :; do sleep 0.05; done", time_limit_s=3)
         within = task(rig, "exit 3", time_limit_s=60)
         async with Driven(rig) as driven:
             seen, other = await driven.run(one, within)
@@ -179,7 +179,7 @@ class StopContract:
             assert (await driven.ended(short.uid)).exit_code == 21
             assert driven.log(short.uid) == b"done\n"
             await driven.wait_for_output(stoppable.uid, b"up")
-            await driven.engine.stop([stoppable.uid], 10)
+            await driven.engine.stop([stoppable.uid], 60)
             seen = await driven.ended(stoppable.uid)
             assert (seen.signal, seen.killed_by_us) == (signal.SIGTERM, True)
 

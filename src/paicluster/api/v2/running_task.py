@@ -40,6 +40,8 @@ class ReachableTask:
     index: int
     # Of its attempt.
     uid: str
+    # A task runs a moment before its start is recorded; its engine knows whether it does.
+    is_start_recorded: bool
     purpose: Purpose
 
     def __str__(self) -> str:
@@ -50,6 +52,8 @@ class ReachableTask:
         try:
             words = of(self.uid)
         except NotFound:  # it is about to start, or has just ended
+            if not self.is_start_recorded:
+                raise _not_started(str(self), self.job, self.purpose) from None
             hint = f"pai job-status {self.job.name} shows its state."
             raise _not_running(str(self), "is not running", self.purpose, hint) from None
         if words is None:
@@ -71,9 +75,9 @@ async def requested_task(request: Request, purpose: Purpose) -> tuple[Identity, 
 
 
 async def running_task(ctx: Context, row: JobRow, role: str, index: int, purpose: Purpose) -> ReachableTask:
-    """A task of a job; raises Conflict if it is not running. Who may enter it was checked before."""
-    task = await ctx.store.read(lambda conn: _running_attempt(conn, row, role, index, purpose))
-    return ReachableTask(row, role, index, task.uid, purpose)
+    """A task of a job; raises Conflict if none may be running. Who may enter it was checked before."""
+    task = await ctx.store.read(lambda conn: _current_attempt(conn, row, role, index, purpose))
+    return ReachableTask(row, role, index, task.uid, task.launched_ms is not None, purpose)
 
 
 def check_may_enter(identity: Identity, row: JobRow, purpose: Purpose) -> None:
@@ -85,17 +89,20 @@ def check_may_enter(identity: Identity, row: JobRow, purpose: Purpose) -> None:
         raise Forbidden(f"A job is not allowed to {purpose.action} another job.")
 
 
-def _running_attempt(conn: Connection, row: JobRow, role: str, index: int, purpose: Purpose) -> TaskRow:
+def _current_attempt(conn: Connection, row: JobRow, role: str, index: int, purpose: Purpose) -> TaskRow:
     name = f"{role}[{index}] of job {row.framework}"
     attempts = jobs.task_attempts_of(conn, row.id, row.attempt, role, index)
     task = attempts[0] if attempts else None
     if task is not None and task.ended:
         hint = f"pai logs {row.name} shows what it wrote; pai resubmit {row.name} runs it again."
         raise _not_running(name, "has already ended", purpose, hint)
-    if task is None or task.launched_ms is None:
-        hint = f"pai job-status {row.name} says why it waits."
-        raise _not_running(name, "has not started yet", purpose, hint)
+    if task is None:
+        raise _not_started(name, row, purpose)
     return task
+
+
+def _not_started(task: str, row: JobRow, purpose: Purpose) -> Conflict:
+    return _not_running(task, "has not started yet", purpose, f"pai job-status {row.name} says why it waits.")
 
 
 def _not_running(task: str, why: str, purpose: Purpose, hint: str) -> Conflict:

@@ -190,7 +190,8 @@ async def test_pull_is_cancelled_by_shutdown_and_by_stop(
         one, other = (in_image(rig, image, "true") for _ in range(2))
         async with Driven(rig) as driven:
             launches = [asyncio.create_task(driven.launch(each)) for each in (one, other)]
-            await appears(lambda: len(driven.notices) == 2, "the pull")
+            waiting = {one.uid, other.uid}
+            await appears(lambda: {uid for uid, _ in driven.notices} == waiting, "both of them wait for it")
             await driven.engine.stop([one.uid], 60)
             assert (await driven.ended(one.uid)).stopped
             assert isinstance(driven.engine, ContainerEngine)
