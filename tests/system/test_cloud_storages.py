@@ -347,3 +347,92 @@ def test_users_list_and_read_storages_in_clouds(
     refused = entries(cluster, "sets", "/")
     assert refused.status == 503 and refused.json()["message"].startswith("The storage sets cannot be read")
     assert "wrong" not in refused.text
+
+
+def change(cluster: TeamCluster, method: str, what: str, body: bytes | None = None, **query: str) -> Reply:
+    """Send a change of the storage; ``what`` is STORAGE/ROUTE."""
+    values = "&".join(f"{name}={quote(value)}" for name, value in query.items())
+    return cluster.ask(method, f"/api/v2/storages/{what}?{values}", body)
+
+
+def send_and_break_off(cluster: TeamCluster, path: str, body: bytes, length: int) -> None:
+    """Send the beginning of a body, and close the connection."""
+    connection = cluster.connect()
+    connection.putrequest("PUT", path)
+    connection.putheader("Authorization", f"Bearer {cluster.token}")
+    connection.putheader("Content-Length", str(length))
+    connection.endheaders()
+    connection.send(body)
+    connection.close()
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.xdist_group("cloud")
+def test_users_change_storages_in_clouds(
+    new_team: NewTeam, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
+) -> None:
+    prefix = f"change-{os.getpid()}"
+    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    bucket = f"{bucket_settings(s3_server, prefix)}, credentials: {s3}"
+    cluster = new_team(
+        "storages:\n"
+        "  - {name: home, type: own}\n"
+        f"  - {{name: sets, {bucket}}}\n"
+        f"  - {{name: blobs, {container_settings(tmp_path, azure_server, prefix)}}}\n"
+        f"  - {{name: fixed, {bucket}, read-only: true}}\n"
+        f"  - {{name: closed, {bucket}, groups: [others]}}\n"
+    )
+    parts = LARGE * 4  # three parts
+    for storage in ("sets", "blobs"):
+        made = change(cluster, "PUT", f"{storage}/entries", path="/new")
+        assert made.status == 201, made.text
+        assert names(entries(cluster, storage, "/")) == [("new", "directory", 0)]
+        assert names(entries(cluster, storage, "/new")) == []
+        put = change(cluster, "PUT", f"{storage}/content", b"hello", path="/new/a b.txt")
+        assert (put.status, put.json()) == (201, {"size": 5})
+        assert change(cluster, "PUT", f"{storage}/content", b"", path="/new/empty").status == 201
+        again = change(cluster, "PUT", f"{storage}/content", b"other", path="/new/a b.txt")
+        assert (again.status, again.json()["message"]) == (409, "/new/a b.txt already exists.")
+        assert (
+            change(cluster, "PUT", f"{storage}/content", b"other", path="/new", overwrite="true").status
+            == 409
+        )
+        below = change(cluster, "PUT", f"{storage}/content", b"x", path="/new/a b.txt/x")
+        assert (below.status, below.json()["message"]) == (409, "/new/a b.txt is a file and not a folder.")
+
+        # An upload in parts, which is interrupted and goes on.
+        upload = {"path": "/new/large", "upload": "key", "size": str(len(parts))}
+        assert change(cluster, "POST", f"{storage}/uploads", **upload).json() == {"offset": 0}
+        address = f"/api/v2/storages/{storage}/content?path=/new/large&upload=key"
+        send_and_break_off(cluster, address, parts[: 9 << 20], len(parts))
+        offset = eventually(
+            lambda: change(cluster, "POST", f"{storage}/uploads", **upload).json()["offset"],  # noqa: B023
+            "the first part",
+        )
+        assert offset == 8 << 20
+        rest = cluster.ask("PUT", f"{address}&offset={offset}", parts[offset:])
+        assert (rest.status, rest.json()) == (201, {"size": len(parts)})
+        assert cluster.get(f"/api/v2/storages/{storage}/content?path=/new/large").body == parts
+
+        moved = change(cluster, "POST", f"{storage}/moves", path="/new/large", target="/new/moved/big")
+        assert (moved.status, moved.json()) == (200, {"moved": 1, "isComplete": True})
+        for target, status in (("/new/a b.txt", 409), ("/new/empty/x", 409), ("/new/moved/x", 400)):
+            assert (
+                change(cluster, "POST", f"{storage}/moves", path="/new/moved", target=target).status == status
+            )
+        assert change(cluster, "POST", f"{storage}/moves", path="/new", target="/gone").json()["isComplete"]
+        assert change(cluster, "POST", f"{storage}/moves", path="/new", target="/x").status == 404
+        assert names(entries(cluster, storage, "/")) == [("gone", "directory", 0)]
+        deleted = change(cluster, "DELETE", f"{storage}/entries", path="/gone/moved/big")
+        assert deleted.json() == {"deleted": 1, "isComplete": True}
+        assert names(entries(cluster, storage, "/gone/moved")) == []
+        assert change(cluster, "DELETE", f"{storage}/entries", path="/gone").json()["isComplete"]
+        assert names(entries(cluster, storage, "/")) == []
+        assert change(cluster, "DELETE", f"{storage}/entries", path="/gone").status == 404
+        for path in ("/", "/../x"):
+            assert change(cluster, "DELETE", f"{storage}/entries", path=path).status == 400
+        assert change(cluster, "DELETE", f"{storage}/uploads", **upload).status == 200
+    refused = change(cluster, "PUT", "fixed/content", b"x", path="/x")
+    assert (refused.status, refused.json()["message"]) == (403, "The storage fixed is read-only.")
+    assert change(cluster, "DELETE", "closed/entries", path="/x").status == 403

@@ -5,7 +5,7 @@ import { attemptEach, FormEnd, useForm } from "../components/forms.tsx";
 import { Dialog, toast } from "../components/parts.tsx";
 import { counted } from "../format.ts";
 import { baseName, join, nameProblem, parentOf, resolve } from "./paths.ts";
-import { makeFolder, move } from "./storage.ts";
+import type { StorageFiles } from "./storage.ts";
 
 interface PathDialogProps {
   readonly title: string;
@@ -48,13 +48,14 @@ function PathDialog({ title, label, note, value, action, problemOf, onSubmit, on
 }
 
 interface NewFolderProps {
+  readonly files: StorageFiles;
   readonly folder: string;
   readonly taken: ReadonlySet<string>;
   readonly onDone: () => void;
   readonly onClose: () => void;
 }
 
-export function NewFolderDialog({ folder, taken, onDone, onClose }: NewFolderProps) {
+export function NewFolderDialog({ files, folder, taken, onDone, onClose }: NewFolderProps) {
   return (
     <PathDialog
       title="New folder"
@@ -63,7 +64,7 @@ export function NewFolderDialog({ folder, taken, onDone, onClose }: NewFolderPro
       action="Create"
       problemOf={(name) => nameProblem(name) || (taken.has(name) ? `${name} exists already.` : "")}
       onSubmit={async (name) => {
-        await makeFolder(join(folder, name));
+        await files.makeFolder(join(folder, name));
         onDone();
       }}
       onClose={onClose}
@@ -72,6 +73,7 @@ export function NewFolderDialog({ folder, taken, onDone, onClose }: NewFolderPro
 }
 
 interface MoveProps {
+  readonly files: StorageFiles;
   readonly paths: readonly string[];
   /** Called with the new path of the first one. */
   readonly onDone: (target: string) => void;
@@ -79,7 +81,7 @@ interface MoveProps {
 }
 
 /** One entry gets a new path; several go into a folder. */
-export function MoveDialog({ paths, onDone, onClose }: MoveProps) {
+export function MoveDialog({ files, paths, onDone, onClose }: MoveProps) {
   const [first = "/"] = paths;
   const folder = parentOf(first);
   if (paths.length === 1) {
@@ -93,7 +95,7 @@ export function MoveDialog({ paths, onDone, onClose }: MoveProps) {
         problemOf={(text) => (text.trim() ? "" : "Enter a name or a path.")}
         onSubmit={async (text) => {
           const target = resolve(text, folder);
-          await move(first, target);
+          await files.move(first, target);
           toast(`${baseName(first)} is now ${target}.`);
           onDone(target);
         }}
@@ -110,7 +112,7 @@ export function MoveDialog({ paths, onDone, onClose }: MoveProps) {
       problemOf={(text) => (resolve(text, folder) === folder ? "They are in this folder." : "")}
       onSubmit={async (text) => {
         const target = resolve(text, folder);
-        const problems = await attemptEach(paths, (path) => move(path, join(target, baseName(path))));
+        const problems = await attemptEach(paths, (path) => files.move(path, join(target, baseName(path))));
         const moved = paths.length - problems.length;
         if (!moved) throw new ApiError(problems[0] ?? "", 400);
         toast(`${counted(moved, "entry", "entries")} moved to ${target}.`);

@@ -31,7 +31,7 @@ export interface Listing {
 }
 
 /** More than a page can sort and show at once without a pause; filter in a shell beyond it. */
-const MAX_ENTRIES = 100_000;
+export const MAX_ENTRIES = 100_000;
 
 interface FileStatus {
   readonly pathSuffix: string;
@@ -44,13 +44,31 @@ interface FileStatus {
 
 export const isInCloud = (storage: StorageDetail) => CLOUD_TYPES.includes(storage.type);
 
-/** How the files of a storage are read; those of the cluster's own are changed as well. */
+/** How the files of a storage are read. */
 export interface StorageReader {
   readonly list: (path: string, signal: AbortSignal, onPage?: (entries: readonly Entry[]) => void) => Promise<Listing>;
   readonly readStart: (path: string, length: number, signal: AbortSignal) => Promise<Uint8Array>;
   readonly download: (path: string, name: string, isFolder?: boolean) => Promise<void>;
   /** Whether it has folders as tar files. */
   readonly hasArchives: boolean;
+}
+
+/** A file that is uploaded, and its path on the storage. */
+export interface SentFile {
+  readonly file: File;
+  readonly path: string;
+  readonly overwrite: boolean;
+}
+
+/** How the files of a storage are read and changed. */
+export interface StorageFiles extends StorageReader {
+  readonly makeFolder: (path: string) => Promise<void>;
+  /** Move or rename; what has the new path already is an error. */
+  readonly move: (path: string, target: string) => Promise<void>;
+  /** Delete a file, or a folder with everything in it; `onStep` hears of what takes long. */
+  readonly remove: (path: string, onStep: () => void) => Promise<void>;
+  /** Upload a file, and say how many bytes of it have arrived. An interrupted upload goes on. */
+  readonly send: (sent: SentFile, signal: AbortSignal, onSent: (bytes: number) => void) => Promise<void>;
 }
 
 function address(path: string, op: string, values: Readonly<Record<string, string>> = {}): string {
@@ -118,12 +136,10 @@ export async function makeFolder(path: string): Promise<void> {
   await request("PUT", address(path, "MKDIRS"));
 }
 
-/** Move or rename; what has the new path already is an error. */
 export async function move(path: string, target: string): Promise<void> {
   await request("PUT", address(path, "RENAME", { destination: target, renameoptions: "NONE" }));
 }
 
-/** Delete a file, or a folder with everything in it. */
 export async function remove(path: string): Promise<void> {
   await request("DELETE", address(path, "DELETE", { recursive: "true" }));
 }
@@ -147,56 +163,10 @@ export async function download(path: string, name: string, isFolder = false): Pr
   save(await downloadAddress(path, isFolder), isFolder ? `${name}.tar` : name);
 }
 
-function save(from: string, name: string): void {
+/** Let the browser save what an address has. */
+export function save(from: string, name: string): void {
   const link = document.createElement("a");
   link.href = from;
   link.download = name;
   link.click();
-}
-
-/** The storage that the cluster itself serves. */
-export const ownFiles: StorageReader = { list: listFolder, readStart, download, hasArchives: true };
-
-// -- storages in clouds ----------------------------------------------------------------------------
-
-interface CloudEntry {
-  readonly name: string;
-  readonly type: "file" | "directory";
-  readonly size: number;
-  readonly modifiedTime: number;
-}
-
-/** A storage in a cloud, which the cluster reads with its credentials. */
-export function cloudFiles(storage: string): StorageReader {
-  const of = (what: string, values: Readonly<Record<string, string>>) =>
-    `api/v2/storages/${encodeURIComponent(storage)}/${what}?${new URLSearchParams(values).toString()}`;
-  return {
-    hasArchives: false,
-    async list(path, signal, onPage = () => undefined) {
-      const entries: Entry[] = [];
-      for (let cursor = ""; ; ) {
-        const page = await get<{ file: CloudEntry | null; entries: CloudEntry[]; next: string }>(
-          of("entries", { path, cursor }),
-          signal,
-        );
-        if (page.file) return { file: cloudEntry(page.file), entries: [], remaining: 0 };
-        for (const one of page.entries) entries.push(cloudEntry(one));
-        cursor = page.next;
-        if (!cursor || entries.length >= MAX_ENTRIES) return { file: null, entries, remaining: cursor ? Infinity : 0 };
-        onPage(entries.slice());
-      }
-    },
-    async readStart(path, length, signal) {
-      const response = await request("GET", of("content", { path, length: String(length) }), { signal });
-      return new Uint8Array(await response.arrayBuffer());
-    },
-    async download(path, name) {
-      const response = await request("POST", of("content-link", { path }));
-      save(((await response.json()) as { url: string }).url, name);
-    },
-  };
-}
-
-function cloudEntry({ name, type, size, modifiedTime: modified }: CloudEntry): Entry {
-  return { name, isFolder: type === "directory", size, modified, owner: "", permission: "" };
 }

@@ -1,17 +1,15 @@
 // Uploads: files in parts, two at a time. They go on while the user looks at other pages, and after a lost
 // connection; the same file, chosen again after a reload, continues where it was.
 import { computed, effect, signal } from "@preact/signals";
-import { ApiError, request } from "../api.ts";
+import { ApiError } from "../api.ts";
 import { backoffMs, pause } from "../live.ts";
 import { session } from "../session.ts";
-import { combined, HASH, hashOf, hex, partBytes, partOffsets } from "./parts.ts";
 import { parentOf } from "./paths.ts";
+import type { SentFile, StorageFiles } from "./storage.ts";
 
-export interface Upload {
+export interface Upload extends SentFile {
   readonly id: number;
-  readonly path: string;
-  readonly file: File;
-  readonly overwrite: boolean;
+  readonly storage: StorageFiles;
   readonly state: "waiting" | "active" | "done" | "failed";
   /** Bytes that have arrived. */
   readonly sent: number;
@@ -44,10 +42,10 @@ addEventListener("beforeunload", (event) => {
   if (isUploading.value) event.preventDefault();
 });
 
-export function startUploads(files: readonly NewFile[], overwrite: boolean): void {
+export function startUploads(storage: StorageFiles, files: readonly NewFile[], overwrite: boolean): void {
   const kept = isUploading.value ? uploads.value : uploads.value.filter((one) => one.state === "failed");
   const added = files.map(
-    ({ file, path }): Upload => ({ id: ++lastId, path, file, overwrite, state: "waiting", sent: 0, problem: "" }),
+    ({ file, path }): Upload => ({ id: ++lastId, storage, path, file, overwrite, state: "waiting", sent: 0, problem: "" }),
   );
   uploads.value = [...kept, ...added];
   startWaiting();
@@ -83,9 +81,15 @@ function startWaiting(): void {
 }
 
 async function run(upload: Upload, signal: AbortSignal): Promise<void> {
+  let most = 0;
   for (let failures = 1; !signal.aborted; failures += 1) {
+    const onSent = (sent: number) => {
+      if (sent > most) failures = 0;
+      most = Math.max(most, sent);
+      change(upload.id, { sent, problem: "" });
+    };
     try {
-      await send(upload, signal, () => (failures = 0));
+      await upload.storage.send(upload, signal, onSent);
       change(upload.id, { state: "done", sent: upload.file.size, problem: "" });
       arrived.value = { folder: parentOf(upload.path), at: Date.now() };
       return;
@@ -106,49 +110,8 @@ async function run(upload: Upload, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** Whether the same request may succeed later: no connection, a server that starts, too many requests. */
-function isPassing(error: ApiError): boolean {
-  return error.status === 0 || error.status === 429 || error.status >= 500;
-}
-
-/** Of uploads that are deleted from the cluster when they are cancelled. */
-const cancellable = new WeakSet<AbortSignal>();
-
-/** Send the parts that the cluster does not have yet. */
-async function send(upload: Upload, signal: AbortSignal, onProgress: () => void): Promise<void> {
-  const { file, path, overwrite } = upload;
-  // Nanoseconds, as digits: beyond the precision of numbers, but the same every time.
-  const mtime = file.lastModified * 1_000_000;
-  const body = {
-    path,
-    key: `portal-${file.size}-${file.lastModified}`,
-    size: file.size,
-    mtime,
-    hash: HASH,
-    partBytes: partBytes(file.size),
-    overwrite,
-  };
-  const begun = await request("POST", "api/v2/transfer/uploads", { body, signal });
-  const { id, have } = (await begun.json()) as { id: string; have: Readonly<Record<string, string>> };
-  // Cancelled: what has arrived takes no space any more. A retry has the same id, and must not delete it once more.
-  if (!cancellable.has(signal)) {
-    cancellable.add(signal);
-    const remove = () => void request("DELETE", `api/v2/transfer/uploads/${id}`).catch(() => undefined);
-    signal.addEventListener("abort", remove, { once: true });
-  }
-  const digests: Uint8Array[] = [];
-  for (const offset of partOffsets(file.size)) {
-    const bytes = new Uint8Array(await file.slice(offset, offset + partBytes(file.size)).arrayBuffer());
-    const digest = await hashOf(bytes);
-    signal.throwIfAborted();
-    digests.push(digest);
-    if (have[offset] !== hex(digest)) {
-      const part = new Blob([bytes, digest as Uint8Array<ArrayBuffer>]);
-      await request("PUT", `api/v2/transfer/uploads/${id}?offset=${offset}`, { bytes: part, signal });
-      onProgress();
-    }
-    change(upload.id, { sent: offset + bytes.length, problem: "" });
-  }
-  const end = { size: file.size, mtime, digest: combined(digests) };
-  await request("POST", `api/v2/transfer/uploads/${id}/finish`, { body: end, signal });
+/** Whether the same request may succeed later: no connection, a server that starts, too many requests. Space that is
+ *  used up is not free soon. */
+function isPassing({ status }: ApiError): boolean {
+  return status === 0 || status === 429 || (status >= 500 && status !== 507);
 }

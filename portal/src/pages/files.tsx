@@ -4,23 +4,15 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { attempt, attemptEach } from "../components/forms.tsx";
 import { Command, Confirm, Empty, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { cloudFiles } from "../files/cloud_files.ts";
 import { droppedFiles } from "../files/dropped.ts";
 import { FileTable } from "../files/file_table.tsx";
 import { parseOrder } from "../files/listing.ts";
+import { ownFiles } from "../files/own_files.ts";
 import { MoveDialog, NewFolderDialog } from "../files/path_dialogs.tsx";
 import { baseName, decodePath, join, namesOf, parentOf } from "../files/paths.ts";
 import { Preview } from "../files/preview.tsx";
-import {
-  cloudFiles,
-  isInCloud,
-  listStorages,
-  ownFiles,
-  ownStorage,
-  remove,
-  type Entry,
-  type StorageDetail,
-  type StorageReader,
-} from "../files/storage.ts";
+import { isInCloud, listStorages, ownStorage, type Entry, type StorageDetail, type StorageFiles } from "../files/storage.ts";
 import { arrived, startUploads, type NewFile } from "../files/upload.ts";
 import { UploadList } from "../files/upload_list.tsx";
 import { counted, exactTime, fileSize } from "../format.ts";
@@ -101,13 +93,11 @@ function NoStorage({ name }: { name: string }) {
   );
 }
 
-/** The cluster serves its own storage, and reads those in clouds; of others it only knows the address. */
+/** The cluster serves its own storage and those in clouds; of others it only knows the address. */
 function StorageView({ storage, path, isOwn }: { storage: StorageDetail; path: string; isOwn: boolean }) {
-  if (isOwn) return <Browser storage={storage} path={path} reader={ownFiles} isEditable={!storage.readOnly} />;
-  if (isInCloud(storage)) {
-    return <Browser storage={storage} path={path} reader={cloudFiles(storage.name)} isEditable={false} />;
-  }
-  return <OutsideStorage storage={storage} />;
+  if (!isOwn && !isInCloud(storage)) return <OutsideStorage storage={storage} />;
+  const files = isOwn ? ownFiles : cloudFiles(storage.name);
+  return <Browser storage={storage} path={path} files={files} isEditable={!storage.readOnly} />;
 }
 
 /** A storage that the cluster only names: programs on your machine reach it, a page of the cluster does not. */
@@ -129,20 +119,20 @@ function OutsideStorage({ storage }: { storage: StorageDetail }) {
 interface PathProps {
   readonly storage: StorageDetail;
   readonly path: string;
-  readonly reader: StorageReader;
+  readonly files: StorageFiles;
   readonly isEditable: boolean;
 }
 
 /** Of a storage whose credentials users have themselves. */
 const NO_CREDENTIALS = "NoStorageCredentialsError";
 
-function Browser({ storage, path, reader, isEditable }: PathProps) {
+function Browser({ storage, path, files, isEditable }: PathProps) {
   const partial = useSignal<readonly Entry[]>([]);
   const isLarge = useSignal(false);
   const listing = usePolled(
     `${path} ${isLarge.value}`,
     async (signal) => {
-      const found = await reader.list(path, signal, (entries) => (partial.value = entries));
+      const found = await files.list(path, signal, (entries) => (partial.value = entries));
       isLarge.value = found.entries.length > LARGE_ENTRIES;
       return found;
     },
@@ -153,7 +143,7 @@ function Browser({ storage, path, reader, isEditable }: PathProps) {
   }, [arrived.value]);
 
   const { value } = listing;
-  const shown = { storage, path, reader, isEditable };
+  const shown = { storage, path, files, isEditable };
   if (listing.error?.code === NO_CREDENTIALS) return <OutsideStorage storage={storage} />;
   return (
     <>
@@ -207,7 +197,7 @@ interface FolderProps extends PathProps {
   readonly onChange: () => void;
 }
 
-function Folder({ storage, path, reader, isEditable, entries, note, onChange }: FolderProps) {
+function Folder({ storage, path, files, isEditable, entries, note, onChange }: FolderProps) {
   const selected = useSignal<ReadonlySet<string>>(new Set());
   const dialog = useSignal<"new-folder" | "move" | "delete" | null>(null);
   const offered = useSignal<readonly NewFile[]>([]);
@@ -216,11 +206,11 @@ function Folder({ storage, path, reader, isEditable, entries, note, onChange }: 
   const names = chosen.map((one) => one.name);
   const paths = names.map((name) => join(path, name));
 
-  const upload = (files: readonly NewFile[]) => {
-    if (!files.length) return;
+  const upload = (added: readonly NewFile[]) => {
+    if (!added.length) return;
     const taken = new Set(entries.map((one) => one.name));
-    if (files.some((one) => taken.has(topName(one.path, path)))) offered.value = files;
-    else startUploads(files, false);
+    if (added.some((one) => taken.has(topName(one.path, path)))) offered.value = added;
+    else startUploads(files, added, false);
   };
   const clear = () => {
     selected.value = new Set();
@@ -241,7 +231,7 @@ function Folder({ storage, path, reader, isEditable, entries, note, onChange }: 
           <SelectionActions
             names={names}
             isEditable={isEditable}
-            onDownload={() => void downloadAll(reader, chosen, path)}
+            onDownload={() => void downloadAll(files, chosen, path)}
             onMove={() => (dialog.value = "move")}
             onDelete={() => (dialog.value = "delete")}
           />
@@ -260,8 +250,8 @@ function Folder({ storage, path, reader, isEditable, entries, note, onChange }: 
           order={parseOrder(query.get("order") ?? "")}
           onOrder={(order) => setQuery({ order })}
           linkOf={(entry) => filesHref(storage.name, join(path, entry.name))}
-          onDownload={(entry) => void downloadAll(reader, [entry], path)}
-          hasArchives={reader.hasArchives}
+          onDownload={(entry) => void downloadAll(files, [entry], path)}
+          hasArchives={files.hasArchives}
           selection={{ names: selected.value, onChange: (changed) => (selected.value = changed) }}
         />
       )}
@@ -270,22 +260,23 @@ function Folder({ storage, path, reader, isEditable, entries, note, onChange }: 
       </p>
       {dialog.value === "new-folder" && (
         <NewFolderDialog
+          files={files}
           folder={path}
           taken={new Set(entries.map((one) => one.name))}
           onDone={onChange}
           onClose={() => (dialog.value = null)}
         />
       )}
-      {dialog.value === "move" && <MoveDialog paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />}
+      {dialog.value === "move" && <MoveDialog files={files} paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />}
       {dialog.value === "delete" && (
-        <ConfirmRemoval paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />
+        <ConfirmRemoval files={files} paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />
       )}
       {offered.value.length > 0 && (
         <Confirm
           title="Replace what is there?"
           text={`${takenText(offered.value, entries, path)} Files of the same name are replaced.`}
           action="Replace"
-          onConfirm={() => startUploads(offered.value, true)}
+          onConfirm={() => startUploads(files, offered.value, true)}
           onClose={() => (offered.value = [])}
         />
       )}
@@ -359,10 +350,10 @@ function SelectionActions({ names, isEditable, onDownload, onMove, onDelete }: S
   );
 }
 
-async function downloadAll(reader: StorageReader, entries: readonly Entry[], folder: string): Promise<void> {
-  const saved = entries.filter((one) => !one.isFolder || reader.hasArchives);
+async function downloadAll(files: StorageFiles, entries: readonly Entry[], folder: string): Promise<void> {
+  const saved = entries.filter((one) => !one.isFolder || files.hasArchives);
   if (saved.length < entries.length) toast("Folders of this storage are not downloaded here. From a shell, pai copies them.");
-  for (const { name, isFolder } of saved) await attempt(() => reader.download(join(folder, name), name, isFolder));
+  for (const { name, isFolder } of saved) await attempt(() => files.download(join(folder, name), name, isFolder));
 }
 
 interface DropAreaProps {
@@ -401,7 +392,7 @@ function DropArea({ folder, isActive, onFiles, children }: DropAreaProps) {
 
 // -- file ------------------------------------------------------------------------------------------
 
-function FileView({ storage, path, reader, isEditable, file }: PathProps & { file: Entry }) {
+function FileView({ storage, path, files, isEditable, file }: PathProps & { file: Entry }) {
   const dialog = useSignal<"move" | "delete" | null>(null);
   const name = baseName(path);
   const toFolder = () => navigate(filesHref(storage.name, parentOf(path)));
@@ -412,7 +403,7 @@ function FileView({ storage, path, reader, isEditable, file }: PathProps & { fil
           {[fileSize(file.size), exactTime(file.modified || null), file.owner].filter(Boolean).join(" · ")}
         </span>
         <div class="actions">
-          <button class="button" type="button" onClick={() => void attempt(() => reader.download(path, name))}>
+          <button class="button" type="button" onClick={() => void attempt(() => files.download(path, name))}>
             Download
           </button>
           {isEditable && (
@@ -428,17 +419,18 @@ function FileView({ storage, path, reader, isEditable, file }: PathProps & { fil
         </div>
       </div>
       <div>
-        <Preview reader={reader} path={path} name={name} entry={file} />
+        <Preview reader={files} path={path} name={name} entry={file} />
       </div>
       {dialog.value === "move" && (
         <MoveDialog
+          files={files}
           paths={[path]}
           onDone={(target) => navigate(filesHref(storage.name, target))}
           onClose={() => (dialog.value = null)}
         />
       )}
       {dialog.value === "delete" && (
-        <ConfirmRemoval paths={[path]} onDone={toFolder} onClose={() => (dialog.value = null)} />
+        <ConfirmRemoval files={files} paths={[path]} onDone={toFolder} onClose={() => (dialog.value = null)} />
       )}
     </div>
   );
@@ -447,26 +439,29 @@ function FileView({ storage, path, reader, isEditable, file }: PathProps & { fil
 // -- actions ---------------------------------------------------------------------------------------
 
 interface RemovalProps {
+  readonly files: StorageFiles;
   readonly paths: readonly string[];
   readonly onDone: () => void;
   readonly onClose: () => void;
 }
 
-function ConfirmRemoval({ paths, onDone, onClose }: RemovalProps) {
+function ConfirmRemoval({ files, paths, onDone, onClose }: RemovalProps) {
   const what = paths.length === 1 ? baseName(paths[0] ?? "") : counted(paths.length, "entry", "entries");
   return (
     <Confirm
       title={`Delete ${what}?`}
       text="A folder is deleted with everything in it. There is no trash: this cannot be undone."
       action="Delete"
-      onConfirm={() => void removeAll(paths).then(onDone)}
+      onConfirm={() => void removeAll(files, paths).then(onDone)}
       onClose={onClose}
     />
   );
 }
 
-async function removeAll(paths: readonly string[]): Promise<void> {
-  const problems = await attemptEach(paths, remove);
+async function removeAll(files: StorageFiles, paths: readonly string[]): Promise<void> {
+  const problems = await attemptEach(paths, (path) =>
+    files.remove(path, () => toast(`${baseName(path)} has many files: it is being deleted.`)),
+  );
   const removed = paths.length - problems.length;
   if (removed) toast(paths.length === 1 ? `${baseName(paths[0] ?? "")} is deleted.` : `${counted(removed, "entry", "entries")} deleted.`);
   if (problems.length) toast(`${counted(problems.length, "entry", "entries")} not deleted: ${problems[0] ?? ""}`);

@@ -37,6 +37,7 @@ from paicluster.logs.log_watcher import LogWatcher
 from paicluster.metrics.usage_sampler import UsageSampler
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.admission import Admission
+from paicluster.services.cloud_changes import BucketChanges
 from paicluster.services.cloud_files import BucketFiles
 from paicluster.services.file_service import FileService
 from paicluster.services.quotas import Quotas
@@ -138,6 +139,7 @@ class Context:
     usage: UsageSampler = field(default_factory=UsageSampler.idle)
     source_checkouts: SourceCheckouts = field(init=False)
     admission: Admission = field(init=False)
+    cloud_changes: BucketChanges = field(init=False)
     sessions: Sessions = field(init=False)
     forwarders: Forwarders = field(init=False)
     job_parser: JobParser = field(default_factory=JobParser)
@@ -165,6 +167,7 @@ class Context:
         )
         object.__setattr__(self, "source_checkouts", checkouts)
         object.__setattr__(self, "admission", admission)
+        object.__setattr__(self, "cloud_changes", BucketChanges(self.sources.parent))
         object.__setattr__(self, "sessions", Sessions(self.tokens))
         object.__setattr__(self, "forwarders", Forwarders(self.sessions))
 

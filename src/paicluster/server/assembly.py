@@ -158,6 +158,7 @@ class Cluster:
         self.context.policies.close()
         self.context.files.close()
         self.context.cloud_files.close()
+        self.context.cloud_changes.close()
         self.context.log_watcher.close()
         self.store.close()
 

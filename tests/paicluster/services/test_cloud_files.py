@@ -14,6 +14,7 @@ from openpaisdk.errors import Unavailable
 from paicluster.config.sections import BucketSettings
 from paicluster.services import cloud_files
 from paicluster.services.cloud_buckets import CloudBucket
+from paicluster.services.cloud_clients import CloudClients
 from paicluster.services.cloud_files import BucketFiles
 from paicluster.services.storages import StorageConfig
 from support.object_server import ObjectServer, silent_server
@@ -48,11 +49,9 @@ def client_threads() -> list[threading.Thread]:
 
 
 async def test_cloud_that_does_not_answer_holds_up_neither_others_nor_the_stop(
-    server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ObjectServer, tmp_path: Path
 ) -> None:
-    for name in ("CALL_TIMEOUT_S", "ANSWER_TIMEOUT_S"):
-        monkeypatch.setattr(cloud_files, name, 3600.0)
-    files, before = BucketFiles(), client_threads()
+    files, before = BucketFiles(CloudClients("read", 3600.0, 3600.0)), client_threads()
     works = storage("works", server.url, tmp_path)
     with silent_server() as endpoint:
         silent = storage("silent", endpoint, tmp_path)
@@ -75,16 +74,15 @@ async def test_cloud_that_does_not_answer_holds_up_neither_others_nor_the_stop(
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_cloud_is_asked_once_and_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cloud_files, "CALL_TIMEOUT_S", 0.1)
-    files = BucketFiles()
+async def test_cloud_is_asked_once_and_not_for_long(tmp_path: Path) -> None:
+    files = BucketFiles(CloudClients("read", 0.1, cloud_files.ANSWER_TIMEOUT_S))
     with silent_server() as endpoint:
         silent = storage("silent", endpoint, tmp_path)
         with pytest.raises(Unavailable) as error:
             await files.list(silent, "alice", "/", "")
         assert "The storage silent cannot be read: " in error.value.message
         assert "did not answer in time" in error.value.message
-        monkeypatch.setattr(cloud_files, "ANSWER_TIMEOUT_S", 0.01)
+        files.clients.answer_timeout_s = 0.01
         with pytest.raises(Unavailable, match="its cloud does not answer"):
             await files.list(silent, "alice", "/", "")
         files.close()
@@ -106,7 +104,7 @@ def test_downloads_are_counted() -> None:
         files.begin_download("alice")
     for number in range(cloud_files.MAX_DOWNLOADS - len(of_alice)):
         files.begin_download(f"user-{number}")
-    with pytest.raises(Unavailable, match="16 files of clouds are being downloaded"):
+    with pytest.raises(Unavailable, match="The cluster has 16 downloads from clouds"):
         files.begin_download("bob")
     of_alice[0]()
     files.begin_download("bob")

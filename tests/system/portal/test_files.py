@@ -9,6 +9,7 @@ import os
 import struct
 import tarfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -407,7 +408,40 @@ def test_other_storages_say_how_to_reach_them(
         cluster.close()
 
 
-def test_storage_in_a_cloud_is_browsed_with_the_credentials_of_the_cluster(
+def change_files_of_a_cloud(page: Page, folder: Path, objects: Callable[[], list[str]]) -> None:
+    """Upload, make, move and delete in the folder `notes`, which the cloud has in ``objects``."""
+
+    def in_cloud() -> set[str]:
+        return {key.partition("/vision/")[2] for key in objects()}
+
+    large, small = folder / "large.bin", folder / "small.txt"
+    large.write_bytes(os.urandom(9 * MIB))
+    small.write_text("small")
+    page.click(".crumbs a", "notes")
+    page.choose_files(UPLOAD, large, small)
+    page.wait_for_text("2 files uploaded")
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 3")
+    assert {"notes/large.bin", "notes/small.txt"} <= in_cloud()
+    page.click("button", "New folder")
+    page.fill("dialog input", "sub")
+    page.press("Enter")
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 4")
+    page.click("input", "Select large.bin")
+    page.click("input", "Select small.txt")
+    page.click("button", "Move")
+    page.fill("dialog input", "sub")
+    page.click("dialog button", "Move")
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 2")
+    assert {"notes/sub/large.bin", "notes/sub/small.txt"} <= in_cloud()
+    page.click("input", "Select sub")
+    page.click("button", "Delete")
+    page.wait_for_text("cannot be undone")
+    page.click("dialog button", "Delete")
+    page.wait_for_text("sub is deleted.")
+    assert in_cloud() == {"notes/<b>read me.txt"}
+
+
+def test_storage_in_a_cloud_is_browsed_and_changed_with_the_credentials_of_the_cluster(
     tmp_path_factory: pytest.TempPathFactory, browser: Browser
 ) -> None:
     folder = tmp_path_factory.mktemp("cloud")
@@ -424,6 +458,7 @@ def test_storage_in_a_cloud_is_browsed_with_the_credentials_of_the_cluster(
             "storages:\n  - {name: own, type: own}\n"
             f"  - {{name: sets, {bucket}, prefix: vision, credentials: {credentials}}}\n"
             f"  - {{name: bare, {bucket}}}\n"
+            f"  - {{name: fixed, {bucket}, prefix: vision, credentials: {credentials}, read-only: true}}\n"
         )
         cluster = TeamCluster(home, ("--config", str(home / "cluster.yaml"), "--allow-shared-account"))
         try:
@@ -434,7 +469,6 @@ def test_storage_in_a_cloud_is_browsed_with_the_credentials_of_the_cluster(
                 sign_in(page, "alice")
                 page.click(".files a", "notes")
                 page.wait_for_text("<b>read me.txt")
-                assert "Upload" not in page.text and "New folder" not in page.text
                 page.evaluate("HTMLAnchorElement.prototype.click = function () { window.link = this; }")
                 page.click("button", "Download <b>read me.txt")
                 page.wait_for("window.link?.download === '<b>read me.txt'")
@@ -443,6 +477,12 @@ def test_storage_in_a_cloud_is_browsed_with_the_credentials_of_the_cluster(
                 page.evaluate("location.hash = document.querySelector('.files td.c-name a').hash")
                 page.wait_for("document.querySelector('pre.config')?.innerText === '<b>from the cloud</b>'")
                 assert SECRET_KEY not in page.evaluate("document.documentElement.outerHTML")
+                change_files_of_a_cloud(page, folder, lambda: store.find(f"{s3.bucket}/vision"))
+                page.choose("select[aria-label=Storage]", "fixed")
+                page.click(".files a", "notes")
+                page.wait_for_text("<b>read me.txt")
+                assert page.evaluate(f"document.querySelector('{UPLOAD}') === null")
+                assert "New folder" not in page.text
                 page.choose("select[aria-label=Storage]", "bare")
                 page.wait_for_text("pai listdir pai://CLUSTER/bare/")
         finally:

@@ -94,6 +94,8 @@ class ObjectStore(Backend):
 
     keeps_times = False
     has_implicit_folders = True
+    upload_records = ""
+    """Folder of the records of unfinished uploads; empty: that of this machine's user."""
 
     def __init__(self, url: str, root: str = "", *, read_only: bool = False):
         """``root`` is the prefix of all keys: the path of a storage within its bucket."""

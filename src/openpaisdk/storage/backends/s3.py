@@ -280,7 +280,9 @@ class S3Upload(PartUpload):
     def __init__(self, store: S3Backend, key: str, content: str, *, resumes: bool):
         self._store = store
         self._key = key
-        self._record = UploadRecord.open(store.canonical("/" + key)) if resumes else None
+        self._record = (
+            UploadRecord.open(store.canonical("/" + key), store.upload_records) if resumes else None
+        )
         self._etags: dict[int, str] = {}
         self._sizes: dict[int, int] = {}
         self._id = self._resume(content) if self._record is not None else ""

@@ -1,8 +1,8 @@
 """Records of unfinished multipart uploads, so that the same command resumes an interrupted one.
 
 S3 identifies an upload by an id that it chooses, and not by the content. The id lies in
-``~/.openpai/uploads`` until the upload is complete; the parts lie on S3. While an upload runs, its
-record is locked: a second copy to the same target uses an upload of its own.
+``~/.openpai/uploads``, of a server in its home, until the upload is complete; the parts lie on S3. While an
+upload runs, its record is locked: a second copy to the same target uses an upload of its own.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class UploadRecord:
         self._fd = fd
 
     @classmethod
-    def open(cls, url: str) -> UploadRecord | None:
+    def open(cls, url: str, folder: str = "") -> UploadRecord | None:
         """The locked record of a target; None if another copy holds it, or it cannot be written."""
-        folder = os.path.join(user_folder(), "uploads")
+        folder = folder or os.path.join(user_folder(), "uploads")
         path = os.path.join(folder, content_key(url) + resume_records.SUFFIX)
         try:
             make_private(folder)

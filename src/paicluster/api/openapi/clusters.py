@@ -102,6 +102,29 @@ class StorageEntries(WireModel):
     next: str
 
 
+class DeletedObjects(WireModel):
+    """What one request has deleted; repeat it until it is complete."""
+
+    deleted: int
+    is_complete: bool
+
+
+class MovedObjects(WireModel):
+    """What one request has moved; repeat it with ``resume=true`` until it is complete."""
+
+    moved: int
+    is_complete: bool
+
+
+class UploadOffset(WireModel):
+    # Bytes of the file that have arrived.
+    offset: int
+
+
+class StoredFile(WireModel):
+    size: int
+
+
 class ContentLink(WireModel):
     # Relative to the cluster's address; valid for ten minutes.
     url: str
@@ -278,6 +301,10 @@ class JobUsageOverTime(UsageOverTime):
 
 _NAMES = (Query("names", list[str]),)
 _NAMES_BODY = Body({JSON: StorageNamesBody}, required=False)
+_OCTET_STREAM = "application/octet-stream"
+_CHANGE_ERRORS = (400, 403, 404, 409, 503, 507)
+_OVERWRITE = Query("overwrite", bool, description="`true`: replace a file of this path.")
+_UPLOAD = Query("upload", description="Identifies the content, so that an interrupted upload goes on.")
 
 
 def _legacy_storage_operations(kind: str, record: Any, name: Any) -> dict[str, Operation]:
@@ -362,7 +389,7 @@ OPERATIONS: dict[str, Operation] = {
     "v2.storage_files.read_content": Operation(
         "Read a file of a storage in a cloud",
         _STORAGE,
-        {200: Text("application/octet-stream", binary=True)},
+        {200: Text(_OCTET_STREAM, binary=True)},
         (400, 403, 404, 503),
         query=(
             Query("path"),
@@ -370,6 +397,58 @@ OPERATIONS: dict[str, Operation] = {
             Query("user"),
             Query("ticket", description="Of a content link, instead of a token."),
         ),
+    ),
+    "v2.storage_changes.make_folder": Operation(
+        "Make a folder in a storage in a cloud",
+        _STORAGE,
+        {201: Message},
+        _CHANGE_ERRORS,
+        query=(Query("path"),),
+    ),
+    "v2.storage_changes.delete_entry": Operation(
+        "Delete a file of a storage in a cloud, or up to 1000 objects of a folder",
+        _STORAGE,
+        {200: DeletedObjects},
+        _CHANGE_ERRORS,
+        query=(Query("path"),),
+    ),
+    "v2.storage_changes.move_entry": Operation(
+        "Move or rename a file of a storage in a cloud, or up to 100 objects of a folder",
+        _STORAGE,
+        {200: MovedObjects},
+        _CHANGE_ERRORS,
+        query=(
+            Query("path"),
+            Query("target"),
+            Query("resume", bool, description="`true`: go on; the target exists already."),
+        ),
+    ),
+    "v2.storage_changes.begin_upload": Operation(
+        "Ask where an upload to a storage in a cloud begins, or goes on",
+        _STORAGE,
+        {200: UploadOffset},
+        (*_CHANGE_ERRORS, 413),
+        query=(Query("path"), Query("size", int), _UPLOAD, _OVERWRITE),
+    ),
+    "v2.storage_changes.cancel_upload": Operation(
+        "Delete what has arrived of an upload to a storage in a cloud",
+        _STORAGE,
+        {200: Message},
+        (*_CHANGE_ERRORS, 413),
+        query=(Query("path"), Query("size", int), _UPLOAD),
+    ),
+    "v2.storage_changes.write_content": Operation(
+        "Write a file of a storage in a cloud, or the rest of one",
+        _STORAGE,
+        {201: StoredFile},
+        _CHANGE_ERRORS,
+        query=(
+            Query("path"),
+            _OVERWRITE,
+            _UPLOAD,
+            Query("offset", int, description="Where the body begins."),
+        ),
+        body=Body({_OCTET_STREAM: Text(_OCTET_STREAM, binary=True)}),
     ),
     "v2.storage_files.issue_content_link": Operation(
         "Issue an address of a file of a storage in a cloud that needs no header",

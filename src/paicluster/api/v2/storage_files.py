@@ -1,5 +1,5 @@
-"""Routes of files in storages that are in a cloud: list a folder, read a file. The cluster's own storage has
-WebHDFS."""
+"""Routes that read files in storages that are in a cloud: list a folder, read a file. The cluster's own
+storage has WebHDFS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paicluster.api.context import authenticate, context
 from paicluster.api.responses import int_param, json_response
 from paicluster.api.v2.storages import storage_named
 from paicluster.auth.tickets import holder_of
-from paicluster.auth.tokens import Tokens
+from paicluster.auth.tokens import Identity, Tokens
 from paicluster.services.cloud_buckets import CloudBucket
 from paicluster.services.cloud_files import CloudEntry
 from paicluster.services.storages import StorageConfig
@@ -30,7 +30,7 @@ _TICKET_LIFETIME_S = 600
 async def list_entries(request: Request) -> Response:
     """One page of a folder, or the file that the path is. ``cursor`` continues a listing."""
     identity = await authenticate(request)
-    storage = _in_cloud(storage_named(request, identity.username, identity.access))
+    storage = cloud_storage(request, identity)
     query = request.query_params
     path = query.get("path") or "/"
     listing = await context(request).cloud_files.list(
@@ -57,7 +57,7 @@ def _wire(entry: CloudEntry) -> dict[str, object]:
 async def issue_content_link(request: Request) -> Response:
     """The address of a file's bytes, which needs no header; for downloads of a browser."""
     identity = await authenticate(request)
-    storage = _in_cloud(storage_named(request, identity.username, identity.access))
+    storage = cloud_storage(request, identity)
     ctx = context(request)
     path = request.query_params.get("path") or "/"
     await ctx.cloud_files.open(storage, identity.username, path)
@@ -92,15 +92,16 @@ async def read_content(request: Request) -> Response:
     if request.method == "HEAD":
         return Response(headers=headers, media_type=_OCTET_STREAM)
     end_download = ctx.cloud_files.begin_download(username)
-    pieces = _while_live(ctx.tokens, holder, ctx.cloud_files.pieces(storage, file, length))
+    pieces = while_live(ctx.tokens, holder, ctx.cloud_files.pieces(storage, file, length))
     return _DownloadResponse(end_download, pieces, headers=headers, media_type=_OCTET_STREAM)
 
 
-async def _while_live(tokens: Tokens, holder: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def while_live(tokens: Tokens, holder: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of a file, as long as the token is valid with which its transfer began."""
     async for piece in pieces:
         if not await tokens.is_live(holder):
-            # Breaks the connection off: the client takes no part of a file for the whole.
-            raise Unauthorized("The session that started this download has ended.")
+            # Breaks a download off: the client takes no part of a file for the whole.
+            raise Unauthorized("The session that started this transfer has ended.")
         yield piece
 
 
@@ -135,6 +136,11 @@ async def _storage_of_ticket(request: Request, ticket: str, username: str, path:
 def _subject(storage: str, username: str, path: str) -> str:
     # Names of storages and users have no line break, so no text can move from one field to another.
     return "\n".join(("storage", storage, username, path))
+
+
+def cloud_storage(request: Request, identity: Identity) -> StorageConfig:
+    """The storage of the route, which is in a cloud, if the caller may use it."""
+    return _in_cloud(storage_named(request, identity.username, identity.access))
 
 
 def _in_cloud(storage: StorageConfig) -> StorageConfig:

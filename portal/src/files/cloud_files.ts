@@ -1,0 +1,90 @@
+// Files of a storage in a cloud, which the cluster reads and changes with its credentials.
+import { ApiError, get, request, uploadBody } from "../api.ts";
+import { onceAborted } from "./cancel.ts";
+import { MAX_ENTRIES, save, type Entry, type StorageFiles } from "./storage.ts";
+
+interface CloudEntry {
+  readonly name: string;
+  readonly type: "file" | "directory";
+  readonly size: number;
+  readonly modifiedTime: number;
+}
+
+/** As much of a file as arrives whole, whatever is answered; of a larger one a refusal could get lost. */
+const SMALL_BYTES = 64 << 10;
+/** Moves of folders that were interrupted, by their addresses: the same move goes on. */
+const unfinishedMoves = new Set<string>();
+
+export function cloudFiles(storage: string): StorageFiles {
+  const of = (what: string, values: Readonly<Record<string, string>>) =>
+    `api/v2/storages/${encodeURIComponent(storage)}/${what}?${new URLSearchParams(values).toString()}`;
+  return {
+    hasArchives: false,
+    async list(path, signal, onPage = () => undefined) {
+      const entries: Entry[] = [];
+      for (let cursor = ""; ; ) {
+        const page = await get<{ file: CloudEntry | null; entries: CloudEntry[]; next: string }>(
+          of("entries", { path, cursor }),
+          signal,
+        );
+        if (page.file) return { file: cloudEntry(page.file), entries: [], remaining: 0 };
+        for (const one of page.entries) entries.push(cloudEntry(one));
+        cursor = page.next;
+        if (!cursor || entries.length >= MAX_ENTRIES) return { file: null, entries, remaining: cursor ? Infinity : 0 };
+        onPage(entries.slice());
+      }
+    },
+    async readStart(path, length, signal) {
+      const response = await request("GET", of("content", { path, length: String(length) }), { signal });
+      return new Uint8Array(await response.arrayBuffer());
+    },
+    async download(path, name) {
+      const response = await request("POST", of("content-link", { path }));
+      save(((await response.json()) as { url: string }).url, name);
+    },
+    async makeFolder(path) {
+      await request("PUT", of("entries", { path }));
+    },
+    async move(path, target) {
+      const move = of("moves", { path, target });
+      for (;;) {
+        const isResumed = unfinishedMoves.has(move);
+        if (await isLastStep(request("POST", isResumed ? `${move}&resume=true` : move), isResumed)) break;
+        unfinishedMoves.add(move);
+      }
+      unfinishedMoves.delete(move);
+    },
+    async remove(path, onStep) {
+      let isResumed = false;
+      while (!(await isLastStep(request("DELETE", of("entries", { path })), isResumed))) {
+        if (!isResumed) onStep();
+        isResumed = true;
+      }
+    },
+    async send({ file, path, overwrite }, signal, onSent) {
+      const upload = { path, overwrite: String(overwrite) };
+      if (file.size <= SMALL_BYTES) return uploadBody(of("content", upload), file, signal, onSent);
+      const key = { ...upload, upload: `portal-${file.size}-${file.lastModified}` };
+      const whole = of("uploads", { ...key, size: String(file.size) });
+      const begun = await request("POST", whole, { signal });
+      const { offset } = (await begun.json()) as { offset: number };
+      onceAborted(signal, () => request("DELETE", whole));
+      onSent(offset);
+      return uploadBody(of("content", { ...key, offset: String(offset) }), file.slice(offset), signal, (sent) => onSent(offset + sent));
+    },
+  };
+}
+
+/** Whether a step was the last one. Nothing is left to be changed, either, if another program did the rest. */
+async function isLastStep(step: Promise<Response>, isResumed: boolean): Promise<boolean> {
+  try {
+    return ((await (await step).json()) as { isComplete: boolean }).isComplete;
+  } catch (error) {
+    if (isResumed && error instanceof ApiError && error.status === 404) return true;
+    throw error;
+  }
+}
+
+function cloudEntry({ name, type, size, modifiedTime: modified }: CloudEntry): Entry {
+  return { name, isFolder: type === "directory", size, modified, owner: "", permission: "" };
+}

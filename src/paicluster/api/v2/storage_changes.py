@@ -1,0 +1,95 @@
+"""Routes that change files in storages that are in a cloud: make a folder, move, delete, upload."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openpaisdk.errors import InvalidParameters
+from paicluster.api.context import authenticate, context
+from paicluster.api.responses import int_param, json_response
+from paicluster.api.v2.storage_files import cloud_storage, while_live
+from paicluster.services.cloud_changes import NewFile, part_bytes
+
+# A part, and its copy while it is sent.
+_COPIES_IN_MEMORY = 2
+
+
+async def make_folder(request: Request) -> Response:
+    identity = await authenticate(request)
+    storage = cloud_storage(request, identity)
+    await context(request).cloud_changes.make_folder(storage, identity.username, _path(request))
+    return json_response({"message": "The folder exists."}, 201)
+
+
+async def delete_entry(request: Request) -> Response:
+    """Delete a file, or a step of a folder."""
+    identity = await authenticate(request)
+    storage = cloud_storage(request, identity)
+    step = await context(request).cloud_changes.delete(storage, identity.username, _path(request))
+    return json_response({"deleted": step.count, "isComplete": step.is_complete})
+
+
+async def move_entry(request: Request) -> Response:
+    """Move a file, or a step of a folder."""
+    identity = await authenticate(request)
+    storage = cloud_storage(request, identity)
+    step = await context(request).cloud_changes.move(
+        storage,
+        identity.username,
+        _path(request),
+        _path(request, "target"),
+        resumes=_is_true(request, "resume"),
+    )
+    return json_response({"moved": step.count, "isComplete": step.is_complete})
+
+
+async def begin_upload(request: Request) -> Response:
+    """Where an upload begins, or goes on."""
+    identity = await authenticate(request)
+    storage = cloud_storage(request, identity)
+    file = _new_file(request, int_param(request.query_params.get("size"), "size"))
+    offset = await context(request).cloud_changes.begin_upload(storage, identity.username, file)
+    return json_response({"offset": offset})
+
+
+async def cancel_upload(request: Request) -> Response:
+    identity = await authenticate(request)
+    storage = cloud_storage(request, identity)
+    file = _new_file(request, int_param(request.query_params.get("size"), "size"))
+    await context(request).cloud_changes.cancel_upload(storage, identity.username, file)
+    return json_response({"message": "The upload is cancelled."})
+
+
+async def write_content(request: Request) -> Response:
+    """Write a file; with ``offset``, the rest of one whose beginning has arrived."""
+    identity = await authenticate(request)
+    storage = cloud_storage(request, identity)
+    ctx = context(request)
+    length = int_param(request.headers.get("content-length"), "Content-Length")
+    offset = int_param(request.query_params.get("offset"), "offset", 0)
+    file = _new_file(request, offset + length)
+    if offset and not file.key:
+        raise InvalidParameters('An upload with an "offset" needs the "upload" that it goes on with.')
+    ctx.policies.body_budget.reserve(
+        request.scope, identity.username, _COPIES_IN_MEMORY * part_bytes(file.size)
+    )
+    body = while_live(ctx.tokens, identity.token_id, request.stream())
+    await ctx.cloud_changes.upload(storage, identity.username, file, offset, body)
+    return json_response({"size": file.size}, 201)
+
+
+def _new_file(request: Request, size: int) -> NewFile:
+    key = request.query_params.get("upload", "")
+    return NewFile(_path(request), size, key, _is_true(request, "overwrite"))
+
+
+def _path(request: Request, name: str = "path") -> str:
+    path = request.query_params.get(name, "")
+    if not path:
+        raise InvalidParameters(f'"{name}" is missing: name a file or a folder.')
+    return path
+
+
+def _is_true(request: Request, name: str) -> bool:
+    return request.query_params.get(name, "").lower() == "true"

@@ -1,0 +1,359 @@
+"""Changes of the cluster's storages in clouds, for users without credentials: upload, make, move, delete.
+
+A folder may have more objects than one request can delete or copy: such a change is made in steps, and its
+caller repeats it until it is complete. One part of each upload is in memory; the cloud has those before it,
+so that an interrupted upload goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError
+from paicluster.services.cloud_clients import CloudClients, UserPlaces, names_of
+from paicluster.services.storages import StorageConfig
+
+if TYPE_CHECKING:
+    from openpaisdk.storage.backends.base import Range, TargetFile
+    from openpaisdk.storage.backends.object_store import ObjectStore
+
+MAX_DELETED = 1000
+"""Objects that one step deletes: as many as S3 deletes at once."""
+MAX_MOVED = 100
+"""Objects that one step moves; each is a request to the cloud."""
+STEP_S = 5.0
+"""After this time a step copies no more objects: a page shows what it does."""
+MAX_UPLOAD_BYTES = 10_000 * (16 << 20)
+"""S3 has at most 10 000 parts; larger ones than 16 MiB would need more memory."""
+MAX_UPLOAD_KEY_LENGTH = 128
+"""Characters of what identifies the content of an upload."""
+MAX_UPLOADS = 16
+"""Uploads at one time. Their parts count as bodies in memory (``limits.bodies-mb``)."""
+MAX_UPLOADS_PER_USER = 4
+CALL_TIMEOUT_S = 120.0
+"""How long one request to a cloud may take: it copies large objects, or receives a part of 16 MiB."""
+ANSWER_TIMEOUT_S = 300.0
+"""How long a step or a part may take, with its repetitions and the wait for a thread."""
+_RECORDS = "cloud-uploads"
+# Folders without objects that a step deletes, of stores that keep them.
+_MAX_FOLDERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How many objects a call has changed, and whether the whole change is made."""
+
+    count: int
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that is uploaded. ``key`` identifies its content, so that the upload can go on after it was
+    interrupted; empty: it starts again."""
+
+    path: str
+    size: int
+    key: str = ""
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size > MAX_UPLOAD_BYTES:
+            raise InvalidParameters(
+                f"A file that is uploaded here has at most {MAX_UPLOAD_BYTES >> 30} GiB.",
+                status=413,
+                hint="Use pai copy.",
+            )
+        if len(self.key) > MAX_UPLOAD_KEY_LENGTH:
+            raise InvalidParameters(f"The key of an upload has at most {MAX_UPLOAD_KEY_LENGTH} characters.")
+
+
+class BucketChanges:
+    """Changes the storages in clouds. Records of unfinished uploads are kept in the cluster's home."""
+
+    def __init__(self, home: Path):
+        self.clients = CloudClients(
+            "changed", CALL_TIMEOUT_S, ANSWER_TIMEOUT_S, read_only=False, upload_records=str(home / _RECORDS)
+        )
+        self._uploads = UserPlaces(MAX_UPLOADS, MAX_UPLOADS_PER_USER, "uploads to clouds")
+        # Uploads that arrive now, and whether they were cancelled.
+        self._arriving: dict[tuple[str, ...], bool] = {}
+
+    async def make_folder(self, storage: StorageConfig, username: str, path: str) -> None:
+        """Have a folder; one that exists stays as it is."""
+        names = _entry_names(storage, username, path)
+        with self.clients.place(storage, username):
+            await self.clients.run(storage, lambda: _make_folder(self.clients.store(storage), names, path))
+
+    async def delete(self, storage: StorageConfig, username: str, path: str) -> Step:
+        """Delete a file, or some of what is in a folder, and the folder when it is empty."""
+        names = _entry_names(storage, username, path)
+        with self.clients.place(storage, username):
+            return await self.clients.run(storage, lambda: _delete(self.clients.store(storage), names, path))
+
+    async def move(
+        self, storage: StorageConfig, username: str, path: str, target: str, *, resumes: bool
+    ) -> Step:
+        """Move a file, or some of what is in a folder. ``resumes``: earlier steps made the target."""
+        names, target_names = (_entry_names(storage, username, each) for each in (path, target))
+        if target_names[: len(names)] == names:
+            raise InvalidParameters(f"{path} cannot be moved to itself or into itself.")
+
+        def move() -> Step:
+            store = self.clients.store(storage)
+            if not resumes:
+                _check_new(store, target_names, target)
+                if store.status("/".join(target_names)) is not None:
+                    raise Conflict(f"{target} already exists.")
+            return _move(store, names, path, store.key_of("/".join(target_names)))
+
+        with self.clients.place(storage, username):
+            return await self.clients.run(storage, move)
+
+    async def begin_upload(self, storage: StorageConfig, username: str, file: NewFile) -> int:
+        """How many bytes of an upload the cloud has: it goes on there."""
+        with self.clients.place(storage, username):
+            upload = await self._open_upload(storage, username, file)
+            await self.clients.run(storage, upload.target.close)
+        return upload.missing[0][0] if upload.missing else file.size
+
+    async def cancel_upload(self, storage: StorageConfig, username: str, file: NewFile) -> None:
+        """Delete the parts of an upload that will not go on; one that arrives now deletes them when it
+        ends."""
+        identity = (storage.name, username, file.path, file.key)
+        if identity in self._arriving:
+            self._arriving[identity] = True
+            return
+        with self.clients.place(storage, username):
+            upload = await self._open_upload(storage, username, replace(file, overwrite=True))
+            await self.clients.run(storage, upload.target.abandon)
+
+    async def upload(
+        self, storage: StorageConfig, username: str, file: NewFile, offset: int, body: AsyncIterator[bytes]
+    ) -> None:
+        """Write a file, from the bytes that follow ``offset``."""
+        give_back = self._uploads.take(username)
+        identity = (storage.name, username, file.path, file.key)
+        self._arriving[identity] = False
+        try:
+            upload = await self._open_upload(storage, username, file)
+            try:
+                await self._send(storage, upload, offset, _Body(body, offset))
+            except BaseException:
+                is_kept = file.key and not self._arriving.get(identity)
+                end = upload.target.close if is_kept else upload.target.abandon
+                # The first error counts; a server that stops has no threads any more.
+                with contextlib.suppress(PaiError, RuntimeError):
+                    await asyncio.shield(self.clients.run(storage, end))
+                raise
+        finally:
+            self._arriving.pop(identity, None)
+            give_back()
+
+    async def _send(self, storage: StorageConfig, upload: _Upload, offset: int, body: _Body) -> None:
+        if upload.missing and upload.missing[0][0] < offset:
+            raise Conflict(
+                f"The upload of {upload.file.path} is at byte {upload.missing[0][0]}.",
+                hint="Ask for that before you send the rest.",
+            )
+        for at, length in upload.missing:
+            part = await body.read(at, length)
+            await self.clients.run(storage, upload.target.put, at, length, partial(iter, (part,)))
+        await body.skip_to(upload.file.size)
+        await self.clients.run(storage, upload.finish)
+
+    async def _open_upload(self, storage: StorageConfig, username: str, file: NewFile) -> _Upload:
+        names = _entry_names(storage, username, file.path)
+        # No user goes on with the upload of another.
+        key = f"{username}/{file.key}" if file.key else os.urandom(8).hex()
+        return await self.clients.run(
+            storage, lambda: _open_upload(self.clients.store(storage), names, file, key)
+        )
+
+    def close(self) -> None:
+        self.clients.close()
+
+
+@dataclass(slots=True)
+class _Upload:
+    file: NewFile
+    target: TargetFile
+    missing: list[Range]
+
+    def finish(self) -> None:
+        try:
+            self.target.finish(self.file.size)
+        except Conflict:
+            raise Conflict(f"{self.file.path} already exists.") from None
+        self.target.close()
+
+
+@dataclass(slots=True)
+class _Body:
+    """The bytes of a request, which begin at an offset of a file."""
+
+    pieces: AsyncIterator[bytes]
+    at: int
+    _rest: memoryview = field(default_factory=lambda: memoryview(b""))
+
+    async def read(self, offset: int, length: int) -> bytearray:
+        """A range behind what was read before."""
+        await self.skip_to(offset)
+        found = bytearray()
+        while len(found) < length:
+            found += await self._next(length - len(found))
+        return found
+
+    async def skip_to(self, offset: int) -> None:
+        while self.at < offset:
+            await self._next(offset - self.at)
+
+    async def _next(self, at_most: int) -> memoryview:
+        while not self._rest:
+            try:
+                self._rest = memoryview(await anext(self.pieces))
+            except StopAsyncIteration:
+                raise InvalidParameters("The body is shorter than its announced length.") from None
+        taken, self._rest = self._rest[:at_most], self._rest[at_most:]
+        self.at += len(taken)
+        return taken
+
+
+def part_bytes(size: int) -> int:
+    """How much of an upload is in memory at a time."""
+    from openpaisdk.storage.backends.object_store import object_part_size
+
+    return min(size, object_part_size(size))
+
+
+def _entry_names(storage: StorageConfig, username: str, path: str) -> list[str]:
+    """Names of a path that can be changed: not of the root, and of no read-only storage."""
+    if storage.read_only:
+        raise Forbidden(f"The storage {storage.name} is read-only.")
+    names = names_of(storage, username, path)
+    if not path.strip("/"):
+        raise InvalidParameters("The root of a storage cannot be changed: name something in it.")
+    return names
+
+
+def _check_new(store: ObjectStore, names: list[str], path: str) -> None:
+    """Raise an error if this cannot be the path of a new entry."""
+    if reason := store.invalid_name_reason("/".join(names)):
+        raise InvalidParameters(f"{path} cannot be written: {reason}.")
+    folder = path.strip("/").rpartition("/")[0]
+    found = store.head(store.key_of("/".join(names[:-1]))) if folder else None
+    if found is not None and not found.is_folder:
+        raise Conflict(f"/{folder} is a file and not a folder.")
+
+
+def _make_folder(store: ObjectStore, names: list[str], path: str) -> None:
+    _check_new(store, names, path)
+    found = store.head(store.key_of("/".join(names)))
+    if found is not None and not found.is_folder:
+        raise Conflict(f"{path} already exists, and is a file.")
+    store.make_folder("/".join(names))
+
+
+def _delete(store: ObjectStore, names: list[str], path: str) -> Step:
+    key = store.key_of("/".join(names))
+    found = store.head(key)
+    if found is not None and not found.is_folder:
+        store.delete_objects([key])
+        _keep_folder(store, names, path)
+        return Step(1, True)
+    page = store.list_page(f"{key}/", "", flat=True, limit=MAX_DELETED)
+    if not page.objects and found is None and store.head(f"{key}/") is None:
+        raise _missing(path)
+    _delete_objects(store, [each.key for each in page.objects])
+    if not page.next:
+        _delete_folders(store, key, is_object=found is not None)
+        _keep_folder(store, names, path)
+    return Step(len(page.objects), not page.next)
+
+
+def _move(store: ObjectStore, names: list[str], path: str, new_key: str) -> Step:
+    key = store.key_of("/".join(names))
+    found = store.head(key)
+    if found is not None and not found.is_folder:
+        store.copy_object(key, new_key)
+        store.delete_objects([key])
+        _keep_folder(store, names, path)
+        return Step(1, True)
+    page = store.list_page(f"{key}/", "", flat=True, limit=MAX_MOVED)
+    if not page.objects and found is None:
+        raise _missing(path)
+    moved = _copy_some(store, [each.key for each in page.objects], key, new_key)
+    # Only what was copied: another program may have written more.
+    _delete_objects(store, moved)
+    is_complete = not page.next and len(moved) == len(page.objects)
+    if is_complete:
+        _delete_folders(store, key, is_object=found is not None)
+        _keep_folder(store, names, path)
+    return Step(len(moved), is_complete)
+
+
+def _delete_objects(store: ObjectStore, keys: list[str]) -> None:
+    if keys:
+        # The deepest first: a store with real folders deletes only empty ones.
+        store.delete_objects(keys[::-1])
+
+
+def _delete_folders(store: ObjectStore, key: str, *, is_object: bool) -> None:
+    """Delete the folders of a folder without objects: some stores keep and list them.
+
+    ``is_object``: the folder itself is an object, without a slash at the end.
+    """
+    folders = [f"{key}/"]
+    for folder in folders:
+        if len(folders) < _MAX_FOLDERS:
+            folders += store.list_page(folder, "", flat=False).prefixes
+    _delete_objects(store, [*([key] if is_object else ()), *folders[:_MAX_FOLDERS]])
+
+
+def _copy_some(store: ObjectStore, keys: list[str], prefix: str, new_prefix: str) -> list[str]:
+    """Copy objects for some seconds; returns the keys of those that were copied, at least one."""
+    copied: list[str] = []
+    ends = time.monotonic() + STEP_S
+    for key in keys:
+        if copied and time.monotonic() > ends:
+            break
+        try:
+            store.copy_object(key, new_prefix + key[len(prefix) :])
+        except NotFound:
+            pass  # deleted meanwhile: there is nothing to move
+        except PaiError:
+            if not copied:
+                raise
+            break  # the next step reports it
+        copied.append(key)
+    return copied
+
+
+def _keep_folder(store: ObjectStore, names: list[str], path: str) -> None:
+    """Keep the folder of an entry that went: a cloud has it only as long as something is in it."""
+    if "/" in path.strip("/"):
+        store.make_folder("/".join(names[:-1]))
+
+
+def _open_upload(store: ObjectStore, names: list[str], file: NewFile, key: str) -> _Upload:
+    path = "/".join(names)
+    _check_new(store, names, file.path)
+    if file.overwrite and (found := store.status(path)) is not None and found.is_folder:
+        raise Conflict(f"{file.path} already exists, and is a folder.")
+    try:
+        target = store.create(path, (file.size, 0, 0), key, overwrite=file.overwrite)
+    except Conflict:
+        raise Conflict(f"{file.path} already exists.") from None
+    return _Upload(file, target, target.missing_ranges())
+
+
+def _missing(path: str) -> NotFound:
+    return NotFound(f"{path}: there is no such file or folder.")

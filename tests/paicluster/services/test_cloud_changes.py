@@ -1,0 +1,196 @@
+"""Changes of storages in a cloud: folders in steps, uploads that go on, credentials that may only read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.errors import Conflict, Forbidden, NotFound, Unavailable
+from paicluster.config.sections import BucketSettings
+from paicluster.services import cloud_changes
+from paicluster.services.cloud_buckets import CloudBucket
+from paicluster.services.cloud_changes import BucketChanges, NewFile
+from paicluster.services.cloud_files import BucketFiles
+from paicluster.services.storages import StorageConfig
+from support.cloud_servers import (  # noqa: F401
+    ACCESS_KEY,
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    READER_KEY,
+    READER_SECRET,
+    SECRET_KEY,
+    CloudServer,
+    azure_server_fixture,
+    s3_server_fixture,
+)
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("cloud")]
+
+MIB = 1 << 20
+CONTENT = bytes(range(256)) * (20 * MIB // 256)
+
+
+def private_file(path: Path, text: str) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path
+
+
+def bucket(
+    server: CloudServer, tmp_path: Path, key: str = ACCESS_KEY, secret: str = SECRET_KEY
+) -> CloudBucket:
+    file = private_file(tmp_path / f"{key}.yaml", f"access-key-id: {key}\nsecret-access-key: {secret}\n")
+    settings = BucketSettings(
+        server.bucket,
+        prefix=f"changes-{os.getpid()}-{tmp_path.name}",
+        endpoint_url=server.endpoint,
+        region="us-east-1",
+        credentials=file,
+    )
+    return CloudBucket("s3", settings)
+
+
+@pytest.fixture(name="storage", params=["s3", "azureblob"])
+def storage_in_a_cloud(
+    request: pytest.FixtureRequest, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
+) -> StorageConfig:
+    if request.param == "s3":
+        return StorageConfig("sets", remote=bucket(s3_server, tmp_path))
+    settings = BucketSettings(
+        azure_server.bucket,
+        prefix=f"changes-{os.getpid()}-{tmp_path.name}",
+        endpoint_url=f"{azure_server.endpoint}/{AZURE_ACCOUNT}",
+        account=AZURE_ACCOUNT,
+        credentials=private_file(tmp_path / "azure.yaml", f"account-key: {AZURE_KEY}\n"),
+    )
+    return StorageConfig("blobs", remote=CloudBucket("azureblob", settings))
+
+
+@pytest.fixture(name="changes")
+def bucket_changes(tmp_path: Path) -> Iterator[BucketChanges]:
+    changes = BucketChanges(tmp_path / "home")
+    yield changes
+    changes.close()
+
+
+async def sent(data: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(data), 3 * MIB):
+        yield data[at : at + 3 * MIB]
+
+
+async def broken_off(data: bytes) -> AsyncIterator[bytes]:
+    async for piece in sent(data):
+        yield piece
+    raise ConnectionResetError
+
+
+async def write(changes: BucketChanges, storage: StorageConfig, path: str, data: bytes = b"x") -> None:
+    await changes.upload(storage, "alice", NewFile(path, len(data), overwrite=True), 0, sent(data))
+
+
+async def listed(storage: StorageConfig, path: str) -> list[str]:
+    files = BucketFiles()
+    try:
+        found = await files.list(storage, "alice", path, "")
+        return [f"{one.name}/" if one.is_folder else one.name for one in found.entries]
+    finally:
+        files.close()
+
+
+async def content(storage: StorageConfig, path: str) -> bytes:
+    files = BucketFiles()
+    try:
+        file = await files.open(storage, "alice", path)
+        return b"".join([piece async for piece in files.pieces(storage, file, file.size)])
+    finally:
+        files.close()
+
+
+async def test_folder_is_moved_and_deleted_in_steps(
+    storage: StorageConfig, changes: BucketChanges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MAX_MOVED", "MAX_DELETED"):
+        monkeypatch.setattr(cloud_changes, name, 2)
+    for name in ("a", "b", "deep/c", "deep/er/d", "e"):
+        await write(changes, storage, f"/top/old/{name}", name.encode())
+    steps = [await changes.move(storage, "alice", "/top/old", "/top/new", resumes=False)]
+    assert (steps[0].count, steps[0].is_complete) == (2, False)
+    with pytest.raises(Conflict, match="/top/new already exists"):
+        await changes.move(storage, "alice", "/top/old", "/top/new", resumes=False)
+    while not steps[-1].is_complete:
+        steps.append(await changes.move(storage, "alice", "/top/old", "/top/new", resumes=True))
+    assert sum(step.count for step in steps) == 5
+    assert await listed(storage, "/top") == ["new/"]
+    assert await listed(storage, "/top/new") == ["a", "b", "deep/", "e"]
+    assert await content(storage, "/top/new/deep/er/d") == b"deep/er/d"
+
+    count = 0
+    while not (step := await changes.delete(storage, "alice", "/top/new")).is_complete:
+        count += step.count
+    assert count + step.count == 5
+    # The folder stays when the last entry in it goes.
+    assert await listed(storage, "/top") == []
+    with pytest.raises(NotFound):
+        await changes.delete(storage, "alice", "/top/new")
+
+
+async def test_upload_goes_on_where_it_was_broken_off(storage: StorageConfig, changes: BucketChanges) -> None:
+    file = NewFile("/large.bin", len(CONTENT), key="one")
+    assert await changes.begin_upload(storage, "alice", file) == 0
+    with pytest.raises(ConnectionResetError):
+        await changes.upload(storage, "alice", file, 0, broken_off(CONTENT[: 11 * MIB]))
+    offset = await changes.begin_upload(storage, "alice", file)
+    assert offset == 8 * MIB
+    with pytest.raises(Conflict, match="is at byte 8388608"):
+        await changes.upload(storage, "alice", file, 16 * MIB, sent(CONTENT[16 * MIB :]))
+    # Another user's upload to the same path has parts of its own.
+    assert await changes.begin_upload(storage, "bob", NewFile("/other.bin", len(CONTENT), key="one")) == 0
+    await changes.upload(storage, "alice", file, offset, sent(CONTENT[offset:]))
+    assert await content(storage, "/large.bin") == CONTENT
+    with pytest.raises(Conflict, match=r"/large\.bin already exists"):
+        await changes.begin_upload(storage, "alice", file)
+
+
+async def test_cancelled_upload_starts_again(
+    s3_server: CloudServer, tmp_path: Path, changes: BucketChanges
+) -> None:
+    storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
+    file = NewFile("/large.bin", len(CONTENT), key="one")
+    with pytest.raises(ConnectionResetError):
+        await changes.upload(storage, "alice", file, 0, broken_off(CONTENT[: 11 * MIB]))
+    await changes.cancel_upload(storage, "alice", file)
+    assert await changes.begin_upload(storage, "alice", file) == 0
+
+    async def cancelled_meanwhile() -> AsyncIterator[bytes]:
+        async for piece in sent(CONTENT[: 11 * MIB]):
+            yield piece
+        await changes.cancel_upload(storage, "alice", file)
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await changes.upload(storage, "alice", file, 0, cancelled_meanwhile())
+    assert await changes.begin_upload(storage, "alice", file) == 0
+    assert await listed(storage, "/") == []
+
+
+async def test_credentials_that_may_only_read_are_refused_in_a_sentence(
+    s3_server: CloudServer, tmp_path: Path, changes: BucketChanges
+) -> None:
+    storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path, READER_KEY, READER_SECRET))
+    with pytest.raises(Forbidden) as error:
+        await write(changes, storage, "/file")
+    assert "The storage sets cannot be changed: " in error.value.message
+    assert "access denied" in error.value.message
+
+
+async def test_uploads_are_counted(s3_server: CloudServer, tmp_path: Path, changes: BucketChanges) -> None:
+    storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
+    taken = [changes._uploads.take("alice") for _ in range(cloud_changes.MAX_UPLOADS_PER_USER)]
+    with pytest.raises(Unavailable, match="User alice has 4 uploads to clouds, which is the limit"):
+        await write(changes, storage, "/file")
+    taken[0]()
+    await write(changes, storage, "/file")
+    await write(changes, storage, "/file")
