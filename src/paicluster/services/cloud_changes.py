@@ -48,7 +48,7 @@ _MAX_FOLDERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChangeStep:
     """How many objects a call has changed, and whether the whole change is made."""
 
     count: int
@@ -93,7 +93,7 @@ class BucketChanges:
         with self.clients.place(storage, username):
             await self.clients.run(storage, lambda: _make_folder(self.clients.store(storage), names, path))
 
-    async def delete(self, storage: StorageConfig, username: str, path: str) -> Step:
+    async def delete(self, storage: StorageConfig, username: str, path: str) -> ChangeStep:
         """Delete a file, or some of what is in a folder, and the folder when it is empty."""
         names = _entry_names(storage, username, path)
         with self.clients.place(storage, username):
@@ -101,13 +101,13 @@ class BucketChanges:
 
     async def move(
         self, storage: StorageConfig, username: str, path: str, target: str, *, resumes: bool
-    ) -> Step:
+    ) -> ChangeStep:
         """Move a file, or some of what is in a folder. ``resumes``: earlier steps made the target."""
         names, target_names = (_entry_names(storage, username, each) for each in (path, target))
         if target_names[: len(names)] == names:
             raise InvalidParameters(f"{path} cannot be moved to itself or into itself.")
 
-        def move() -> Step:
+        def move() -> ChangeStep:
             store = self.clients.store(storage)
             if not resumes:
                 _check_new(store, target_names, target)
@@ -146,7 +146,7 @@ class BucketChanges:
         try:
             upload = await self._open_upload(storage, username, file)
             try:
-                await self._send(storage, upload, offset, _Body(body, offset))
+                await self._send(storage, upload, offset, _SentBytes(body, offset))
             except BaseException:
                 is_kept = file.key and not self._arriving.get(identity)
                 end = upload.target.close if is_kept else upload.target.abandon
@@ -158,7 +158,7 @@ class BucketChanges:
             self._arriving.pop(identity, None)
             give_back()
 
-    async def _send(self, storage: StorageConfig, upload: _Upload, offset: int, body: _Body) -> None:
+    async def _send(self, storage: StorageConfig, upload: _Upload, offset: int, body: _SentBytes) -> None:
         if upload.missing and upload.missing[0][0] < offset:
             raise Conflict(
                 f"The upload of {upload.file.path} is at byte {upload.missing[0][0]}.",
@@ -197,7 +197,7 @@ class _Upload:
 
 
 @dataclass(slots=True)
-class _Body:
+class _SentBytes:
     """The bytes of a request, which begin at an offset of a file."""
 
     pieces: AsyncIterator[bytes]
@@ -262,13 +262,13 @@ def _make_folder(store: ObjectStore, names: list[str], path: str) -> None:
     store.make_folder("/".join(names))
 
 
-def _delete(store: ObjectStore, names: list[str], path: str) -> Step:
+def _delete(store: ObjectStore, names: list[str], path: str) -> ChangeStep:
     key = store.key_of("/".join(names))
     found = store.head(key)
     if found is not None and not found.is_folder:
         store.delete_objects([key])
         _keep_folder(store, names, path)
-        return Step(1, True)
+        return ChangeStep(1, True)
     page = store.list_page(f"{key}/", "", flat=True, limit=MAX_DELETED)
     if not page.objects and found is None and store.head(f"{key}/") is None:
         raise _missing(path)
@@ -276,17 +276,17 @@ def _delete(store: ObjectStore, names: list[str], path: str) -> Step:
     if not page.next:
         _delete_folders(store, key, is_object=found is not None)
         _keep_folder(store, names, path)
-    return Step(len(page.objects), not page.next)
+    return ChangeStep(len(page.objects), not page.next)
 
 
-def _move(store: ObjectStore, names: list[str], path: str, new_key: str) -> Step:
+def _move(store: ObjectStore, names: list[str], path: str, new_key: str) -> ChangeStep:
     key = store.key_of("/".join(names))
     found = store.head(key)
     if found is not None and not found.is_folder:
         store.copy_object(key, new_key)
         store.delete_objects([key])
         _keep_folder(store, names, path)
-        return Step(1, True)
+        return ChangeStep(1, True)
     page = store.list_page(f"{key}/", "", flat=True, limit=MAX_MOVED)
     if not page.objects and found is None:
         raise _missing(path)
@@ -297,7 +297,7 @@ def _move(store: ObjectStore, names: list[str], path: str, new_key: str) -> Step
     if is_complete:
         _delete_folders(store, key, is_object=found is not None)
         _keep_folder(store, names, path)
-    return Step(len(moved), is_complete)
+    return ChangeStep(len(moved), is_complete)
 
 
 def _delete_objects(store: ObjectStore, keys: list[str]) -> None:
