@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import threading
-import zlib
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
@@ -22,6 +22,7 @@ from openpaisdk.data.manifest import (
     format_of,
     index_name,
 )
+from openpaisdk.data.record_checksum import crc32c_function
 from openpaisdk.data.record_source import RecordRun, RecordSource, runs_of
 from openpaisdk.data.shard_index import IndexBuilder, ShardIndex
 from openpaisdk.storage.backends.base import not_found_error
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Backend, SourceFile
 
 MAX_OPEN_SHARDS = 64
+MAX_BUFFER_BYTES = 4 << 20
+"""Longer runs are of few large records."""
 WRONG_CRC = "the content does not have the CRC of the index"
 
 
@@ -53,6 +56,29 @@ class _OpenShard:
         self.source.close()
 
 
+class _ReadBuffer(threading.local):
+    """Memory that runs are read into, one for each thread. A slice of it is a ``bytes`` of its own.
+
+    New memory of a megabyte costs more than what is read into it: the kernel clears it page by page.
+    """
+
+    _memory: mmap.mmap | None = None
+
+    def read(self, source: SourceFile, offset: int, length: int) -> bytes | mmap.mmap:
+        """Bytes of a shard, from the beginning of what is returned; the memory is used again."""
+        if sys.platform != "win32" and (fd := source.fileno()) >= 0:
+            if self._memory is None:
+                # Private: a forked process must not write into the memory of its parent.
+                self._memory = mmap.mmap(-1, MAX_BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            view = memoryview(self._memory)
+            at = 0
+            while at < length and (got := os.preadv(fd, [view[at:length]], offset + at)):
+                at += got
+            # If the shard became shorter, behind its end is what was read before.
+            return self._memory if at == length else self._memory[:at]
+        return b"".join(map(bytes, source.chunks(offset, length)))
+
+
 class Pack(RecordSource):
     """An open pack. Records are numbered through all shards."""
 
@@ -61,6 +87,8 @@ class Pack(RecordSource):
         self._lock = threading.Lock()
         self._pid = -1
         self._numbers: dict[bytes, int] | None = None
+        self._crc32c = crc32c_function()
+        self._buffer = _ReadBuffer()
         self._indexes: dict[int, ShardIndex] = {}
         self._opened: OrderedDict[int, _OpenShard] = OrderedDict()
         self._connect()
@@ -130,21 +158,21 @@ class Pack(RecordSource):
         opened = self._open(shard)
         source, reader = opened.source, opened.reader
         end = first + run.count - 1
-        low = index.offsets[first]
-        high = index.offsets[end] + index.lengths[end]
+        low, high = _byte_range(index, first, run.count)
         if source.size != index.shard_bytes:
             raise DamagedShard(
                 reader.what, f"it has {source.size} bytes, and its index is of {index.shard_bytes} bytes"
             )
-        data = reader.read_at(low, high - low)
-        if reader.stores_plain:
+        if run.count > 1 and reader.stores_plain and high - low <= MAX_BUFFER_BYTES:
             offsets, lengths = index.offsets[first : end + 1], index.lengths[first : end + 1]
+            memory = self._buffer.read(source, low, high - low)
             contents = [
-                data[at - low : at - low + length] for at, length in zip(offsets, lengths, strict=True)
+                memory[at - low : at - low + length] for at, length in zip(offsets, lengths, strict=True)
             ]
-            if array("I", map(zlib.crc32, contents)) == index.crcs[first : end + 1]:
+            if array("I", map(self._crc32c, contents)) == index.crcs[first : end + 1]:
                 return contents
-        # One is damaged, or they are compressed.
+        # One is damaged, they are compressed, or there is only one.
+        data = reader.read_at(low, high - low)
         contents = []
         for number in range(first, end + 1):
             at = index.offsets[number] - low
@@ -154,15 +182,22 @@ class Pack(RecordSource):
             except (ValueError, IndexError) as e:
                 offset = index.offsets[number]
                 raise unreadable_record(reader.what, e, record=number, offset=offset) from None
-            if zlib.crc32(content) != index.crcs[number]:
+            if self._crc32c(content) != index.crcs[number]:
                 raise self._damaged(reader, index, number, WRONG_CRC)
             contents.append(content)
         return contents
 
+    def read_soon(self, run: RecordRun) -> bool:
+        shard, first = self._locate(run.first)
+        if sys.platform == "linux" and (fd := self._open(shard).source.fileno()) >= 0:
+            low, high = _byte_range(self._index(shard), first, run.count)
+            os.posix_fadvise(fd, low, high - low, os.POSIX_FADV_WILLNEED)
+            return True
+        return False
+
     def run_keys(self, run: RecordRun) -> list[str]:
         shard, first = self._locate(run.first)
-        keys = self._index(shard).some_keys(first, run.count)
-        return [key.decode("utf-8", "surrogateescape") for key in keys]
+        return self._index(shard).key_texts(first, run.count)
 
     def stream(self, number: int) -> Iterator[bytes | memoryview]:
         """Content of a large record in pieces; it is verified when the last piece has been read."""
@@ -174,7 +209,7 @@ class Pack(RecordSource):
             return
         crc = 0
         for chunk in opened.source.chunks(index.offsets[record], index.lengths[record]):
-            crc = zlib.crc32(chunk, crc)
+            crc = self._crc32c(chunk, crc)
             yield chunk
         if crc != index.crcs[record]:
             raise self._damaged(opened.reader, index, record, WRONG_CRC)
@@ -182,7 +217,7 @@ class Pack(RecordSource):
     def runs(self, max_bytes: int, max_records: int) -> list[RecordRun]:
         found = []
         for shard in range(len(self.names)):
-            sizes = self._index(shard).lengths.tolist()
+            sizes = self._index(shard).lengths
             found += runs_of(sizes, self._start(shard), max_bytes, max_records)
         return found
 
@@ -287,7 +322,7 @@ class Pack(RecordSource):
             last = found.offset
             crc = size = 0
             for chunk in found.chunks():
-                crc = zlib.crc32(chunk, crc)
+                crc = self._crc32c(chunk, crc)
                 size += len(chunk)
             builder.add(found.key, found.offset, found.length, crc, size, position)
         header: dict[str, object] = {
@@ -331,6 +366,12 @@ class Pack(RecordSource):
 
     def _damaged(self, reader: ShardReader, index: ShardIndex, number: int, reason: str) -> DamagedShard:
         return DamagedShard(reader.what, reason, record=number, offset=index.offsets[number])
+
+
+def _byte_range(index: ShardIndex, first: int, count: int) -> tuple[int, int]:
+    """Where consecutive records begin and end in their shard."""
+    last = first + count - 1
+    return index.offsets[first], index.offsets[last] + index.lengths[last]
 
 
 def open_pack(url: str | os.PathLike[str]) -> Pack:

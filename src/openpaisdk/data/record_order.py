@@ -8,6 +8,7 @@ epoch, so none has to talk to another, and any position of the epoch can be foun
 from __future__ import annotations
 
 from random import Random
+from struct import unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ class Share:
     def __init__(self, part: int, parts: int):
         self.part = part
         self.parts = parts
+
+
+class Window:
+    """The runs from ``start`` to ``end``, and the order of their records, by their numbers in the window."""
+
+    __slots__ = ("end", "order", "start")
+
+    def __init__(self, start: int, end: int, order: list[int]):
+        self.start = start
+        self.end = end
+        self.order = order
 
 
 class EpochOrder:
@@ -51,11 +63,8 @@ class EpochOrder:
         parts = self._share.parts
         return min(sum(self._runs[i].count for i in self._order[part::parts]) for part in range(parts))
 
-    def windows(self, skip: int) -> Iterator[tuple[int, int, list[int]]]:
-        """Windows from record ``skip`` on: first and last run, and the order of their records.
-
-        A record is meant by its number within the window.
-        """
+    def windows(self, skip: int) -> Iterator[Window]:
+        """Windows from record ``skip`` on."""
         width = WINDOW_RUNS if self._shuffle else 1
         for start in range(0, len(self.runs), width):
             end = min(start + width, len(self.runs))
@@ -65,8 +74,8 @@ class EpochOrder:
                 continue
             order = list(range(count))
             if self._shuffle:
-                draw = Random(f"{self._name}/{self._share.part}/{start}").random
+                drawn = Random(f"{self._name}/{self._share.part}/{start}").randbytes(4 * count)
                 # Faster than Random.shuffle.
-                order.sort(key=[draw() for _ in order].__getitem__)
-            yield start, end, order[skip:]
+                order.sort(key=unpack(f"<{count}I", drawn).__getitem__)
+            yield Window(start, end, order[skip:])
             skip = 0

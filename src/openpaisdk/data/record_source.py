@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class RecordRun:
@@ -39,6 +42,10 @@ class RecordSource:
         """Contents of consecutive records, with one range read. A run never crosses shards."""
         raise NotImplementedError
 
+    def read_soon(self, run: RecordRun) -> bool:
+        """Let the kernel read a run in the background; False where that takes a thread."""
+        return False
+
     def run_keys(self, run: RecordRun) -> list[str]:
         """Keys of consecutive records of one shard."""
         return [self.key(number) for number in range(run.first, run.first + run.count)]
@@ -61,15 +68,14 @@ class RecordSource:
         self.close()
 
 
-def runs_of(sizes: list[int], first: int, max_bytes: int, max_records: int) -> list[RecordRun]:
+def runs_of(sizes: Sequence[int], first: int, max_bytes: int, max_records: int) -> list[RecordRun]:
     """Runs of records with these sizes, numbered from ``first`` on."""
     runs = []
-    start = size = 0
-    for i, record_bytes in enumerate(sizes):
-        if i > start and (size + record_bytes > max_bytes or i - start >= max_records):
-            runs.append(RecordRun(first + start, i - start))
-            start, size = i, 0
-        size += record_bytes
-    if start < len(sizes):
-        runs.append(RecordRun(first + start, len(sizes) - start))
+    ends = list(accumulate(sizes))
+    start = before = 0
+    while start < len(ends):
+        limit = min(start + max_records, len(ends))
+        end = max(start + 1, bisect_right(ends, before + max_bytes, start, limit))
+        runs.append(RecordRun(first + start, end - start))
+        start, before = end, ends[end - 1]
     return runs

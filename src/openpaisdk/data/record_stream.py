@@ -9,7 +9,9 @@ import os
 import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from contextlib import closing
+from functools import partial
+from itertools import islice, starmap
 from struct import Struct
 
 from openpaisdk.data.folder_records import FolderRecords
@@ -20,12 +22,13 @@ from openpaisdk.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from typing import Any
 
+    from openpaisdk.data.record_order import Window
     from openpaisdk.data.record_source import RecordRun, RecordSource
 
+    Record = tuple[str, bytes]
     Decode = Callable[[str, bytes], Any]
 
 RUN_BYTES = 1 << 20
@@ -129,10 +132,18 @@ class RecordStream:
         self._even = even
         self._connections = max(1, connections)
         self._cache = None if cache_folder is None else (os.fspath(cache_folder), cache_bytes)
-        self._position = 0
+        self._known_runs: tuple[int, list[RecordRun]] | None = None
+        """For that many processes."""
+        # The position in the epoch: the end of the window that is handed out, and what is left of it, after
+        # None and from its end.
+        self._window_end = 0
+        self._left: list[Record | None] = []
         # Where the next iteration begins; set by load_state_dict.
         self._resume_at = 0
         _register_with_torch()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_known_runs": None, "_window_end": self._position, "_left": []}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -148,7 +159,7 @@ class RecordStream:
     def set_epoch(self, epoch: int) -> None:
         """Begin another epoch, with another order, at its first record."""
         self._epoch = epoch
-        self._position = self._resume_at = 0
+        self._begin_at(0)
 
     def state_dict(self) -> dict[str, object]:
         """Where this process is in its epoch. Valid for the same number of ranks and workers."""
@@ -172,47 +183,76 @@ class RecordStream:
                 hint="Resume with the same number of ranks and DataLoader workers.",
             )
         self._epoch, self._seed = state["epoch"], state["seed"]
-        self._position = self._resume_at = state["position"]
+        self._begin_at(state["position"])
+
+    def _begin_at(self, position: int) -> None:
+        self._window_end = self._resume_at = position
+        self._left = []
+
+    @property
+    def _position(self) -> int:
+        """How many records of the epoch the caller has."""
+        return self._window_end - max(0, len(self._left) - 1)
 
     def __iter__(self) -> Iterator[Any]:
         order = self._order(self._share())
         total = order.shortest() if self._even else len(order)
-        self._position, self._resume_at = self._resume_at, 0
-        if self._position >= total:
-            self._position = 0  # a finished epoch is begun again
-        for item in islice(self._records(order, self._position), total - self._position):
-            # Before the record is handed out: it counts as seen when the caller has it.
-            self._position += 1
-            yield item
+        position, self._resume_at = self._resume_at, 0
+        if position >= total:
+            position = 0  # a finished epoch is begun again
+        with closing(self._windows(order, position)) as windows:
+            for records in windows:
+                del records[total - position :]
+                position += len(records)
+                records.append(None)
+                records.reverse()
+                self._window_end, self._left = position, records
+                # Handed out from the end of the list, without a step of this function for each record: what
+                # the caller does not keep is freed at once.
+                handed_out = iter(records.pop, None)
+                yield from handed_out if self._decode is None else starmap(self._decode, handed_out)
+                if position >= total:
+                    return
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _records(self, order: EpochOrder, skip: int) -> Iterator[Any]:
+    def _windows(self, order: EpochOrder, skip: int) -> Generator[list[Record | None], None, None]:
+        """The records of one window after the other, in their order.
+
+        While a window is handed out, the next one is read. Without a shuffle windows are short, and there is
+        one more for every connection.
+        """
         cache = None if self._cache is None else RecordCache(*self._cache)
+        pool = ThreadPoolExecutor(self._connections, "record-stream")
 
-        def read(run: RecordRun) -> list[tuple[str, bytes]]:
-            return list(zip(self._source.run_keys(run), self._read(run, cache), strict=True))
+        def load(runs: list[RecordRun]) -> list[Record]:
+            records: list[Record] = []
+            for run in runs:
+                records.extend(zip(self._source.run_keys(run), self._read(run, cache), strict=True))
+            return records
 
-        with ThreadPoolExecutor(self._connections, "record-stream") as pool:
-            reads: deque[Future[list[tuple[str, bytes]]]] = deque()
-            first = last = -1  # the runs in ``reads``
-            try:
-                for start, end, numbers in order.windows(skip):
-                    if first < 0:
-                        first = last = start
-                    while first < start:
-                        reads.popleft()
-                        first += 1
-                    ahead = min(len(order.runs), end + self._connections)
-                    while last < ahead:
-                        reads.append(pool.submit(read, order.runs[last]))
-                        last += 1
-                    records = [pair for run in range(start, end) for pair in reads[run - first].result()]
-                    for number in numbers:
-                        yield records[number] if self._decode is None else self._decode(*records[number])
-            finally:
-                for pending in reads:
-                    pending.cancel()
+        def begin(window: Window) -> tuple[list[int], list[Callable[[], list[Record]]]]:
+            """Begin to read a window; returns the order of its records, and what gives parts of them."""
+            runs = order.runs[window.start : window.end]
+            if cache is None and all(map(self._source.read_soon, runs)):
+                return window.order, [partial(load, runs)]
+            # Few reads of several runs: each is handed to a thread and awaited.
+            step = -(-len(runs) // self._connections)
+            reads = [pool.submit(load, runs[i : i + step]) for i in range(0, len(runs), step)]
+            return window.order, [read.result for read in reads]
+
+        coming = map(begin, order.windows(skip))
+        begun = deque(islice(coming, 1 if self._shuffle else self._connections))
+        try:
+            while begun:
+                numbers, reads = begun.popleft()
+                begun.extend(islice(coming, 1))
+                records = [record for read in reads for record in read()]
+                window: list[Record | None] = [records[number] for number in numbers]
+                del records, reads  # what the caller has handed out is freed
+                yield window
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _read(self, run: RecordRun, cache: RecordCache | None) -> list[bytes]:
         if cache is None:
@@ -231,8 +271,10 @@ class RecordStream:
         )
 
     def _runs(self, parts: int) -> list[RecordRun]:
-        records = max(1, len(self._source) // (parts * RUNS_PER_PROCESS))
-        return self._source.runs(RUN_BYTES, min(records, MAX_RUN_RECORDS))
+        if self._known_runs is None or self._known_runs[0] != parts:
+            records = max(1, len(self._source) // (parts * RUNS_PER_PROCESS))
+            self._known_runs = parts, self._source.runs(RUN_BYTES, min(records, MAX_RUN_RECORDS))
+        return self._known_runs[1]
 
     def _share(self) -> Share:
         rank, ranks = self._rank or distributed_rank()

@@ -1,9 +1,9 @@
-"""Index of a shard: where each record is, its CRC-32 and its key.
+"""Index of a shard: where each record is, its CRC-32C and its key.
 
 The file ``<shard>.index`` begins with a line of magic and a line of JSON. Then come little-endian columns,
-one value per record (offset, stored length, CRC-32 of the content, end of the key; of a compressed shard also
-the size of the content and the position within its block), the keys, and the CRC-32 of everything before. It
-is written after its shard: a shard with an index is complete.
+one value per record (offset, stored length, CRC-32C of the content, end of the key; of a compressed shard
+also the size of the content and the position within its block), the keys, and the CRC-32 of everything
+before. It is written after its shard: a shard with an index is complete.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import json
 import sys
 import zlib
 from array import array
+from itertools import accumulate, chain, pairwise
 
 from openpaisdk.data.errors import DamagedShard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SUFFIX = ".index"
-MAGIC = b"PAI shard index 1\n"
+MAGIC = b"PAI shard index 2\n"
 _CRC_BYTES = 4
 
 
@@ -48,6 +49,16 @@ class IndexBuilder:
         self._keys += key
         self.key_ends.append(len(self._keys))
         self.sizes.append(size)
+
+    def extend(self, keys: Sequence[bytes], offsets: list[int], sizes: list[int], crcs: list[int]) -> None:
+        """Add records that are stored as they are."""
+        self.offsets.extend(offsets)
+        self.lengths.extend(sizes)
+        self.crcs.extend(crcs)
+        self.positions.extend([0] * len(keys))
+        self.key_ends.extend(accumulate(map(len, keys[1:]), initial=len(self._keys) + len(keys[0])))
+        self._keys += b"".join(keys)
+        self.sizes.extend(sizes)
 
     def encode(self, header: dict[str, object]) -> bytes:
         is_compressed = self.sizes != self.lengths
@@ -105,16 +116,19 @@ class ShardIndex:
         return self._keys[start : self.key_ends[number]]
 
     def keys(self) -> Iterator[bytes]:
-        return iter(self.some_keys(0, len(self)))
+        return (self._keys[start:end] for start, end in pairwise(chain((0,), self.key_ends)))
 
-    def some_keys(self, first: int, count: int) -> list[bytes]:
+    def key_texts(self, first: int, count: int) -> list[str]:
         """Keys of consecutive records."""
         start = self.key_ends[first - 1] if first else 0
-        found = []
-        for end in self.key_ends[first : first + count]:
-            found.append(self._keys[start:end])
-            start = end
-        return found
+        ends = self.key_ends[first : first + count]
+        keys = self._keys[start : ends[-1]]
+        if keys.isascii():  # a character is a byte
+            text = keys.decode("ascii")
+            return [text[a - start : b - start] for a, b in pairwise(chain((start,), ends))]
+        return [
+            self._keys[a:b].decode("utf-8", "surrogateescape") for a, b in pairwise(chain((start,), ends))
+        ]
 
     def position(self, number: int) -> int:
         """Number of the record within its compressed block."""

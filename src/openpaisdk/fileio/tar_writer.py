@@ -10,6 +10,7 @@ from functools import lru_cache
 BLOCK = 512
 END = b"\0" * (2 * BLOCK)
 FILE, LINK, FOLDER, EXTENDED = b"0", b"2", b"5", b"x"
+_NO_NAME = bytes(100)
 
 
 def header(name: str, *, kind: bytes, mode: int, size: int, mtime: int, target: str = "") -> bytes:
@@ -33,19 +34,16 @@ def file_header(name: bytes, mode: int, size: int) -> bytes:
     """Header of a file from 1970: as `header` gives it, in a fifth of the time for short names."""
     if len(name) > 100:
         return header(name.decode("utf-8", "surrogateescape"), kind=FILE, mode=mode, size=size, mtime=0)
-    before, after, checksum = _template(mode)
-    digits = b"%011o\0" % size
-    checksum += sum(name) + sum(digits)
-    return name.ljust(100, b"\0") + before + digits + after % checksum
+    before, after, checksum = _sized_template(mode, size)
+    return b"".join((name, _NO_NAME[len(name) :], before, b"%06o\0 " % (checksum + sum(name)), after))
 
 
-@lru_cache
-def _template(mode: int) -> tuple[bytes, bytes, int]:
-    """A header without its name and size: what is before and after the size, and the sum of these bytes."""
-    block = _block(b"", FILE, mode, 0, 0, b"")
-    before, after = block[100:124], block[136:]
-    blank = after[:12] + b" " * 8 + after[20:]
-    return before, after[:12] + b"%06o\0 " + after[20:].replace(b"%", b"%%"), sum(before) + sum(blank)
+@lru_cache(maxsize=4096)
+def _sized_template(mode: int, size: int) -> tuple[bytes, bytes, int]:
+    """A header without its name: what is before and after the checksum, and the sum of these bytes."""
+    block = _block(b"", FILE, mode, size, 0, b"")
+    before, after = block[100:148], block[156:]
+    return before, after, sum(before) + sum(b" " * 8) + sum(after)
 
 
 def padded(data: bytes) -> bytes:

@@ -1,7 +1,9 @@
 """Data sets for training: every record once per epoch, in an order that can be repeated and resumed."""
 
 import multiprocessing
+import os
 import pickle
+import shutil
 import threading
 from collections import Counter
 from itertools import islice, pairwise
@@ -10,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.data import Records, RecordStream
+from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.pack_reader import Pack
 from openpaisdk.data.record_cache import RecordCache
 from openpaisdk.errors import UsageError
+from openpaisdk.storage.backends.local import LocalSource
 from support.packed_data import pack
 
 COUNT = 500
@@ -121,7 +125,15 @@ def test_plain_folder_is_a_data_set(tmp_path: Path) -> None:
     assert Records(tmp_path)[7] == ("07.txt", b"7")
 
 
-def test_records_are_read_ahead_over_several_connections(packed: Path, monkeypatch) -> None:
+@pytest.fixture(name="remote")
+def remote_fixture(monkeypatch) -> None:
+    """Files are read as those of a storage elsewhere: by threads, not by the kernel in the background."""
+    monkeypatch.setattr(LocalSource, "fileno", lambda self: -1)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.usefixtures("remote")
+def test_records_are_read_ahead_over_several_connections(packed: Path, monkeypatch, shuffle: bool) -> None:
     """The first four reads wait for each other: with fewer at a time the stream would stand still."""
     together = threading.Barrier(4, timeout=90)
     read_run = Pack.read_run
@@ -134,15 +146,37 @@ def test_records_are_read_ahead_over_several_connections(packed: Path, monkeypat
         return read_run(self, run)
 
     monkeypatch.setattr(Pack, "read_run", read)
-    assert keys(RecordStream(packed, connections=4)) == all_keys()
+    assert sorted(keys(RecordStream(packed, connections=4, shuffle=shuffle))) == all_keys()
+    assert len(begun) > 4
 
 
+@pytest.mark.usefixtures("remote")
 def test_abandoned_iteration_leaves_no_threads(packed: Path) -> None:
     before = threading.active_count()
     iterator = iter(RecordStream(packed, shuffle=True))
     next(iterator)
+    assert threading.active_count() > before
     iterator.close()
     assert threading.active_count() == before
+
+
+def test_order_does_not_depend_on_where_the_pack_is(packed: Path, request) -> None:
+    here = keys(RecordStream(packed, shuffle=True, seed=6))
+    request.getfixturevalue("remote")
+    assert keys(RecordStream(packed, shuffle=True, seed=6)) == here
+
+
+def test_shard_that_becomes_shorter_during_an_epoch_is_an_error(packed: Path, tmp_path: Path) -> None:
+    """What is missing must not be what an earlier read left in memory."""
+    shutil.copytree(packed, tmp_path / "pack")
+    stream = RecordStream(tmp_path / "pack")
+    iterator = iter(stream)
+    assert next(iterator)[0] == "00000.txt"
+    shard = max((tmp_path / "pack").glob("*.tar"))
+    os.truncate(shard, shard.stat().st_size // 2)
+    with pytest.raises(DamagedShard, match=rf"{shard.name}"):
+        list(iterator)
+    assert stream.state_dict()["position"] < COUNT
 
 
 def _keys_of(records: Records, numbers: list[int], out) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
-
+from openpaisdk.data.record_checksum import crc32c_function
 from openpaisdk.data.shard_index import IndexBuilder
 from openpaisdk.errors import UsageError
 from openpaisdk.storage.file_info import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Content = Iterable[bytes | memoryview]
     ReadAt = Callable[[int, int], bytes]
@@ -35,6 +34,7 @@ class ShardWriter:
         self.identity = identity
         self.offset = 0
         self.index = IndexBuilder()
+        self.crc32c = crc32c_function()
 
     def write(self, data: bytes | memoryview) -> None:
         self._write(data)
@@ -50,13 +50,16 @@ class ShardWriter:
     def end(self) -> None:
         """Write what follows the last record."""
 
-    def copy(self, content: Content, update: Callable[[bytes | memoryview], None] | None = None) -> int:
-        """Write a content as it is; returns its CRC-32."""
+    def add_whole(self, keys: Sequence[bytes], contents: Sequence[bytes | memoryview]) -> None:
+        """Write records whose contents are in memory."""
+        for key, content in zip(keys, contents, strict=True):
+            self.add(key, len(content), (content,))
+
+    def copy(self, content: Content) -> int:
+        """Write a content as it is; returns its CRC-32C."""
         crc = 0
         for chunk in content:
-            crc = zlib.crc32(chunk, crc)
-            if update is not None:
-                update(chunk)
+            crc = self.crc32c(chunk, crc)
             self.write(chunk)
         return crc
 

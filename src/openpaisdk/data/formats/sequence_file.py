@@ -7,7 +7,6 @@ others are returned as they were serialized.
 
 from __future__ import annotations
 
-import zlib
 from struct import Struct
 
 from openpaisdk.data.errors import DamagedShard, OversizedContent, unreadable_record
@@ -97,7 +96,7 @@ class SequenceFileWriter(ShardWriter):
         stored_key = _text(key)
         if self._by_block:
             plain = self.in_memory(key, size, content)
-            self._block.add(key, stored_key, plain)
+            self._block.add(key, stored_key, plain, self.crc32c(plain))
             if self._block.size >= BLOCK_BYTES:
                 self._write_block()
             return
@@ -108,7 +107,7 @@ class SequenceFileWriter(ShardWriter):
             plain = self.in_memory(key, size, content)
             value = compress(self._codec, _INT.pack(size) + plain)
             self.write(_INT.pack(len(stored_key) + len(value)) + _INT.pack(len(stored_key)) + stored_key)
-            self.index.add(key, self.offset, len(value), zlib.crc32(plain), size)
+            self.index.add(key, self.offset, len(value), self.crc32c(plain), size)
             self.write(value)
             return
         head = _INT.pack(len(stored_key) + _INT.size + size) + _INT.pack(len(stored_key)) + stored_key
@@ -139,13 +138,13 @@ class _Block:
         self.entries: list[tuple[bytes, int, int]] = []
         self.size = 0
 
-    def add(self, key: bytes, stored_key: bytes, content: bytes) -> None:
+    def add(self, key: bytes, stored_key: bytes, content: bytes, crc: int) -> None:
         key_lengths, keys, value_lengths, values = self.buffers
         key_lengths += vint(len(stored_key))
         keys += stored_key
         value_lengths += vint(_INT.size + len(content))
         values += _INT.pack(len(content)) + content
-        self.entries.append((key, len(content), zlib.crc32(content)))
+        self.entries.append((key, len(content), crc))
         self.size += len(stored_key) + len(content)
 
 

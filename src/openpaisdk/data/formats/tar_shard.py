@@ -6,7 +6,6 @@ Members have fixed modes and times, so that the same files give the same bytes.
 from __future__ import annotations
 
 import tarfile
-import zlib
 from io import RawIOBase
 
 from openpaisdk.data.errors import DamagedShard
@@ -15,28 +14,42 @@ from openpaisdk.fileio import tar_writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from openpaisdk.data.formats.base import Content
 
 _MODE = 0o644
+_ZEROS = bytes(tar_writer.BLOCK)
 
 
 class TarWriter(ShardWriter):
     overhead = tar_writer.BLOCK + tar_writer.BLOCK // 2
 
     def add(self, key: bytes, size: int, content: Content) -> None:
-        header, padding = tar_writer.file_header(key, _MODE, size), tar_writer.padding(size)
-        offset = self.offset + len(header)
-        if isinstance(content, tuple) and len(content) == 1:
-            # A small file: one write instead of three.
-            crc = zlib.crc32(content[0])
-            self.write(b"".join((header, content[0], padding)))
-        else:
-            self.write(header)
-            crc = self.copy(content)
-            self.write(padding)
+        header = tar_writer.file_header(key, _MODE, size)
+        self.write(header)
+        offset = self.offset
+        crc = self.copy(content)
+        self.write(tar_writer.padding(size))
         self.index.add(key, offset, size, crc, size)
+
+    def add_whole(self, keys: Sequence[bytes], contents: Sequence[bytes | memoryview]) -> None:
+        at = self.offset
+        parts: list[bytes | memoryview] = []
+        offsets = []
+        sizes = list(map(len, contents))
+        for key, content, size in zip(keys, contents, sizes, strict=True):
+            header = tar_writer.file_header(key, _MODE, size)
+            at += len(header)
+            offsets.append(at)
+            at += size
+            parts.append(header)
+            parts.append(content)
+            if odd := size % tar_writer.BLOCK:
+                parts.append(_ZEROS[odd:])
+                at += tar_writer.BLOCK - odd
+        self.write(b"".join(parts))
+        self.index.extend(keys, offsets, sizes, list(map(self.crc32c, contents)))
 
     def end(self) -> None:
         self.write(tar_writer.END)

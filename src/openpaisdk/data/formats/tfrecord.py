@@ -10,7 +10,7 @@ from struct import Struct
 
 from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.formats.base import FoundRecord, ShardReader, ShardWriter, read_chunks
-from openpaisdk.errors import PaiError
+from openpaisdk.data.record_checksum import crc32c_function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,17 +29,6 @@ def masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-def crc32c_function() -> Callable[..., int]:
-    try:
-        from crc32c import crc32c
-    except ImportError:
-        raise PaiError(
-            "TFRecord needs the Python package crc32c, which is not installed.", hint="pip install crc32c"
-        ) from None
-    found: Callable[..., int] = crc32c
-    return found
-
-
 def record_header(size: int, crc32c: Callable[..., int]) -> bytes:
     length = _LENGTH.pack(size)
     return length + _CRC.pack(masked(crc32c(length)))
@@ -48,20 +37,11 @@ def record_header(size: int, crc32c: Callable[..., int]) -> bytes:
 class TfrecordWriter(ShardWriter):
     overhead = HEADER_BYTES + _CRC.size
 
-    def begin(self) -> None:
-        self._crc32c = crc32c_function()
-
     def add(self, key: bytes, size: int, content: Content) -> None:
-        self.write(record_header(size, self._crc32c))
+        self.write(record_header(size, self.crc32c))
         offset = self.offset
-        crc32c = 0
-
-        def update(chunk: bytes | memoryview) -> None:
-            nonlocal crc32c
-            crc32c = self._crc32c(chunk, crc32c)
-
-        crc = self.copy(content, update)
-        self.write(_CRC.pack(masked(crc32c)))
+        crc = self.copy(content)
+        self.write(_CRC.pack(masked(crc)))
         self.index.add(key, offset, size, crc, size)
 
 
