@@ -92,9 +92,9 @@ def pack(argv: list[str]) -> int:
         raise UsageError(f"{args.target} lies inside {args.source}: the pack would be packed, too.")
     operation = PackOperation(backend, path, target, target_path, options)
     operation.scan()
-    if operation.skipped:
-        print_notice(f"Not packed, because they are links or special files: {list_names(operation.skipped)}.")
     manifest = _with_bar(operation.run, RESUME_HINT)
+    if skipped := operation.files.skipped:
+        print_notice(f"Not packed, because they are links or special files: {list_names(skipped)}.")
     result = {
         "target": target.display_path(target_path),
         "format": manifest.format,

@@ -9,48 +9,66 @@ from openpaisdk.storage.backends.base import changed_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
-    from openpaisdk.data.formats.base import Content
     from openpaisdk.storage.backends.base import Backend, Chunks
     from openpaisdk.storage.file_info import FileStat
 
     Item = tuple[str, FileStat]
 
 
-def read_files(backend: Backend, base: str, items: Iterable[Item]) -> Iterator[Content]:
-    """The content of each file, in order; a content must be read before the next one is requested.
-
-    A file that is not as it was listed is an error.
-    """
-    batch: list[Item] = []
-    size = 0
-    for item in items:
+def file_batches(items: Sequence[Item], max_files: int, max_bytes: int) -> Iterator[slice]:
+    """The items in batches of small files that are read together; a large file is a batch of its own."""
+    start = size = 0
+    for number, item in enumerate(items):
         if item[1][0] > pack_format.MAX_PACKED_FILE_BYTES:
-            yield from _small_files(backend, base, batch)
-            batch, size = [], 0
-            yield _large_file(backend, _join(base, item[0]), item[1])
+            if start < number:
+                yield slice(start, number)
+            yield slice(number, number + 1)
+            start, size = number + 1, 0
             continue
-        batch.append(item)
         size += item[1][0]
-        if size >= pack_format.PACK_FULL_BYTES or len(batch) >= pack_format.MAX_PACK_FILES:
-            yield from _small_files(backend, base, batch)
-            batch, size = [], 0
-    yield from _small_files(backend, base, batch)
+        if size >= max_bytes or number - start >= max_files - 1:
+            yield slice(start, number + 1)
+            start, size = number + 1, 0
+    if start < len(items):
+        yield slice(start, len(items))
 
 
-def _small_files(backend: Backend, base: str, batch: list[Item]) -> Iterator[Content]:
-    if batch and backend.supports_packs:
-        yield from _fetched(backend, base, batch)
-        return
-    for path, file_stat in batch:
-        content, mtime_ns, _ = backend.read_small(_join(base, path), file_stat)
-        if len(content) != file_stat[0] or mtime_ns != file_stat[1]:
-            raise _changed(backend, base, path)
-        yield (content,)
+def is_large(item: Item) -> bool:
+    """Whether a file is read in pieces (``read_large_file``)."""
+    return item[1][0] > pack_format.MAX_PACKED_FILE_BYTES
 
 
-def _fetched(backend: Backend, base: str, batch: list[Item]) -> Iterator[Content]:
+def read_files(backend: Backend, base: str, items: Sequence[Item]) -> Iterator[bytes]:
+    """The content of each file, in order. A file that is not as it was listed is an error."""
+    for batch in file_batches(items, pack_format.MAX_PACK_FILES, pack_format.PACK_FULL_BYTES):
+        some = items[batch]
+        if is_large(some[0]):
+            yield b"".join(map(bytes, read_large_file(backend, base, some[0])))
+        else:
+            yield from map(bytes, read_small_files(backend, base, some))
+
+
+def read_small_files(backend: Backend, base: str, batch: Sequence[Item]) -> list[bytes | memoryview]:
+    """The contents of a batch of small files. A file that is not as it was listed is an error."""
+    if backend.supports_packs:
+        return list(_fetched(backend, base, batch))
+    return [
+        _small_file(backend, base, item) if content is None else content
+        for item, content in zip(batch, backend.read_listed(base, batch), strict=True)
+    ]
+
+
+def _small_file(backend: Backend, base: str, item: Item) -> bytes:
+    path, file_stat = item
+    content, mtime_ns, _ = backend.read_small(_join(base, path), file_stat)
+    if len(content) != file_stat[0] or mtime_ns != file_stat[1]:
+        raise _changed(backend, base, path)
+    return content
+
+
+def _fetched(backend: Backend, base: str, batch: Sequence[Item]) -> Iterator[bytes | memoryview]:
     records = {
         record.name: record
         for record in pack_format.read_pack(backend.fetch_pack(base, [path for path, _ in batch]))
@@ -66,10 +84,12 @@ def _fetched(backend: Backend, base: str, batch: list[Item]) -> Iterator[Content
         # Storages keep times in milliseconds.
         if len(record.content) != file_stat[0] or record.mtime_ns // 1_000_000 != file_stat[1] // 1_000_000:
             raise _changed(backend, base, path)
-        yield (record.content,)
+        yield record.content
 
 
-def _large_file(backend: Backend, path: str, file_stat: FileStat) -> Chunks:
+def read_large_file(backend: Backend, base: str, item: Item) -> Chunks:
+    """The content of a file in pieces. A file that is not as it was listed, or changes, is an error."""
+    path, file_stat = _join(base, item[0]), item[1]
     source = backend.open(path, file_stat)
     try:
         if source.size != file_stat[0]:

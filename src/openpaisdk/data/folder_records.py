@@ -45,7 +45,7 @@ class FolderRecords(RecordSource):
         if not 0 <= run.first < len(self._files):
             raise IndexError(f"{self.url} has {len(self)} files, numbered from 0")
         files = self._files[run.first : run.first + run.count]
-        return [b"".join(map(bytes, content)) for content in read_files(self._backend, self._path, files)]
+        return list(read_files(self._backend, self._path, files))
 
     def runs(self, max_bytes: int, max_records: int) -> list[RecordRun]:
         return runs_of([file_stat[0] for _, file_stat in self._files], 0, max_bytes, max_records)

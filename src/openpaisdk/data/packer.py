@@ -7,12 +7,10 @@ it is removed before a shard is replaced.
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from contextlib import contextmanager
 
-from openpaisdk.data.buffered_upload import BufferedUpload
-from openpaisdk.data.file_contents import read_files, read_whole
+from openpaisdk.data.file_contents import read_whole
+from openpaisdk.data.file_listing import FileListing
 from openpaisdk.data.formats.registry import writer_class
 from openpaisdk.data.manifest import (
     HAR_INDEX,
@@ -20,33 +18,31 @@ from openpaisdk.data.manifest import (
     MANIFEST,
     WHOLE_PACK_FILES,
     Manifest,
-    ShardEntry,
     index_name,
     is_pack_file,
-    shard_name,
 )
 from openpaisdk.data.shard_index import ShardIndex
+from openpaisdk.data.shard_packer import ShardInput, ShardPacker
 from openpaisdk.errors import ConnectionFailed, PaiError, Unavailable, UsageError
 from openpaisdk.storage.backends.base import STORAGE_FULL, WriteAccess
 from openpaisdk.storage.transfer.executor import TransferProgress
 from openpaisdk.storage.transfer.plan import PARTIAL_SUFFIXES
-from openpaisdk.storage.transfer.spool import Spool
 from openpaisdk.storage.transfer.worker_threads import run_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from openpaisdk.data.formats.base import Content, ShardWriter
+    from openpaisdk.data.manifest import ShardEntry
     from openpaisdk.data.record_keys import KeyRule
+    from openpaisdk.data.shard_process import ShardProcess
     from openpaisdk.storage.backends.base import Backend
-    from openpaisdk.storage.file_info import FileStat
 
 DEFAULT_SHARD_BYTES = 256 << 20
-MAX_RECORDS_PER_SHARD = 1 << 15
+MAX_RECORDS_PER_SHARD = 1 << 14
 """Each takes some 400 bytes while its shard is written, and several shards are written at a time."""
-_PROGRESS_FILES, _PROGRESS_BYTES = 100, 1 << 20
-"""A thread reports its progress, and notices that another one failed, after that much."""
+FIRST_FILES = MAX_RECORDS_PER_SHARD
+"""With more files than this, the others are listed while the first ones are packed, by processes."""
 RESUME_HINT = "Complete shards are kept: run the same command again to resume."
 
 
@@ -67,17 +63,6 @@ class PackOptions:
         self.jobs = jobs
 
 
-class ShardInput:
-    """The files of one shard."""
-
-    __slots__ = ("files", "keys", "number")
-
-    def __init__(self, number: int):
-        self.number = number
-        self.files: list[tuple[str, FileStat]] = []
-        self.keys: list[bytes] = []
-
-
 class PackOperation:
     """One run of ``pai pack``: ``scan``, then ``run``."""
 
@@ -89,42 +74,49 @@ class PackOperation:
         self.target = target
         self.target_path = target_path
         self.options = options
-        self.files = Spool()
-        self.skipped: list[str] = []
+        self.files = FileListing(source, source_path)
         self.kept_shards = 0
         self.progress = TransferProgress()
+        self._packer = ShardPacker(
+            source, source_path, target, target_path, options.format, options.compression
+        )
+        self._processes: list[ShardProcess] = []
         self._lock = threading.Lock()
+        self._shards_lock = threading.Lock()
         self._done: dict[int, ShardEntry] = {}
         self._error: BaseException | None = None
         self._outdated: list[str] = []
         """Files about the whole pack, of an earlier run; removed before the first shard is written."""
 
     def scan(self) -> None:
-        """List the files to pack; an error if there are none."""
-        for folder in self.source.walk(self.source_path):
-            prefix = folder.path + "/" if folder.path else ""
-            self.skipped += [prefix + name for name in folder.others]
-            for name in sorted(folder.files):
-                if not name.endswith(PARTIAL_SUFFIXES):
-                    size, mtime_ns, mode = folder.files[name]
-                    self.files.add(prefix + name, (size, mtime_ns, mode))
-        if not self.files.count:
+        """List the files to pack, or the first of very many; an error if there are none."""
+        self.files.list_first(FIRST_FILES)
+        if self.files.is_complete and not self.files.count:
             raise UsageError(f"{self.source.display_path(self.source_path)} has no files to pack.")
-        self.progress = TransferProgress(self.files.count, self.files.size)
+        if not self.files.is_complete and self.options.jobs > 1:
+            from openpaisdk.data.shard_process import start_processes
+
+            self._processes = start_processes(self._packer, self.options.jobs)
+        self.files.list_rest()
 
     def run(self, watch: Callable[[TransferProgress], None] | None = None) -> Manifest:
         """Write all shards, then the manifest. ``watch`` is called ten times a second from this thread."""
         with WriteAccess(self.target, self.target_path):
-            self._prepare_target()
-            shards = self._shards()
-            run_threads(
-                lambda: self._work(shards),
-                self.options.jobs,
-                "pack",
-                watch=None if watch is None else lambda: watch(self.progress),
-                cancel=self._cancel,
-                joins=True,
-            )
+            try:
+                self._prepare_target()
+                shards = self._shards()
+                run_threads(
+                    lambda: self._work(shards),
+                    len(self._processes) or self.options.jobs,
+                    "pack",
+                    watch=None if watch is None else lambda: watch(self._counted()),
+                    cancel=self._cancel,
+                    joins=True,
+                )
+            finally:
+                self.files.close()
+                for process in self._processes:
+                    process.close()
             if self._error is not None:
                 raise _with_hint(self._error)
             manifest = Manifest(
@@ -134,7 +126,7 @@ class PackOperation:
             )
             if self.options.format == "har":
                 self._write_har_indexes(manifest)
-            self._write_small(MANIFEST, manifest.encode())
+            self._packer.write_small(MANIFEST, manifest.encode())
             self._remove_old_shards(manifest)
         return manifest
 
@@ -169,81 +161,32 @@ class PackOperation:
         return self.options.format == "tar" and bool(sample) and sample == _sample(other)
 
     def _work(self, shards: Iterator[ShardInput]) -> None:
-        while self._error is None:
-            try:
-                with self._lock:
+        process = self._processes.pop() if self._processes else None
+        write = self._packer.write if process is None else process.write
+        try:
+            while self._error is None:
+                with self._shards_lock:
                     shard = next(shards, None)
-                if shard is None:
+                if shard is None or self._error is not None:
                     return
-                entry = self._kept_shard(shard) or self._write_shard(shard)
+                kept = self._packer.find(shard)
+                if kept is None:
+                    self._remove_outdated()
+                else:
+                    self._advance(len(shard.files), sum(file_stat[0] for _, file_stat in shard.files))
+                entry = kept or write(shard, self._advance)
                 with self._lock:
                     self._done[shard.number] = entry
-            except BaseException as e:
-                self._error = self._error or e
+                    self.kept_shards += kept is not None
+        except BaseException as e:
+            self._error = self._error or e
+        finally:
+            if process is not None:
+                process.close()
 
     def _cancel(self, error: BaseException) -> None:
         self._error = self._error or error
-
-    def _kept_shard(self, shard: ShardInput) -> ShardEntry | None:
-        """The shard as an earlier run wrote it from the same files."""
-        name = self._name(shard)
-        try:
-            path = self._target(index_name(name))
-            found = self.target.status(path)
-            if found is None or found.is_folder:
-                return None
-            index = ShardIndex(read_whole(self.target, path), self.target.display_path(path))
-        except PaiError:
-            return None  # it is written again
-        stored = self.target.status(self._target(name))
-        input_hash = self._input_hash(shard, self._identity(shard))
-        is_same = index.header.get("input") == input_hash and stored is not None
-        if not is_same or stored is None or stored.size != index.shard_bytes:
-            return None
-        with self._lock:
-            self.kept_shards += 1
-        self._advance(len(shard.files), sum(file_stat[0] for _, file_stat in shard.files))
-        return ShardEntry(name, len(shard.files), stored.size)
-
-    def _write_shard(self, shard: ShardInput) -> ShardEntry:
-        name, identity = self._name(shard), self._identity(shard)
-        self._remove_outdated()
-        with self._writing(name) as upload:
-            writer = writer_class(self.options.format)(
-                upload.write, compression=self.options.compression, identity=identity
-            )
-            self._write_records(writer, shard)
-        header = {
-            "format": self.options.format,
-            "compression": self.options.compression,
-            "shardBytes": writer.offset,
-            "input": self._input_hash(shard, identity),
-        }
-        self._write_small(index_name(name), writer.index.encode(header))
-        return ShardEntry(name, len(shard.files), writer.offset)
-
-    def _write_records(self, writer: ShardWriter, shard: ShardInput) -> None:
-        writer.begin()
-        contents = read_files(self.source, self.source_path, shard.files)
-        files = size = 0
-        for (_, file_stat), key, content in zip(shard.files, shard.keys, contents, strict=True):
-            if isinstance(content, tuple):
-                writer.add(key, file_stat[0], content)
-                size += file_stat[0]
-            else:
-                writer.add(key, file_stat[0], self._counted(content))
-            files += 1
-            if size >= _PROGRESS_BYTES or files == _PROGRESS_FILES:
-                self._advance(files, size)
-                files = size = 0
-        self._advance(files, size)
-        writer.end()
-
-    def _counted(self, content: Content) -> Content:
-        """The content of a large file, whose pieces count for the progress."""
-        for chunk in content:
-            self._advance(0, len(chunk))
-            yield chunk
+        self.files.close()
 
     def _advance(self, files: int, size: int) -> None:
         if self._error is not None:
@@ -252,31 +195,12 @@ class PackOperation:
             self.progress.files += files
             self.progress.bytes += size
 
-    def _identity(self, shard: ShardInput) -> bytes:
-        """Depends on what is packed, not on when it was written."""
-        parts = [f"{self.options.format} {self.options.compression}\n".encode()]
-        parts += [
-            b"%d %d " % (len(key), file_stat[0]) + key
-            for (_, file_stat), key in zip(shard.files, shard.keys, strict=True)
-        ]
-        return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
-
-    def _input_hash(self, shard: ShardInput, identity: bytes) -> str:
-        """Depends on the files' paths and times, too."""
-        parts = [identity]
-        parts += [
-            b"%d " % file_stat[1] + path.encode("utf-8", "surrogateescape") + b"\0"
-            for path, file_stat in shard.files
-        ]
-        return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
+    def _counted(self) -> TransferProgress:
+        """The progress, with the files that are listed by now."""
+        self.progress.total_files, self.progress.total_bytes = self.files.count, self.files.size
+        return self.progress
 
     # -- target ----------------------------------------------------------------------------------
-
-    def _name(self, shard: ShardInput) -> str:
-        return shard_name(shard.number, self.options.format)
-
-    def _target(self, name: str) -> str:
-        return f"{self.target_path.rstrip('/')}/{name}"
 
     def _prepare_target(self) -> None:
         shown = self.target.display_path(self.target_path)
@@ -303,33 +227,18 @@ class PackOperation:
                 raise problems[0][1]
             self._outdated = []
 
-    @contextmanager
-    def _writing(self, name: str) -> Iterator[BufferedUpload]:
-        """A file of the pack being written; it appears when all of it was written without an error."""
-        upload = BufferedUpload(self.target, self._target(name))
-        try:
-            yield upload
-            upload.finish()
-        except BaseException:
-            upload.abandon()
-            raise
-
-    def _write_small(self, name: str, content: bytes) -> None:
-        with self._writing(name) as upload:
-            upload.write(content)
-
     def _write_har_indexes(self, manifest: Manifest) -> None:
         from openpaisdk.data.formats.har import HarFile, HarIndexBuilder
 
         builder = HarIndexBuilder()
         for shard in manifest.shards:
-            path = self._target(index_name(shard.name))
+            path = self._packer.path(index_name(shard.name))
             index = ShardIndex(read_whole(self.target, path), self.target.display_path(path))
             for key, offset, length in zip(index.keys(), index.offsets, index.lengths, strict=True):
                 builder.add(HarFile(key.decode("utf-8", "surrogateescape"), shard.name, offset, length))
-        with self._writing(HAR_INDEX) as upload:
+        with self._packer.writing(HAR_INDEX) as upload:
             master = builder.write(upload.write)
-        self._write_small(HAR_MASTER_INDEX, master)
+        self._packer.write_small(HAR_MASTER_INDEX, master)
 
     def _remove_old_shards(self, manifest: Manifest) -> None:
         """Remove shards that an earlier run left and the manifest does not name."""

@@ -14,8 +14,9 @@ from openpaisdk.data import open_pack
 from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.formats.hadoop_codecs import CLASS_OF_CODEC, compress
 from openpaisdk.data.formats.sequence_file import MAGIC, TEXT, SequenceFileWriter, vint
-from openpaisdk.data.packer import RESUME_HINT, PackOperation, PackOptions
+from openpaisdk.data.packer import RESUME_HINT, PackOptions
 from openpaisdk.data.record_keys import KeyRule
+from openpaisdk.data.shard_packer import ShardPacker
 from openpaisdk.data.unpacker import UnpackOperation
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.backends.local import LocalBackend, LocalSource
@@ -389,15 +390,15 @@ def test_interrupted_second_run_is_an_error_where_counts_agree(tmp_path: Path, m
     assert contents(tmp_path / "pack") == before  # nothing changed, nothing is removed
     (source / "12").rename(source / "00")
 
-    write_shard = PackOperation._write_shard
+    write_shard = ShardPacker.write
 
-    def write_only_the_first(self, shard):
+    def write_only_the_first(self, shard, advance):
         if shard.number:
             raise KeyboardInterrupt
-        return write_shard(self, shard)
+        return write_shard(self, shard, advance)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PackOperation, "_write_shard", write_only_the_first)
+        patch.setattr(ShardPacker, "write", write_only_the_first)
         with pytest.raises(KeyboardInterrupt):
             pack(source, tmp_path / "pack", kind, shard_bytes=8_000, jobs=1)
     with pytest.raises(PaiError, match="is an unfinished pack") as caught:

@@ -49,6 +49,8 @@ class DescriptorSource(_OpenFile, SourceFile):
 
 class DescriptorTarget(_OpenFile, TargetFile):
     what: str
+    needs_digests = True
+    """Whether ``mark_written`` uses the hash of a range."""
 
     def __init__(self) -> None:
         # The kernel serialises writes to one file, and waiting threads would spin on a processor.
@@ -62,7 +64,7 @@ class DescriptorTarget(_OpenFile, TargetFile):
         try:
             reserve(self.fd, offset, length)
             for chunk in chunks:
-                if verified_source is None:
+                if verified_source is None and self.needs_digests:
                     digest.update(chunk)
                 with self._write_lock:
                     write_at(self.fd, chunk, at)

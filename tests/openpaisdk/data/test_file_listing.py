@@ -1,0 +1,87 @@
+"""Listing of the files to pack, while the first ones are packed."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.data.file_listing import FileListing
+from openpaisdk.errors import PaiError
+from openpaisdk.storage.backends.local import LocalBackend
+from openpaisdk.storage.file_info import DirectoryListing
+from support.packed_data import make_files
+
+FILE = (1, 2, 0o644)
+
+
+class Storage(LocalBackend):
+    """Folders of one file each; the last ones are listed when ``go_on`` is set."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+        self.go_on = threading.Event()
+
+    def walk(self, path: str):
+        yield DirectoryListing("", {}, list(self.names))
+        for number, name in enumerate(self.names):
+            if number == len(self.names) // 2:
+                assert self.go_on.wait(60)
+            if name == "broken":
+                raise PaiError("broken cannot be read.")
+            yield DirectoryListing(name, {"file": FILE}, [])
+
+
+@pytest.mark.parametrize("in_memory", [1, 20, 50_000])
+def test_files_come_in_order_however_many_fit_into_memory(
+    tmp_path: Path, monkeypatch, in_memory: int
+) -> None:
+    monkeypatch.setattr("openpaisdk.data.file_listing.MAX_FILES_IN_MEMORY", in_memory)
+    source = make_files(tmp_path / "source")
+    listing = FileListing(LocalBackend(), str(source))
+    listing.list_first(1)
+    assert not listing.is_complete
+    listing.list_rest()
+    assert listing._thread is not None
+    listing._thread.join()
+    found = list(listing)
+    paths = [path for path, _ in found]
+    assert len(paths) == len(set(paths)) == listing.count == 44
+    assert paths[0] == "empty" and paths[4:] == sorted(paths[4:])
+    assert all((source / path).stat().st_size == size for path, (size, _, _) in found)
+    assert listing.size == sum(size for _, (size, _, _) in found)
+    assert (listing._spool is not None) == (in_memory < 44)
+
+
+def test_first_files_can_be_taken_while_others_are_listed() -> None:
+    storage = Storage("a", "b", "c", "d")
+    listing = FileListing(storage, "/")
+    listing.list_first(1)
+    listing.list_rest()
+    files = iter(listing)
+    assert [next(files)[0], next(files)[0]] == ["a/file", "b/file"]
+    assert not listing.is_complete
+    storage.go_on.set()
+    assert [path for path, _ in files] == ["c/file", "d/file"]
+
+
+def test_error_of_the_listing_reaches_the_reader() -> None:
+    storage = Storage("a", "broken")
+    storage.go_on.set()
+    listing = FileListing(storage, "/")
+    listing.list_rest()
+    with pytest.raises(PaiError, match="broken cannot be read"):
+        list(listing)
+
+
+def test_closed_listing_ends_who_waits_for_it() -> None:
+    storage = Storage("a", "b")
+    listing = FileListing(storage, "/")
+    listing.list_rest()
+    files = iter(listing)
+    assert next(files)[0] == "a/file"
+    timer = threading.Timer(0.1, listing.close)
+    timer.start()
+    assert list(files) == []
+    storage.go_on.set()
+    timer.join()

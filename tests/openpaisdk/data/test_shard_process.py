@@ -1,0 +1,113 @@
+"""Packs of many files are written by processes: the same bytes, and nothing is left of an interrupted one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.data import open_pack
+from openpaisdk.data.packer import PackOperation
+from openpaisdk.errors import PaiError
+from support.packed_data import contents, make_files, pack, packing
+
+SCAN_AND_WAIT = """
+import sys, time
+from support.packed_data import packing
+from openpaisdk.data import packer
+packer.FIRST_FILES = 1
+operation = packing(*sys.argv[1:])
+print(*(process.pid for process in operation._processes), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(name="source")
+def source_fixture(tmp_path: Path, monkeypatch) -> Path:
+    """A folder of few files that is packed as one of many is."""
+    monkeypatch.setattr("openpaisdk.data.packer.FIRST_FILES", 1)
+    return make_files(tmp_path / "source")
+
+
+def packing_by_processes(source: Path, target: Path, *values, **options) -> PackOperation:
+    operation = packing(source, target, *values, **options)
+    assert len(operation._processes) == 2
+    return operation
+
+
+def check_nothing_is_left(target: Path) -> None:
+    assert not [path.name for path in target.iterdir() if "pai-part" in path.name]
+    assert not (target / "pack.json").exists()
+
+
+@pytest.mark.parametrize("kind", [("tar", "none"), ("har", "none"), ("sequencefile", "block-deflate")])
+def test_same_bytes_as_without_processes(source: Path, tmp_path: Path, kind) -> None:
+    operation = packing_by_processes(source, tmp_path / "pack", kind)
+    manifest = operation.run()
+    assert len(manifest.shards) > 2 and operation.progress.files == manifest.records
+    pack(source, tmp_path / "other", kind, jobs=1)
+    assert contents(tmp_path / "pack") == contents(tmp_path / "other")
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
+def test_file_that_changes_meanwhile_is_an_error(source: Path, tmp_path: Path) -> None:
+    operation = packing_by_processes(source, tmp_path / "pack")
+    while not operation.files.is_complete:
+        time.sleep(0.01)
+    (source / "class1" / "sample001.bin").write_bytes(b"longer than it was when it was listed" * 10)
+    with pytest.raises(PaiError, match=r"sample001\.bin changed while it was packed") as caught:
+        operation.run()
+    assert caught.value.code == "ChangedFileError" and caught.value.hint == "Pack it again."
+    check_nothing_is_left(tmp_path / "pack")
+
+
+def test_killed_process_is_one_sentence_and_the_run_is_resumed(source: Path, tmp_path: Path) -> None:
+    operation = packing_by_processes(source, tmp_path / "pack")
+    for process in operation._processes:
+        os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(PaiError, match=r"A process that packs files was killed by signal 9\.") as caught:
+        operation.run()
+    assert "run the same command again to resume" in caught.value.hint
+    check_nothing_is_left(tmp_path / "pack")
+    packing_by_processes(source, tmp_path / "pack").run()
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
+def test_interrupted_run_leaves_no_partial_files(source: Path, tmp_path: Path) -> None:
+    operation = packing_by_processes(source, tmp_path / "pack", shard_bytes=2_000)
+    pids = [process.pid for process in operation._processes]
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        operation.run(interrupt)
+    check_nothing_is_left(tmp_path / "pack")
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_processes_end_with_the_one_that_started_them(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCAN_AND_WAIT, source, tmp_path / "pack"]
+    tests = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(tests)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as packer:
+        assert packer.stdout is not None
+        pids = packer.stdout.readline().split()
+        packer.kill()
+    assert len(pids) == 2
+    deadline = time.monotonic() + 60
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
