@@ -20,6 +20,7 @@ from openpaisdk.functions.task_errors import (
     RemoteTraceback,
     ended_error,
     task_error,
+    with_source_lines,
 )
 from pairuntime.task import call_format
 
@@ -198,7 +199,7 @@ def _remote_exception(future: JobFuture, fields: dict[str, Any], payload: memory
     if isinstance(error, RemoteError) or not isinstance(error, Exception):
         # What would end this program (SystemExit, KeyboardInterrupt) ended the task only.
         error = RemoteError(f"{name}: {message}", type_name=name, job=future.job)
-    error.__cause__ = RemoteTraceback(str(fields.get("traceback")))
+    error.__cause__ = RemoteTraceback(with_source_lines(str(fields.get("traceback"))))
     if note := fields.get("note"):
         error.add_note(str(note))
     return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,25 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text}"""'
 
 
+def with_source_lines(traceback: str) -> str:
+    """A remote traceback with the lines of functions that are in no file, such as those of a notebook.
+
+    The task could not know them; the program that defined the functions does.
+    """
+    import linecache
+
+    lines = traceback.splitlines(keepends=True)
+    found: list[str] = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        found.append(line)
+        frame = _FRAME.match(line)
+        if frame is None or following.startswith("    "):
+            continue
+        if source := linecache.getline(frame["file"], int(frame["line"])).strip():
+            found.append(f"    {source}\n")
+    return "".join(found)
+
+
 class RemoteError(TaskError):
     """An exception of the function that cannot be rebuilt here: its type and message as text."""
 
@@ -73,6 +93,8 @@ class RemoteError(TaskError):
         super().__init__(message, job=job)
         self.type_name = type_name
 
+
+_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in ')
 
 # Exit codes that the cluster gives a task, whatever its program returned.
 _KINDS: dict[int, type[TaskError]] = {

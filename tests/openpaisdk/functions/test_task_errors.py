@@ -1,5 +1,7 @@
 """The error of a call whose task ended without a result, by what ended the task."""
 
+import linecache
+
 import pytest
 
 from openpaisdk.client.models import JobStatus
@@ -51,6 +53,23 @@ def test_code_of_the_cluster_says_what_ended_the_task() -> None:
     job.tasks[0].origin_exit_code = 137
     error = task_errors.task_error(job, job.tasks[0], "")
     assert type(error) is task_errors.TaskOutOfMemory and error.exit_code == -1200
+
+
+def test_lines_of_a_notebook_are_added_to_a_remote_traceback() -> None:
+    linecache.cache["<cell 3>"] = (None, None, ["def bad(x):\n", "    return 1 / x\n"], "<cell 3>")  # type: ignore[assignment]
+    remote = (
+        "Traceback (most recent call last):\n"
+        '  File "<cell 3>", line 2, in bad\n'
+        '  File "/nowhere/module.py", line 7, in divide\n'
+        "    raise there\n"
+        '  File "<unknown>", line 1, in other\n'
+        "ZeroDivisionError: division by zero\n"
+    )
+    try:
+        shown = task_errors.with_source_lines(remote)
+    finally:
+        del linecache.cache["<cell 3>"]
+    assert shown == remote.replace("in bad\n", "in bad\n    return 1 / x\n")
 
 
 def test_stopped_job() -> None:
