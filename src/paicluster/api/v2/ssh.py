@@ -27,6 +27,11 @@ _MAX_PROBES = 64
 # Separates the job from the task in the user name of an SSH client; in no name of a job or a role.
 TASK_SEPARATOR = "+"
 
+_NOT_SERVED = (
+    "The cluster has no SSH endpoint, and no task serves SSH itself. pai exec -t opens a shell without it; "
+    "for SSH the server needs its extra (pip install 'openpaisdk[ssh]') and a restart."
+)
+
 
 async def ssh(request: Request) -> Response:
     identity = await authenticate(request)
@@ -55,7 +60,7 @@ async def ssh_info(request: Request, identity: Identity, row: JobRow) -> Respons
         endpoint = ctx.ssh()
         port = await endpoint.port() if endpoint is not None else None
         if endpoint is None or port is None:
-            raise no_ssh(row, "The cluster has no SSH endpoint, and no task serves SSH itself.")
+            raise no_ssh(row, _NOT_SERVED)
         host = urlsplit(own_url(request)).hostname or ""
         containers = [
             {
