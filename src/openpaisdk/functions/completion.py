@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
-from openpaisdk.client.models import FINAL_STATES, text
+from openpaisdk.client.models import FINAL_STATES, is_pending_event, text
 from openpaisdk.errors import Forbidden, NotFound, PaiError
 from openpaisdk.functions.task_errors import (
     DependencyFailed,
@@ -75,6 +75,9 @@ class JobWatcher:
         for frame in follow(client, FollowRequest(self._job, stream=NO_LOG)):
             if frame.kind in ("state", "end") and text(frame.head, "state") == "RUNNING":
                 self._set_running(*self._futures.values())
+            elif frame.kind == "event" and is_pending_event(frame.head):
+                for future in self._futures.values():
+                    future.pending_reason = text(frame.head, "message")
 
     def _poll_tasks(self) -> None:
         """Complete the calls of an array one by one, as their tasks end."""

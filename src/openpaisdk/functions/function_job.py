@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.binding.job import Job
-from openpaisdk.errors import Forbidden, NotFound, UsageError
+from openpaisdk.errors import (
+    Forbidden,
+    InvalidParameters,
+    NotFound,
+    PaiError,
+    ProtocolError,
+    UsageError,
+)
 from openpaisdk.functions.call_pickle import CallPickler
 from openpaisdk.functions.call_request import ROLE, command_of, request_of
 from openpaisdk.functions.completion import JobWatcher
@@ -37,6 +45,10 @@ OPTIONS = frozenset(inspect.signature(Job.one_liner).parameters) - {
     "array",
 }
 """Options of ``Job.one_liner`` that functions have, too."""
+
+
+_REFUSALS = (Forbidden, InvalidParameters, NotFound, ProtocolError, UsageError)
+"""Errors of a submission after which there is no job. After others there may be one, or one of this name."""
 
 
 class FunctionOptions:
@@ -129,7 +141,13 @@ def submit_calls(
         values_of_jobs.delete_of([job.name])
         return submit_calls(cluster, function, calls, options, array=array, futures=futures)
     cluster.write(str(request["call"]), content)
-    job.submit(cluster.cluster)
+    try:
+        job.submit(cluster.cluster)
+    except _REFUSALS:
+        with contextlib.suppress(PaiError):
+            values_of_jobs.delete_of([job.name])
+            cluster.forget_stored()
+        raise
     futures = futures or JobFutures(JobFuture(cluster) for _ in range(len(calls) if is_shared else instances))
     _attach(futures, cluster, job.name, request)
     return futures

@@ -39,6 +39,9 @@ class Call(Protocol):
     @property
     def cluster(self) -> _Cluster: ...
 
+    @property
+    def pending_reason(self) -> str: ...
+
     def running(self) -> bool: ...
 
     def done(self) -> bool: ...
@@ -70,6 +73,8 @@ def html_of_call(future: Call) -> str:
     fields = {"call": future.job_id if future.is_submitted else "", "cluster": future.cluster.alias}
     error = future.exception() if state == "failed" else None
     reason = f": {type(error).__name__}: {error}" if error is not None else ""
+    if state == "waiting" and future.pending_reason:
+        reason = f": {future.pending_reason}"
     return html_fields({**fields, "state": state + reason})
 
 

@@ -51,6 +51,8 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         self._is_cancelling = False
         self.shared: SharedTasks | None = None
         """Where the calls of the job share its tasks."""
+        self.pending_reason = ""
+        """Why the job has not started, as far as the cluster has told."""
 
     def attach(
         self, job: str, results: str, index: int = 0, tasks: int = 1, shared: SharedTasks | None = None
@@ -148,6 +150,30 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         return self.cluster.log(self.job, self.index, stream)
 
     # --- the result ---
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the function returned; its exception is raised. After ``timeout`` seconds, a TimeoutError."""
+        try:
+            return super().result(timeout)
+        except TimeoutError:
+            if self.done():  # the function's own
+                raise
+            raise self._time_out(timeout) from None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The exception of the function; None if it returned."""
+        try:
+            return super().exception(timeout)
+        except TimeoutError:
+            if self.done():  # the function's own
+                raise
+            raise self._time_out(timeout) from None
+
+    def _time_out(self, timeout: float | None) -> TimeoutError:
+        if not self.is_submitted:
+            return TimeoutError("The call is in a batch: it is submitted when the batch ends.")
+        state = "It runs." if self.running() else f"It waits to start. {self.pending_reason}".strip()
+        return TimeoutError(f"{self.job_id} has not ended after {timeout:g} s, and goes on. {state}")
 
     def result_folder(self) -> str:
         if self.shared is not None:
@@ -270,11 +296,15 @@ class JobFutures(list[JobFuture]):
 
     def results(self, timeout: float | None = None) -> list[Any]:
         """The results of all calls; as soon as one has failed, its exception is raised."""
-        ended, _ = concurrent.futures.wait(self, timeout, return_when=concurrent.futures.FIRST_EXCEPTION)
+        ended, pending = concurrent.futures.wait(
+            self, timeout, return_when=concurrent.futures.FIRST_EXCEPTION
+        )
         for future in self:
             if future in ended and not future.cancelled() and future.exception() is not None:
                 future.result()
-        return [future.result(0 if timeout is not None else None) for future in self]
+        if pending:
+            raise TimeoutError(f"{len(pending)} of {len(self)} calls have not ended after {timeout:g} s.")
+        return [future.result() for future in self]
 
     def cancel(self) -> bool:
         """Stop the job with all its calls."""

@@ -109,7 +109,7 @@ def check_image(options: JobOptions, entry: ClusterEntry, defaults: Defaults, co
         on_host = "-i host runs the job on the node itself. " if containers else ""
         raise UsageError(
             f"The cluster {entry.alias} runs jobs in containers: name an image with -i.",
-            hint=f"{on_host}Set a default with: pai set -g image=<image>",
+            hint=f'In Python: image="...". {on_host}Set a default with: pai set -g image=<image>',
         )
 
 

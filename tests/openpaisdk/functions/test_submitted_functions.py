@@ -12,8 +12,9 @@ import pytest
 
 import openpaisdk
 from openpaisdk import Job
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.functions import task_errors
+from openpaisdk.functions.function_cluster import function_cluster
 from support.server_fixture import eventually
 
 TIMEOUT_S = 180
@@ -174,6 +175,36 @@ def test_call_that_can_never_start_is_a_warning(here_on_host) -> None:
         future = openpaisdk.submit(abs, -1, gpu=999)
     future.cancel()
     assert caught[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("ignore:The cluster local says")
+def test_time_out_says_why_a_call_has_not_started(here_on_host) -> None:
+    future = openpaisdk.submit(abs, -1, gpu=999)
+    try:
+        eventually(lambda: future.pending_reason)
+        with pytest.raises(
+            TimeoutError, match=rf"{future.job} has not ended after 0.1 s.*It waits.*999 GPUs"
+        ):
+            future.result(0.1)
+        assert "999 GPUs" in future._repr_html_()
+    finally:
+        future.cancel()
+
+
+def test_time_out_that_the_function_raised(here_on_host) -> None:
+    def fail() -> None:
+        raise TimeoutError("no answer from the other side")
+
+    with pytest.raises(TimeoutError, match="no answer from the other side") as caught:
+        openpaisdk.submit(fail).result(TIMEOUT_S)
+    assert "in fail" in str(caught.value.__cause__)
+
+
+def test_refused_call_leaves_nothing_on_the_storage(here_on_host) -> None:
+    with pytest.raises(PaiError):
+        openpaisdk.submit(abs, -1, name="refused-call", virtual_cluster="no-such-vc")
+    cluster = function_cluster(None)
+    assert "refused-call" not in cluster.names(f"/user/{cluster.user}/functions")
 
 
 def test_exit_of_the_process_is_an_error_with_its_code(here_on_host) -> None:
