@@ -63,13 +63,13 @@ class Terminal:
             return bool(data)
         return True
 
-    def wait_for(self, text: str, within_s: float = 30.0) -> None:
+    def wait_for(self, text: str, within_s: float = 90.0) -> None:
         deadline = time.monotonic() + within_s
         while text not in self.text:
             assert self.read(), f"the program ended without {text!r}: {self.text}"
             assert time.monotonic() < deadline, f"{text!r} did not appear: {self.text}"
 
-    def finish(self, within_s: float = 30.0) -> int:
+    def finish(self, within_s: float = 90.0) -> int:
         """Read until the program ends; returns its exit status."""
         deadline = time.monotonic() + within_s
         while self.read():

@@ -151,4 +151,4 @@ def _events(killed: KilledCluster, name: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["load", "render", "launch", "unpack"])
 def test_no_job_kills_the_server_more_than_twice(killed: Callable[[str], KilledCluster], step: str) -> None:
-    run_killers(killed(step), step, rounds=10)
+    run_killers(killed(step), step, rounds=4)

@@ -144,7 +144,7 @@ def test_shell_on_a_terminal(user, job: str) -> None:
     terminal.wait_for("sleeping")
     terminal.type("\x03")  # ends sleep, not the session
     terminal.type("echo $((50+5)); exit 4\n")
-    terminal.wait_for("55")
+    terminal.wait_for("55\r\n")
     assert terminal.finish() == 4
 
 

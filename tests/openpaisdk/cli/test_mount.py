@@ -182,7 +182,7 @@ def test_change_by_another_user_of_the_storage_is_seen(user, there, mounted: Pat
     assert user.pai("copy", "file", f"{there}/file").status == 0
     assert (mounted / "file").read_text() == "and two"
     assert user.pai("remove", "--yes", f"{there}/file").status == 0
-    until(lambda: not (mounted / "file").exists(), within=10)
+    until(lambda: not (mounted / "file").exists())
 
 
 @needs_fuse

@@ -96,7 +96,7 @@ def test_preview_shows_the_sdk_that_is_installed(user) -> None:
         assert f"pai-runtime packages {requirement}" in shown, shown
         assert f"python -m pip install -U {requirement}" in shown
     user.pai("unset", "container-sdk-branch")
-    assert "pip" not in user.pai("sub", "--preview", "--no-sources", "true").out
+    assert "pip" not in user.pai("sub", "-j", "plain", "--preview", "--no-sources", "true").out
 
 
 @pytest.mark.slow

@@ -81,11 +81,11 @@ def test_terminal_has_a_size_and_is_resized(client: SshClient) -> None:
     assert "31 101" in terminal.text and "/dev/pts/" in terminal.text
     terminal.resize(77, 22)
     terminal.type("until [ \"$(stty size)\" = '22 77' ]; do :; done; echo $((60+6))\n")
-    terminal.wait_for("66")
+    terminal.wait_for("66\r\n")
     terminal.type("sh -c 'echo sleep''ing; exec sleep 600'\n")
     terminal.wait_for("sleeping")
     terminal.type("\x03echo $((50+5)); exit 4\n")
-    terminal.wait_for("55")
+    terminal.wait_for("55\r\n")
     assert terminal.finish() == 4
 
 
