@@ -174,7 +174,8 @@ def test_call_that_can_never_start_is_a_warning(here_on_host) -> None:
     with pytest.warns(UserWarning, match=r"stays pending until the cluster changes: .* 999 GPUs") as caught:
         future = openpaisdk.submit(abs, -1, gpu=999)
     future.cancel()
-    assert caught[0].filename == __file__
+    # Others, of sockets that are closed at this moment, may be among them.
+    assert [one.filename for one in caught if "stays pending" in str(one.message)] == [__file__]
 
 
 @pytest.mark.filterwarnings("ignore:The cluster local says")
