@@ -33,7 +33,7 @@ const COLUMNS: readonly Column[] = [
   { name: "tasks", label: "Tasks", order: "totalTaskNumber", isNumber: true },
   { name: "gpus", label: "GPUs", order: "totalGpuNumber", isNumber: true },
   { name: "submitted", label: "Submitted", order: "submissionTime" },
-  { name: "duration", label: "Duration" },
+  { name: "duration", label: "Duration", order: "duration" },
   { name: "retries", label: "Retries", order: "retries", isNumber: true },
 ];
 
@@ -290,7 +290,8 @@ function ColumnHead({ column, order }: { column: Column; order: string }) {
   const isSorted = field === column.order;
   const isAscending = direction === "ASC";
   // A first click sorts numbers and times from the largest, names from A.
-  const first = column.isNumber || column.order === "submissionTime" ? "DESC" : "ASC";
+  const isTime = column.order === "submissionTime" || column.order === "duration";
+  const first = column.isNumber || isTime ? "DESC" : "ASC";
   const next = isSorted ? (isAscending ? "DESC" : "ASC") : first;
   return (
     <th class={classes} aria-sort={isSorted ? (isAscending ? "ascending" : "descending") : undefined}>

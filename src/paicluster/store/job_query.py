@@ -40,7 +40,8 @@ from paicluster.store.tables import job_tags, jobs
 class JobQuery:
     """Which jobs, in which order. Empty tuples and None filter nothing; filters are combined with AND.
 
-    ``order`` is OpenPAI's ``field,ASC|DESC``; any unknown order means ``submissionTime,DESC``.
+    ``order`` is OpenPAI's ``field,ASC|DESC``, and ours by ``duration``; any unknown order means
+    ``submissionTime,DESC``.
     ``priorities`` may contain ``default`` for jobs without one.
     """
 
@@ -114,6 +115,10 @@ class _Matches(NamedTuple):
 _NEWEST = (jobs.c.submission_ms, jobs.c.id)
 _PRIORITY = func.coalesce(jobs.c.priority, literal_column("'~'"))
 _COMPLETION = func.coalesce(jobs.c.completed_ms, literal_column("9223372036854775807"))
+_DURATION = func.coalesce(
+    jobs.c.completed_ms - func.coalesce(jobs.c.launched_ms, jobs.c.completed_ms),
+    literal_column("9223372036854775807"),
+)
 _ORDERS: dict[str, tuple[ColumnElement[Any], ...]] = {
     "jobName": (jobs.c.name, *_NEWEST),
     "submissionTime": _NEWEST,
@@ -124,6 +129,7 @@ _ORDERS: dict[str, tuple[ColumnElement[Any], ...]] = {
     "totalGpuNumber": (jobs.c.total_gpus, *_NEWEST),
     "state": (jobs.c.state, *_NEWEST),
     "completionTime": (_COMPLETION, *_NEWEST),
+    "duration": (_DURATION, *_NEWEST),
     "jobPriority": (_PRIORITY, *_NEWEST),
 }
 _DEFAULT_ORDER = "submissionTime"

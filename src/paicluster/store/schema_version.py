@@ -14,7 +14,7 @@ from paicluster.store import new_database, sqlite
 from paicluster.store.new_database import VERSION_TABLE
 
 # Every revision in ``migrations/versions``, oldest first; the last one is that of this version.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 HEAD = REVISIONS[-1]
 
 

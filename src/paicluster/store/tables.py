@@ -194,6 +194,12 @@ Index("jobs_by_tasks", c.total_tasks, c.submission_ms)
 Index("jobs_by_gpus", c.total_gpus, c.submission_ms)
 # Jobs without a value come last in ascending order. Queries must use exactly these expressions.
 Index("jobs_by_completion", func.coalesce(c.completed_ms, 9223372036854775807), c.submission_ms)
+Index(
+    "jobs_by_duration",
+    # A job that ended before it ran took no time.
+    func.coalesce(c.completed_ms - func.coalesce(c.launched_ms, c.completed_ms), 9223372036854775807),
+    c.submission_ms,
+)
 Index("jobs_by_priority", func.coalesce(c.priority, "~"), c.submission_ms)
 _active = c.sub_state != "Completed"
 Index("jobs_active", c.id, sqlite_where=_active)

@@ -32,6 +32,10 @@ FIELDS = {
     "totalGpuNumber": lambda job: job.total_gpus,
     "state": lambda job: job.state,
     "completionTime": lambda job: (job.completed_ms is None, job.completed_ms or 0),
+    "duration": lambda job: (
+        job.completed_ms is None,
+        0 if job.completed_ms is None or job.launched_ms is None else job.completed_ms - job.launched_ms,
+    ),
     "jobPriority": lambda job: (job.priority is None, job.priority or ""),
 }
 
@@ -73,6 +77,8 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, l
             columns["sub_state"] = "AttemptRunning"
         elif state in ENDS:
             columns |= {"sub_state": "Completed", "exit_code": ENDS[state], "completed_ms": dice.randrange(9)}
+            # Some ended before they ran.
+            columns["launched_ms"] = min(columns["completed_ms"], job_id % 5) if job_id % 7 else None
         jobs.update_job(conn, job_id, **columns)
 
     store.write_sync(fill)

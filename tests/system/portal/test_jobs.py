@@ -70,6 +70,9 @@ def test_order_and_pages(new_page: NewPage, cluster: TeamCluster) -> None:
     page.wait_for(f"{NAMES}.join() === 'paged-50,paged-51'")
     page.evaluate("history.back()")
     page.wait_for(f"{NAMES}[0] === 'paged-00'")
+    page.click("th button", "Duration")
+    page.wait_for("document.querySelector('th.c-duration').ariaSort === 'descending'")
+    assert "order=duration" in page.address
 
 
 def test_several_jobs_are_selected_and_stopped(new_page: NewPage, cluster: TeamCluster) -> None:

@@ -304,7 +304,11 @@ JOB_FILTERS = (
     Query("tagsContain", description="Jobs with any of these tags."),
     Query("tagsNotContain", description="Jobs with none of these tags."),
     Query("jobPriority", description="Priorities; `default` selects jobs without one."),
-    Query("order", description="FIELD,ASC or FIELD,DESC; by default submissionTime,DESC."),
+    Query(
+        "order",
+        description="FIELD,ASC or FIELD,DESC; by default submissionTime,DESC. Jobs that have not ended "
+        "are those of the longest duration.",
+    ),
     Query("offset", Count),
     Query("limit", Annotated[int, Meta(ge=0, le=50000)]),
     Query("withTotalCount", bool, description="Respond with a page and the total number of jobs."),
