@@ -1,4 +1,4 @@
-"""`pai` as a process whose memory is measured."""
+"""Commands whose memory and time are measured, with all processes that they start."""
 
 from __future__ import annotations
 
@@ -16,30 +16,53 @@ class MeasuredRun:
     out: str
     err: str
     memory_mb: int
-    """The most it had at any time."""
+    """The most that all its processes had together at any time, or one of them at its peak."""
     took_s: float
 
 
-# A small process starts it: a new process has at first the memory of the one that started it.
+# A small process starts it: a new process has at first the memory of the one that started it. Memory that
+# processes share is divided among them (Pss).
 _START = """
-import resource, subprocess, sys
-status = subprocess.run(sys.argv[2:]).returncode
+import re, resource, subprocess, sys
+
+def memory_kb(pid):
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as f:
+            size = int(re.search(r"^Pss: +([0-9]+) kB", f.read(), re.M)[1])
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            children = f.read().split()
+    except (OSError, TypeError):
+        return 0  # it has ended
+    return size + sum(map(memory_kb, children))
+
+peak = 0
+process = subprocess.Popen(sys.argv[2:])
+while True:
+    try:
+        status = process.wait(0.1)
+        break
+    except subprocess.TimeoutExpired:
+        peak = max(peak, memory_kb(process.pid))
 with open(sys.argv[1], "w") as report:
-    report.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+    report.write(str(max(peak, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)))
 sys.exit(status)
 """
 
 
-def measured_pai(*words: object) -> MeasuredRun:
+def measured_pai(*words: object, limit_s: float | None = None) -> MeasuredRun:
+    return measured_run(Path(sys.executable).parent / "pai", *words, limit_s=limit_s)
+
+
+def measured_run(*command: object, limit_s: float | None = None) -> MeasuredRun:
     began = time.monotonic()
     with tempfile.NamedTemporaryFile("r") as report:
-        pai = Path(sys.executable).parent / "pai"
         done = subprocess.run(
-            [sys.executable, "-c", _START, report.name, pai, *map(str, words)],
+            [sys.executable, "-c", _START, report.name, *map(str, command)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
+            timeout=limit_s,
         )
         memory_mb = int(report.read()) >> 10
     return MeasuredRun(done.returncode, done.stdout, done.stderr, memory_mb, time.monotonic() - began)
