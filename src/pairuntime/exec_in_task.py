@@ -142,6 +142,7 @@ def _supervisor_of(folder: "str") -> "int":
 def run_slurm(folder: "str", command: "list[str]") -> "int":
     """The same on a node of a Slurm cluster."""
     spec = _read_spec(folder)
+    environment = spec["env"]
     if spec.get("session_folder"):
         command = saved_environment.enter(spec["session_folder"], command)
     if spec.get("shared_exports"):
@@ -152,13 +153,15 @@ def run_slurm(folder: "str", command: "list[str]") -> "int":
         terminal = ["--tty"] if os.isatty(0) else []
         command = spec["exec_prefix"][:-1] + terminal + spec["exec_prefix"][-1:] + command
     try:
+        if spec.get("storage_mounts"):
+            _take_mounts(folder, spec["storage_mounts"], environment)
         os.chdir(spec["cwd"])
         restore_signals()
         if not os.isatty(0):
             from pairuntime.slurm import output_relay
 
-            return output_relay.run(command, spec["env"])
-        os.execvpe(command[0], command, spec["env"])
+            return output_relay.run(command, environment)
+        os.execvpe(command[0], command, environment)
     except OSError as e:
         sys.stderr.write("%s: %s\n" % (command[0], os.strerror(e.errno or 0)))
     return 127

@@ -37,8 +37,9 @@ class KernelMount:
         """MountError."""
         if os.geteuid() != 0:
             raise MountError(
-                f"Only root can mount {self._file_system}, and this cluster runs under another account.",
-                "Run the cluster as root, or use a storage of another type.",
+                f"Only root can mount {self._file_system}, and another account starts the tasks here.",
+                "Run the cluster as root. On nodes of Slurm, an administrator can mount it for all, and "
+                "add the folder as a storage of the type mount.",
             )
         program = f"mount.{self._file_system}"
         if shutil.which(program, path=_PLACES) is None:

@@ -1,7 +1,8 @@
 """Process that serves one storage of a task as a folder. The supervisor of the task starts it.
 
 The first line of its standard input is the request, with the credentials; it answers `mounted`, or with the
-sentence for the task's log. It unmounts when the input ends, or at SIGTERM. Linux only.
+sentence for the task's log. It unmounts when the input ends, and ignores the signals by which schedulers end
+all processes of a task: what the task writes when it gets them must still arrive. Linux only.
 """
 
 from __future__ import annotations
@@ -28,9 +29,16 @@ from pairuntime.fuse.mount_point import Mount, MountError, check_available
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from openpaisdk.storage.backends.base import Backend
 
+# By which it tells itself that the input has ended. No scheduler sends it.
+_STOP_SIGNAL = signal.SIGRTMIN
+_IGNORED_SIGNALS = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM),
+)
 _MAX_REPORTS = 100
 """Reports about files that could not be written. A program that ignores this many ignores all."""
 
@@ -55,6 +63,8 @@ class MountRequest:
 
 
 def main() -> int:
+    for signum in _IGNORED_SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
     request = MountRequest(json.loads(sys.stdin.buffer.readline()))
     reports = Reports()
     try:
@@ -66,13 +76,12 @@ def main() -> int:
     except PaiError as e:
         # The hints of the backend are for the owner of the credentials, not for the user of the job.
         return _fail(e.message, "An administrator of the cluster has to check the storage.")
-    threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
     serve()
     return FILES_LOST_STATUS if reports.count else 0
 
 
 def _mount(request: MountRequest, reports: Reports) -> Callable[[], object]:
-    """Mount a storage. The result serves it until SIGTERM, and unmounts it."""
+    """Mount a storage. The result serves it until the input ends, and unmounts it."""
     by_kernel = None
     if request.kind == "nfs":
         by_kernel = nfs_mount(request.data, request.sub_folder)
@@ -90,7 +99,7 @@ def _mount(request: MountRequest, reports: Reports) -> Callable[[], object]:
         request.owner,
         request.shown_at,
     )
-    return partial(mounted.serve, _tell_mounted, reports)
+    return partial(mounted.serve, _tell_mounted, reports, (_STOP_SIGNAL,))
 
 
 def _open(request: MountRequest) -> Backend:
@@ -113,7 +122,7 @@ def _open(request: MountRequest) -> Backend:
 
 def _wait_for_signal(unmount: Callable[[], None]) -> None:
     stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    signal.signal(_STOP_SIGNAL, lambda *_: stopped.set())
     _tell_mounted()
     stopped.wait()
     unmount()
@@ -125,13 +134,15 @@ def _fail(message: str, hint: str | None) -> int:
 
 
 def _tell_mounted() -> None:
+    # Only now: this process handles the signal by which the end of its input stops it.
+    threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
     os.write(1, MOUNTED)
 
 
 def _stop_at_end_of_input() -> None:
     while os.read(0, 1024):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), _STOP_SIGNAL)
 
 
 class Reports:
@@ -149,8 +160,13 @@ class Reports:
         sys.stderr.flush()
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
+    """What the process does."""
     exit_status = main()
     sys.stdout.flush()
     # Threads of the kernel's requests and of the storage's library may be waiting for something.
     os._exit(exit_status)
+
+
+if __name__ == "__main__":
+    run()

@@ -150,7 +150,7 @@ def _gang_launch(
     token = settings.job_token(record.row)
     user, delegated = record.row.username, bool(placeholders)
     cloud = storage_variables(job, user, settings.cloud_storages)
-    storages = storage_mounts(job, user, settings.cloud_storages, delegated=delegated)
+    storages = storage_mounts(job, user, settings.cloud_storages)
     extra = {
         **settings.base_environment,
         **cloud,

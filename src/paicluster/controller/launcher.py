@@ -86,7 +86,7 @@ class Launcher:
             yield Event(
                 job_id, "Warning", "StorageNotMounted", f"No storage is mounted at {target} here: {instead}."
             )
-        for problem in mount_problems(record.job, self._settings.cloud_storages, delegated=delegated):
+        for problem in mount_problems(record.job, self._settings.cloud_storages):
             yield Event(job_id, "Warning", "StorageNotMounted", problem)
         for problem in credential_problems(record.job, self._settings.cloud_storages):
             yield Event(job_id, "Warning", "StorageCredentialsMissing", problem)

@@ -70,12 +70,10 @@ class CloudStorage:
         )
 
 
-def storage_mounts(
-    job: JobSpec, user: str, storages: Sequence[CloudStorage], *, delegated: bool = False
-) -> tuple[StorageMount, ...]:
-    """Mounts of the storages that a job requests. ``delegated``: nodes of an external scheduler have none."""
+def storage_mounts(job: JobSpec, user: str, storages: Sequence[CloudStorage]) -> tuple[StorageMount, ...]:
+    """Mounts of the storages that a job requests."""
     mounts = {}
-    for storage, path in () if delegated else _requested(job, storages):
+    for storage, path in _requested(job, storages):
         try:
             if storage.mounted and storage.has_credentials():
                 mount = storage.mount(user, path)
@@ -87,7 +85,7 @@ def storage_mounts(
     return tuple(mounts.values())
 
 
-def mount_problems(job: JobSpec, storages: Sequence[CloudStorage], *, delegated: bool) -> Iterator[str]:
+def mount_problems(job: JobSpec, storages: Sequence[CloudStorage]) -> Iterator[str]:
     """Why storages are not mounted that the job requests, and what tasks can do instead."""
     for storage, path in _requested(job, storages):
         if not storage.mounted and not path:
@@ -95,8 +93,6 @@ def mount_problems(job: JobSpec, storages: Sequence[CloudStorage], *, delegated:
         reason = ""
         if not storage.mounted:
             reason = "it is not mounted on this cluster"
-        elif delegated:
-            reason = "storages are not mounted on nodes of Slurm"
         elif not _has_credentials(storage):
             reason = "the cluster has no credentials for it"
         if reason:

@@ -29,6 +29,7 @@ MOUNTS = "/proc/self/mountinfo"
 CONTAINER_HINT = "In a container, start it with --device %s --cap-add SYS_ADMIN; or copy the files." % DEVICE
 KEEP_ALIVE_INTERVAL_S = 300.0
 """An embedded cluster stops when it is idle. While one of its storages is mounted, it gets requests."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV = 1, 2, 4
 _MNT_DETACH = 2
 _FUSE_SETTINGS = "/etc/fuse.conf"
@@ -145,8 +146,13 @@ class Mount:
             os.close(self._device)
             raise
 
-    def serve(self, on_mounted: "Callable[[], None]", report: "Callable[[str], None]") -> "int":
-        """Serve until it is unmounted, or until SIGINT, SIGTERM or SIGHUP: returns the signal, or 0."""
+    def serve(
+        self,
+        on_mounted: "Callable[[], None]",
+        report: "Callable[[str], None]",
+        signals: "tuple[int, ...]" = STOP_SIGNALS,
+    ) -> "int":
+        """Serve until it is unmounted, or until one of these signals: returns the signal, or 0."""
         server = Server(self._storage, self._device, self._shown_at, report, self._owner)
         stopped_by = []  # type: list[int]
 
@@ -154,7 +160,6 @@ class Mount:
             stopped_by.append(number)
             raise _Stopped
 
-        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = [signal.signal(number, stop) for number in signals]
         try:
             try:

@@ -182,6 +182,10 @@ def apply_placement(
     if spec.get("output_upload"):
         # The Python that runs this: the server cannot know its path on the node.
         spec["output_upload"]["argv"][0] = sys.executable
+    if spec.get("storage_mounts"):
+        mounts = spec["storage_mounts"]
+        mounts["argv"][0] = _find(mounts["argv"][0], "")
+        mounts["env"]["PATH"] = os.environ.get("PATH", os.defpath)
     if spec["argv"][:2] == ["/bin/sh", "-c"] and os.access(_BASH, os.X_OK):
         # Prefer bash; the server could not know whether the node has it.
         spec["argv"] = [_BASH, spec["argv"][-1]]

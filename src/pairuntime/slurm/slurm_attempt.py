@@ -19,6 +19,8 @@ _POLL_INTERVAL_S = 5.0
 _MAX_USAGE_SHARE = 0.01
 # A task that ends sooner reports only its end: every event is a file that the server has to process.
 _START_EVENT_DELAY_S = 0.05
+# Before Slurm kills everything: time for the exit record.
+_END_RESERVE_S = 1.0
 # Flag file of a task in an image: not empty until its container runs.
 NOT_STARTED = "not-started"
 
@@ -49,6 +51,7 @@ class SlurmAttempt(attempt.Attempt):
         self._exists = spec.get("exists")  # type: list[str] | None # type: ignore[assignment]
         self._full_name = str(spec.get("full_name") or "")
         self._signalled = False
+        self._signalled_at = 0.0
         self._ended_by_slurm = False
         # Whether to invalidate the file system's cache before the next check.
         self._refresh_due = False
@@ -64,6 +67,8 @@ class SlurmAttempt(attempt.Attempt):
         attempt.set_handler(signal.SIGALRM, self._on_timer)
 
     def _on_stop_signal(self, signum: "int", frame: "object") -> "None":
+        if not self._signalled:
+            self._signalled_at = time.monotonic()
         self._signalled = self._refresh_due = True
 
     def _on_timer(self, signum: "int", frame: "object") -> "None":
@@ -72,6 +77,15 @@ class SlurmAttempt(attempt.Attempt):
         if self._start_pending:
             self._start_pending = False
             self._write_event_file("started")
+
+    def _has_mount_namespace(self) -> "bool":
+        """As root, containers get their storages from such a namespace, too: no mount outlives a kill."""
+        return super(SlurmAttempt, self)._has_mount_namespace() and not self._in_image
+
+    def _is_overdue(self) -> "bool":
+        if not self._stop_requested() or not self._ended_by_slurm:
+            return False
+        return time.monotonic() - self._signalled_at > self._kill_wait_s - _END_RESERVE_S
 
     def _start(self) -> "str":
         if self._in_image:

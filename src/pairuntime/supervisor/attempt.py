@@ -226,9 +226,13 @@ class Attempt:
         """False if files that the task wrote to its storages are lost."""
         if self._mounts is None:
             return True
-        are_files_kept = self._mounts.unmount(self._stop_requested)
+        are_files_kept = self._mounts.unmount(self._stop_requested, self._is_overdue)
         self._write_message("".join(self._mounts.take_messages()))
         return are_files_kept
+
+    def _is_overdue(self) -> "bool":
+        """Whether this process is about to be killed."""
+        return False
 
     # -- starting ------------------------------------------------------------------------------
 

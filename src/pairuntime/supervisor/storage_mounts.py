@@ -5,10 +5,12 @@ mounts, and the kernel removes them with the last process. Otherwise, and for co
 of the cluster's home, from which a container gets them; what a killed supervisor leaves there the server
 removes.
 
-A process of a mount ends with its standard input: it outlives no supervisor. Its credentials come from there,
-too, so that they are in no command line and no environment.
+A process of a mount ends with its standard input, and with nothing else: it outlives no supervisor, and a
+signal to all processes of a task (Slurm's) does not take the storages from a task that saves its state. Its
+credentials come from there, too, so that they are in no command line and no environment.
 """
 
+import fcntl
 import json
 import os
 import select
@@ -44,6 +46,8 @@ _CHECK_INTERVAL_S = 0.1
 _END_CHECK_INTERVAL_S = 0.01
 _MAX_REPORT_BYTES = 64 << 10
 _MAX_SENTENCE_BYTES = 4096
+# A supervisor locks its folder of mounts soon after it has created it.
+_LOCK_TIMEOUT_S = 60.0
 
 
 class StorageMounts:
@@ -56,7 +60,11 @@ class StorageMounts:
         self._names = {}  # type: dict[int, str]
         # Each with the mount that it serves.
         self._processes = []  # type: list[tuple[subprocess.Popen[bytes], dict[str, Any]]]
+        # Those that have answered.
+        self._mounted = set()  # type: set[int]
         self._is_private = False
+        # Holds the lock of the folder of the mounts.
+        self._lock = -1
         self._places = []  # type: list[str]
         self._has_lost_files = False
         self._messages = []  # type: list[str]
@@ -65,12 +73,16 @@ class StorageMounts:
         """Mount all. Returns why that is not possible, else an empty text. ``is_stopped`` ends the wait."""
         self._is_private = is_private
         problem = ""
+        if self._spec.get("prefix") and not is_private:
+            remove_stale(os.path.dirname(self._spec["folder"]), self._spec["prefix"])
         for mount in self._spec["mounts"]:
             place, problem = self._make_place(mount)
             if problem:
                 break
             self._places.append(place)
-            self._begin(mount, place, owner)
+            problem = self._begin(mount, place, owner)
+            if problem:
+                break
         problem = problem or self._wait_until_mounted(is_stopped)
         if problem or is_stopped():
             self.unmount(is_stopped)
@@ -96,6 +108,8 @@ class StorageMounts:
                 os.makedirs(place, mode=0o755, exist_ok=True)
             else:
                 os.makedirs(self._spec["folder"], mode=0o700, exist_ok=True)
+                if self._lock < 0:
+                    self._lock = _lock(self._spec["folder"])
                 _make_mount_point(place, self._marker())
         except OSError as e:
             return "", "The folder %s cannot be created: %s." % (place, (e.strerror or str(e)).lower())
@@ -134,7 +148,8 @@ class StorageMounts:
             paths.extend(path for path in value.split(os.pathsep) if path.startswith("/"))
         return {form for path in paths for form in (os.path.abspath(path), os.path.realpath(path))}
 
-    def _begin(self, mount: "dict[str, Any]", place: "str", owner: "tuple[int, int]") -> "None":
+    def _begin(self, mount: "dict[str, Any]", place: "str", owner: "tuple[int, int]") -> "str":
+        """Start the process of a mount. Returns why that is not possible, else an empty text."""
         errors = os.open(self._errors_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = subprocess.Popen(
@@ -146,6 +161,11 @@ class StorageMounts:
                 stderr=errors,
                 start_new_session=True,
             )
+        except OSError as e:
+            sentence = "The storage %s cannot be mounted: %s cannot be started (%s). %s"
+            reason = (e.strerror or str(e)).lower()
+            words = mount["request"]["name"], self._spec["argv"][0], reason, self._spec.get("hint", "")
+            return (sentence % words).rstrip()
         finally:
             os.close(errors)
         shown_at = mount["target"] if self._spec.get("in_container") else place
@@ -158,6 +178,7 @@ class StorageMounts:
             process.stdin.flush()
         except OSError:
             pass  # it has ended already: it says why, or nothing
+        return ""
 
     def _wait_until_mounted(self, is_stopped: "Callable[[], bool]") -> "str":
         ends = time.monotonic() + _START_TIMEOUT_S
@@ -182,6 +203,7 @@ class StorageMounts:
                     name,
                     reason or "its process ended without a message.",
                 )
+            self._mounted.add(process.pid)
             if not self._is_private and not self._spec.get("in_container"):
                 self._messages.append(
                     "The storage %s is mounted at %s, which %s names: only root can mount at %s.\n"
@@ -212,28 +234,36 @@ class StorageMounts:
 
     # -- end ---------------------------------------------------------------------------------------
 
-    def unmount(self, is_stopped: "Callable[[], bool]") -> "bool":
+    def unmount(
+        self, is_stopped: "Callable[[], bool]", is_overdue: "Callable[[], bool]" = lambda: False
+    ) -> "bool":
         """Unmount all, and complete what the task has closed. False if files are lost: messages tell which.
 
-        ``is_stopped``: whether the user waits for the end.
+        ``is_stopped``: whether the user waits for the end. ``is_overdue``: whether this process is about to
+        be killed.
         """
-        for pid in self._names:
-            process_tree.send(pid, signal.SIGTERM)
+        for process, _ in self._processes:
+            if process.pid not in self._mounted:
+                process_tree.send(process.pid, signal.SIGKILL)  # it waits for its server, and has no files
+            _close(process.stdin)
         began = time.monotonic()
         while self._note_exits():
-            if time.monotonic() - began > (_STOPPED_TIMEOUT_S if is_stopped() else _STOP_TIMEOUT_S):
+            timeout_s = _STOPPED_TIMEOUT_S if is_stopped() else _STOP_TIMEOUT_S
+            if time.monotonic() - began > timeout_s or is_overdue():
                 self._kill_processes()
                 break
             time.sleep(_END_CHECK_INTERVAL_S)
         for process, _ in self._processes:
-            for pipe in (process.stdin, process.stdout):
-                _close(pipe)
+            _close(process.stdout)
         self._processes = []
         self._messages.append(self._read_errors())
         if not self._is_private:
             for place in remove_leftovers(self._spec["folder"], self._marker()):
                 self._has_lost_files = True
                 self._messages.append("Files are in %s and not on the storage.\n" % place)
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
         if self._has_lost_files:
             self._messages.append(FILES_LOST)
         return not self._has_lost_files
@@ -245,7 +275,7 @@ class StorageMounts:
             if status is not None:
                 sentence = self.note_exit(pid, status)
                 named_files = os.WIFEXITED(status) and os.WEXITSTATUS(status) == FILES_LOST_STATUS
-                if status != 0 and not named_files:  # it did not end because of the signal
+                if status != 0 and not named_files:  # it did not end because its input did
                     self._messages.append(sentence)
         return bool(self._names)
 
@@ -315,6 +345,38 @@ def remove_leftovers(folder: "str", marker: "str" = "") -> "list[str]":
     _remove_mount_point(folder, "")
     mounted = mount_point.mounted_folders()
     return [place for place in places if place not in mounted and os.path.isdir(place)]
+
+
+def remove_stale(parent: "str", prefix: "str") -> "None":
+    """Remove what killed supervisors of this account have left in folders of this name. Others are locked."""
+    try:
+        names = [name for name in os.listdir(parent) if name.startswith(prefix)]
+    except OSError:
+        return  # not readable
+    for name in names:
+        folder = os.path.join(parent, name)
+        try:
+            found = os.lstat(folder)
+            if found.st_uid != os.geteuid() or time.time() - found.st_mtime < _LOCK_TIMEOUT_S:
+                continue
+            lock = _lock(folder)
+        except OSError:
+            continue  # its supervisor lives, or it is gone
+        try:
+            remove_leftovers(folder, marker_of(name[len(prefix) :]))
+        finally:
+            os.close(lock)
+
+
+def _lock(folder: "str") -> "int":
+    """A descriptor that holds the lock of a folder. OSError: another process has it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _make_mount_point(place: "str", marker: "str") -> "None":

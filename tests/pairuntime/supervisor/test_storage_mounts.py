@@ -17,9 +17,8 @@ from pairuntime.supervisor import storage_mounts
 from pairuntime.supervisor.storage_mounts import FILES_LOST, FILES_LOST_STATUS, StorageMounts
 
 OWNER = (os.getuid(), os.getgid())
-SERVES = "trap 'exit {status}' TERM; read -r request; echo \"$request\" > {seen}; echo mounted; "
-SERVES += "while :; do sleep 0.01; done"
-IGNORES_STOP = "trap '' TERM; read -r _; echo mounted; while :; do sleep 0.01; done"
+SERVES = 'read -r request; echo "$request" > {seen}; echo mounted; cat; exit {status}'
+IGNORES_STOP = "read -r _; echo mounted; while :; do sleep 0.01; done"
 
 Make = Callable[..., StorageMounts]
 
@@ -195,6 +194,49 @@ def test_leftovers_are_found_through_a_link(tmp_path: Path, monkeypatch: pytest.
     assert detached == [str(real / "0")]
     assert left == [str(real / "1")]
     assert not (real / "0").exists() and (real / "1/written").exists()
+
+
+def test_what_killed_supervisors_left_is_removed_by_the_next(make: Make, tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    kept = make("/data", in_container=True, folder=str(node / "mounts-running"), prefix="mounts-")
+    kept._spec["mounts"][0]["folder"] = str(node / "mounts-running/0")
+    assert kept.mount(False, OWNER, never) == ""
+    for name in ("mounts-killed", "mounts-new", "others"):
+        (node / name / "0").mkdir(parents=True)
+    (node / "mounts-killed/0" / storage_mounts.marker_of("killed")).write_text("")
+    (node / "mounts-file").write_text("")
+    for name in ("mounts-killed", "mounts-running", "mounts-file", "others"):
+        os.utime(node / name, (0, 0))
+    storage_mounts.remove_stale(str(node), "mounts-")
+    left = {"mounts-running", "mounts-new", "mounts-file", "others"}
+    assert {path.name for path in node.iterdir()} == left
+    assert kept.unmount(never)
+    assert {path.name for path in node.iterdir()} == left - {"mounts-running"}
+
+
+def test_program_that_is_missing_is_a_sentence(host: Path, make: Make) -> None:
+    mounts = make(f"{host}/sets", argv=["/none/python"], hint="Install it.")
+    assert mounts.mount(True, OWNER, never) == (
+        "The storage sets0 cannot be mounted: /none/python cannot be started (no such file or directory). "
+        "Install it."
+    )
+
+
+def test_stop_does_not_wait_for_a_storage_that_is_not_mounted_yet(host: Path, make: Make) -> None:
+    mounts = make(f"{host}/sets", program="trap '' TERM; while :; do sleep 0.01; done")
+    stops = iter((False, False, True))
+    began = time.monotonic()
+    assert mounts.mount(True, OWNER, lambda: next(stops, True)) == ""
+    assert time.monotonic() - began < storage_mounts._STOPPED_TIMEOUT_S / 2
+    assert not mounts.pids() and not mounts.take_messages()
+
+
+def test_end_does_not_wait_longer_than_the_supervisor_has(host: Path, make: Make) -> None:
+    mounts = make(f"{host}/sets", program=IGNORES_STOP)
+    assert mounts.mount(True, OWNER, never) == ""
+    began = time.monotonic()
+    assert not mounts.unmount(always, always)
+    assert time.monotonic() - began < storage_mounts._STOPPED_TIMEOUT_S / 2
 
 
 def test_files_beside_the_storage_are_lost_files(make: Make, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paicluster.engines.interface import Mount, TaskLaunch
@@ -46,23 +46,49 @@ def spec_of(task: TaskLaunch, attempt_folder: Path, *, in_container: bool) -> di
     """What the supervisor needs to mount the storages of a task; None if it has none. It has credentials."""
     if not task.storage_mounts:
         return None
-    folder = folder_of(attempt_folder)
+    return build_spec(
+        task,
+        [sys.executable, "-m", "openpaisdk.storage.task_mount"],
+        folder=folder_of(attempt_folder),
+        home=attempt_folder,
+        # With the other files of the task.
+        staging=attempt_folder,
+        # The programs of the server, and its home.
+        protected=[*storage_mounts.program_paths(), str(attempt_folder.parents[2])],
+        in_container=in_container,
+    )
+
+
+def build_spec(
+    task: TaskLaunch,
+    argv: Sequence[str],
+    *,
+    folder: Path,
+    home: Path,
+    staging: Path,
+    protected: Sequence[str],
+    in_container: bool,
+) -> dict[str, object]:
+    """The spec of the mounts of a task that has some. ``argv`` starts the process of a mount.
+
+    ``folder``: where they are that cannot be mounted at the paths that the task requested. ``staging``: where
+    content is until it is complete. ``protected``: over these paths no storage is mounted.
+    """
     passed = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     return {
-        "argv": [sys.executable, "-m", "openpaisdk.storage.task_mount"],
+        "argv": list(argv),
         "env": {
             **passed,
             "LANG": "C.UTF-8",
-            # What tasks write is staged with their other files. No profile of the server's account is read.
-            "HOME": str(attempt_folder),
-            "TMPDIR": str(attempt_folder),
+            # No profile of the server's account is read.
+            "HOME": str(home),
+            "TMPDIR": str(staging),
             "AWS_EC2_METADATA_DISABLED": "true",
         },
         "folder": str(folder),
         "in_container": in_container,
-        # No storage is mounted over these: the programs of the server, its home, and its other storages.
-        "protected": [*storage_mounts.program_paths(), str(attempt_folder.parents[2])]
-        + [str(mount.source) for mount in task.mounts],
+        # Nor over other storages.
+        "protected": [*protected, *(str(mount.source) for mount in task.mounts)],
         "mounts": [
             {
                 "target": mount.target,
@@ -81,10 +107,10 @@ def spec_of(task: TaskLaunch, attempt_folder: Path, *, in_container: bool) -> di
     }
 
 
-def binds_of(task: TaskLaunch, attempt_folder: Path) -> list[Mount]:
-    """How the container of a task gets what its supervisor has mounted."""
+def binds_of(task: TaskLaunch, folder: Path) -> list[Mount]:
+    """How the container of a task gets what its supervisor has mounted in this folder."""
     return [
-        Mount(folder_of(attempt_folder) / str(number), mount.target, mount.read_only)
+        Mount(folder / str(number), mount.target, mount.read_only)
         for number, mount in enumerate(task.storage_mounts)
     ]
 

@@ -269,7 +269,7 @@ def _run_arguments(
         Mount(work, f"{HOME}/{WORK}"),
         Mount(options.runtime.parent, RUNTIME, read_only=True),
         *task.mounts,
-        *storage_mounts.binds_of(task, config.parent),
+        *storage_mounts.binds_of(task, storage_mounts.folder_of(config.parent)),
     ]
     if task.sources is not None:
         mounts.append(Mount(task.sources, f"{HOME}/sources.tar", read_only=True))

@@ -9,6 +9,7 @@ from paicluster.engines.common import image_names
 from paicluster.engines.common.shell_exports import can_be_exported
 from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.interface import TaskLaunch
+from paicluster.engines.slurm import node_mounts
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.slurm.placement import ALL_GPUS
 from pairuntime.slurm.slurm_attempt import NOT_STARTED
@@ -103,6 +104,12 @@ def exec_prefix(task: TaskLaunch, options: SlurmOptions, work: Path) -> list[str
     return [*_command(options), "exec", "--interactive", f"--workdir={work}", f"pai-{task.uid}"]
 
 
+def _binds(task: TaskLaunch, options: SlurmOptions) -> list[str]:
+    """Folders of the node at other paths of the container, as all three programs write them."""
+    mounts = [*task.mounts, *node_mounts.binds_of(task, options)]
+    return [f"{mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in mounts]
+
+
 def _command(options: SlurmOptions) -> tuple[str, ...]:
     return options.container_command or ("podman",)
 
@@ -129,9 +136,7 @@ def _podman(
     arguments += [f"--env={name}" for name in variables if name not in HOST_VARIABLES and "*" not in name]
     arguments += ["--env=SLURM*", f"--env=PAI_WORK_DIR={work}"]
     arguments += [f"--volume={folder}:{folder}" for folder in folders]
-    arguments += [
-        f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
-    ]
+    arguments += [f"--volume={bind}" for bind in _binds(task, options)]
     if task.gpu_count:
         # Replaced on the node, where the numbers are known.
         arguments += [ALL_GPUS, "--env=CUDA_VISIBLE_DEVICES"]
@@ -141,9 +146,7 @@ def _podman(
 def _apptainer(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
     arguments = [*(options.container_command or ("apptainer",)), "exec", f"--pwd={work}"]
     arguments += [f"--bind={folder}" for folder in folders]
-    arguments += [
-        f"--bind={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
-    ]
+    arguments += [f"--bind={bind}" for bind in _binds(task, options)]
     if task.gpu_count:
         arguments.append("--nv")
     image = str(task.image)
@@ -161,7 +164,5 @@ def _enroot(
         f"--env={name}" for name in dict.fromkeys((*variables, *_SLURM_VARIABLES)) if can_be_exported(name)
     ]
     arguments += [f"--mount={folder}:{folder}" for folder in folders]
-    arguments += [
-        f"--mount={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
-    ]
+    arguments += [f"--mount={bind}" for bind in _binds(task, options)]
     return [*arguments, *options.container_options, str(task.image)]

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paicluster.engines.common import folder_size, task_files
+from paicluster.engines.common import folder_size, storage_mounts, task_files
 from paicluster.engines.common.attempt_folder import environment_marker, path_of
 from paicluster.engines.common.shell_exports import exports, not_exportable
 from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.common.unix_accounts import Account
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
-from paicluster.engines.slurm import container_command, sbatch_command, untrusted_files
+from paicluster.engines.slurm import container_command, node_mounts, sbatch_command, untrusted_files
 from paicluster.engines.slurm.launch_bundle import RemoteLaunch, remote_batch_script
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime import saved_environment
@@ -117,6 +117,8 @@ def prepare(
             own.update(task_files.runtime_variables(gang[0].shared_environment, "", ""))
             # In an image they have no meaning.
             own.update(HOST_VARIABLES)
+            # Known on the node only.
+            own.update(mount.variable for mount in gang[0].storage_mounts)
             _write(
                 folder / gang_launcher.ENVIRONMENT_TEMPLATE, exports(gang[0].shared_environment, exclude=own)
             )
@@ -240,9 +242,13 @@ def _prepare_task(
         common_spec = {**common_spec, "shared_exports": str(common)}
         text = f". {shlex.quote(str(common))}\n"
         shared = task.shared_environment
-        hosts = {name: shared[name] for name in HOST_VARIABLES & shared.keys()}
+        own = HOST_VARIABLES.union(mount.variable for mount in task.storage_mounts)
+        hosts = {name: shared[name] for name in own & shared.keys()}
         environment = {**hosts, **dict(not_exportable(shared)), **environment}
     folders = [path, node_folder.gang(gang[0].uid), runtime.parent]
+    in_container = bool(task.image and options.container)
+    if in_container:
+        text += storage_mounts.check_script(task, task.uid)
     if task.sources is not None:
         bundle = node_folder.sources / _share_sources(task.sources, home.sources).name
         folders.append(bundle.parent)
@@ -262,6 +268,8 @@ def _prepare_task(
         "time_limit_s": task.time_limit_s,
         "output_upload": task_files.output_upload_spec(task, work, runtime.parent, options.python),
     }
+    if storages := node_mounts.spec_of(task, options, path, in_container=in_container):
+        spec["storage_mounts"] = storages
     if (login := container_command.login(task, options)) is not None:
         _write(folder / container_command.LOGIN, login)
     _write(folder / attempt.SPEC, json.dumps(spec))

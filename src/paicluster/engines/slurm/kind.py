@@ -49,11 +49,20 @@ _SHARE: dict[str, Node] = {
 _OPTIONS: dict[str, Node] = {
     "folder": Text("A folder that is on every node under the same name.", pattern=r"\S.*", form="a path"),
     "shared": Bool("Whether the nodes see that folder; else tasks report over the network."),
-    "node-folder": Text("Where tasks then work on a node.", pattern=r"/.*", form="a path from /"),
+    "node-folder": Text(
+        "Where tasks then work on a node, and files for mounted storages are staged.",
+        pattern=r"/.*",
+        form="a path from /",
+    ),
     **_SHARE,
     "clusters": MappingOf(Nullable(Fields(_SHARE)), "By virtual cluster, where it differs.", key=NAME),
     "gres": Text("What GPUs are called in --gres.", pattern=r"\S+", form="a name such as gpu or gpu:a100"),
     "python": Text("Python 3.6 or newer on the nodes.", pattern=r"\S.*", form="a command or a path"),
+    "mount-python": Text(
+        "Python on the nodes that has openpaisdk, to mount storages.",
+        pattern=r"\S.*",
+        form="a command or a path",
+    ),
     "overhead-mb": Int("Memory for the supervisor of each task.", minimum=0),
     "container": Nullable(Choice("podman", "apptainer", "enroot", doc="What runs images on the nodes.")),
     "container-command": ListOf(Text(), "The container program, with arguments that come before its verb."),

@@ -26,7 +26,8 @@ class SlurmQueue:
 class SlurmOptions:
     # Same path on every node, if it is shared.
     folder: Path
-    # If not, tasks download their files and report over HTTP; on a node they work in ``node_folder``.
+    # If not, tasks download their files and report over HTTP; on a node they work in ``node_folder``. There
+    # storages are mounted where only root could mount at the requested paths.
     shared: bool = True
     node_folder: Path = Path("/tmp")
     default_queue: SlurmQueue = SlurmQueue()
@@ -35,6 +36,8 @@ class SlurmOptions:
     # Name of GPUs in --gres.
     gres: str = "gpu"
     python: str = "python3"
+    # Mounts storages for tasks: a Python of the nodes that has openpaisdk, with the extras of the storages.
+    mount_python: str = "python3"
     # Memory of the supervisor per task, and once more for gangs: Slurm has one limit for everything.
     overhead_mb: int = 32
     # How images are run on the nodes; empty: not at all. Then the client's command line up to its verb, and
@@ -61,6 +64,7 @@ def options_of(section: Mapping[str, object], home: Path, name: str) -> SlurmOpt
     container = str(values.get("container") or "")
     if container and container not in CONTAINERS:
         raise ConfigError(f"Images are run by {', '.join(CONTAINERS)}, not by {container}.")
+    python = str(values.get("python", "python3"))
     default_queue = _queue(values, SlurmQueue())
     queues = {vc: _queue(one or {}, default_queue) for vc, one in (values.get("clusters") or {}).items()}
     return SlurmOptions(
@@ -70,7 +74,8 @@ def options_of(section: Mapping[str, object], home: Path, name: str) -> SlurmOpt
         default_queue=default_queue,
         queues=queues,
         gres=str(values.get("gres", "gpu")),
-        python=str(values.get("python", "python3")),
+        python=python,
+        mount_python=str(values.get("mount-python", python)),
         overhead_mb=int(values.get("overhead-mb", 32)),
         container=container,
         container_command=tuple(map(str, values.get("container-command", ()))),

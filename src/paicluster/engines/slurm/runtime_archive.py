@@ -41,6 +41,7 @@ _INCLUDED = (
     "__main__",
     "pairuntime/__",
     "pairuntime/exec_in_task",
+    "pairuntime/fuse/",
     "pairuntime/saved_environment",
     "pairuntime/session/",
     "pairuntime/supervisor/",

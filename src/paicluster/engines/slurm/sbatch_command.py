@@ -16,6 +16,8 @@ from paicluster.engines.slurm.runtime_archive import loader
 
 # Between a task's own time limit and Slurm's, which only applies when the supervisor's fails.
 _TIME_MARGIN_S = 120
+# Memory of the process that serves a storage: its libraries, and what it reads ahead.
+_MOUNT_MB = 256
 _COMMENT = "pai:"
 # Options that root may use but the job's user may not, where root calls sbatch: to raise priorities, to use
 # partitions without access, to read root's files, to reboot nodes.
@@ -81,7 +83,8 @@ def sbatch(
     for number, component in enumerate(components(gang)):
         if number:
             arguments.append(":")
-        arguments += _resources(component, options, alone=len(gang) == 1)
+        extra_mb = _MOUNT_MB * len(first.storage_mounts)
+        arguments += _resources(component, options, extra_mb, alone=len(gang) == 1)
         # Of two equal options the later one counts: the cluster's own.
         arguments += [*extras, *queue, *_time(first)]
         arguments += [
@@ -140,11 +143,12 @@ def uid_of(comment: str) -> str:
     return comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else ""
 
 
-def _resources(component: Component, options: SlurmOptions, *, alone: bool) -> list[str]:
+def _resources(component: Component, options: SlurmOptions, extra_mb: int, *, alone: bool) -> list[str]:
+    """``extra_mb``: memory of each task that its program does not use."""
     tasks = len(component.members)
     arguments = [f"--ntasks={tasks}", f"--cpus-per-task={component.cpu}"]
     if component.memory_mb:
-        memory = component.memory_mb + options.overhead_mb * (1 if alone else 2)
+        memory = component.memory_mb + extra_mb + options.overhead_mb * (1 if alone else 2)
         # sbatch accepts only one kind of memory option, even across components.
         if alone:
             arguments.append(f"--mem={memory}M")
