@@ -10,7 +10,7 @@ export interface StorageDetail {
   readonly default: boolean;
   readonly readOnly: boolean;
   readonly type: string;
-  readonly data: { readonly url?: string; readonly path?: string };
+  readonly data: { readonly url?: string; readonly path?: string; readonly server?: string };
 }
 
 export interface Entry {

@@ -100,20 +100,36 @@ function StorageView({ storage, path, isOwn }: { storage: StorageDetail; path: s
   return <Browser storage={storage} path={path} files={files} isEditable={!storage.readOnly} />;
 }
 
-/** A storage that the cluster only names: programs on your machine reach it, a page of the cluster does not. */
+/** A storage that the cluster only names: why the page does not show it, and what does. */
 function OutsideStorage({ storage }: { storage: StorageDetail }) {
+  const [reason, instead] = wayTo(storage);
   return (
     <div class="card">
       <Empty title={`${storage.name} is outside of this cluster`}>
-        <p>
-          {storage.type === "nfs"
-            ? "It is a folder on the machines of the cluster: tasks find it at this path."
-            : "The cluster does not serve its files itself. From a shell, pai lists and copies them."}
-        </p>
-        <Command text={(storage.type === "nfs" && storage.data.path) || `pai listdir pai://CLUSTER/${storage.name}/`} />
+        <p>{reason}</p>
+        <Command text={instead} />
       </Empty>
     </div>
   );
+}
+
+/** Types of OpenPAI for shares of file servers. */
+const SHARE_TYPES: readonly string[] = ["nfs", "samba", "azureFile"];
+
+function wayTo(storage: StorageDetail): readonly [string, string] {
+  const { name, type, data } = storage;
+  const listed = `pai listdir pai://CLUSTER/${name}/`;
+  if (type === "nfs" && !data.server && data.path) {
+    return ["It is a folder on the machines of the cluster, which this page cannot show: tasks find it at this path.", data.path];
+  }
+  if (SHARE_TYPES.includes(type)) {
+    const mounted = "It is a share of a file server, which this page cannot show: a job that names it in its extras finds it mounted.";
+    return [mounted, `storages: [{name: ${name}}]`];
+  }
+  if (isInCloud(storage)) {
+    return ["The cluster has no credentials for it, so this page cannot show it: pai lists and copies its files with yours.", listed];
+  }
+  return ["Its files are on an HDFS, which this page cannot show: pai lists and copies them from a shell.", listed];
 }
 
 interface PathProps {

@@ -381,6 +381,7 @@ storages:
   - {name: own, type: own, path: storage, read-only: true}
   - {name: nas, type: mount, path: /mnt/nas}
   - {name: lake, type: hdfs, url: "http://namenode:9870"}
+  - {name: office, type: samba, address: //files/team}
 """
 
 
@@ -401,8 +402,13 @@ def test_other_storages_say_how_to_reach_them(
             page.wait_for_text("This folder is empty")
             assert "Upload" not in page.text and "New folder" not in page.text
             page.choose("select[aria-label=Storage]", "nas")
+            page.wait_for_text("a folder on the machines of the cluster, which this page cannot show")
             page.wait_for_text("/mnt/nas")
+            page.choose("select[aria-label=Storage]", "office")
+            page.wait_for_text("a share of a file server, which this page cannot show")
+            page.wait_for_text("storages: [{name: office}]")
             page.choose("select[aria-label=Storage]", "lake")
+            page.wait_for_text("on an HDFS, which this page cannot show")
             page.wait_for_text("pai listdir pai://CLUSTER/lake/")
     finally:
         cluster.close()
@@ -484,6 +490,7 @@ def test_storage_in_a_cloud_is_browsed_and_changed_with_the_credentials_of_the_c
                 assert page.evaluate(f"document.querySelector('{UPLOAD}') === null")
                 assert "New folder" not in page.text
                 page.choose("select[aria-label=Storage]", "bare")
+                page.wait_for_text("The cluster has no credentials for it, so this page cannot show it")
                 page.wait_for_text("pai listdir pai://CLUSTER/bare/")
         finally:
             cluster.close()
