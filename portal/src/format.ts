@@ -39,8 +39,8 @@ export function runTime(launched: number | null, completed: number | null, now: 
   return launched === null ? "" : duration((completed ?? now) - launched);
 }
 
-const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
-const dayAndTime = new Intl.DateTimeFormat(undefined, {
+const timeOfDay = timeFormat({ hour: "2-digit", minute: "2-digit", hour12: false });
+const dayAndTime = timeFormat({
   year: "numeric",
   month: "short",
   day: "numeric",
@@ -48,28 +48,43 @@ const dayAndTime = new Intl.DateTimeFormat(undefined, {
   minute: "2-digit",
   hour12: false,
 });
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+const exact = timeFormat({ dateStyle: "medium", timeStyle: "medium", hour12: false });
+const day = timeFormat({ dateStyle: "medium" });
 
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+/** A format of the user's language, made when it is first used: the first one takes as long as a small page. */
+function timeFormat(options: Intl.DateTimeFormatOptions): (ms: number) => string {
+  let format: Intl.DateTimeFormat | undefined;
+  return (ms) => (format ??= new Intl.DateTimeFormat(undefined, options)).format(ms);
+}
+
+/** Make the formats that lists use, while the page waits for its first answer. */
+export function prepareTimeFormats(): void {
+  for (const format of [timeOfDay, dayAndTime, exact]) format(0);
+}
 
 export function dayOf(ms: number): string {
-  return day.format(ms);
+  return day(ms);
 }
 
 /** "14:05" today, else with the day. */
 export function shortTime(ms: number | null, now: number): string {
   if (ms === null) return "";
   const isToday = new Date(ms).toDateString() === new Date(now).toDateString();
-  return (isToday ? timeOfDay : dayAndTime).format(ms);
+  return (isToday ? timeOfDay : dayAndTime)(ms);
 }
 
 export function exactTime(ms: number | null): string {
-  return ms === null ? "" : exact.format(ms);
+  return ms === null ? "" : exact(ms);
+}
+
+/** "1,204": whole numbers, without the formats of `Intl`, of which the first takes milliseconds. */
+export function grouped(count: number): string {
+  return String(count).replace(/\B(?=(?:\d{3})+$)/g, ",");
 }
 
 /** "1 job", "1,204 jobs". */
 export function counted(count: number, one: string, many = `${one}s`): string {
-  return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+  return `${grouped(count)} ${count === 1 ? one : many}`;
 }
 
 /** "512 B", "1.5 GB". */

@@ -1,6 +1,6 @@
 // Live data: lists are polled while the page is visible; a job is followed on one open connection.
 import { useSignal, type Signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { ApiError, request } from "./api.ts";
 
 const RETRY_MIN_MS = 500;
@@ -12,25 +12,32 @@ export interface Polled<T> {
   readonly reload: () => void;
 }
 
-/** Load now, whenever `key` changes, and every `intervalMs` while the page is visible. */
+/**
+ * Load now, whenever `key` changes, and again after the interval that `intervalMs` gives for what was loaded, while the
+ * page is visible. Without a key nothing is loaded yet.
+ */
 export function usePolled<T>(
-  key: string,
+  key: string | null,
   load: (signal: AbortSignal) => Promise<T>,
-  intervalMs: number,
+  intervalMs: number | ((value: T) => number),
 ): Polled<T> {
-  const state: Signal<{ key: string; value?: T; error?: ApiError }> = useSignal({ key });
+  const state: Signal<{ key: string | null; value?: T; error?: ApiError }> = useSignal({ key });
   const asked = useSignal(0);
   const turn = asked.value;
-  useEffect(() => {
+  // Not `useEffect`, which waits for a frame to be painted: the request can be on its way meanwhile.
+  useLayoutEffect(() => {
+    if (key === null) return;
     const abort = new AbortController();
     let failures = 0;
     const run = async () => {
       while (!abort.signal.aborted) {
+        let waitMs = 0;
         try {
           const value = await load(abort.signal);
           if (abort.signal.aborted) return;
           state.value = { key, value };
           failures = 0;
+          waitMs = typeof intervalMs === "number" ? intervalMs : intervalMs(value);
         } catch (error) {
           if (abort.signal.aborted) return;
           if (!(error instanceof ApiError)) throw error;
@@ -39,8 +46,9 @@ export function usePolled<T>(
           state.value = error.status === 0 && kept.key === key && kept.value !== undefined ? kept : { key, error };
           if (error.status === 401) return;
           failures += 1;
+          waitMs = backoffMs(failures);
         }
-        await pause(failures ? Math.max(backoffMs(failures), 0) : intervalMs, abort.signal);
+        await pause(waitMs, abort.signal);
         await untilVisible(abort.signal);
       }
     };

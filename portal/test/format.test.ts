@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cleanText } from "../src/components/log_text.ts";
-import { counted, duration, fileSize, memory } from "../src/format.ts";
+import { counted, duration, fileSize, grouped, memory } from "../src/format.ts";
 import { keyProblem, keySummary } from "../src/ssh_key.ts";
 
 test("sizes of files", () => {
@@ -16,6 +16,7 @@ test("durations, memory and counts", () => {
   assert.deepEqual([512, 1536].map(memory), ["512 MB", "1.5 GB"]);
   assert.equal(counted(1, "entry", "entries"), "1 entry");
   assert.equal(counted(1204, "entry", "entries"), "1,204 entries");
+  assert.deepEqual([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
 });
 
 test("output of terminals as text", () => {

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -348,6 +349,17 @@ class Page:
     def picture(self, file: Path, *, whole: bool = False) -> None:
         data = self.send("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole})["data"]
         file.write_bytes(base64.b64decode(data))
+
+    def request_times(self, pattern: str) -> list[float]:
+        """When the page requested addresses that match, in seconds of the browser's clock."""
+        self.evaluate("0")
+        return [
+            event["params"]["timestamp"]
+            for event in self._browser.events
+            if event.get("sessionId") == self._session
+            and event["method"] == "Network.requestWillBeSent"
+            and re.search(pattern, event["params"]["request"]["url"])
+        ]
 
     def problems(self) -> list[str]:
         """Errors in the page's console and exceptions of its scripts, since the page was made."""

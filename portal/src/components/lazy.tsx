@@ -5,8 +5,6 @@ import { useEffect } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { ErrorNotice, Loading } from "./parts.tsx";
 
-const NOT_LOADED = new ApiError("This part of the portal could not be loaded.", 0, "", "Reload the page.");
-
 /** A component that `load` imports. */
 export function lazy<P extends object>(what: string, load: () => Promise<ComponentType<P>>): ComponentType<P> {
   let loaded: ComponentType<P> | undefined;
@@ -23,8 +21,13 @@ export function lazy<P extends object>(what: string, load: () => Promise<Compone
         () => (state.value = "failed"),
       );
     }, []);
-    if (state.value === "failed") return <ErrorNotice error={NOT_LOADED} />;
+    if (state.value === "failed") return <ErrorNotice error={notLoaded()} />;
     const Loaded = loaded;
     return Loaded ? <Loaded {...props} /> : <Loading what={what} />;
   };
+}
+
+/** Made when it is needed: an error notes where it was made, for which the browser parses the script again. */
+function notLoaded(): ApiError {
+  return new ApiError("This part of the portal could not be loaded.", 0, "", "Reload the page.");
 }

@@ -41,16 +41,7 @@ const TABS = [
 
 export function JobPage({ framework }: { framework: string }) {
   const attempt = address.value.query.get("attempt") ?? "";
-  const refreshMs = useSignal(REFRESH_MS);
-  const detail = usePolled(
-    `${framework} ${attempt} ${refreshMs.value}`,
-    async (signal) => {
-      const found = await jobDetail(framework, attempt, signal);
-      refreshMs.value = refreshOf(found);
-      return found;
-    },
-    refreshMs.value,
-  );
+  const detail = usePolled(`${framework} ${attempt}`, (signal) => jobDetail(framework, attempt, signal), refreshOf);
   const events = useEvents(framework, detail.reload);
   const name = framework.slice(framework.indexOf("~") + 1);
   useEffect(() => {

@@ -1,6 +1,6 @@
 // Log of a task: followed live, searched, wrapped, downloaded. Starts at its end; other parts on request.
 import { useSignal, type Signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { ApiError, logAddress, searchLog, type JobDetail, type LogPlace } from "../api.ts";
 import { SearchField, useSearch, type Direction } from "../components/log_search.tsx";
 import { LogText } from "../components/log_text.ts";
@@ -101,7 +101,8 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
     showBeyond,
   });
 
-  useEffect(() => {
+  // Before anything is painted: the log is requested meanwhile.
+  useLayoutEffect(() => {
     const box = element.current;
     if (!box || !role) return;
     const log = (text.current = new LogText(box));

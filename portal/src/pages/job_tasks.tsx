@@ -2,7 +2,7 @@
 import type { JobDetail, TaskStatus } from "../api.ts";
 import { Empty, State, useNow } from "../components/parts.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
-import { exactTime, isFinished, runTime, shortTime, stateName } from "../format.ts";
+import { exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { address, href, setQuery } from "../router.ts";
 
 export interface Task extends TaskStatus {
@@ -75,7 +75,7 @@ function StateFilter({ counts, all, wanted }: StateFilterProps) {
           aria-pressed={state === wanted}
           onClick={() => setQuery({ tasks: state || undefined })}
         >
-          {label} {count.toLocaleString("en")}
+          {label} {grouped(count)}
         </button>
       ))}
     </div>

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { listJobs, stopJob, virtualClusters, type JobSummary } from "../api.ts";
 import { attemptEach } from "../components/forms.tsx";
 import { Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
-import { counted, exactTime, isFinished, runTime, shortTime, stateName } from "../format.ts";
+import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { href, jobHref, setQuery } from "../router.ts";
 import { session } from "../session.ts";
@@ -13,6 +13,8 @@ const PAGE_SIZE = 50;
 const REFRESH_MS = 2000;
 const CLUSTERS_REFRESH_MS = 60_000;
 const TYPING_MS = 250;
+/** Rows are at least so high. */
+const ROW_PX = 36;
 const STATES = ["WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
 const DEFAULT_ORDER = "submissionTime,DESC";
 
@@ -47,6 +49,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   const selected = useSignal<ReadonlySet<string>>(new Set());
   const isStopping = useSignal(false);
   const jobs = value?.data ?? [];
+  const rows = useFirstRows(jobs);
   const now = useNow(jobs.some((job) => !isFinished(job.state)));
 
   useEffect(() => {
@@ -82,7 +85,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
           </div>
         )}
       </div>
-      <Filters query={query} jobs={jobs} />
+      <Filters query={query} jobs={jobs} isLoaded={value !== undefined} />
       {error && <ErrorNotice error={error} />}
       {!error && !value && <Loading what="jobs" />}
       {value && jobs.length === 0 && <NoJobs isFiltered={isFiltered(query)} />}
@@ -110,7 +113,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
                 </tr>
               </thead>
               <tbody>
-                {jobs.map((job) => (
+                {rows.map((job) => (
                   <Row
                     key={frameworkOf(job)}
                     job={job}
@@ -136,6 +139,16 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
       )}
     </>
   );
+}
+
+/** Rows that fill the window; those below it follow when these are painted. */
+function useFirstRows(jobs: readonly JobSummary[]): readonly JobSummary[] {
+  const isPainted = useSignal(false);
+  const hasRows = jobs.length > 0;
+  useEffect(() => {
+    isPainted.value ||= hasRows;
+  }, [hasRows]);
+  return isPainted.value ? jobs : jobs.slice(0, Math.ceil(innerHeight / ROW_PX));
 }
 
 function apiQuery(query: URLSearchParams, page: number): URLSearchParams {
@@ -179,8 +192,15 @@ function NoJobs({ isFiltered }: { isFiltered: boolean }) {
   );
 }
 
-function Filters({ query, jobs }: { query: URLSearchParams; jobs: readonly JobSummary[] }) {
-  const clusters = usePolled("clusters", virtualClusters, CLUSTERS_REFRESH_MS).value;
+interface FiltersProps {
+  readonly query: URLSearchParams;
+  readonly jobs: readonly JobSummary[];
+  readonly isLoaded: boolean;
+}
+
+function Filters({ query, jobs, isLoaded }: FiltersProps) {
+  // After the list, for which the user waits.
+  const clusters = usePolled(isLoaded ? "clusters" : null, virtualClusters, CLUSTERS_REFRESH_MS).value;
   const user = session.value?.user ?? "";
   // A filter shows its first page.
   const change = (name: string) => (event: Event) =>
@@ -364,7 +384,7 @@ function Pager({ page, total }: { page: number; total: number }) {
       <span class="quiet">
         {total <= PAGE_SIZE
           ? counted(total, "job")
-          : `${(from + 1).toLocaleString("en")} to ${Math.min(total, from + PAGE_SIZE).toLocaleString("en")} of ${counted(total, "job")}`}
+          : `${grouped(from + 1)} to ${grouped(Math.min(total, from + PAGE_SIZE))} of ${counted(total, "job")}`}
       </span>
       {last > 1 && (
         <div class="actions">

@@ -1,6 +1,6 @@
 // Sign in with a password, or with the code of a one-time link (`pai open`).
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { ApiError, signIn } from "../api.ts";
 import { ErrorNotice, Loading } from "../components/parts.tsx";
 import { address, href, navigate } from "../router.ts";
@@ -32,7 +32,8 @@ export function SignInPage({ code }: { code: string }) {
     }
   };
 
-  useEffect(() => {
+  // Before anything is painted: the code is exchanged meanwhile.
+  useLayoutEffect(() => {
     document.title = "Sign in · OpenPAI";
     if (code) void start({ code });
   }, [code]);

@@ -90,6 +90,10 @@ def test_table_of_many_tasks_has_few_rows_in_the_page(new_page: NewPage, cluster
     page = new_page(at="/jobs/alice~wide")
     page.wait_for_text("main[0]")
     assert page.evaluate("document.querySelectorAll('.virtual tbody tr').length") < 100
+    # Its detail is large: it is loaded once, and again ten seconds later.
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    first, *later = page.request_times("/jobs/alice~wide$")
+    assert all(time_s - first > 5 for time_s in later)
     page.evaluate("document.querySelector('.virtual').scrollTop = 1e9")
     page.wait_for_text("main[1499]")
     page.wait_for("!document.body.innerText.includes('main[0]')")
@@ -124,6 +128,7 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     # A look at another tab ends nothing.
     page.click("[role=tab]", "Timeline")
     page.click("[role=tab]", "Terminal")
+    page.click(".xterm")
     type_in_terminal(page, "exit 7\n")
     page.wait_for_text("The shell ended with exit status 7.")
     page.click("button", "Open again")

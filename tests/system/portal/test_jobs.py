@@ -64,6 +64,8 @@ def test_order_and_pages(new_page: NewPage, cluster: TeamCluster) -> None:
         cluster.submit(job(f"paged-{number:02}", "true"))
     page = new_page(at="/jobs?keyword=paged-")
     page.wait_for_text("1 to 50 of 52 jobs")
+    page.wait_for(f"{NAMES}.length === 50")
+    assert page.request_times(r"/jobs\?")[0] < page.request_times("/virtual-clusters$")[0]
     page.click("th button", "Name")
     page.wait_for(f"{NAMES}[0] === 'paged-00'")
     page.click("button", "Next")
