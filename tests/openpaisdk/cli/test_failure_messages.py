@@ -28,6 +28,9 @@ def test_unknown_exception_is_quoted_without_advice(user) -> None:
     done = user.pai("sub", "--no-sources", "--wait", "--", "python3", "-c", "raise ValueError('bad rate')")
     assert done.status == 3 and "exit code 1, The program raised ValueError: bad rate." in done.err, done
     assert "What to do" not in done.err
+    shown = user.pai("job-status", done.out.strip()).out
+    assert "The program raised ValueError: bad rate." in shown.splitlines()[0]
+    assert "no known cause" not in shown and "  what to do Read the end of the task's log" in shown
 
 
 @pytest.mark.parametrize("line", ["echo \"ModuleNotFoundError: No module named 'x'\"; exit 3", "exit 3"])

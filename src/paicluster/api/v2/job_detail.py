@@ -18,7 +18,7 @@ from openpaisdk.protocol.completion import (
     STOPPED_BY_USER,
     STOPPED_TO_COMPLETE,
 )
-from openpaisdk.protocol.exit_codes import exit_spec
+from openpaisdk.protocol.exit_codes import UNKNOWN_FAILURE, exit_spec
 from openpaisdk.protocol.states import SubState, attempt_state, job_state
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow
 
@@ -204,6 +204,9 @@ def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
     return status
 
 
+_READ_LOG_END = "Read the end of the task's log."
+
+
 def attempt_exit_spec(attempt: AttemptRow | None) -> dict[str, Any] | None:
     """The entry of the exit code table for an attempt, None before it has ended."""
     if attempt is None or attempt.exit_code is None:
@@ -217,10 +220,15 @@ def _explained_spec(code: int, exit_info: str | None) -> dict[str, Any]:
     Clients of OpenPAI show both.
     """
     spec = exit_spec(code).as_dict()
-    if exit_info and '"solution"' in exit_info:
+    # Of an unknown failure the exception is all that is known: better than that nothing is.
+    has_cause = '"solution"' if code != UNKNOWN_FAILURE else '"caughtException"'
+    if exit_info and has_cause in exit_info:
         info = _decode(exit_info)
         if info.get("exitCode") == code:
-            spec |= {"reason": info["caughtException"], "solution": [info["solution"]]}
+            spec |= {
+                "reason": info["caughtException"],
+                "solution": [info.get("solution") or _READ_LOG_END],
+            }
     return spec
 
 
