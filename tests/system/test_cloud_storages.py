@@ -433,6 +433,11 @@ def test_users_change_storages_in_clouds(
         for path in ("/", "/../x"):
             assert change(cluster, "DELETE", f"{storage}/entries", path=path).status == 400
         assert change(cluster, "DELETE", f"{storage}/uploads", **upload).status == 200
+    connection = cluster.connect()
+    address = "/api/v2/storages/sets/content?path=/chunked"
+    connection.request("PUT", address, iter([b"x"]), {"Authorization": f"Bearer {cluster.token}"})
+    assert connection.getresponse().status == 411
+    connection.close()
     refused = change(cluster, "PUT", "fixed/content", b"x", path="/x")
     assert (refused.status, refused.json()["message"]) == (403, "The storage fixed is read-only.")
     assert change(cluster, "DELETE", "closed/entries", path="/x").status == 403

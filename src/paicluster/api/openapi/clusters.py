@@ -441,7 +441,7 @@ OPERATIONS: dict[str, Operation] = {
         "Write a file of a storage in a cloud, or the rest of one",
         _STORAGE,
         {201: StoredFile},
-        _CHANGE_ERRORS,
+        (*_CHANGE_ERRORS, 411),
         query=(
             Query("path"),
             _OVERWRITE,

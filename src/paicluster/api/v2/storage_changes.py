@@ -66,7 +66,14 @@ async def write_content(request: Request) -> Response:
     identity = await authenticate(request)
     storage = cloud_storage(request, identity)
     ctx = context(request)
-    length = int_param(request.headers.get("content-length"), "Content-Length")
+    announced = request.headers.get("content-length")
+    if announced is None:
+        raise InvalidParameters(
+            "The body has no Content-Length.",
+            status=411,
+            hint="The parts in the cloud depend on it: send one.",
+        )
+    length = int_param(announced, "Content-Length")
     offset = int_param(request.query_params.get("offset"), "offset", 0)
     file = _new_file(request, offset + length)
     if offset and not file.key:
