@@ -139,7 +139,7 @@ class RealSlurm:
 
     def _daemon(self, *words: str) -> None:
         with (self.folder / "log" / "starting.log").open("ab") as log:
-            subprocess.run(words, env=self.environment, stdout=log, stderr=log, check=True, timeout=60)
+            subprocess.run(words, env=self.environment, stdout=log, stderr=log, check=True, timeout=90)
 
     def start_controller(self, *words: str) -> None:
         self._daemon("slurmctld", *words)
@@ -185,7 +185,7 @@ class RealSlurm:
 
     def ask(self, *words: str) -> str:
         done = subprocess.run(
-            words, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+            words, env=self.environment, capture_output=True, text=True, timeout=90, check=False
         )
         return done.stdout
 

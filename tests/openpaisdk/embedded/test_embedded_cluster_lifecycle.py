@@ -49,7 +49,7 @@ def test_server_listens_on_loopback_and_needs_token(new_user) -> None:
 def test_concurrent_first_commands_start_one_cluster(new_user) -> None:
     processes = [new_user.begin("list-jobs", "-o", "json") for _ in range(4)]
     for process in processes:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=90)
         assert (process.returncode, json.loads(out)) == (0, []), err
     assert starts(new_user) == 1
     entries = yaml.safe_load((new_user.home / ".openpai/clusters.yaml").read_text())
@@ -112,7 +112,7 @@ def test_commands_succeed_during_restarts(new_user) -> None:
     stopper = new_user.begin("stop-cluster")
     commands = [new_user.begin("list-jobs", "-o", "json") for _ in range(3)]
     for process in (stopper, *commands):
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=90)
         assert process.returncode == 0, (out, err)
 
 
@@ -322,7 +322,7 @@ def test_unprivileged_user_can_run_cluster(tmp_path) -> None:
         pytest.skip("the interpreter cannot be run by other users here")
 
     def pai(*words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(["pai", *words], capture_output=True, text=True, timeout=60, **how)
+        return subprocess.run(["pai", *words], capture_output=True, text=True, timeout=90, **how)
 
     done = pai("sub", "--follow", "id", "-u")
     assert done.stdout == "65534\n", done

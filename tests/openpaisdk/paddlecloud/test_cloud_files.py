@@ -176,7 +176,7 @@ def test_two_uploads_of_one_file_at_once(alice) -> None:
         for _ in range(2)
     ]
     for process in both:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=90)
         assert process.returncode == 0, err
     assert alice.paddlecloud("cp", f"{HOME}/twice", "back").status == 0
     assert (alice.project / "back").read_bytes() == (alice.project / "twice").read_bytes()

@@ -227,7 +227,7 @@ def test_two_downloads_of_one_file_at_once(cloud_user, pfs_peer, before) -> None
         until(lambda: len(arrived) == 4)  # each of them fetches its two chunks at once
     finally:
         both.set()
-    ends = [(command.communicate(timeout=60)[1], command.returncode) for command in commands]
+    ends = [(command.communicate(timeout=90)[1], command.returncode) for command in commands]
     assert ends == [(b"", 0), (b"", 0)]
     assert (cloud_user.project / "model").read_bytes() == data
     assert os.listdir(cloud_user.project) == ["model"]

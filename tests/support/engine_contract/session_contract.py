@@ -42,7 +42,7 @@ class SessionContract:
                     one.uid, ["sh", "-c", 'echo "$SHARED"; cat number; cat; echo oops >&2; exit 7']
                 )
                 ran = await asyncio.to_thread(
-                    subprocess.run, list(words), input=b"told\n", capture_output=True, timeout=60, check=False
+                    subprocess.run, list(words), input=b"told\n", capture_output=True, timeout=90, check=False
                 )
                 assert (ran.returncode, ran.stdout) == (7, b"by all\n%d\ntold\n" % number), ran
                 # The transport may add output of its own, before or after.

@@ -22,7 +22,7 @@ BLOCKS = {
 def test_block_prints_what_the_page_shows(here, name) -> None:
     program = here / "main.py"
     program.write_text(BLOCKS[name])
-    done = subprocess.run([sys.executable, program.name], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, program.name], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     # A comment after a line that prints is what it prints.
     shown = re.findall(r"print\(.*\) {2,}# (.+)", BLOCKS[name])

@@ -47,7 +47,7 @@ def test_examples_run_in_order(cluster: TeamCluster) -> None:
         env={"PATH": "/usr/bin:/bin", "PAI": f"http://{host}:{port}", "NAME": "admin", "PASSWORD": PASSWORD},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     admin = cluster.tokens["admin"]
     cluster.ask("DELETE", "/api/v2/users/bob2", token=admin)

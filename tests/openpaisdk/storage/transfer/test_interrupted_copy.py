@@ -29,7 +29,7 @@ def folder_of_all_sizes(workspace: StorageWorkspace) -> Path:
 def stop(process: subprocess.Popen[str], how: signal.Signals) -> None:
     assert process.poll() is None, "it was over before it could be interrupted"
     process.send_signal(how)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=90)
     assert process.returncode != 0
     assert how != signal.SIGINT or "run the same command again" in err
 

@@ -41,7 +41,7 @@ def test_copy_survives_a_server_crash(person: CliUser, way: list[str]) -> None:
         os.kill(int(str(person.handshake()["pid"])), signal.SIGKILL)
     except (FileNotFoundError, ProcessLookupError):
         pass
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
     assert person.pai("copy", there, "back").status == 0
     assert (person.project / "back").read_bytes() == content

@@ -47,7 +47,7 @@ def begun(workspace: StorageWorkspace, *words: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> CommandResult:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=90)
     return CommandResult(process.returncode, out, err)
 
 

@@ -262,7 +262,7 @@ async def test_task_runs_in_its_image_with_podman(slurm: RealSlurm, tmp_path: Pa
             await driven.wait_for_output(long.uid, b"up")
             assert isinstance(driven.engine, SlurmEngine)
             words = driven.engine.exec_command(long.uid, ["sh", "-c", "ls /bin; echo $NUMBER; pwd; exit 6"])
-            ran = await asyncio.to_thread(subprocess.run, list(words), capture_output=True, timeout=60)
+            ran = await asyncio.to_thread(subprocess.run, list(words), capture_output=True, timeout=90)
             own = driven.engine.log_folder(long.uid) / "work"
             assert ran.stdout.decode() == f"busybox\nls\nsh\nsleep\ntouch\n8\n{own}\n", ran
             assert ran.returncode == 6
@@ -299,7 +299,7 @@ def _podman(client: Client, *words: str) -> str:
 def test_detected_configuration_runs_jobs(slurm: RealSlurm, tmp_path: Path) -> None:
     home = tmp_path / "home"
     words = [sys.executable, "-m", "paicluster", "init", "--slurm", "--home", str(home)]
-    subprocess.run(words, env=slurm.environment, check=True, timeout=60, capture_output=True)
+    subprocess.run(words, env=slurm.environment, check=True, timeout=90, capture_output=True)
     cluster = Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(slurm.conf)})
     try:
         cluster.start()
@@ -319,7 +319,7 @@ def test_check_config_reports_options_that_sbatch_rejects(slurm: RealSlurm, tmp_
         file.write_text(text % option)
         words = [sys.executable, "-m", "paicluster", "check-config", str(file)]
         done = subprocess.run(
-            words, env=slurm.environment, capture_output=True, text=True, timeout=60, check=True
+            words, env=slurm.environment, capture_output=True, text=True, timeout=90, check=True
         )
         errors.append(done.stderr)
     assert errors[:2] == ["", ""]

@@ -65,7 +65,7 @@ def _run(
         env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "5", "SLURMD_NODENAME": "n1", **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=90,
         check=False,
     )
     return done.returncode, gang_folder.SlurmFolders(home).task("ab12"), done.stderr
@@ -128,7 +128,7 @@ def test_brief_task_sends_only_its_end_event(tmp_path: Path) -> None:
         "import sys; from pairuntime.slurm import slurm_attempt as a, gang_launcher;"
         "a._START_EVENT_DELAY_S = 60; gang_launcher.run(sys.argv[1])"
     )
-    subprocess.run([sys.executable, "-c", program, str(home.gang("ab12"))], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, str(home.gang("ab12"))], check=True, timeout=90)
     assert _notes(tmp_path) == ["ab12.ended"]
 
 
@@ -159,7 +159,7 @@ def test_placement_imports_no_large_modules(tmp_path: Path) -> None:
         env={"SLURM_JOB_ID": "5", "SLURMD_NODENAME": "localhost"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=90,
         check=True,
     )
     port, where = (tmp_path / "values").read_text().split()

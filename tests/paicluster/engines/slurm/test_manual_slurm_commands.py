@@ -63,7 +63,7 @@ def test_nodes_are_served_from_cache_while_slurm_is_down(cluster: Cluster, slurm
 
 
 def scontrol(slurm: RealSlurm, *words: str) -> None:
-    subprocess.run(["scontrol", *words], env=slurm.environment, check=True, timeout=60)
+    subprocess.run(["scontrol", *words], env=slurm.environment, check=True, timeout=90)
 
 
 def test_suspended_job_is_reported_and_can_be_stopped(cluster: Cluster, slurm: RealSlurm) -> None:

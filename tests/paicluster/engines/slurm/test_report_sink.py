@@ -293,7 +293,7 @@ async def test_every_byte_is_uploaded_once_despite_lost_responses(
         subprocess.run,
         ["sh", str(node.home.gang(node.uid) / "batch.sh")],
         env=environment,
-        timeout=60,
+        timeout=90,
         check=False,
     )
     server.should_exit = True
