@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.cli import Machine
 from bench.exec import running_job
+from bench.server import free_port
 from bench.table import Row, alternate, ratio_row, sized, skipped_row
 
 SIZE = sized(1 << 30, 1 << 20)
@@ -145,7 +146,7 @@ def _ssh_forward(sshd: str, folder: Path, port: int) -> Iterator[int]:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # its start demands it
-    server_port, local = _free_port(), _free_port()
+    server_port, local = free_port(), free_port()
     options = {"AuthorizedKeysFile": folder / "user.pub", "StrictModes": "no", "PidFile": "none"}
     options |= {"UsePAM": "no", "ListenAddress": "127.0.0.1", "PermitRootLogin": "yes"}
     flags = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
@@ -179,12 +180,6 @@ def _has_account(name: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _wait_for_port(port: int) -> None:

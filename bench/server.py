@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -19,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
+
+from openpaisdk.protocol.ports import PORT_START
 
 # FS_IOC_SETFLAGS, FS_EXTENT_FL and FS_TOPDIR_FL of linux/fs.h.
 _SET_FLAGS = 0x40086602
@@ -133,9 +137,12 @@ class Server:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port below those of tasks and of connections, which would take it before its server does."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, PORT_START)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for_port(port: int, timeout_s: float = 30.0) -> None:
