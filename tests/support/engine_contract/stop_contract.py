@@ -83,7 +83,7 @@ class StopContract:
             assert rig.leftovers(word) == []
 
     async def test_suspended_process_can_be_stopped(self, rig: Rig) -> None:
-        one = task(rig, "trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 60")
+        one = task(rig, "trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 600")
         async with Driven(rig) as driven:
             await driven.launch(one)
             await driven.wait_for_output(one.uid, b"up")
@@ -96,7 +96,7 @@ class StopContract:
         again = 'trap "" TERM; sleep 0.01; setsid bash -c "$AGAIN" & exit 0'
         one = task(
             rig,
-            'for n in 1 2 3; do bash -c "$AGAIN"; done; echo up; sleep 60',
+            'for n in 1 2 3; do bash -c "$AGAIN"; done; echo up; sleep 600',
             environment={"MARK": word, "AGAIN": again},
         )
         async with Driven(rig) as driven:
