@@ -167,7 +167,10 @@ def report_outcome(
                 print_notice(f"Its last line: {printable(last_line)}")
             print_notice(f"Its log: pai logs {job_name}")
     if folder := next(filter(None, (task_folder(cluster, task) for task in tasks)), ""):
-        print_notice(f"Its files are in {display_path(folder)}")
+        if len(tasks) > 1:
+            print_notice(f"The folders of its tasks: pai job-status {_job_argument(cluster, request)} tasks")
+        else:
+            print_notice(f"Its files are in {display_path(folder)}")
     return _exit_status(job, state)
 
 

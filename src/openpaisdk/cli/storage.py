@@ -194,6 +194,12 @@ def remove(argv: list[str]) -> int:
         cluster=False,
     )
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument(
+        "-r",
+        "--recursive",
+        action="store_true",
+        help="accepted for compatibility; folders are always removed",
+    )
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
     from openpaisdk.storage.backends.local import LocalBackend

@@ -60,6 +60,9 @@ def test_files_are_copied_listed_and_removed_by_short_names(user) -> None:
     assert "b.txt" in user.pai("ls", ".").out
     assert user.pai("rm", "b.txt").status == 0
     assert not (user.project / "b.txt").exists()
+    (user.project / "folder").mkdir()
+    assert user.pai("rm", "-r", "folder").status == 0
+    assert not (user.project / "folder").exists()
 
 
 @pytest.mark.parametrize("command", ["rm", "remove"])

@@ -106,6 +106,8 @@ def test_array_runs_every_task_and_names_failed_ones(user) -> None:
     done = run(user, "-j", "sweep_$", "--array", "3%1", "--wait", "-o", "json", "exit $PAI_TASK_INDEX")
     failed = "2 of its 3 tasks failed: main[1] (exit code 1), main[2] (exit code 2)"
     assert done.status == 3 and failed in done.err, done
+    assert f"The folders of its tasks: pai job-status {json.loads(done.out)['jobName']} tasks" in done.err
+    assert "Its files are in" not in done.err
     job = json.loads(user.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
     assert len(job["taskRoles"]["main"]["taskStatuses"]) == 3
 
