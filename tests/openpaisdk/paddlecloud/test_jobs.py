@@ -196,11 +196,16 @@ def test_program_finds_the_python_of_the_submitting_shell(user) -> None:
     assert f"found {folder}/mine" in paddlecloud(user, "logs", "path-job").out
 
 
-# Stands for Paddle's program: prints how it was called, and serves until it is stopped.
+# Stands for Paddle's program: prints how it was called, and serves until it is stopped. The trainer waits for
+# the server, which would otherwise be stopped before it began.
 PADDLE = """#!/bin/sh
 # It has the commands train and pserver.
 echo "called: paddle $*"
-[ "$1" = train ] && exec cat "$PAI_WORK_DIR/trainer_id" modules/train.py
+if [ "$1" = train ]; then
+  until [ -e "${0%/*}/serves" ]; do sleep 0.05; done
+  exec cat "$PAI_WORK_DIR/trainer_id" modules/train.py
+fi
+touch "${0%/*}/serves"
 exec sleep 600
 """
 
