@@ -59,5 +59,5 @@ def _newest_job(client: PaddleCloudClient) -> str:
             hint="Submit one: paddlecloud submit -entry 'python train.py' FOLDER",
         )
     # One that waits has no log, and may wait for ever.
-    candidates = [job for job in jobs if job.is_running] or jobs
+    candidates = [job for job in jobs if job.is_running] or [job for job in jobs if job.started] or jobs
     return max(candidates, key=lambda job: job.started or job.created or "9").name

@@ -3,6 +3,8 @@
 import re
 import time
 
+import pytest
+
 from support.cli_user import until
 
 PROGRAM = """
@@ -110,13 +112,24 @@ def test_logs_without_a_name_are_those_of_the_newest_job(new_user) -> None:
     assert "this is second\n" in paddlecloud(new_user, "logs").out
 
 
-def test_logs_without_a_name_are_not_those_of_an_older_job_that_waits(new_user) -> None:
-    new_user.pai("sub", "--no-sources", "-j", "greedy", "--gpu", "999", "--", "true")
-    began = time.time()
-    until(lambda: int(time.time()) > int(began))  # times in lists are whole seconds
+@pytest.mark.parametrize("waits", ("older", "newer"))
+def test_logs_without_a_name_are_not_those_of_a_job_that_waits(new_user, waits: str) -> None:
+    def submit_one_that_waits() -> None:
+        new_user.pai("sub", "--no-sources", "-j", "greedy", "--gpu", "999", "--", "true")
+
+    def wait_for_the_next_second() -> None:  # times in lists are whole seconds
+        began = time.time()
+        until(lambda: int(time.time()) > int(began))
+
+    if waits == "older":
+        submit_one_that_waits()
+        wait_for_the_next_second()
     make_package(new_user, "talking", train__py="print('this one ran')")
     submit(new_user, "-jobname", "modest", "-e", "python train.py", "talking")
     wait(new_user, "modest")
+    if waits == "newer":
+        wait_for_the_next_second()
+        submit_one_that_waits()
     assert "this one ran\n" in paddlecloud(new_user, "logs").out
 
 
