@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.binding.caller_notice import warn_caller
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from openpaisdk.functions.function_job import Call
 
     BatchedCall = tuple[JobFuture, tuple[Any, ...], dict[str, Any]]
+
+_CANCEL_THREADS = 8
 
 
 class Executor(concurrent.futures.Executor):
@@ -61,15 +63,12 @@ class Executor(concurrent.futures.Executor):
 
         The job is submitted at once; the iterator waits for each result as it is asked for.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        return _results_in_order(self.map_array(fn, *iterables), deadline)
+        return _results_in_order(self.map_array(fn, *iterables), timeout, time.monotonic())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._is_shut_down = True
         if cancel_futures:
-            for future in self._futures:
-                if not future.running():
-                    future.cancel()
+            _cancel_waiting(self._futures)
         if wait:
             concurrent.futures.wait(self._futures)
 
@@ -142,16 +141,33 @@ class Executor(concurrent.futures.Executor):
             raise RuntimeError("The executor was shut down: no calls can be submitted any more.")
 
 
-def _results_in_order(futures: JobFutures, deadline: float | None) -> Iterator[Any]:
+def _results_in_order(futures: JobFutures, timeout: float | None, began: float) -> Iterator[Any]:
     """Each result when it is there. What has not begun when the caller stops asking is cancelled."""
     try:
         for future in futures:
-            yield future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            try:
+                result = future.result(
+                    None if timeout is None else max(0.0, began + timeout - time.monotonic())
+                )
+            except TimeoutError:
+                if future.done():  # the function's own
+                    raise
+                raise TimeoutError(
+                    f"{future.job_id} has not ended after {timeout:g} s. "
+                    "Calls that have not begun are cancelled."
+                ) from None
+            yield result
     finally:
         with contextlib.suppress(PaiError):  # it must not hide why the caller stops
-            for future in futures:
-                if not future.running():
-                    future.cancel()
+            _cancel_waiting(futures)
+
+
+def _cancel_waiting(futures: Sequence[JobFuture]) -> None:
+    """Cancel the calls that have not begun: several at a time, because each takes two requests."""
+    waiting = [future for future in futures if not future.running() and not future.done()]
+    if waiting:
+        with concurrent.futures.ThreadPoolExecutor(_CANCEL_THREADS) as threads:
+            list(threads.map(JobFuture.cancel, waiting))
 
 
 class AutoExecutor(Executor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,8 @@ OPTIONS = frozenset(inspect.signature(Job.one_liner).parameters) - {
     "array",
 }
 """Options of ``Job.one_liner`` that functions have, too."""
-
+SUBMIT_OPTIONS = OPTIONS | {"name", "pip"}
+"""Keywords of ``submit`` that are not the function's."""
 
 _REFUSALS = (Forbidden, InvalidParameters, NotFound, ProtocolError, UsageError)
 """Errors of a submission after which there is no job. After others there may be one, or one of this name."""
@@ -93,6 +95,7 @@ def submit_calls(
     """
     if not callable(function):
         raise UsageError(f"{function!r} cannot be called: give a function.")
+    _check_arguments(function, *calls[0])  # those of an array are alike
     job = Job(options.name or generate_name(_name_of(function)))
     values = dict(options.values)
     folder = _calls_folder(cluster, values)
@@ -145,12 +148,32 @@ def submit_calls(
         job.submit(cluster.cluster)
     except _REFUSALS:
         with contextlib.suppress(PaiError):
-            values_of_jobs.delete_of([job.name])
             cluster.forget_stored()
+            values_of_jobs.delete_of([job.name])
         raise
     futures = futures or JobFutures(JobFuture(cluster) for _ in range(len(calls) if is_shared else instances))
     _attach(futures, cluster, job.name, request)
     return futures
+
+
+def _check_arguments(
+    function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    """Find a wrong call here: in a job it would fail, too, but later."""
+    try:
+        # What a wrapper takes is its own affair.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = next((key for key in kwargs if key not in signature.parameters), "")
+        near = difflib.get_close_matches(unknown, sorted(SUBMIT_OPTIONS), 1)
+        raise UsageError(
+            f"The function {getattr(function, '__name__', function)} cannot be called like this: {error}.",
+            hint=f"Did you mean the option {near[0]} of the job?" if near else "",
+        ) from None
 
 
 def futures_of(cluster: Cluster, name: str) -> JobFutures:

@@ -156,8 +156,8 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         try:
             return super().result(timeout)
         except TimeoutError:
-            if self.done():  # the function's own
-                raise
+            if self.done():  # the function's own, or the call ended at this moment
+                return super().result()
             raise self._time_out(timeout) from None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -165,8 +165,8 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         try:
             return super().exception(timeout)
         except TimeoutError:
-            if self.done():  # the function's own
-                raise
+            if self.done():  # the call ended at this moment
+                return super().exception()
             raise self._time_out(timeout) from None
 
     def _time_out(self, timeout: float | None) -> TimeoutError:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.errors import UsageError
 from openpaisdk.functions.function_cluster import function_cluster
-from openpaisdk.functions.function_job import OPTIONS, FunctionOptions, submit_calls
+from openpaisdk.functions.function_job import SUBMIT_OPTIONS, FunctionOptions, submit_calls
 
 if TYPE_CHECKING:
     from openpaisdk.binding.cluster import Cluster
     from openpaisdk.functions.function_job import Call
     from openpaisdk.functions.job_future import JobFuture, JobFutures
-
-_SUBMIT_OPTIONS = OPTIONS | {"name", "pip"}
 
 
 def submit(
@@ -28,9 +25,8 @@ def submit(
     Options of the job are keywords (``cluster``, ``name``, ``gpu``, ``image``, ``env``, ``pip`` and the
     others of ``Job.one_liner``); all other keywords are the function's.
     """
-    options = {key: kwargs.pop(key) for key in list(kwargs) if key in _SUBMIT_OPTIONS}
+    options = {key: kwargs.pop(key) for key in list(kwargs) if key in SUBMIT_OPTIONS}
     _check_clash(function, {**options, **({"cluster": cluster} if cluster is not None else {})})
-    _check_arguments(function, args, kwargs)
     return submit_calls(function_cluster(cluster), function, [(args, kwargs)], FunctionOptions(**options))[0]
 
 
@@ -94,24 +90,6 @@ class RemoteFunction:
 
     def __repr__(self) -> str:
         return f"<remote function {getattr(self.local, '__qualname__', self.local)}>"
-
-
-def _check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Find a wrong call here: in a job it would fail, too, but later."""
-    try:
-        # What a wrapper takes is its own affair.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        unknown = next((key for key in kwargs if key not in signature.parameters), "")
-        near = difflib.get_close_matches(unknown, sorted(_SUBMIT_OPTIONS), 1)
-        raise UsageError(
-            f"The function {getattr(function, '__name__', function)} cannot be called like this: {error}.",
-            hint=f"Did you mean the option {near[0]} of the job?" if near else "",
-        ) from None
 
 
 def _check_clash(function: Callable[..., Any], options: dict[str, Any]) -> None:

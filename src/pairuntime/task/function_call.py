@@ -66,8 +66,11 @@ class Request:
         return chosen
 
 
-class _StopRequest(BaseException):
-    """Raised in the main thread when the task is asked to stop and the function can continue later."""
+class _StopRequest(KeyboardInterrupt):
+    """Raised in the main thread when the task is asked to stop and the function can continue later.
+
+    A KeyboardInterrupt because event loops of asyncio pass it on from any of their tasks.
+    """
 
 
 class _NoArgument(Exception):
@@ -323,10 +326,15 @@ def _run_coroutine(coroutine: "CoroutineType[Any, Any, Any]") -> "Any":
     """The result of a function that is defined with ``async def``."""
     import asyncio
 
-    loop = asyncio.new_event_loop()  # asyncio.run is newer than Python 3.6
+    if hasattr(asyncio, "run"):
+        return asyncio.run(coroutine)
+    loop = asyncio.new_event_loop()  # Python 3.6
+    asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(coroutine)
     finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        asyncio.set_event_loop(None)
         loop.close()
 
 

@@ -30,7 +30,7 @@ class JobEnvironment:
         call = os.environ.get("PAI_CALL_INDEX")
         if call:
             return "%s_%s" % (name, call)
-        return name if self.num_tasks == 1 else "%s_%d" % (name, self.global_rank)
+        return name if self._task_count() == 1 else "%s_%d" % (name, self._task_index())
 
     @property
     def raw_job_id(self) -> "str":
@@ -54,7 +54,7 @@ class JobEnvironment:
     @property
     def hostnames(self) -> "list[str]":
         """The addresses of all tasks."""
-        if self.array_task_id is not None:
+        if self._is_alone():
             return [os.environ.get("PAI_CONTAINER_HOST_IP") or self.hostname]
         role = os.environ.get("PAI_CURRENT_TASK_ROLE_NAME", "main")
         listed = os.environ.get("PAI_TASK_ROLE_%s_HOST_LIST" % role, "")
@@ -62,16 +62,24 @@ class JobEnvironment:
 
     @property
     def num_tasks(self) -> "int":
-        """How many tasks make the same call: 1 in an array, whose calls are independent."""
-        if self.array_task_id is not None:
-            return 1
-        role = os.environ.get("PAI_CURRENT_TASK_ROLE_NAME", "main")
-        return int(os.environ.get("PAI_TASK_ROLE_TASK_COUNT_" + role) or os.environ.get("WORLD_SIZE") or 1)
+        """How many tasks work on the same: 1 in an array, whose calls and tasks are independent."""
+        return 1 if self._is_alone() else self._task_count()
 
     @property
     def global_rank(self) -> "int":
-        if self.array_task_id is not None:
-            return 0
+        return 0 if self._is_alone() else self._task_index()
+
+    def _is_alone(self) -> "bool":
+        """Whether the task belongs to an array, of calls or of commands."""
+        return self.array_task_id is not None or os.environ.get("WORLD_SIZE") == "1"
+
+    @staticmethod
+    def _task_count() -> "int":
+        role = os.environ.get("PAI_CURRENT_TASK_ROLE_NAME", "main")
+        return int(os.environ.get("PAI_TASK_ROLE_TASK_COUNT_" + role) or os.environ.get("WORLD_SIZE") or 1)
+
+    @staticmethod
+    def _task_index() -> "int":
         return int(os.environ.get("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX") or 0)
 
     @property

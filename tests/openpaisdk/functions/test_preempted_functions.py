@@ -76,6 +76,33 @@ def test_plain_function_continues_after_preemption(here_on_host) -> None:
     assert state["starts"] == 2 and state["epochs"] > 0
 
 
+def test_coroutine_function_continues_after_preemption_in_one_of_its_tasks(here_on_host) -> None:
+    async def train(folder: Path) -> int:
+        import asyncio
+
+        from openpaisdk import runtime
+
+        state = runtime.saved_state({"starts": 0})
+        state["starts"] += 1
+        runtime.save_before_stop(lambda: state)
+
+        async def compute() -> None:
+            while state["starts"] == 1:
+                (folder / "started").touch()
+                time.sleep(0.05)
+                await asyncio.sleep(0)
+
+        computing = asyncio.ensure_future(compute())
+        while state["starts"] == 1:
+            await asyncio.sleep(0.01)
+        await computing
+        return int(state["starts"])
+
+    future = openpaisdk.submit(train, here_on_host, cpu=all_cores(), priority="oppo")
+    preempt(future, here_on_host / "started", "coroutine")
+    assert future.result(TIMEOUT_S) == 2
+
+
 @pytest.mark.parametrize("saves", [True, False])
 def test_items_that_share_a_preempted_task(here_on_host, saves) -> None:
     def work(item: int) -> tuple[int, int]:

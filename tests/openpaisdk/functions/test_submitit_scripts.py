@@ -295,3 +295,19 @@ def test_name_of_a_job_that_the_cluster_deleted(here_on_host) -> None:
     assert openpaisdk.map(lambda x: x + 10, range(5), limit=1, name="reused").results(TIMEOUT_S) == [
         *range(10, 15)
     ]
+
+
+def test_environment_of_a_task_in_an_array_of_commands(monkeypatch) -> None:
+    task = {
+        "PAI_JOB_NAME": "alice~sweep",
+        "PAI_CURRENT_TASK_ROLE_NAME": "main",
+        "PAI_TASK_ROLE_TASK_COUNT_main": "4",
+        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": "2",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+    }
+    for name, value in task.items():
+        monkeypatch.setenv(name, value)
+    environment = submitit.JobEnvironment()
+    assert (environment.num_tasks, environment.global_rank) == (1, 0)
+    assert environment.job_id == "sweep_2"

@@ -202,7 +202,7 @@ def test_time_out_that_the_function_raised(here_on_host) -> None:
 
 
 def test_refused_call_leaves_nothing_on_the_storage(here_on_host) -> None:
-    with pytest.raises(PaiError):
+    with pytest.raises(PaiError, match="no-such-vc"):
         openpaisdk.submit(abs, -1, name="refused-call", virtual_cluster="no-such-vc")
     cluster = function_cluster(None)
     assert "refused-call" not in cluster.names(f"/user/{cluster.user}/functions")
