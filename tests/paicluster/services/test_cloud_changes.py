@@ -137,6 +137,18 @@ async def test_folder_is_moved_and_deleted_in_steps(
         await changes.delete(storage, "alice", "/top/new")
 
 
+async def test_empty_folders_are_moved(storage: StorageConfig, changes: BucketChanges) -> None:
+    await changes.make_folder(storage, "alice", "/alone")
+    await changes.move(storage, "alice", "/alone", "/moved", resumes=False)
+    assert await listed(storage, "/") == ["moved/"]
+
+    await changes.make_folder(storage, "alice", "/full/empty")
+    await write(changes, storage, "/full/file")
+    await changes.move(storage, "alice", "/full", "/moved/full", resumes=False)
+    assert await listed(storage, "/moved") == ["full/"]
+    assert await listed(storage, "/moved/full") == ["empty/", "file"]
+
+
 async def test_upload_goes_on_where_it_was_broken_off(storage: StorageConfig, changes: BucketChanges) -> None:
     file = NewFile("/large.bin", len(CONTENT), key="one")
     assert await changes.begin_upload(storage, "alice", file) == 0

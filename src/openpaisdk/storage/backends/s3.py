@@ -175,6 +175,11 @@ class S3Backend(FsspecStore):
             raise self._error_of_code(str(problem.get("Code")), 0, str(problem.get("Key")), {})
 
     def copy_object(self, key: str, new_key: str) -> None:
+        if key.endswith("/"):
+            # The mark of a folder. s3fs would drop the slash, and some servers do: they copy another object
+            # or none.
+            self.put_object(new_key, self.read_object(key)[0])
+            return
         self.call(lambda fs: fs._cp_file(f"{self.bucket}/{key}", f"{self.bucket}/{new_key}"), key)
 
     def request(self, method: str, **parameters: Any) -> dict[str, Any]:
