@@ -290,11 +290,17 @@ class S3Upload(PartUpload):
         )
         self._etags: dict[int, str] = {}
         self._sizes: dict[int, int] = {}
-        self._id = self._resume(content) if self._record is not None else ""
-        if not self._id:
-            self._id = str(store.request("create_multipart_upload", Key=key)["UploadId"])
+        self._has_ended = False
+        try:
+            self._id = self._resume(content) if self._record is not None else ""
+            if not self._id:
+                self._id = str(store.request("create_multipart_upload", Key=key)["UploadId"])
+                if self._record is not None:
+                    self._record.write(content, self._id)
+        except BaseException:
             if self._record is not None:
-                self._record.write(content, self._id)
+                self._record.close(keep=True)
+            raise
 
     def _resume(self, content: str) -> str:
         """The id of an interrupted upload of this content; one of another content is aborted."""
@@ -364,12 +370,16 @@ class S3Upload(PartUpload):
             pass  # the store deletes it when it expires
 
     def _end(self) -> None:
+        self._has_ended = True
         if self._record is not None:
             self._record.close(keep=False)
 
     def close(self) -> None:
         if self._record is not None:
             self._record.close(keep=True)
+        elif not self._has_ended:
+            # Without a record no other attempt can find its parts.
+            self.abort()
 
 
 def _only_new(overwrite: bool) -> dict[str, str]:

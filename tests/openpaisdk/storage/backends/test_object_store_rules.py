@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from openpaisdk.errors import ConfigError, TooManyRequests, Unauthorized, UsageError
+from openpaisdk.errors import ConfigError, ConnectionFailed, TooManyRequests, Unauthorized, UsageError
 from openpaisdk.storage.backends import connection_pool
 from openpaisdk.storage.backends.azure_account import AzureAccount, find_account, split_host
 from openpaisdk.storage.backends.object_store import MAX_OBJECT_PARTS, ObjectStore, object_part_size
+from openpaisdk.storage.backends.s3 import S3Backend, S3Options
 from openpaisdk.storage.backends.unfinished_uploads import UploadRecord
 from openpaisdk.storage.file_info import is_unchanged
 from openpaisdk.storage.location import AZURE, S3, parse_location
@@ -132,6 +134,37 @@ def test_upload_record_belongs_to_one_copy_at_a_time() -> None:
     fresh = UploadRecord.open("s3://data/x")
     assert fresh is not None and fresh.read() == ("", "")
     fresh.close(keep=False)
+
+
+class FakeS3(S3Backend):
+    """A bucket that creates uploads, and nothing else; ``fails``: not even these."""
+
+    fails = False
+
+    def request(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self.requests = [*getattr(self, "requests", ()), method]
+        if self.fails:
+            raise ConnectionFailed("The connection was lost.")
+        return {"UploadId": "id-1"}
+
+
+def test_upload_that_cannot_begin_releases_its_record() -> None:
+    store = FakeS3("data", S3Options())
+    store.fails = True
+    with pytest.raises(ConnectionFailed):
+        store.begin_upload("x", "content", resumes=True)
+    record = UploadRecord.open(store.canonical("/x"))
+    assert record is not None
+    record.close(keep=False)
+
+
+def test_unfinished_upload_without_a_record_is_aborted() -> None:
+    store = FakeS3("data", S3Options())
+    first, second = (store.begin_upload("x", "content", resumes=True) for _ in range(2))
+    second.close()
+    second.close()
+    first.close()
+    assert store.requests == [*["create_multipart_upload"] * 2, "abort_multipart_upload"]
 
 
 def test_expired_upload_records_are_removed(tmp_path: Path) -> None:
