@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError
-from paicluster.services.cloud_clients import CloudClients, UserPlaces, names_of
+from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError, Unavailable
+from paicluster.services.cloud_clients import TRANSIENT, CloudClients, UserPlaces, names_of
 from paicluster.services.storages import StorageConfig
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ CALL_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 300.0
 """How long a step or a part may take, with its repetitions and the wait for a thread."""
 _RECORDS = "cloud-uploads"
+# A connection that was lost is noticed some time later.
+_ARRIVING_RETRY_S = 5.0
 # Folders without objects that a step deletes, of stores that keep them.
 _MAX_FOLDERS = 1000
 
@@ -112,18 +115,28 @@ class BucketChanges:
             if not resumes:
                 _check_new(store, target_names, target)
                 if store.status("/".join(target_names)) is not None:
-                    raise Conflict(f"{target} already exists.")
-            return _move(store, names, path, store.key_of("/".join(target_names)))
+                    raise Conflict(
+                        f"{target} already exists.",
+                        hint="If an earlier attempt of this move made it, resume=true continues that move.",
+                    )
+            return _move(store, names, path, store.key_of("/".join(target_names)), resumes=resumes)
 
         with self.clients.place(storage, username):
             return await self.clients.run(storage, move)
 
     async def begin_upload(self, storage: StorageConfig, username: str, file: NewFile) -> int:
         """How many bytes of an upload the cloud has: it goes on there."""
+        self._check_not_arriving((storage.name, username, file.path, file.key))
+        open_upload = self._opener(storage, username, file)
+
+        def begin() -> list[Range]:
+            upload = open_upload()
+            upload.target.close()
+            return upload.missing
+
         with self.clients.place(storage, username):
-            upload = await self._open_upload(storage, username, file)
-            await self.clients.run(storage, upload.target.close)
-        return upload.missing[0][0] if upload.missing else file.size
+            missing = await self.clients.run(storage, begin)
+        return missing[0][0] if missing else file.size
 
     async def cancel_upload(self, storage: StorageConfig, username: str, file: NewFile) -> None:
         """Delete the parts of an upload that will not go on; one that arrives now deletes them when it
@@ -132,31 +145,43 @@ class BucketChanges:
         if identity in self._arriving:
             self._arriving[identity] = True
             return
+        open_upload = self._opener(storage, username, replace(file, overwrite=True))
         with self.clients.place(storage, username):
-            upload = await self._open_upload(storage, username, replace(file, overwrite=True))
-            await self.clients.run(storage, upload.target.abandon)
+            await self.clients.run(storage, lambda: open_upload().target.abandon())
 
     async def upload(
         self, storage: StorageConfig, username: str, file: NewFile, offset: int, body: AsyncIterator[bytes]
     ) -> None:
         """Write a file, from the bytes that follow ``offset``."""
-        give_back = self._uploads.take(username)
         identity = (storage.name, username, file.path, file.key)
+        if file.key:
+            self._check_not_arriving(identity)
+        give_back = self._uploads.take(username)
         self._arriving[identity] = False
+        opening = _OpeningUpload(self._opener(storage, username, file))
         try:
-            upload = await self._open_upload(storage, username, file)
             try:
+                upload = await self.clients.run(storage, opening.open)
                 await self._send(storage, upload, offset, _SentBytes(body, offset))
             except BaseException:
-                is_kept = file.key and not self._arriving.get(identity)
-                end = upload.target.close if is_kept else upload.target.abandon
-                # The first error counts; a server that stops has no threads any more.
-                with contextlib.suppress(PaiError, RuntimeError):
-                    await asyncio.shield(self.clients.run(storage, end))
+                is_kept = bool(file.key) and not self._arriving.get(identity)
+                if (opened := opening.drop()) is not None:
+                    # The first error counts; a server that stops has no threads any more.
+                    with contextlib.suppress(PaiError, RuntimeError):
+                        await asyncio.shield(self.clients.run(storage, opened.end, is_kept=is_kept))
                 raise
         finally:
             self._arriving.pop(identity, None)
             give_back()
+
+    def _check_not_arriving(self, identity: tuple[str, ...]) -> None:
+        """Raise an error while an earlier request holds the parts of this upload."""
+        if identity in self._arriving:
+            raise Unavailable(
+                f"An earlier request still uploads {identity[2]}.",
+                hint="Try again in a moment: the upload goes on where that request ends.",
+                retry_after_s=_ARRIVING_RETRY_S,
+            )
 
     async def _send(self, storage: StorageConfig, upload: _Upload, offset: int, body: _SentBytes) -> None:
         if upload.missing and upload.missing[0][0] < offset:
@@ -170,13 +195,12 @@ class BucketChanges:
         await body.skip_to(upload.file.size)
         await self.clients.run(storage, upload.finish)
 
-    async def _open_upload(self, storage: StorageConfig, username: str, file: NewFile) -> _Upload:
+    def _opener(self, storage: StorageConfig, username: str, file: NewFile) -> Callable[[], _Upload]:
+        """What opens an upload, in a thread."""
         names = _entry_names(storage, username, file.path)
         # No user goes on with the upload of another.
         key = f"{username}/{file.key}" if file.key else os.urandom(8).hex()
-        return await self.clients.run(
-            storage, lambda: _open_upload(self.clients.store(storage), names, file, key)
-        )
+        return lambda: _open_upload(self.clients.store(storage), names, file, key)
 
     def close(self) -> None:
         self.clients.close()
@@ -194,6 +218,39 @@ class _Upload:
         except Conflict:
             raise Conflict(f"{self.file.path} already exists.") from None
         self.target.close()
+
+    def end(self, *, is_kept: bool) -> None:
+        """End it unfinished. ``is_kept``: its parts stay for the request that goes on with it."""
+        if is_kept:
+            self.target.close()
+        else:
+            self.target.abandon()
+
+
+@dataclass(slots=True)
+class _OpeningUpload:
+    """An upload that a thread opens. If its request ends meanwhile, the thread closes it: else it would hold
+    its record, and no other request could go on with its parts."""
+
+    open_upload: Callable[[], _Upload]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _opened: _Upload | None = None
+    _is_dropped: bool = False
+
+    def open(self) -> _Upload:
+        upload = self.open_upload()
+        with self._lock:
+            self._opened = upload
+            is_dropped = self._is_dropped
+        if is_dropped:
+            upload.end(is_kept=bool(upload.file.key))
+        return upload
+
+    def drop(self) -> _Upload | None:
+        """The upload, which the caller ends; None if it is not open yet."""
+        with self._lock:
+            self._is_dropped = True
+            return self._opened
 
 
 @dataclass(slots=True)
@@ -279,24 +336,31 @@ def _delete(store: ObjectStore, names: list[str], path: str) -> ChangeStep:
     return ChangeStep(len(page.objects), not page.next)
 
 
-def _move(store: ObjectStore, names: list[str], path: str, new_key: str) -> ChangeStep:
+def _move(store: ObjectStore, names: list[str], path: str, new_key: str, *, resumes: bool) -> ChangeStep:
     key = store.key_of("/".join(names))
     found = store.head(key)
-    if found is not None and not found.is_folder:
+    is_file = found is not None and not found.is_folder
+    if is_file:
         store.copy_object(key, new_key)
-        store.delete_objects([key])
-        _keep_folder(store, names, path)
-        return ChangeStep(1, True)
-    page = store.list_page(f"{key}/", "", flat=True, limit=MAX_MOVED)
-    if not page.objects and found is None:
-        raise _missing(path)
-    moved = _copy_some(store, [each.key for each in page.objects], key, new_key)
-    # Only what was copied: another program may have written more.
-    _delete_objects(store, moved)
-    is_complete = not page.next and len(moved) == len(page.objects)
-    if is_complete:
-        _delete_folders(store, key, is_object=found is not None)
-        _keep_folder(store, names, path)
+        moved, is_complete = [key], True
+    else:
+        page = store.list_page(f"{key}/", "", flat=True, limit=MAX_MOVED)
+        if not page.objects and found is None:
+            raise _missing(path)
+        moved = _copy_some(store, [each.key for each in page.objects], key, new_key)
+        is_complete = not page.next and len(moved) == len(page.objects)
+    try:
+        # Only what was copied: another program may have written more.
+        _delete_objects(store, moved)
+        if is_complete and not is_file:
+            _delete_folders(store, key, is_object=found is not None)
+        if is_complete:
+            _keep_folder(store, names, path)
+    except TRANSIENT:
+        if resumes:
+            raise
+        # The target exists now: only a step that goes on can repeat this.
+        return ChangeStep(0, False)
     return ChangeStep(len(moved), is_complete)
 
 

@@ -44,6 +44,8 @@ MAX_WAITING_PER_STORAGE = 16
 MAX_WAITING_PER_USER = 8
 """The same, of all storages for one user."""
 NO_CREDENTIALS = "NoStorageCredentialsError"
+TRANSIENT = (ConnectionFailed, TooManyRequests, Unavailable)
+"""Errors after which the same call may succeed."""
 _CHECK_SETTINGS = "An administrator can check its settings and credentials."
 
 
@@ -173,7 +175,7 @@ class CloudClients:
 
     def _error(self, storage: StorageConfig, error: PaiError) -> PaiError:
         message = f"The storage {storage.name} cannot be {self.verb}: {error.message}"
-        if isinstance(error, (ConnectionFailed, TooManyRequests)):
+        if isinstance(error, TRANSIENT):
             return NoAnswer(message, hint=_CHECK_SETTINGS)
         # A 401 of the cloud is not one of this cluster: the caller would be signed out.
         if self.read_only:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from openpaisdk.errors import Conflict, Forbidden, NotFound, Unavailable
+from openpaisdk.errors import Conflict, ConnectionFailed, Forbidden, NotFound, Unavailable
 from paicluster.config.sections import BucketSettings
 from paicluster.services import cloud_changes
 from paicluster.services.cloud_buckets import CloudBucket
@@ -166,6 +169,91 @@ async def test_upload_goes_on_where_it_was_broken_off(storage: StorageConfig, ch
         await changes.begin_upload(storage, "alice", file)
 
 
+async def test_upload_goes_on_when_the_request_before_it_has_ended(
+    storage: StorageConfig, changes: BucketChanges
+) -> None:
+    file = NewFile("/large.bin", len(CONTENT), key="one")
+    is_lost = asyncio.Event()
+
+    async def held() -> AsyncIterator[bytes]:
+        async for piece in sent(CONTENT[: 11 * MIB]):
+            yield piece
+        for request in (
+            changes.begin_upload(storage, "alice", file),
+            changes.upload(storage, "alice", file, 0, sent(CONTENT)),
+        ):
+            with pytest.raises(Unavailable, match=r"An earlier request still uploads /large\.bin") as error:
+                await request
+            assert error.value.retry_after_s
+        is_lost.set()
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await changes.upload(storage, "alice", file, 0, held())
+    assert is_lost.is_set()
+    assert await changes.begin_upload(storage, "alice", file) == 8 * MIB
+
+
+async def test_upload_that_opens_too_late_leaves_its_record(
+    s3_server: CloudServer, tmp_path: Path, changes: BucketChanges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
+    file = NewFile("/large.bin", len(CONTENT), key="one")
+    begins, goes_on, has_ended = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    opened = cloud_changes._open_upload
+
+    def slow(*arguments: Any) -> Any:
+        loop.call_soon_threadsafe(begins.set)
+        assert goes_on.wait(30)
+        return opened(*arguments)
+
+    end = cloud_changes._Upload.end
+
+    def recorded_end(upload: Any, *, is_kept: bool) -> None:
+        end(upload, is_kept=is_kept)
+        has_ended.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cloud_changes, "_open_upload", slow)
+        patch.setattr(cloud_changes._Upload, "end", recorded_end)
+        request = asyncio.create_task(changes.upload(storage, "alice", file, 0, sent(CONTENT)))
+        await begins.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        goes_on.set()
+        assert await asyncio.to_thread(has_ended.wait, 30)
+    with pytest.raises(ConnectionResetError):
+        await changes.upload(storage, "alice", file, 0, broken_off(CONTENT[: 11 * MIB]))
+    assert await changes.begin_upload(storage, "alice", file) == 8 * MIB
+
+
+@pytest.mark.parametrize("name", ["file", "folder"])
+async def test_move_goes_on_when_the_originals_could_not_be_deleted(
+    storage: StorageConfig, changes: BucketChanges, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("/file", "/folder/a", "/folder/b"):
+        await write(changes, storage, path)
+
+    def failing(*_: object) -> None:
+        raise ConnectionFailed("The connection was lost.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cloud_changes, "_delete_objects", failing)
+        step = await changes.move(storage, "alice", f"/{name}", "/new", resumes=False)
+        assert (step.count, step.is_complete) == (0, False)
+        # A step that goes on reports it: the caller would repeat it at once.
+        with pytest.raises(Unavailable, match="The connection was lost"):
+            await changes.move(storage, "alice", f"/{name}", "/new", resumes=True)
+    with pytest.raises(Conflict, match="/new already exists") as error:
+        await changes.move(storage, "alice", f"/{name}", "/new", resumes=False)
+    assert "resume=true" in error.value.hint
+    assert (await changes.move(storage, "alice", f"/{name}", "/new", resumes=True)).is_complete
+    left = ["folder/", "new"] if name == "file" else ["file", "new/"]
+    assert await listed(storage, "/") == left
+
+
 async def test_cancelled_upload_starts_again(
     s3_server: CloudServer, tmp_path: Path, changes: BucketChanges
 ) -> None:
@@ -196,6 +284,18 @@ async def test_credentials_that_may_only_read_are_refused_in_a_sentence(
         await write(changes, storage, "/file")
     assert "The storage sets cannot be changed: " in error.value.message
     assert "access denied" in error.value.message
+
+
+async def test_changes_of_a_server_that_stops_can_be_repeated(
+    s3_server: CloudServer, tmp_path: Path, changes: BucketChanges
+) -> None:
+    storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
+
+    def stopping() -> None:
+        raise Unavailable("The server stops.")
+
+    with pytest.raises(Unavailable, match=r"cannot be changed: The server stops\."):
+        await changes.clients.run(storage, stopping)
 
 
 async def test_uploads_are_counted(s3_server: CloudServer, tmp_path: Path, changes: BucketChanges) -> None:
