@@ -110,8 +110,9 @@ class _Matches(NamedTuple):
     order: tuple[str, ...]
 
 
-# Ties are broken in the same direction as the field, so that one index serves both directions. Jobs without a
-# value come last in ascending and first in descending order. The expressions must be those of the indexes.
+# Ties are broken in the same direction as the field, so that one index serves both directions; those of
+# durations in the other one, because the oldest of the jobs that run has run longest. Jobs without a value
+# come last in ascending and first in descending order. The expressions must be those of the indexes.
 _NEWEST = (jobs.c.submission_ms, jobs.c.id)
 _PRIORITY = func.coalesce(jobs.c.priority, literal_column("'~'"))
 _COMPLETION = func.coalesce(jobs.c.completed_ms, literal_column("9223372036854775807"))
@@ -129,7 +130,7 @@ _ORDERS: dict[str, tuple[ColumnElement[Any], ...]] = {
     "totalGpuNumber": (jobs.c.total_gpus, *_NEWEST),
     "state": (jobs.c.state, *_NEWEST),
     "completionTime": (_COMPLETION, *_NEWEST),
-    "duration": (_DURATION, *_NEWEST),
+    "duration": (_DURATION, -jobs.c.submission_ms, jobs.c.id),
     "jobPriority": (_PRIORITY, *_NEWEST),
 }
 _DEFAULT_ORDER = "submissionTime"

@@ -198,7 +198,8 @@ Index(
     "jobs_by_duration",
     # A job that ended before it ran took no time.
     func.coalesce(c.completed_ms - func.coalesce(c.launched_ms, c.completed_ms), 9223372036854775807),
-    c.submission_ms,
+    # Of jobs that run, the oldest has run longest.
+    -c.submission_ms,
 )
 Index("jobs_by_priority", func.coalesce(c.priority, "~"), c.submission_ms)
 _active = c.sub_state != "Completed"

@@ -104,8 +104,10 @@ def model(rows: list[JobRow], query: JobQuery) -> tuple[list[str], int]:
     if field not in FIELDS or direction not in ("ASC", "DESC"):
         field, direction = "submissionTime", "DESC"
     matching = [job for job in rows if matches(job)]
+    # Of jobs that run, the oldest has run longest.
+    sign = -1 if field == "duration" else 1
     matching.sort(
-        key=lambda job: (FIELDS[field](job), job.submission_ms, job.id), reverse=direction == "DESC"
+        key=lambda job: (FIELDS[field](job), sign * job.submission_ms, job.id), reverse=direction == "DESC"
     )
     page = matching[query.offset : query.offset + query.limit]
     return [f"{job.username}~{job.name}" for job in page], len(matching)

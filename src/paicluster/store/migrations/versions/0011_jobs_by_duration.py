@@ -11,4 +11,4 @@ down_revision = "0010"
 
 def upgrade() -> None:
     duration = "coalesce(completed_ms - coalesce(launched_ms, completed_ms), 9223372036854775807)"
-    op.create_index("jobs_by_duration", "jobs", [text(duration), "submission_ms"])
+    op.create_index("jobs_by_duration", "jobs", [text(duration), text("-submission_ms")])
