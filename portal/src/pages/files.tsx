@@ -144,15 +144,10 @@ const NO_CREDENTIALS = "NoStorageCredentialsError";
 
 function Browser({ storage, path, files, isEditable }: PathProps) {
   const partial = useSignal<readonly Entry[]>([]);
-  const isLarge = useSignal(false);
   const listing = usePolled(
-    `${path} ${isLarge.value}`,
-    async (signal) => {
-      const found = await files.list(path, signal, (entries) => (partial.value = entries));
-      isLarge.value = found.entries.length > LARGE_ENTRIES;
-      return found;
-    },
-    isLarge.value ? LARGE_REFRESH_MS : FOLDER_REFRESH_MS,
+    path,
+    (signal) => files.list(path, signal, (entries) => (partial.value = entries)),
+    ({ entries }) => (entries.length > LARGE_ENTRIES ? LARGE_REFRESH_MS : FOLDER_REFRESH_MS),
   );
   useEffect(() => {
     if (arrived.value.folder === path) listing.reload();
