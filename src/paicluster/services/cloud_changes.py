@@ -32,8 +32,13 @@ MAX_MOVED = 100
 """Objects that one step moves; each is a request to the cloud."""
 STEP_S = 5.0
 """After this time a step copies no more objects: a page shows what it does."""
-MAX_UPLOAD_BYTES = 10_000 * (16 << 20)
+_MAX_PART_BYTES = 16 << 20
+MAX_UPLOAD_BYTES = 10_000 * _MAX_PART_BYTES
 """S3 has at most 10 000 parts; larger ones than 16 MiB would need more memory."""
+# A part, and its copy while it is sent.
+_COPIES_IN_MEMORY = 2
+MAX_UPLOAD_MEMORY_BYTES = _COPIES_IN_MEMORY * _MAX_PART_BYTES
+"""What one upload has in memory, at most."""
 MAX_UPLOAD_KEY_LENGTH = 128
 """Characters of what identifies the content of an upload."""
 MAX_UPLOADS = 16
@@ -284,11 +289,11 @@ class _SentBytes:
         return taken
 
 
-def part_bytes(size: int) -> int:
-    """How much of an upload is in memory at a time."""
+def upload_memory_bytes(size: int) -> int:
+    """What an upload has in memory."""
     from openpaisdk.storage.backends.object_store import object_part_size
 
-    return min(size, object_part_size(size))
+    return _COPIES_IN_MEMORY * min(size, object_part_size(size))
 
 
 def _entry_names(storage: StorageConfig, username: str, path: str) -> list[str]:

@@ -11,6 +11,7 @@ from paicluster.api.middleware.security_headers import SecurityHeaders
 from paicluster.config.settings import Settings
 from paicluster.metrics.http_metrics import HttpMetrics
 from paicluster.metrics.loop_watchdog import LoopWatchdog
+from paicluster.services.cloud_changes import MAX_UPLOAD_MEMORY_BYTES
 
 # Keys of a request's scope: the rate window that counts it once its user is authenticated, and the
 # authority of its route.
@@ -36,6 +37,7 @@ class HttpPolicies:
     def open(cls, settings: Settings) -> HttpPolicies:
         """Built from the settings. The embedded cluster has one user: no rate limits, no audit log."""
         limits, authentication = settings.limits, settings.authentication
+        largest_body = max(limits.body_mb << 20, MAX_UPLOAD_MEMORY_BYTES)
         return cls(
             rate_limits=RateLimits()
             if settings.embedded
@@ -52,7 +54,7 @@ class HttpPolicies:
             loop_watchdog=LoopWatchdog(),
             max_body_bytes=limits.body_mb << 20,
             max_sources_bytes=limits.sources_mb << 20,
-            body_budget=BodyBudget(limits.bodies_mb << 20, limits.body_mb << 20),
+            body_budget=BodyBudget(limits.bodies_mb << 20, largest_body),
         )
 
     def close(self) -> None:

@@ -9,10 +9,7 @@ from openpaisdk.errors import InvalidParameters
 from paicluster.api.context import authenticate, context
 from paicluster.api.responses import int_param, json_response
 from paicluster.api.v2.storage_files import cloud_storage, while_live
-from paicluster.services.cloud_changes import NewFile, part_bytes
-
-# A part, and its copy while it is sent.
-_COPIES_IN_MEMORY = 2
+from paicluster.services.cloud_changes import NewFile, upload_memory_bytes
 
 
 async def make_folder(request: Request) -> Response:
@@ -78,9 +75,7 @@ async def write_content(request: Request) -> Response:
     file = _new_file(request, offset + length)
     if offset and not file.key:
         raise InvalidParameters('An upload with an "offset" needs the "upload" that it goes on with.')
-    ctx.policies.body_budget.reserve(
-        request.scope, identity.username, _COPIES_IN_MEMORY * part_bytes(file.size)
-    )
+    ctx.policies.body_budget.reserve(request.scope, identity.username, upload_memory_bytes(file.size))
     body = while_live(ctx.tokens, identity.token_id, request.stream())
     await ctx.cloud_changes.upload(storage, identity.username, file, offset, body)
     return json_response({"size": file.size}, 201)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import socket
@@ -13,6 +14,10 @@ import pytest
 from openpaisdk.errors import Unavailable
 from paicluster.api.app import ALL_ROUTES
 from paicluster.api.middleware.body_budget import RESERVED_KEY, BodyBudget
+from paicluster.api.middleware.policies import HttpPolicies
+from paicluster.config.sections import RequestLimits
+from paicluster.config.settings import Settings
+from paicluster.services.cloud_changes import MAX_UPLOAD_BYTES, MAX_UPLOAD_MEMORY_BYTES, upload_memory_bytes
 from support.server_fixture import DEADLINE_S, eventually, job
 from support.team_cluster import TeamCluster
 
@@ -139,3 +144,14 @@ def test_budget_is_of_all_users_and_of_one() -> None:
 def test_a_body_of_the_largest_size_always_fits() -> None:
     budget = BodyBudget(1 * MB, 8 * MB)
     budget.reserve({}, "alice", 8 * MB)
+
+
+def test_upload_to_a_cloud_fits_into_the_smallest_budget(tmp_path: Path) -> None:
+    assert upload_memory_bytes(MAX_UPLOAD_BYTES) == MAX_UPLOAD_MEMORY_BYTES
+
+    async def reserve() -> None:
+        policies = HttpPolicies.open(Settings(home=tmp_path, limits=RequestLimits(body_mb=1, bodies_mb=16)))
+        policies.body_budget.reserve({}, "alice", upload_memory_bytes(MAX_UPLOAD_BYTES))
+        policies.close()
+
+    asyncio.run(reserve())
