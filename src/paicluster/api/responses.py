@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -150,6 +150,11 @@ def int_param(value: str | None, name: str, default: int | None = None, maximum:
     if len(value) > 19 or int(value) > maximum:
         raise InvalidParameters(f'"{name}" must be less than or equal to {maximum}.')
     return int(value)
+
+
+def bool_param(query: Mapping[str, str], name: str) -> bool:
+    """Whether a flag of the query is ``true``."""
+    return query.get(name, "").lower() == "true"
 
 
 MAX_PAGE_SIZE = 50_000

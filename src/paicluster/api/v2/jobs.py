@@ -17,7 +17,14 @@ from paicluster.api.degraded import degraded_event, degraded_reason
 from paicluster.api.middleware.audit import set_subject
 from paicluster.api.permissions import check_may_see, check_owner_or_admin, visible_jobs
 from paicluster.api.request_fields import fields_of
-from paicluster.api.responses import form_or_json, int_param, json_response, read_body, warning_headers
+from paicluster.api.responses import (
+    bool_param,
+    form_or_json,
+    int_param,
+    json_response,
+    read_body,
+    warning_headers,
+)
 from paicluster.api.v2 import job_detail, serializers
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
@@ -57,7 +64,7 @@ async def admit(
     """Admit a submitted job, and name it in the audit log; arguments and result are `Admission.admit`'s."""
     set_subject(request, f"{identity.username}~{job.name}")
     key = request.headers.get("idempotency-key")
-    strict = request.query_params.get("strict", "").lower() == "true"
+    strict = bool_param(request.query_params, "strict")
     return await context(request).admission.admit(
         identity, job, text, body, config, idempotency_key=key, generation=generation, strict=strict
     )
@@ -66,10 +73,7 @@ async def admit(
 async def list_jobs(request: Request) -> Response:
     identity = await authenticate(request)
     query = visible_jobs(identity, query_of(request))
-    with_reason = (
-        b"reasons" in request.scope["query_string"]
-        and request.query_params.get("reasons", "").lower() == "true"
-    )
+    with_reason = b"reasons" in request.scope["query_string"] and bool_param(request.query_params, "reasons")
     ctx = context(request)
     store = ctx.store
 
@@ -90,7 +94,8 @@ def query_of(request: Request) -> jobs.JobQuery:
 
 
 def _parse_query(query: bytes) -> jobs.JobQuery:
-    get = QueryParams(query).get
+    params = QueryParams(query)
+    get = params.get
     return jobs.JobQuery(
         username=_names(get("username")),
         vc=_names(get("vc")),
@@ -102,7 +107,7 @@ def _parse_query(query: bytes) -> jobs.JobQuery:
         order=get("order", ""),
         offset=int_param(get("offset"), "offset", 0),
         limit=int_param(get("limit"), "limit", DEFAULT_LIMIT, MAX_LIMIT),
-        with_total=get("withTotalCount", "").lower() == "true",
+        with_total=bool_param(params, "withTotalCount"),
     )
 
 

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters
 from paicluster.api.context import authenticate, context
-from paicluster.api.responses import int_param, json_response
+from paicluster.api.responses import bool_param, int_param, json_response
 from paicluster.api.v2.storage_files import cloud_storage, while_live
 from paicluster.services.cloud_changes import NewFile, upload_memory_bytes
 
@@ -20,7 +20,7 @@ async def make_folder(request: Request) -> Response:
 
 
 async def delete_entry(request: Request) -> Response:
-    """Delete a file, or a step of a folder."""
+    """Delete a file, or up to 1000 objects of a folder; the caller repeats it until `isComplete`."""
     identity = await authenticate(request)
     storage = cloud_storage(request, identity)
     step = await context(request).cloud_changes.delete(storage, identity.username, _path(request))
@@ -28,7 +28,7 @@ async def delete_entry(request: Request) -> Response:
 
 
 async def move_entry(request: Request) -> Response:
-    """Move a file, or a step of a folder."""
+    """Move a file, or up to 100 objects of a folder; the caller repeats it until `isComplete`."""
     identity = await authenticate(request)
     storage = cloud_storage(request, identity)
     step = await context(request).cloud_changes.move(
@@ -36,7 +36,7 @@ async def move_entry(request: Request) -> Response:
         identity.username,
         _path(request),
         _path(request, "target"),
-        resumes=_is_true(request, "resume"),
+        resumes=bool_param(request.query_params, "resume"),
     )
     return json_response({"moved": step.count, "isComplete": step.is_complete})
 
@@ -83,7 +83,7 @@ async def write_content(request: Request) -> Response:
 
 def _new_file(request: Request, size: int) -> NewFile:
     key = request.query_params.get("upload", "")
-    return NewFile(_path(request), size, key, _is_true(request, "overwrite"))
+    return NewFile(_path(request), size, key, bool_param(request.query_params, "overwrite"))
 
 
 def _path(request: Request, name: str = "path") -> str:
@@ -91,7 +91,3 @@ def _path(request: Request, name: str = "path") -> str:
     if not path:
         raise InvalidParameters(f'"{name}" is missing: name a file or a folder.')
     return path
-
-
-def _is_true(request: Request, name: str) -> bool:
-    return request.query_params.get(name, "").lower() == "true"

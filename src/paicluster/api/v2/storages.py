@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, NotFound
 from paicluster.api.context import authenticate, context
-from paicluster.api.responses import json_response
+from paicluster.api.responses import bool_param, json_response
 from paicluster.services.storages import StorageConfig, usable
 from paicluster.store.rows import UserGrants
 
@@ -17,7 +17,7 @@ from paicluster.store.rows import UserGrants
 async def list_storages(request: Request) -> Response:
     identity = await authenticate(request)
     storages = usable(context(request).storages(), identity.access)
-    if request.query_params.get("default", "").lower() == "true":
+    if bool_param(request.query_params, "default"):
         storages = [storage for storage in storages if storage.is_default_of(identity.access)]
     return json_response({"storages": [_summary(storage, identity.access) for storage in storages]})
 
