@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from paicluster.services.storages import StorageConfig
 
 if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Range, TargetFile
-    from openpaisdk.storage.backends.object_store import ObjectStore
+    from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectStore
 
 MAX_DELETED = 1000
 """Objects that one step deletes: as many as S3 deletes at once."""
@@ -334,26 +335,28 @@ def _delete(store: ObjectStore, names: list[str], path: str) -> ChangeStep:
     page = store.list_page(f"{key}/", "", flat=True, limit=MAX_DELETED)
     if not page.objects and found is None and store.head(f"{key}/") is None:
         raise _missing(path)
-    _delete_objects(store, [each.key for each in page.objects])
+    deleted = _deletable(page.objects, has_more=bool(page.next))
+    _delete_objects(store, deleted)
     if not page.next:
         _delete_folders(store, key, is_object=found is not None)
         _keep_folder(store, names, path)
-    return ChangeStep(len(page.objects), not page.next)
+    return ChangeStep(len(deleted), not page.next)
 
 
 def _move(store: ObjectStore, names: list[str], path: str, new_key: str, *, resumes: bool) -> ChangeStep:
     key = store.key_of("/".join(names))
     found = store.head(key)
     is_file = found is not None and not found.is_folder
-    if is_file:
+    if found is not None and is_file:
         store.copy_object(key, new_key)
-        moved, is_complete = [key], True
+        moved, is_complete = [found], True
     else:
         page = store.list_page(f"{key}/", "", flat=True, limit=MAX_MOVED)
         if not page.objects and found is None:
             raise _missing(path)
-        moved = _copy_some(store, [each.key for each in page.objects], key, new_key)
-        is_complete = not page.next and len(moved) == len(page.objects)
+        copied = _copy_some(store, page.objects, key, new_key)
+        is_complete = not page.next and len(copied) == len(page.objects)
+        moved = _deletable(copied, has_more=not is_complete)
     try:
         # Only what was copied: another program may have written more.
         _delete_objects(store, moved)
@@ -369,9 +372,32 @@ def _move(store: ObjectStore, names: list[str], path: str, new_key: str, *, resu
     return ChangeStep(len(moved), is_complete)
 
 
-def _delete_objects(store: ObjectStore, keys: list[str]) -> None:
+def _deletable(objects: list[ObjectInfo], *, has_more: bool) -> list[ObjectInfo]:
+    """Those of a page that can be deleted. ``has_more``: a real folder, which must be empty, stays if what is
+    in it may be on the next page."""
+    if not has_more or not objects:
+        return objects
+    last = objects[-1].key
+    # "0" follows "/": all that is in a folder comes before it.
+    return [each for each in objects if not each.is_folder or last >= f"{each.key}0"] or objects
+
+
+def _delete_objects(store: ObjectStore, objects: list[ObjectInfo]) -> None:
+    """Delete objects, then real folders, the deepest first: only empty ones can be deleted."""
+    _delete_keys(store, [each.key for each in objects if not each.is_folder])
+    folders = [each.key for each in objects if each.is_folder]
+    for _, same_depth in groupby(sorted(folders, key=_depth, reverse=True), _depth):
+        # One request for each depth: a store may delete the objects of a request in any order.
+        _delete_keys(store, list(same_depth))
+
+
+def _depth(key: str) -> int:
+    return key.count("/")
+
+
+def _delete_keys(store: ObjectStore, keys: list[str]) -> None:
     if keys:
-        # The deepest first: a store with real folders deletes only empty ones.
+        # The deepest first: folders that are objects with a slash at the end are among them.
         store.delete_objects(keys[::-1])
 
 
@@ -384,25 +410,27 @@ def _delete_folders(store: ObjectStore, key: str, *, is_object: bool) -> None:
     for folder in folders:
         if len(folders) < _MAX_FOLDERS:
             folders += store.list_page(folder, "", flat=False).prefixes
-    _delete_objects(store, [*([key] if is_object else ()), *folders[:_MAX_FOLDERS]])
+    _delete_keys(store, [*([key] if is_object else ()), *folders[:_MAX_FOLDERS]])
 
 
-def _copy_some(store: ObjectStore, keys: list[str], prefix: str, new_prefix: str) -> list[str]:
-    """Copy objects for some seconds; returns the keys of those that were copied, at least one."""
-    copied: list[str] = []
+def _copy_some(
+    store: ObjectStore, objects: list[ObjectInfo], prefix: str, new_prefix: str
+) -> list[ObjectInfo]:
+    """Copy objects for some seconds; returns those that were copied, at least one."""
+    copied: list[ObjectInfo] = []
     ends = time.monotonic() + STEP_S
-    for key in keys:
+    for each in objects:
         if copied and time.monotonic() > ends:
             break
         try:
-            store.copy_object(key, new_prefix + key[len(prefix) :])
+            store.copy_object(each.key, new_prefix + each.key[len(prefix) :])
         except NotFound:
             pass  # deleted meanwhile: there is nothing to move
         except PaiError:
             if not copied:
                 raise
             break  # the next step reports it
-        copied.append(key)
+        copied.append(each)
     return copied
 
 

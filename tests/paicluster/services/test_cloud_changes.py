@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from openpaisdk.errors import Conflict, ConnectionFailed, Forbidden, NotFound, Unavailable
+from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, ObjectStore
 from paicluster.config.sections import BucketSettings
 from paicluster.services import cloud_changes
 from paicluster.services.cloud_buckets import CloudBucket
@@ -138,6 +139,54 @@ async def test_folder_is_moved_and_deleted_in_steps(
     assert await listed(storage, "/top") == []
     with pytest.raises(NotFound):
         await changes.delete(storage, "alice", "/top/new")
+
+
+class HierarchicalStore(ObjectStore):
+    """Objects and real folders, which must be empty to be deleted."""
+
+    def __init__(self, *files: str):
+        super().__init__("az://fake")
+        self.is_folder = dict.fromkeys(files, False)
+        for file in files:
+            self.is_folder |= {"/".join(file.split("/")[:n]): True for n in range(1, file.count("/") + 1)}
+
+    def head(self, key: str) -> ObjectInfo | None:
+        is_folder = self.is_folder.get(key)
+        return None if is_folder is None else ObjectInfo(key, 0, 0, "", is_folder=is_folder)
+
+    def list_page(self, prefix: str, page: str, *, flat: bool, limit: int = 1000) -> ObjectPage:
+        found = sorted(key for key in self.is_folder if key.startswith(prefix))
+        objects = [ObjectInfo(key, 0, 0, "", is_folder=self.is_folder[key]) for key in found[:limit]]
+        return ObjectPage(objects, [], "more" if found[limit:] else "")
+
+    def delete_objects(self, keys: list[str]) -> None:
+        # In any order: nothing in a folder may be deleted in the same request.
+        before = list(self.is_folder)
+        for key in keys:
+            if any(each.startswith(f"{key}/") for each in before):
+                raise Conflict(f"{key} is not empty.")
+            self.is_folder.pop(key, None)
+
+    def copy_object(self, key: str, new_key: str) -> None:
+        self.is_folder[new_key] = self.is_folder[key]
+
+
+def test_real_folders_are_deleted_and_moved_after_what_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MAX_MOVED", "MAX_DELETED"):
+        monkeypatch.setattr(cloud_changes, name, 4)
+    names = ["top/a", "top/b-/x", "top/b/1", "top/b/c/2", "top/b/c/3", "top/b/c/d/4", "top/e/f/5", "top/g"]
+    store = HierarchicalStore(*names)
+    everything = dict(store.is_folder)
+    for step in range(20):
+        if cloud_changes._move(store, ["top"], "/top", "new", resumes=step > 0).is_complete:
+            break
+    moved = {f"new{key[3:]}": is_folder for key, is_folder in everything.items() if key != "top"}
+    assert store.is_folder == moved
+    store = HierarchicalStore(*names)
+    for _ in range(20):
+        if cloud_changes._delete(store, ["top"], "/top").is_complete:
+            break
+    assert store.is_folder == {}
 
 
 async def test_empty_folders_are_moved(storage: StorageConfig, changes: BucketChanges) -> None:
