@@ -10,6 +10,7 @@ signal to all processes of a task (Slurm's) does not take the storages from a ta
 credentials come from there, too, so that they are in no command line and no environment.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -48,6 +49,8 @@ _MAX_REPORT_BYTES = 64 << 10
 _MAX_SENTENCE_BYTES = 4096
 # A supervisor locks its folder of mounts soon after it has created it.
 _LOCK_TIMEOUT_S = 60.0
+# In a folder of mounts: the name of the machine whose supervisor has them.
+_HOST = "host"
 
 
 class StorageMounts:
@@ -107,12 +110,14 @@ class StorageMounts:
             if self._is_private:
                 os.makedirs(place, mode=0o755, exist_ok=True)
             else:
-                os.makedirs(self._spec["folder"], mode=0o700, exist_ok=True)
                 if self._lock < 0:
+                    os.makedirs(self._spec["folder"], mode=0o700, exist_ok=True)
                     self._lock = _lock(self._spec["folder"])
+                    _write_host(self._spec["folder"])
                 _make_mount_point(place, self._marker())
         except OSError as e:
-            return "", "The folder %s cannot be created: %s." % (place, (e.strerror or str(e)).lower())
+            folder = e.filename or place
+            return "", "The folder %s cannot be used: %s." % (folder, (e.strerror or str(e)).lower())
         return place, ""
 
     def _marker(self) -> "str":
@@ -164,8 +169,8 @@ class StorageMounts:
         except OSError as e:
             sentence = "The storage %s cannot be mounted: %s cannot be started (%s). %s"
             reason = (e.strerror or str(e)).lower()
-            words = mount["request"]["name"], self._spec["argv"][0], reason, self._spec.get("hint", "")
-            return (sentence % words).rstrip()
+            values = mount["request"]["name"], self._spec["argv"][0], reason, self._spec.get("hint", "")
+            return (sentence % values).rstrip()
         finally:
             os.close(errors)
         shown_at = mount["target"] if self._spec.get("in_container") else place
@@ -257,13 +262,12 @@ class StorageMounts:
             _close(process.stdout)
         self._processes = []
         self._messages.append(self._read_errors())
-        if not self._is_private:
+        if self._lock >= 0:  # without the lock the folder may be another account's
             for place in remove_leftovers(self._spec["folder"], self._marker()):
                 self._has_lost_files = True
                 self._messages.append("Files are in %s and not on the storage.\n" % place)
-            if self._lock >= 0:
-                os.close(self._lock)
-                self._lock = -1
+            os.close(self._lock)
+            self._lock = -1
         if self._has_lost_files:
             self._messages.append(FILES_LOST)
         return not self._has_lost_files
@@ -305,7 +309,11 @@ def set_variables(spec: "dict[str, Any]", environment: "dict[Any, Any]") -> "Non
 
     The folder exists where the supervisor could not mount at the paths that the task requested.
     """
-    if spec.get("in_container") or not os.path.isdir(spec["folder"]):
+    if spec.get("in_container"):
+        return
+    try:
+        _check_own(spec["folder"], os.lstat(spec["folder"]))
+    except OSError:
         return
     for mount in spec["mounts"]:
         name, place = mount["variable"], mount["folder"]
@@ -335,20 +343,24 @@ def remove_leftovers(folder: "str", marker: "str" = "") -> "list[str]":
     folder = os.path.realpath(folder)  # as the kernel names it
     mounted = mount_point.mounted_folders()
     try:
-        places = [os.path.join(folder, name) for name in os.listdir(folder)]
+        places = [os.path.join(folder, name) for name in os.listdir(folder) if name != _HOST]
     except OSError:
         return []
     for place in places:
         if place in mounted:
             mount_point.detach(place)
         _remove_mount_point(place, marker)
-    _remove_mount_point(folder, "")
+    _remove_folder(folder)
     mounted = mount_point.mounted_folders()
     return [place for place in places if place not in mounted and os.path.isdir(place)]
 
 
 def remove_stale(parent: "str", prefix: "str") -> "None":
-    """Remove what killed supervisors of this account have left in folders of this name. Others are locked."""
+    """Remove what killed supervisors of this account have left on this machine, in folders of this name.
+
+    Those of supervisors that live are locked. Other machines have theirs in the same place if it is on a
+    shared file system, where locks may be invisible.
+    """
     try:
         names = [name for name in os.listdir(parent) if name.startswith(prefix)]
     except OSError:
@@ -356,22 +368,25 @@ def remove_stale(parent: "str", prefix: "str") -> "None":
     for name in names:
         folder = os.path.join(parent, name)
         try:
-            found = os.lstat(folder)
-            if found.st_uid != os.geteuid() or time.time() - found.st_mtime < _LOCK_TIMEOUT_S:
+            if time.time() - os.lstat(folder).st_mtime < _LOCK_TIMEOUT_S:
                 continue
             lock = _lock(folder)
         except OSError:
             continue  # its supervisor lives, or it is gone
         try:
-            remove_leftovers(folder, marker_of(name[len(prefix) :]))
+            if _is_of_this_host(folder):
+                remove_leftovers(folder, marker_of(name[len(prefix) :].split(".")[0]))
+        except OSError:
+            pass  # unreadable
         finally:
             os.close(lock)
 
 
 def _lock(folder: "str") -> "int":
-    """A descriptor that holds the lock of a folder. OSError: another process has it."""
+    """A descriptor that holds the lock of a folder. OSError: another process has it, or it is not our own."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
+        _check_own(folder, os.fstat(fd))
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
@@ -379,9 +394,46 @@ def _lock(folder: "str") -> "int":
     return fd
 
 
+def _check_own(folder: "str", found: "os.stat_result") -> "None":
+    """Raise OSError if another account may change what is in a folder.
+
+    Everyone may create one in a folder such as /tmp, before the supervisor does, and could then put another
+    one in the place of a storage.
+    """
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "another account has created it", folder)
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(errno.EPERM, "other accounts can write to it", folder)
+
+
+def _write_host(folder: "str") -> "None":
+    fd = os.open(os.path.join(folder, _HOST), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(fd, _host_name())
+    finally:
+        os.close(fd)
+
+
+def _is_of_this_host(folder: "str") -> "bool":
+    """Also if it is empty: its supervisor was killed before it could write whose it is."""
+    try:
+        fd = os.open(os.path.join(folder, _HOST), os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return not os.listdir(folder)
+    try:
+        return os.read(fd, 256) == _host_name()
+    finally:
+        os.close(fd)
+
+
+def _host_name() -> "bytes":
+    return os.uname()[1].encode()
+
+
 def _make_mount_point(place: "str", marker: "str") -> "None":
     """``marker``: a file in it, for containers; empty: none."""
     os.makedirs(place, mode=0o700, exist_ok=True)
+    _check_own(place, os.lstat(place))
     if marker:
         os.close(os.open(os.path.join(place, marker), os.O_WRONLY | os.O_CREAT, 0o444))
         # Users of the image see the marker. Others than root can only mount on what they may write to.
@@ -393,6 +445,17 @@ def _remove_mount_point(place: "str", marker: "str") -> "None":
         if marker and os.path.lexists(os.path.join(place, marker)):
             os.unlink(os.path.join(place, marker))
         os.rmdir(place)
+    except OSError:
+        pass  # not empty, or not there
+
+
+def _remove_folder(folder: "str") -> "None":
+    """Remove a folder of mounts if no mount point is left in it."""
+    try:
+        names = os.listdir(folder)
+        if names == [_HOST]:
+            os.unlink(os.path.join(folder, _HOST))
+        os.rmdir(folder)
     except OSError:
         pass  # not empty, or not there
 

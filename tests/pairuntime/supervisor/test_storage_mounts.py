@@ -201,17 +201,55 @@ def test_what_killed_supervisors_left_is_removed_by_the_next(make: Make, tmp_pat
     kept = make("/data", in_container=True, folder=str(node / "mounts-running"), prefix="mounts-")
     kept._spec["mounts"][0]["folder"] = str(node / "mounts-running/0")
     assert kept.mount(False, OWNER, never) == ""
-    for name in ("mounts-killed", "mounts-new", "others"):
+    hosts = dict.fromkeys(("mounts-killed.5f", "mounts-new", "others"), os.uname().nodename)
+    hosts["mounts-elsewhere"] = "another-node"
+    for name, host in hosts.items():
         (node / name / "0").mkdir(parents=True)
-    (node / "mounts-killed/0" / storage_mounts.marker_of("killed")).write_text("")
+        (node / name / "host").write_text(host)
+    (node / "mounts-unknown/0").mkdir(parents=True)
+    (node / "mounts-empty").mkdir()
+    (node / "mounts-killed.5f/0" / storage_mounts.marker_of("killed")).write_text("")
     (node / "mounts-file").write_text("")
-    for name in ("mounts-killed", "mounts-running", "mounts-file", "others"):
+    left = {"mounts-running", "mounts-file", "mounts-elsewhere", "mounts-unknown", "others"}
+    for name in (*left, "mounts-killed.5f", "mounts-empty"):
         os.utime(node / name, (0, 0))
+    left.add("mounts-new")
     storage_mounts.remove_stale(str(node), "mounts-")
-    left = {"mounts-running", "mounts-new", "mounts-file", "others"}
     assert {path.name for path in node.iterdir()} == left
     assert kept.unmount(never)
     assert {path.name for path in node.iterdir()} == left - {"mounts-running"}
+
+
+def test_folder_that_another_account_can_change_is_not_used(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "home/mounts/attempt"
+    (folder / "0").mkdir(parents=True)
+    environment: dict[str, str] = {}
+
+    def problem() -> str:
+        mounts = make("/mnt/sets")
+        found = mounts.mount(False, OWNER, never)
+        if not found:
+            mounts.unmount(never)
+        return found
+
+    folder.chmod(0o770)
+    assert problem() == f"The folder {folder} cannot be used: other accounts can write to it."
+    folder.chmod(0o700)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: OWNER[0] + 1)
+        assert problem() == f"The folder {folder} cannot be used: another account has created it."
+        storage_mounts.set_variables(make("/mnt/sets")._spec, environment)
+    assert environment == {}
+    assert (folder / "0").is_dir()  # nothing of others is removed
+    (folder / "0").chmod(0o770)
+    assert problem() == f"The folder {folder}/0 cannot be used: other accounts can write to it."
+    folder.mkdir()
+    (folder / "0").symlink_to(tmp_path)
+    assert problem() == f"The folder {folder}/0 cannot be used: another account has created it."
+    (folder / "0").unlink()
+    assert problem() == ""
 
 
 def test_program_that_is_missing_is_a_sentence(host: Path, make: Make) -> None:

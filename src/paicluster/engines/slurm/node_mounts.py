@@ -6,6 +6,8 @@ nodes that has this product installed (`mount-python`). It runs under the accoun
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from pathlib import Path
 
 from paicluster.engines.common import storage_mounts
@@ -14,6 +16,8 @@ from paicluster.engines.slurm.options import SlurmOptions
 
 # Not that of the folders of remote launches: those are deleted with everything in them.
 _PREFIX = "paimounts-"
+# For names that no other account knows beforehand: it could create the folder first, and the task would fail.
+_KEY = secrets.token_bytes(32)
 # By kind of storage: the module that reads it, and the extra of this product that installs it. The kernel
 # mounts the others.
 _PACKAGES = {"s3": ("s3fs", "s3"), "azureblob": ("adlfs", "azure"), "samba": ("smbprotocol", "samba")}
@@ -30,8 +34,8 @@ try:
 except (ImportError, SyntaxError) as e:
     missing = missing or ["openpaisdk.storage.task_mount (%s)" % e]
 if missing:
-    words = sys.executable, os.uname()[1], " and ".join(missing), {hint!r}
-    print("The Python %s of the node %s cannot import %s. %s" % words)
+    values = sys.executable, os.uname()[1], " and ".join(missing), {hint!r}
+    print("The Python %s of the node %s cannot import %s. %s" % values)
     sys.exit(1)
 run()
 """
@@ -67,8 +71,12 @@ def spec_of(
 
 
 def folder_of(task: TaskLaunch, options: SlurmOptions) -> Path:
-    """Where the storages of a task are that cannot be mounted at the paths it requested."""
-    return options.node_folder / f"{_PREFIX}{task.uid}"
+    """Where the storages of a task are that cannot be mounted at the paths it requested.
+
+    The same in each call of this process. What needs the folder later reads it from the task's files.
+    """
+    suffix = hmac.digest(_KEY, task.uid.encode(), "sha256").hex()[:16]
+    return options.node_folder / f"{_PREFIX}{task.uid}.{suffix}"
 
 
 def binds_of(task: TaskLaunch, options: SlurmOptions) -> list[Mount]:
