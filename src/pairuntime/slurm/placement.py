@@ -185,7 +185,8 @@ def apply_placement(
     if spec.get("storage_mounts"):
         mounts = spec["storage_mounts"]
         mounts["argv"][0] = _find(mounts["argv"][0], "")
-        mounts["env"]["PATH"] = os.environ.get("PATH", os.defpath)
+        own = {name: os.environ[name] for name in mounts["node_variables"] if name in os.environ}
+        mounts["env"].update({"PATH": os.defpath}, **own)
     if spec["argv"][:2] == ["/bin/sh", "-c"] and os.access(_BASH, os.X_OK):
         # Prefer bash; the server could not know whether the node has it.
         spec["argv"] = [_BASH, spec["argv"][-1]]

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paicluster.engines.interface import Mount, TaskLaunch
@@ -22,6 +22,10 @@ _NOT_IN_CONTAINER = (
 # Variables of the server's account that a connection may need. None with credentials: those of the server
 # are not for its users.
 _PASSED_VARIABLES = (
+    "PAI_TRANSFER_RETRY_S",
+    *(name for base in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY") for name in (base, base.lower())),
+)
+MACHINE_VARIABLES = (
     "PATH",
     "LD_LIBRARY_PATH",
     "PYTHONPATH",
@@ -29,9 +33,8 @@ _PASSED_VARIABLES = (
     "SSL_CERT_DIR",
     "AWS_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
-    "PAI_TRANSFER_RETRY_S",
-    *(name for base in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY") for name in (base, base.lower())),
 )
+"""Others that it may need, with paths: they hold on one machine only."""
 
 
 def folder_of(attempt_folder: Path) -> Path:
@@ -56,6 +59,7 @@ def spec_of(task: TaskLaunch, attempt_folder: Path, *, in_container: bool) -> di
         # The programs of the server, and its home.
         protected=[*storage_mounts.program_paths(), str(attempt_folder.parents[2])],
         in_container=in_container,
+        variables=_set_variables(MACHINE_VARIABLES),
     )
 
 
@@ -68,17 +72,19 @@ def build_spec(
     staging: Path,
     protected: Sequence[str],
     in_container: bool,
+    variables: Mapping[str, str],
 ) -> dict[str, object]:
     """The spec of the mounts of a task that has some. ``argv`` starts the process of a mount.
 
     ``folder``: where they are that cannot be mounted at the paths that the task requested. ``staging``: where
-    content is until it is complete. ``protected``: over these paths no storage is mounted.
+    content is until it is complete. ``protected``: over these paths no storage is mounted. ``variables``: of
+    the process, in addition to those that hold on every machine.
     """
-    passed = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     return {
         "argv": list(argv),
         "env": {
-            **passed,
+            **_set_variables(_PASSED_VARIABLES),
+            **variables,
             "LANG": "C.UTF-8",
             # No profile of the server's account is read.
             "HOME": str(home),
@@ -105,6 +111,10 @@ def build_spec(
             for number, mount in enumerate(task.storage_mounts)
         ],
     }
+
+
+def _set_variables(names: Sequence[str]) -> dict[str, str]:
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def binds_of(task: TaskLaunch, folder: Path) -> list[Mount]:

@@ -64,7 +64,10 @@ def spec_of(
             staging=options.node_folder,
             protected=[str(options.node_folder), str(attempt_folder.parents[2])],
             in_container=in_container,
+            variables={},
         ),
+        # Taken from the node: its paths are not the server's.
+        "node_variables": list(storage_mounts.MACHINE_VARIABLES),
         "hint": hint,
         "prefix": _PREFIX,
     }

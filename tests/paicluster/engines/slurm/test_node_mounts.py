@@ -18,7 +18,7 @@ from paicluster.engines.container.client import Client
 from paicluster.engines.interface import StorageMount, TaskLaunch
 from paicluster.engines.slurm import gang_folder, node_mounts, sbatch_command
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.slurm import gang_launcher
+from pairuntime.slurm import gang_launcher, placement
 from support.cli_user import CliUser
 from support.cloud_servers import ACCESS_KEY, SECRET_KEY, CloudServer, s3_server_fixture  # noqa: F401
 from support.container_images import PLAIN, make
@@ -223,6 +223,33 @@ def test_each_task_of_a_gang_has_its_own_paths_in_its_variables(tmp_path: Path) 
     spec_file = home.task("ab2") / "spec.json"
     assert json.loads(spec_file.read_text())["env"]["PAI_MOUNT_S3"] == "/mnt/s3"
     assert spec_file.stat().st_mode & 0o077 == 0  # it has the credentials
+
+
+def test_mounts_have_the_proxies_of_the_server_and_the_paths_of_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, task_folder = SlurmOptions(folder=tmp_path), tmp_path / "tasks/ui/uid"
+    with monkeypatch.context() as patch:
+        for name in ("PATH", "PYTHONPATH", "SSL_CERT_FILE", "https_proxy", "PAI_TRANSFER_RETRY_S"):
+            patch.setenv(name, f"/server/{name}")
+        spec = node_mounts.spec_of(mounting_task("uid", "s3"), options, task_folder, in_container=False)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("SSL_CERT_FILE", "/node/ca.pem")
+    (tmp_path / "spec.json").write_text(json.dumps({"argv": ["true"], "env": {}, "storage_mounts": spec}))
+    place = {"node": "n1", "ip": "1.1.1.1", "ports": {}, "gpus": ""}
+    env = placement.apply_placement(str(tmp_path), place, {})["storage_mounts"]["env"]
+    assert env["https_proxy"] == "/server/https_proxy"
+    assert env["PAI_TRANSFER_RETRY_S"] == "/server/PAI_TRANSFER_RETRY_S"
+    assert (env["SSL_CERT_FILE"], env["PATH"]) == ("/node/ca.pem", os.environ["PATH"])
+    assert "PYTHONPATH" not in env
+
+
+def test_name_of_the_folder_of_mounts_is_not_known_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, options = mounting_task("uid", "s3"), SlurmOptions(folder=Path("/shared"))
+    first = node_mounts.folder_of(task, options)
+    assert node_mounts.binds_of(task, options)[0].source.parent == first
+    monkeypatch.setattr(node_mounts, "_KEY", b"of another server")
+    assert node_mounts.folder_of(task, options) != first
 
 
 def test_python_without_the_sdk_says_what_to_install() -> None:
