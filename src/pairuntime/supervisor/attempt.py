@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import sys
 import time
 
 from pairuntime.supervisor import claim, exit_record, output_upload, process_tree
@@ -208,10 +209,16 @@ class Attempt:
             return ""
         from pairuntime.supervisor import storage_mounts  # most tasks have none
 
+        try:
+            is_private = self._has_mount_namespace()
+        except ImportError:  # nodes may have a Python that was built without it
+            problem = "Storages cannot be mounted: %s has no ctypes." % sys.executable
+            self._write_message(problem + "\n")
+            return problem
         account = self._account or {}
         owner = int(account.get("uid", os.geteuid())), int(account.get("gid", os.getegid()))  # type: ignore[call-overload]
         self._mounts = storage_mounts.StorageMounts(self._mount_spec, self._folder)
-        problem = self._mounts.mount(self._has_mount_namespace(), owner, self._stop_requested)
+        problem = self._mounts.mount(is_private, owner, self._stop_requested)
         self._write_message("".join(self._mounts.take_messages()))
         storage_mounts.set_variables(self._mount_spec, self._environment)
         return problem

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from pairuntime.fuse import mount_point
-from pairuntime.supervisor import storage_mounts
+from pairuntime.supervisor import attempt, exit_record, storage_mounts
 from pairuntime.supervisor.storage_mounts import FILES_LOST, FILES_LOST_STATUS, StorageMounts
 
 OWNER = (os.getuid(), os.getgid())
@@ -258,6 +259,28 @@ def test_program_that_is_missing_is_a_sentence(host: Path, make: Make) -> None:
         "The storage sets0 cannot be mounted: /none/python cannot be started (no such file or directory). "
         "Install it."
     )
+
+
+def test_python_without_ctypes_is_a_sentence(make: Make, tmp_path: Path) -> None:
+    spec = {
+        "attempt": "uid",
+        "argv": ["/bin/sh", "-c", "echo started"],
+        "cwd": str(tmp_path),
+        "env": {},
+        "storage_mounts": make("/mnt/sets")._spec,
+    }
+    (tmp_path / attempt.SPEC).write_text(json.dumps(spec))
+    program = (
+        "import sys; sys.modules['ctypes'] = None\n"
+        "from pairuntime.supervisor import attempt_factory, process_tree\n"
+        "attempt_factory.supervise(sys.argv[1], process_tree.Cgroup(process_tree.PROC, ''))"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=90)
+    sentence = f"Storages cannot be mounted: {sys.executable} has no ctypes."
+    ended = exit_record.read(str(tmp_path))
+    assert ended is not None and ended["start_error"] == sentence
+    assert (tmp_path / "stderr.0").read_text() == sentence + "\n"
+    assert not (tmp_path / "stdout.0").exists()
 
 
 def test_stop_does_not_wait_for_a_storage_that_is_not_mounted_yet(host: Path, make: Make) -> None:
