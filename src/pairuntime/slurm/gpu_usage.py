@@ -21,13 +21,17 @@ MAX_GPUS = 16
 
 
 class GpuUsage:
-    """Reads the GPUs in ``visible``, which is in the form of CUDA_VISIBLE_DEVICES."""
+    """Reads the GPUs in ``visible``, which is in the form of CUDA_VISIBLE_DEVICES.
 
-    def __init__(self, visible: "str") -> "None":
+    If that is empty, it reads those that the driver shows. ``count``: how many Slurm gave the task.
+    """
+
+    def __init__(self, visible: "str", count: "int") -> "None":
         self._names = dict(_numbered(visible))
+        self._count = 0 if visible else count
         self._read_s = 0.0
         self._readings = {}  # type: dict[int, Reading]
-        if self._names:
+        if self._names or self._count:
             try:
                 _thread.start_new_thread(self._run, ())
             except RuntimeError:
@@ -44,7 +48,9 @@ class GpuUsage:
         except ImportError:
             return
         driver = GpuDriver.open()
-        while driver is not None:
+        if driver is not None and self._count:
+            self._names = {number: number for number in own_numbers(driver, self._count)}
+        while driver is not None and self._names:
             self._readings = self._read(driver)
             self._read_s = time.monotonic()
             time.sleep(_INTERVAL_S)
@@ -52,6 +58,11 @@ class GpuUsage:
     def _read(self, driver: "GpuDriver") -> "dict[int, Reading]":
         found = ((number, driver.read(name)) for number, name in self._names.items())
         return {number: reading for number, reading in found if reading is not None}
+
+
+def own_numbers(driver: "GpuDriver", count: "int") -> "range":
+    """Numbers of the ``count`` GPUs of this task; none if the node shows those of others, too."""
+    return range(min(count, MAX_GPUS) if driver.count() == count else 0)
 
 
 def _numbered(visible: "str") -> "Iterator[tuple[int, int | str]]":

@@ -91,9 +91,14 @@ def free_ports(count: "int", spare: "int" = 0) -> "list[int]":
 
 
 def gpus() -> "str":
-    """This task's GPUs, as the driver numbers them in its cgroup."""
-    names = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
-    return next(filter(None, map(os.environ.get, names)), "")
+    """This task's GPUs, as the driver numbers them in its cgroup; empty if Slurm has not set them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+def node_gpus() -> "list[str]":
+    """The same, by their numbers on the node: in a cgroup that hides the others the driver has other ones."""
+    own = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS") or ""
+    return [part for part in own.split(",") if part.isdigit()]
 
 
 def assign_ports(
@@ -154,8 +159,7 @@ def write(path: "str", text: "str") -> "None":
 
 def _choose_gpus(spec: "dict[str, Any]") -> "None":
     """Give a container the GPUs that Slurm allocated, by their numbers on the node."""
-    own = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS") or ""
-    numbers = [part for part in own.split(",") if part.isdigit()]
+    numbers = node_gpus()
     if not numbers:
         return
     at = spec["argv"].index(ALL_GPUS)

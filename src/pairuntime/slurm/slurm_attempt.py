@@ -144,7 +144,7 @@ class SlurmAttempt(attempt.Attempt):
         from pairuntime.slurm import gpu_usage, usage_file
 
         if self._gpu_usage is None:
-            self._gpu_usage = gpu_usage.GpuUsage(placement.gpus())
+            self._gpu_usage = gpu_usage.GpuUsage(placement.gpus(), len(placement.node_gpus()))
         # With its own: time of processes that have ended is the time of the one that waited for them.
         pids = [os.getpid(), *super(SlurmAttempt, self)._tree_pids()]
         try:

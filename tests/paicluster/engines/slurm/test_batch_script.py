@@ -184,7 +184,9 @@ def _reports(home: Path, python: str, wanted: str, variables: dict[str, str]) ->
     ("variables", "numbers"),
     [
         ({"CUDA_VISIBLE_DEVICES": "0,2", "SLURM_JOB_GPUS": "4,6"}, [0, 2]),
-        ({"SLURM_JOB_GPUS": "1"}, [1]),
+        # The numbers of the node: in its cgroup the task has the same GPUs under others.
+        ({"SLURM_JOB_GPUS": "4,5,6,7"}, [0, 1, 2, 3]),
+        ({"SLURM_STEP_GPUS": "4,5,6,7", "SLURM_JOB_GPUS": "4,5,6,7,8"}, [0, 1, 2, 3]),
     ],
 )
 def test_gpus_that_slurm_gave_are_reported(

@@ -15,6 +15,8 @@ from paicluster.engines.slurm.usage_files import UsageFiles
 from paicluster.metrics.usage import GpuReading, UsageCounters
 from pairuntime.slurm import gpu_usage, usage_file
 from pairuntime.supervisor import exit_record
+from pairuntime.supervisor.gpu_driver import GpuDriver
+from support import fake_nvml
 
 UID = "0d6f4cf0-4e2c-4b3e-a5f5-0a8f5bd2e111"
 
@@ -94,6 +96,13 @@ VALID = {"cpu_s": 1.5, "memory": 2, "read": 3, "written": 4, "at_s": 5.5}
 def test_invalid_report_counts_as_none(home: SlurmFolders, content: bytes) -> None:
     (home.task(UID) / usage_file.NAME).write_bytes(content)
     assert UsageFiles(home).read([UID]).tasks == {}
+
+
+def test_gpus_of_others_on_the_node_are_not_read(tmp_path: Path) -> None:
+    driver = GpuDriver.open(str(fake_nvml.build(tmp_path / "driver")))
+    assert driver is not None
+    assert list(gpu_usage.own_numbers(driver, fake_nvml.COUNT)) == list(range(fake_nvml.COUNT))
+    assert not gpu_usage.own_numbers(driver, 1)
 
 
 @pytest.mark.parametrize(
