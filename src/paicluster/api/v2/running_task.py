@@ -50,15 +50,15 @@ class ReachableTask:
     def command(self, of: Callable[[str], Sequence[str] | None]) -> Sequence[str]:
         """A command line that its engine gives for this task."""
         try:
-            words = of(self.uid)
+            command = of(self.uid)
         except NotFound:  # it is about to start, or has just ended
             if not self.is_start_recorded:
                 raise _not_started(str(self), self.job, self.purpose) from None
             hint = f"pai job-status {self.job.name} shows its state."
             raise _not_running(str(self), "is not running", self.purpose, hint) from None
-        if words is None:
+        if command is None:
             raise PaiError(f"The engine of this job cannot {self.purpose.action} it.", status=501)
-        return words
+        return command
 
 
 async def requested_task(request: Request, purpose: Purpose) -> tuple[Identity, ReachableTask]:
