@@ -208,7 +208,7 @@ class ReportUploader:
     def __init__(self, client: "ReportClient", folder: "str", attempt: "str", child: "int") -> "None":
         self._client = client
         self._folder = folder
-        self._uploadedtempt = attempt
+        self._attempt = attempt
         self._child = child
         self._status = None  # type: int | None
         # How many bytes of each stream the server has.
@@ -311,7 +311,7 @@ class ReportUploader:
             return
         self._sent_usage = usage
         try:
-            self._client.put(self._uploadedtempt + "/usage", usage)
+            self._client.put(self._attempt + "/usage", usage)
         except http.client.HTTPException:
             pass  # nothing depends on it, and the next one comes soon
 
@@ -319,7 +319,7 @@ class ReportUploader:
         self, stream: "str", at: "int", data: "bytes", timeout_s: "float" = _REQUEST_TIMEOUT_S
     ) -> "None":
         """Upload the bytes at this offset. Those between the server's end and the offset were dropped."""
-        path = "%s/logs/%s?at=%d&after=%d" % (self._uploadedtempt, stream, at, self._uploaded[stream])
+        path = "%s/logs/%s?at=%d&after=%d" % (self._attempt, stream, at, self._uploaded[stream])
         response = self._client.put(path, data, timeout_s)
         self._last_upload = time.monotonic()
         self._backoff_s = _BACKOFF_MIN_S
@@ -353,7 +353,7 @@ class ReportUploader:
         except FileNotFoundError:
             return self._status is not None
         sizes = "&".join("%s=%d" % (stream, self._uploaded[stream]) for stream in STREAMS)
-        response = self._client.put("%s/end?%s" % (self._uploadedtempt, sizes), record)
+        response = self._client.put("%s/end?%s" % (self._attempt, sizes), record)
         for stream in STREAMS:
             self._uploaded[stream] = int(response["ends"][stream])
         return bool(response["taken"])
