@@ -23,7 +23,6 @@ _METRICS_STREAM = "metrics"
 _MAX_CHUNK_BYTES = 1 << 20
 _MAX_RECORD_BYTES = 1 << 16
 _MAX_DIAGNOSTICS_BYTES = 1 << 12
-_MAX_USAGE_BYTES = 1 << 10
 _MAX_OFFSET = 1 << 52
 
 
@@ -82,7 +81,7 @@ async def end(request: Request) -> Response:
 
 async def usage(request: Request) -> Response:
     sink, uid = _authorize(request)
-    await sink.record_usage(uid, await read_body(request, _MAX_USAGE_BYTES))
+    await sink.record_usage(uid, await read_body(request, sink.max_usage_bytes))
     return json_response({})
 
 

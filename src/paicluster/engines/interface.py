@@ -356,6 +356,9 @@ class ReportSink(Protocol):
     ``uid`` is the attempt's; for `launch_bundle` and `record_diagnostics` that of the first task of the gang.
     """
 
+    # Of one report of usage.
+    max_usage_bytes: int
+
     def allows(self, uid: str, ticket: str) -> bool:
         """Whether the ticket belongs to the attempt's gang."""
 

@@ -35,6 +35,8 @@ _MAX_SEGMENTS = 64
 class SlurmReportSink:
     """Implements the report API for one Slurm engine."""
 
+    max_usage_bytes = usage_file.SIZE_BYTES
+
     def __init__(self, home: gang_folder.SlurmFolders, options: SlurmOptions, files: Executor, hint: Hint):
         """``files``: a single thread, so that concurrent duplicates are processed one after the other."""
         self._home = home
