@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Generator
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 # jsonschema takes two seconds to compile the grammar of this package, which Jupyter brings; no schema here
 # needs it.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+# A shell makes what it starts in the background ignore Ctrl-C, which tests send to commands and themselves.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest.register_assert_rewrite("support")
 

@@ -138,9 +138,9 @@ def test_installation_of_jupyter_is_shown_while_one_waits(user) -> None:
 @pytest.mark.slow
 def test_no_wait_prints_the_name(user, jupyter: Path) -> None:
     write_notebook(user.project / "a.ipynb", "1")
-    name = start(user, jupyter, "--no-wait", "-j", "later", "a.ipynb")
-    assert name == "later"
-    user.pai("stop-job", "later")
+    name = start(user, jupyter, "--no-wait", "-j", "later-notebook", "a.ipynb")
+    assert name == "later-notebook"
+    user.pai("stop-job", "later-notebook")
 
 
 @pytest.mark.slow

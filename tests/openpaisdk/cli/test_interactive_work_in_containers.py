@@ -29,15 +29,15 @@ def image() -> None:
 
 def test_container_is_reached_by_ssh_and_exec(user: CliUser) -> None:
     install_openssh()
-    words = ("-j", "dev", "-i", WITH_JUPYTER, "--memoryMB", "300", "--timeout", "10m")
+    words = ("-j", "dev-in-image", "-i", WITH_JUPYTER, "--memoryMB", "300", "--timeout", "10m")
     done = user.pai("start-container", *words)
     assert done.status == 0, done
     line = shlex.split(done.out.splitlines()[-1])
     where = "python3 -c 'from openpaisdk.runtime import where; print(where())'"
     asked = user.run([*line, f"{where}; ls -d /usr/local/pai/work; exit 7"])
     assert (asked.status, asked.out) == (7, "interactive\n/usr/local/pai/work\n"), asked
-    assert user.pai("exec", "dev", "--", "sh", "-c", where).out == "interactive\n"
-    user.pai("stop-job", "dev")
+    assert user.pai("exec", "dev-in-image", "--", "sh", "-c", where).out == "interactive\n"
+    user.pai("stop-job", "dev-in-image")
 
 
 def test_notebook_runs_as_a_job(user: CliUser) -> None:

@@ -149,10 +149,10 @@ def test_name_conflict_is_one_line_error(user) -> None:
 
 def test_preview_equals_submitted_job(user) -> None:
     user.write(a="1")
-    preview = user.pai("sub", "-j", "seen", "--cpu", "1", "--mem", "64m", "--preview", "echo", "a b")
-    assert preview.status == 0 and user.pai("job-status", "seen").status == 1
-    user.pai("sub", "-j", "seen", "--cpu", "1", "--mem", "64m", "--wait", "echo", "a b")
-    config = user.pai("job-status", "seen", "config")
+    preview = user.pai("sub", "-j", "previewed", "--cpu", "1", "--mem", "64m", "--preview", "echo", "a b")
+    assert preview.status == 0 and user.pai("job-status", "previewed").status == 1
+    user.pai("sub", "-j", "previewed", "--cpu", "1", "--mem", "64m", "--wait", "echo", "a b")
+    config = user.pai("job-status", "previewed", "config")
     assert yaml.safe_load(config.out) == yaml.safe_load(preview.out), config
 
 

@@ -88,11 +88,13 @@ def test_damaged_database(tmp_path: Path) -> None:
 
 def test_damage_found_while_reading(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
+    Store.open(path).close()
+    pages_of_the_schema = path.stat().st_size // 4096
     store = Store.open(path)
     add_users(store, 2000)
     store.close()
     content = bytearray(path.read_bytes())
-    for page in range(60, len(content) // 4096):
+    for page in range(pages_of_the_schema, len(content) // 4096):
         content[page * 4096 : (page + 1) * 4096] = os.urandom(4096)
     path.write_bytes(bytes(content))
     store = Store.open(path)

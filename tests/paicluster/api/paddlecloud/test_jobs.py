@@ -278,7 +278,8 @@ def test_kill_with_rm_removes_the_job(cluster: TeamCluster, go: GoClient, name: 
     assert reply.code == 200
     assert cluster.get(f"/api/v2/jobs/alice~{name}").status == 404
     unknown = go.kill(name).decode(Code)
-    assert (unknown.code, unknown.msg) == (404, f"There is no job {name}.")
+    sentence = f"There is no job {name}. paddlecloud get -a jobs lists yours."
+    assert (unknown.code, unknown.msg) == (404, sentence)
 
 
 def test_go_clients_kill_of_a_finished_job_removes_it(cluster: TeamCluster, go: GoClient, name: str) -> None:
