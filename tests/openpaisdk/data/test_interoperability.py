@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from openpaisdk.data import open_pack
 from openpaisdk.data.formats.sequence_file import SequenceFileWriter
@@ -249,9 +250,12 @@ def test_index_is_described_by_its_first_lines(tmp_path: Path) -> None:
     pack(tmp_path / "source", tmp_path / "pack")
     magic, line, rest = (tmp_path / "pack/shard-000000.tar.index").read_bytes().split(b"\n", 2)
     header = json.loads(line)
-    assert magic == b"PAI shard index 1" and header["records"] == 2
-    offsets, lengths = struct.unpack_from("<2Q", rest), struct.unpack_from("<2Q", rest, 16)
+    assert magic == b"PAI shard index 2" and header["records"] == 2
+    *places, crc_a, crc_b, _, end = struct.unpack_from("<4Q2I2Q", rest)
+    offsets, lengths = places[:2], places[2:]
     shard = (tmp_path / "pack/shard-000000.tar").read_bytes()
     assert [shard[o : o + n] for o, n in zip(offsets, lengths, strict=True)] == [b"content of a", b"and of b"]
+    assert (crc_a, crc_b) == (crc32c(b"content of a"), crc32c(b"and of b"))
+    assert rest[struct.calcsize("<4Q2I2Q") :][:end] == b"ab"
     with tarfile.open(tmp_path / "pack/shard-000000.tar") as archive:
-        assert [member.offset_data for member in archive] == list(offsets)
+        assert [member.offset_data for member in archive] == offsets
