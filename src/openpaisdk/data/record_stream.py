@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from itertools import islice, starmap
+from itertools import islice
 from struct import Struct
 
 from openpaisdk.data.folder_records import FolderRecords
@@ -207,10 +207,12 @@ class RecordStream:
                 records.append(None)
                 records.reverse()
                 self._window_end, self._left = position, records
-                # Handed out from the end of the list, without a step of this function for each record: what
-                # the caller does not keep is freed at once.
-                handed_out = iter(records.pop, None)
-                yield from handed_out if self._decode is None else starmap(self._decode, handed_out)
+                # Handed out from the end of the list: what the caller does not keep is freed at once.
+                # Without a step of this function for each record, which would also keep the item.
+                if self._decode is None:
+                    yield from iter(records.pop, None)
+                else:
+                    yield from map(partial(_take_decoded, records, self._decode), range(len(records) - 1))
                 if position >= total:
                     return
 
@@ -304,6 +306,15 @@ def _register_with_torch() -> None:
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None:
         torch_data.IterableDataset.register(RecordStream)
+
+
+def _take_decoded(records: list[Record | None], decode: Decode, _: int) -> Any:
+    """What ``decode`` makes of the last record. One that it fails for stays: a saved state resumes at it."""
+    record = records[-1]
+    assert record is not None
+    item = decode(*record)
+    records.pop()
+    return item
 
 
 def _split(data: bytes) -> list[bytes]:

@@ -118,6 +118,26 @@ def test_decode_makes_the_items(packed: Path) -> None:
     assert records.__getitems__([4, 2, 2]) == ["record 4", "record 2", "record 2"]
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("bad", [0, 7, COUNT - 1])
+def test_state_after_an_error_of_decode_resumes_at_that_record(packed: Path, bad: int, shuffle: bool) -> None:
+    whole = keys(RecordStream(packed, shuffle=shuffle, seed=5))
+
+    def decode(key: str, content: bytes) -> str:
+        if key == whole[bad]:
+            raise ValueError(key)
+        return key
+
+    stream = RecordStream(packed, decode=decode, shuffle=shuffle, seed=5)
+    begun = []
+    with pytest.raises(ValueError, match=whole[bad]):
+        begun.extend(stream)
+    assert stream.state_dict()["position"] == len(begun) == bad
+    resumed = RecordStream(packed, shuffle=shuffle)
+    resumed.load_state_dict(stream.state_dict())
+    assert begun + keys(resumed) == whole
+
+
 def test_plain_folder_is_a_data_set(tmp_path: Path) -> None:
     for i in range(20):
         (tmp_path / f"{i:02}.txt").write_text(str(i))
