@@ -69,6 +69,13 @@ class FileListing:
                 return
             yield from files
 
+    def wait_until_listed(self) -> None:
+        """Wait for the last file, or for ``close``. An error of the listing is raised here, too."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_complete or self._is_closed or self._error is not None)
+            if self._error is not None:
+                raise self._error
+
     def close(self) -> None:
         """End the thread, and the iteration. A storage that does not respond is not waited for."""
         with self._changed:

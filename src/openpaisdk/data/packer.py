@@ -171,7 +171,7 @@ class PackOperation:
                     return
                 kept = self._packer.find(shard)
                 if kept is None:
-                    self._remove_outdated()
+                    self._begin_changes()
                 else:
                     self._advance(len(shard.files), sum(file_stat[0] for _, file_stat in shard.files))
                 entry = kept or write(shard, self._advance)
@@ -219,8 +219,17 @@ class PackOperation:
             if entry.name in WHOLE_PACK_FILES:
                 self._outdated.append(entry.name)
 
-    def _remove_outdated(self) -> None:
-        """With them, a mixture of old and new shards would look complete after an interruption."""
+    def _begin_changes(self) -> None:
+        """Remove the files about the whole of an earlier pack, before the first of its shards is replaced.
+
+        With them, a mixture of old and new shards would look complete after an interruption. A complete pack
+        is changed when all files are listed: a folder that cannot be read leaves it as it is.
+        """
+        if not self._outdated:
+            return
+        self.files.wait_until_listed()
+        if self._error is not None:
+            raise self._error
         with self._lock:
             problems = self.target.delete_all(self.target_path, self._outdated)
             if problems:

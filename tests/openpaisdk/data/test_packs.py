@@ -6,6 +6,8 @@ import struct
 import subprocess
 import sys
 import tarfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -409,6 +411,50 @@ def test_interrupted_second_run_is_an_error_where_counts_agree(tmp_path: Path, m
     resumed.run()
     assert resumed.kept_shards == 1
     assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
+@pytest.fixture(name="listing")
+def listing_fixture(monkeypatch) -> Iterator[threading.Event]:
+    """The source is packed as a large one: its last folder is listed when this is set, and then fails."""
+    go_on = threading.Event()
+    walk = LocalBackend.walk
+
+    def walk_until_the_last(self, path):
+        *folders, last = walk(self, path)
+        yield from folders
+        assert go_on.wait(60)
+        raise PaiError(f"{last.path} cannot be read.")
+
+    monkeypatch.setattr("openpaisdk.data.packer.FIRST_FILES", 1)
+    monkeypatch.setattr(LocalBackend, "walk", walk_until_the_last)
+    yield go_on
+    go_on.set()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("kind", [("tar", "none"), ("har", "none")])
+def test_error_of_the_listing_leaves_a_complete_pack(tmp_path: Path, request, kind, jobs: int) -> None:
+    source = make_files(tmp_path / "source")
+    pack(source, tmp_path / "pack", kind, shard_bytes=8_000)
+    before = contents(tmp_path / "pack")
+    (source / "empty").write_text("no longer empty: the first shard changes")
+    listing = request.getfixturevalue("listing")
+    operation = packing(source, tmp_path / "pack", kind, shard_bytes=8_000, jobs=jobs)
+    with pytest.raises(PaiError, match="class2 cannot be read"):
+        operation.run(lambda _: listing.set())
+    assert contents(tmp_path / "pack") == before
+
+
+def test_new_pack_is_begun_before_all_files_are_listed(tmp_path: Path, listing) -> None:
+    operation = packing(make_files(tmp_path / "source"), tmp_path / "pack", shard_bytes=8_000)
+
+    def go_on_after_a_shard(progress) -> None:
+        if progress.files:
+            listing.set()
+
+    with pytest.raises(PaiError, match="class2 cannot be read"):
+        operation.run(go_on_after_a_shard)
+    assert (tmp_path / "pack" / "shard-000000.tar.index").exists()
 
 
 def test_interrupted_first_run_is_an_error(tmp_path: Path) -> None:
