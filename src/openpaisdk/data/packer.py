@@ -179,12 +179,13 @@ class PackOperation:
                     self._done[shard.number] = entry
                     self.kept_shards += kept is not None
         except BaseException as e:
-            self._error = self._error or e
+            self._cancel(e)
         finally:
             if process is not None:
                 process.close()
 
     def _cancel(self, error: BaseException) -> None:
+        """Let all threads return soon, those that wait for the listing, too."""
         self._error = self._error or error
         self.files.close()
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -455,6 +456,24 @@ def test_new_pack_is_begun_before_all_files_are_listed(tmp_path: Path, listing) 
     with pytest.raises(PaiError, match="class2 cannot be read"):
         operation.run(go_on_after_a_shard)
     assert (tmp_path / "pack" / "shard-000000.tar.index").exists()
+
+
+@pytest.mark.usefixtures("listing")
+def test_error_ends_threads_that_wait_for_the_listing(tmp_path: Path, monkeypatch) -> None:
+    def fail(self, shard, advance):
+        while not operation._shards_lock.locked():  # the other thread asks for its shard
+            assert time.monotonic() - began < 30
+            time.sleep(0.01)
+        raise PaiError("The target failed.")
+
+    monkeypatch.setattr(ShardPacker, "write", fail)
+    monkeypatch.setattr("openpaisdk.data.shard_process._can_pack", lambda packer: False)
+    # One shard for two threads, until the last folder is listed.
+    operation = packing(make_files(tmp_path / "source"), tmp_path / "pack", shard_bytes=50_000)
+    began = time.monotonic()
+    with pytest.raises(PaiError, match=r"The target failed\."):
+        operation.run()
+    assert time.monotonic() - began < 30  # not as long as the listing takes
 
 
 def test_interrupted_first_run_is_an_error(tmp_path: Path) -> None:
