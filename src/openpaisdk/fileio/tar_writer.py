@@ -11,6 +11,8 @@ BLOCK = 512
 END = b"\0" * (2 * BLOCK)
 FILE, LINK, FOLDER, EXTENDED = b"0", b"2", b"5", b"x"
 _NO_NAME = bytes(100)
+_MAX_OCTAL = 0o77777777777
+"""The largest number in a field of eleven octal digits: 8 GiB - 1."""
 
 
 def header(name: str, *, kind: bytes, mode: int, size: int, mtime: int, target: str = "") -> bytes:
@@ -21,6 +23,9 @@ def header(name: str, *, kind: bytes, mode: int, size: int, mtime: int, target: 
         extended["path"] = path
     if len(link) > 100:
         extended["linkpath"] = link
+    if size > _MAX_OCTAL:
+        extended["size"] = b"%d" % size
+        size = 0
     pax = b""
     if extended:
         if any(not _is_utf8(value) for value in extended.values()):
@@ -32,7 +37,7 @@ def header(name: str, *, kind: bytes, mode: int, size: int, mtime: int, target: 
 
 def file_header(name: bytes, mode: int, size: int) -> bytes:
     """Header of a file from 1970: as `header` gives it, in a fifth of the time for short names."""
-    if len(name) > 100:
+    if len(name) > 100 or size > _MAX_OCTAL:
         return header(name.decode("utf-8", "surrogateescape"), kind=FILE, mode=mode, size=size, mtime=0)
     before, after, checksum = _sized_template(mode, size)
     return b"".join((name, _NO_NAME[len(name) :], before, b"%06o\0 " % (checksum + sum(name)), after))
@@ -61,7 +66,7 @@ def _block(name: bytes, kind: bytes, mode: int, size: int, mtime: int, link: byt
         b"%07o\0" % 0,
         b"%07o\0" % 0,
         b"%011o\0" % size,
-        b"%011o\0" % min(max(mtime, 0), 0o77777777777),
+        b"%011o\0" % min(max(mtime, 0), _MAX_OCTAL),
         b" " * 8,  # the checksum is computed with its own field as blanks
         kind,
         link.ljust(100, b"\0"),
