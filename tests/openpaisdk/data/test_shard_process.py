@@ -12,16 +12,24 @@ import pytest
 from openpaisdk.data import open_pack
 from openpaisdk.data.packer import PackOperation
 from openpaisdk.errors import PaiError
+from openpaisdk.storage.transfer.executor import TransferProgress
 from support.packed_data import contents, make_files, pack, packing
 
-SCAN_AND_WAIT = """
+LARGE_BYTES = 4 << 30
+PACK_UNTIL_KILLED = """
 import sys, time
+from pathlib import Path
 from support.packed_data import packing
 from openpaisdk.data import packer
 packer.FIRST_FILES = 1
-operation = packing(*sys.argv[1:])
-print(*(process.pid for process in operation._processes), flush=True)
-time.sleep(600)
+source, target = map(Path, sys.argv[1:])
+operation = packing(source, target)
+pids = [process.pid for process in operation._processes]
+def report_when_writing(progress):
+    if progress.bytes > 1 << 20 and any("pai-part" in path.name for path in target.iterdir()):
+        print(*pids, flush=True)
+        time.sleep(600)
+operation.run(report_when_writing)
 """
 
 
@@ -38,9 +46,20 @@ def packing_by_processes(source: Path, target: Path, *values, **options) -> Pack
     return operation
 
 
+def add_large_file(source: Path) -> None:
+    """Its shard takes longer to write than a test takes to interrupt it."""
+    with (source / "large").open("wb") as file:
+        file.truncate(LARGE_BYTES)
+
+
+def partial_files(target: Path) -> list[str]:
+    return [path.name for path in target.iterdir() if "pai-part" in path.name]
+
+
 def check_nothing_is_left(target: Path) -> None:
-    assert not [path.name for path in target.iterdir() if "pai-part" in path.name]
+    assert not partial_files(target)
     assert not (target / "pack.json").exists()
+    assert all(path.stat().st_size < LARGE_BYTES for path in target.iterdir())
 
 
 @pytest.mark.parametrize("kind", [("tar", "none"), ("har", "none"), ("sequencefile", "block-deflate")])
@@ -77,11 +96,13 @@ def test_killed_process_is_one_sentence_and_the_run_is_resumed(source: Path, tmp
 
 
 def test_interrupted_run_leaves_no_partial_files(source: Path, tmp_path: Path) -> None:
+    add_large_file(source)
     operation = packing_by_processes(source, tmp_path / "pack", shard_bytes=2_000)
     pids = [process.pid for process in operation._processes]
 
-    def interrupt(_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(progress: TransferProgress) -> None:
+        if progress.bytes > 1 << 20 and partial_files(tmp_path / "pack"):
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         operation.run(interrupt)
@@ -92,7 +113,8 @@ def test_interrupted_run_leaves_no_partial_files(source: Path, tmp_path: Path) -
 
 
 def test_processes_end_with_the_one_that_started_them(source: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SCAN_AND_WAIT, source, tmp_path / "pack"]
+    add_large_file(source)
+    command = [sys.executable, "-c", PACK_UNTIL_KILLED, source, tmp_path / "pack"]
     tests = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(tests)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as packer:
@@ -104,6 +126,7 @@ def test_processes_end_with_the_one_that_started_them(source: Path, tmp_path: Pa
     while any(is_running(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    check_nothing_is_left(tmp_path / "pack")
 
 
 def is_running(pid: str) -> bool:
