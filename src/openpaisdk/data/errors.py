@@ -43,6 +43,14 @@ def unreadable_record(shard: str, cause: Exception, *, record: int, offset: int)
     return DamagedShard(shard, str(cause) or "it is truncated", record=record, offset=offset)
 
 
+def index_of_other_version(what: str, version: int) -> PaiError:
+    return PaiError(
+        f"{what} was written by another version of openpaisdk (format {version}).",
+        code="IndexVersionError",
+        hint="Run pai pack again with the same files and the same target.",
+    )
+
+
 def not_a_pack(what: str) -> PaiError:
     from openpaisdk.errors import UsageError
 

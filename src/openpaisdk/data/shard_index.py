@@ -9,12 +9,13 @@ before. It is written after its shard: a shard with an index is complete.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zlib
 from array import array
 from itertools import accumulate, chain, pairwise
 
-from openpaisdk.data.errors import DamagedShard
+from openpaisdk.data.errors import DamagedShard, index_of_other_version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".index"
 MAGIC = b"PAI shard index 2\n"
+_ANY_MAGIC = re.compile(rb"PAI shard index (\d{1,9})\n")
 _CRC_BYTES = 4
 
 
@@ -75,6 +77,9 @@ class ShardIndex:
 
     def __init__(self, data: bytes, what: str):
         """``what`` names the index in errors."""
+        found = _ANY_MAGIC.match(data)
+        if found is not None and found[0] != MAGIC:
+            raise index_of_other_version(what, int(found[1]))
         if not data.startswith(MAGIC) or len(data) < len(MAGIC) + _CRC_BYTES:
             raise DamagedShard(what, "this is not an index of a shard, or a truncated one")
         body = memoryview(data)[:-_CRC_BYTES]

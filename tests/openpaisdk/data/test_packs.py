@@ -346,6 +346,18 @@ def test_damaged_index_is_an_error(tmp_path: Path) -> None:
             open_pack(tmp_path / "pack").read(0)
 
 
+def test_index_of_another_version_says_so_and_is_packed_again(tmp_path: Path) -> None:
+    source = make_files(tmp_path / "source", 5)
+    pack(source, tmp_path / "pack")
+    index = tmp_path / "pack" / "shard-000000.tar.index"
+    index.write_bytes(index.read_bytes().replace(b"PAI shard index 2\n", b"PAI shard index 1\n"))
+    with pytest.raises(PaiError, match=r"000000\.tar\.index was written by another version .*1\)") as caught:
+        open_pack(tmp_path / "pack").read(0)
+    assert not isinstance(caught.value, DamagedShard) and "pai pack again" in caught.value.hint
+    pack(source, tmp_path / "pack")
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
 def test_index_of_another_shard_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     for number in range(12):
