@@ -8,6 +8,7 @@ from collections import deque
 from struct import Struct
 
 from openpaisdk.storage.transfer.plan import PARTIAL_SUFFIXES
+from openpaisdk.storage.transfer.spool import MAX_ITEMS_IN_MEMORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     Item = tuple[str, FileStat]
 
-MAX_FILES_IN_MEMORY = 50_000
-"""Listed, and not yet taken: the others wait in an unnamed temporary file."""
 _BLOCK_FILES = 4096
 _CLOSE_TIMEOUT_S = 1.0
 _LENGTH = Struct("<Q")
@@ -42,7 +41,8 @@ class FileListing:
         self._thread: threading.Thread | None = None
         self._waiting: deque[list[Item]] = deque()
         self._waiting_files = 0
-        # Written at its end and read from its beginning; only while there is something in it.
+        # Files that are listed and not yet taken, beyond MAX_ITEMS_IN_MEMORY: written at its end, read from
+        # its beginning, and emptied when all of it was read.
         self._spool: IO[bytes] | None = None
         self._spool_start = self._spool_end = 0
 
@@ -118,7 +118,7 @@ class FileListing:
         with self._changed:
             self.count += len(files)
             self.size += sum([file_stat[0] for _, file_stat in files])
-            if self._waiting_files < MAX_FILES_IN_MEMORY and self._spool_start == self._spool_end:
+            if self._waiting_files < MAX_ITEMS_IN_MEMORY and self._spool_start == self._spool_end:
                 self._waiting.append(files)
                 self._waiting_files += len(files)
             else:
@@ -144,4 +144,7 @@ class FileListing:
         (length,) = _LENGTH.unpack(self._spool.read(_LENGTH.size))
         spooled: list[Item] = pickle.loads(self._spool.read(length))
         self._spool_start += _LENGTH.size + length
+        if self._spool_start == self._spool_end:
+            self._spool.truncate(0)
+            self._spool_start = self._spool_end = 0
         return spooled

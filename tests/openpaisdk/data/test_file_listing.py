@@ -1,5 +1,6 @@
 """Listing of the files to pack, while the first ones are packed."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Storage(LocalBackend):
 def test_files_come_in_order_however_many_fit_into_memory(
     tmp_path: Path, monkeypatch, in_memory: int
 ) -> None:
-    monkeypatch.setattr("openpaisdk.data.file_listing.MAX_FILES_IN_MEMORY", in_memory)
+    monkeypatch.setattr("openpaisdk.data.file_listing.MAX_ITEMS_IN_MEMORY", in_memory)
     source = make_files(tmp_path / "source")
     listing = FileListing(LocalBackend(), str(source))
     listing.list_first(1)
@@ -63,6 +64,21 @@ def test_first_files_can_be_taken_while_others_are_listed() -> None:
     assert not listing.is_complete
     storage.go_on.set()
     assert [path for path, _ in files] == ["c/file", "d/file"]
+
+
+def test_spooled_files_are_freed_when_all_were_taken(monkeypatch) -> None:
+    monkeypatch.setattr("openpaisdk.data.file_listing.MAX_ITEMS_IN_MEMORY", 1)
+    storage = Storage(*"abcdefghi")
+    storage.go_on.set()
+    listing = FileListing(storage, "/")
+    files = iter(listing)
+    taken = []
+    for listed in (3, 6, 9):
+        listing.list_first(listed)
+        assert listing._spool is not None and listing._spool_end
+        taken += [next(files)[0] for _ in range(3)]
+        assert listing._spool.seek(0, os.SEEK_END) == listing._spool_end == 0
+    assert taken == [f"{name}/file" for name in "abcdefghi"]
 
 
 def test_error_of_the_listing_reaches_the_reader() -> None:
