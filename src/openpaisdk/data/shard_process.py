@@ -55,11 +55,14 @@ class ShardProcess:
     """One process that writes shards. Used by one thread."""
 
     def __init__(self, packer: ShardPacker):
-        # In a session of its own: Ctrl-C is for the process that started it, which ends it.
+        # In a session of its own: Ctrl-C is for the process that started it, which ends it. With the same
+        # path: a program may have added the folder where it finds this package.
+        path = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "openpaisdk.data.shard_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -101,10 +104,14 @@ class ShardProcess:
 
     def _ended(self) -> PaiError:
         status = self._process.wait()
-        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        if status < 0:
+            return PaiError(
+                f"A process that packs files was killed by signal {-status}.",
+                hint="Complete shards are kept: run the same command again to resume.",
+            )
         return PaiError(
-            f"A process that packs files {how}.",
-            hint="Complete shards are kept: run the same command again to resume.",
+            f"A process that packs files ended with status {status}.",
+            hint="Its error is above. With one job (pai pack --jobs 1) no other process is needed.",
         )
 
 

@@ -1,10 +1,12 @@
 """Packs of many files are written by processes: the same bytes, and nothing is left of an interrupted one."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from openpaisdk.data.packer import PackOperation
 from openpaisdk.errors import PaiError
 from openpaisdk.storage.transfer.executor import TransferProgress
 from support.packed_data import contents, make_files, pack, packing
+from support.paths import REPOSITORY
 
 LARGE_BYTES = 4 << 30
 PACK_UNTIL_KILLED = """
@@ -30,6 +33,19 @@ def report_when_writing(progress):
         print(*pids, flush=True)
         time.sleep(600)
 operation.run(report_when_writing)
+"""
+
+
+PACK_WITH_OWN_PATH = """
+import json, sys
+sys.path += json.loads(sys.argv[1])
+from pathlib import Path
+from support.packed_data import packing
+from openpaisdk.data import packer
+packer.FIRST_FILES = 1
+operation = packing(*map(Path, sys.argv[2:]))
+assert len(operation._processes) == 2
+operation.run()
 """
 
 
@@ -95,6 +111,19 @@ def test_killed_process_is_one_sentence_and_the_run_is_resumed(source: Path, tmp
     assert dict(open_pack(tmp_path / "pack")) == contents(source)
 
 
+def test_process_that_cannot_start_is_an_error_with_a_way_out(
+    source: Path, tmp_path: Path, monkeypatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/bin/false")
+        operation = packing_by_processes(source, tmp_path / "pack")
+    with pytest.raises(PaiError, match=r"A process that packs files ended with status 1\.") as caught:
+        operation.run()
+    assert "pai pack --jobs 1" in caught.value.hint
+    pack(source, tmp_path / "pack", jobs=1)
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
 def test_interrupted_run_leaves_no_partial_files(source: Path, tmp_path: Path) -> None:
     add_large_file(source)
     operation = packing_by_processes(source, tmp_path / "pack", shard_bytes=2_000)
@@ -127,6 +156,18 @@ def test_processes_end_with_the_one_that_started_them(source: Path, tmp_path: Pa
         assert time.monotonic() < deadline
         time.sleep(0.05)
     check_nothing_is_left(tmp_path / "pack")
+
+
+def test_processes_import_from_where_the_packing_process_does(source: Path, tmp_path: Path) -> None:
+    """A program may find openpaisdk only by a path that it added itself."""
+    venv.create(tmp_path / "empty", symlinks=True)
+    paths = [str(REPOSITORY / "src"), str(REPOSITORY / "tests"), *filter(None, sys.path)]
+    command = [tmp_path / "empty" / "bin" / "python", "-c", PACK_WITH_OWN_PATH, json.dumps(paths)]
+    done = subprocess.run(
+        [*command, source, tmp_path / "pack"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
 
 
 def is_running(pid: str) -> bool:
