@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -56,13 +58,19 @@ def measured_pai(*words: object, limit_s: float | None = None) -> MeasuredRun:
 def measured_run(*command: object, limit_s: float | None = None) -> MeasuredRun:
     began = time.monotonic()
     with tempfile.NamedTemporaryFile("r") as report:
-        done = subprocess.run(
+        with subprocess.Popen(
             [sys.executable, "-c", _START, report.name, *map(str, command)],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=limit_s,
-        )
+            start_new_session=True,
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=limit_s)
+            except BaseException:
+                # The command, too, not only the process that measures it; Ctrl-C does not reach its session.
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
         memory_mb = int(report.read()) >> 10
-    return MeasuredRun(done.returncode, done.stdout, done.stderr, memory_mb, time.monotonic() - began)
+    return MeasuredRun(process.returncode, out, err, memory_mb, time.monotonic() - began)
