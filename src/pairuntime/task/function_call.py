@@ -326,8 +326,9 @@ def _run_coroutine(coroutine: "CoroutineType[Any, Any, Any]") -> "Any":
     """The result of a function that is defined with ``async def``."""
     import asyncio
 
-    if hasattr(asyncio, "run"):
-        return asyncio.run(coroutine)
+    run = getattr(asyncio, "run", None)
+    if run is not None:
+        return run(coroutine)
     loop = asyncio.new_event_loop()  # Python 3.6
     asyncio.set_event_loop(loop)
     try:
