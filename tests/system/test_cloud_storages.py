@@ -211,6 +211,12 @@ def bucket_settings(server: CloudServer, prefix: str) -> str:
     )
 
 
+def with_keys(folder: Path, settings: str) -> str:
+    """Settings of a bucket, with the right credentials."""
+    keys = credentials_file(folder / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    return f"{settings}, credentials: {keys}"
+
+
 def container_settings(folder: Path, server: CloudServer, prefix: str) -> str:
     keys = credentials_file(folder / "azure.yaml", account_key=AZURE_KEY)
     return (
@@ -226,8 +232,7 @@ def test_user_copies_to_the_storage_with_its_credentials(
     new_team: NewTeam, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
 ) -> None:
     prefix = f"cluster-{os.getpid()}"
-    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
-    bucket = f"{bucket_settings(s3_server, prefix)}, credentials: {s3}"
+    bucket = with_keys(tmp_path, bucket_settings(s3_server, prefix))
     blobs = container_settings(tmp_path, azure_server, prefix)
     cluster = new_team(
         "storages:\n"
@@ -289,8 +294,7 @@ def test_users_list_and_read_storages_in_clouds(
 ) -> None:
     prefix = f"browse-{os.getpid()}"
     bare = bucket_settings(s3_server, prefix)
-    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
-    bucket = f"{bare}, credentials: {s3}"
+    bucket = with_keys(tmp_path, bare)
     blobs = container_settings(tmp_path, azure_server, prefix)
     cluster = new_team(
         "storages:\n"
@@ -373,8 +377,7 @@ def test_users_change_storages_in_clouds(
     new_team: NewTeam, tmp_path: Path, s3_server: CloudServer, azure_server: CloudServer
 ) -> None:
     prefix = f"change-{os.getpid()}"
-    s3 = credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
-    bucket = f"{bucket_settings(s3_server, prefix)}, credentials: {s3}"
+    bucket = with_keys(tmp_path, bucket_settings(s3_server, prefix))
     cluster = new_team(
         "storages:\n"
         "  - {name: home, type: own}\n"

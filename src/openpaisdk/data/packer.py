@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 
 from openpaisdk.data.file_contents import read_whole
-from openpaisdk.data.file_listing import FileListing
+from openpaisdk.data.file_list import FileList
 from openpaisdk.data.formats.registry import writer_class
 from openpaisdk.data.manifest import (
     HAR_INDEX,
@@ -74,7 +74,7 @@ class PackOperation:
         self.target = target
         self.target_path = target_path
         self.options = options
-        self.files = FileListing(source, source_path)
+        self.files = FileList(source, source_path)
         self.kept_shards = 0
         self.progress = TransferProgress()
         self._packer = ShardPacker(

@@ -52,7 +52,7 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         self.shared: SharedTasks | None = None
         """Where the calls of the job share its tasks."""
         self.pending_reason = ""
-        """Why the job has not started, as far as the cluster has told."""
+        """Why the job has not started, as far as the cluster has said."""
 
     def attach(
         self, job: str, results: str, index: int = 0, tasks: int = 1, shared: SharedTasks | None = None

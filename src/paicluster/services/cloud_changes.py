@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError, Unavailable
-from paicluster.services.cloud_clients import TRANSIENT, CloudClients, UserPlaces, names_of
+from paicluster.services.cloud_clients import TRANSIENT, CloudClients, ConcurrencyLimit, names_of
 from paicluster.services.storages import StorageConfig
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ MAX_UPLOADS = 16
 MAX_UPLOADS_PER_USER = 4
 CALL_TIMEOUT_S = 120.0
 """How long one request to a cloud may take: it copies large objects, or receives a part of 16 MiB."""
-ANSWER_TIMEOUT_S = 300.0
+RESPONSE_TIMEOUT_S = 300.0
 """How long a step or a part may take, with its repetitions and the wait for a thread."""
 _RECORDS = "cloud-uploads"
 # A connection that was lost is noticed some time later.
@@ -90,22 +90,26 @@ class BucketChanges:
 
     def __init__(self, home: Path):
         self.clients = CloudClients(
-            "changed", CALL_TIMEOUT_S, ANSWER_TIMEOUT_S, read_only=False, upload_records=str(home / _RECORDS)
+            "changed",
+            CALL_TIMEOUT_S,
+            RESPONSE_TIMEOUT_S,
+            read_only=False,
+            upload_records=str(home / _RECORDS),
         )
-        self._uploads = UserPlaces(MAX_UPLOADS, MAX_UPLOADS_PER_USER, "uploads to clouds")
+        self._uploads = ConcurrencyLimit(MAX_UPLOADS, MAX_UPLOADS_PER_USER, "uploads to clouds")
         # Uploads that arrive now, and whether they were cancelled.
         self._arriving: dict[tuple[str, ...], bool] = {}
 
     async def make_folder(self, storage: StorageConfig, username: str, path: str) -> None:
         """Have a folder; one that exists stays as it is."""
         names = _entry_names(storage, username, path)
-        with self.clients.place(storage, username):
+        with self.clients.queue_slot(storage, username):
             await self.clients.run(storage, lambda: _make_folder(self.clients.store(storage), names, path))
 
     async def delete(self, storage: StorageConfig, username: str, path: str) -> ChangeStep:
         """Delete a file, or some of what is in a folder, and the folder when it is empty."""
         names = _entry_names(storage, username, path)
-        with self.clients.place(storage, username):
+        with self.clients.queue_slot(storage, username):
             return await self.clients.run(storage, lambda: _delete(self.clients.store(storage), names, path))
 
     async def move(
@@ -127,7 +131,7 @@ class BucketChanges:
                     )
             return _move(store, names, path, store.key_of("/".join(target_names)), resumes=resumes)
 
-        with self.clients.place(storage, username):
+        with self.clients.queue_slot(storage, username):
             return await self.clients.run(storage, move)
 
     async def begin_upload(self, storage: StorageConfig, username: str, file: NewFile) -> int:
@@ -140,7 +144,7 @@ class BucketChanges:
             upload.target.close()
             return upload.missing
 
-        with self.clients.place(storage, username):
+        with self.clients.queue_slot(storage, username):
             missing = await self.clients.run(storage, begin)
         return missing[0][0] if missing else file.size
 
@@ -152,7 +156,7 @@ class BucketChanges:
             self._arriving[identity] = True
             return
         open_upload = self._opener(storage, username, replace(file, overwrite=True))
-        with self.clients.place(storage, username):
+        with self.clients.queue_slot(storage, username):
             await self.clients.run(storage, lambda: open_upload().target.abandon())
 
     async def upload(
@@ -162,7 +166,7 @@ class BucketChanges:
         identity = (storage.name, username, file.path, file.key)
         if file.key:
             self._check_not_arriving(identity)
-        give_back = self._uploads.take(username)
+        release = self._uploads.acquire(username)
         self._arriving[identity] = False
         opening = _OpeningUpload(self._opener(storage, username, file))
         try:
@@ -178,7 +182,7 @@ class BucketChanges:
                 raise
         finally:
             self._arriving.pop(identity, None)
-            give_back()
+            release()
 
     def _check_not_arriving(self, identity: tuple[str, ...]) -> None:
         """Raise an error while an earlier request holds the parts of this upload."""

@@ -49,21 +49,21 @@ TRANSIENT = (ConnectionFailed, TooManyRequests, Unavailable)
 _CHECK_SETTINGS = "An administrator can check its settings and credentials."
 
 
-class NoAnswer(Unavailable):
+class NoResponse(Unavailable):
     """A cloud that may answer the next time."""
 
 
 @dataclass(slots=True)
-class UserPlaces:
-    """A number of places for all users, of which each may take some. ``what`` is being done in them."""
+class ConcurrencyLimit:
+    """How many transfers run at a time, of all users and of each. ``what`` they are, for errors."""
 
     total: int
     per_user: int
     what: str
     _taken: Counter[str] = field(default_factory=Counter)
 
-    def take(self, username: str) -> Callable[[], None]:
-        """Take a place; returns what gives it back. Raises Unavailable where there is none."""
+    def acquire(self, username: str) -> Callable[[], None]:
+        """Count one more; returns what counts it off. Raises Unavailable at the limit."""
         if self._taken[username] >= self.per_user:
             raise Unavailable(
                 f"User {username} has {self.per_user} {self.what}, which is the limit.",
@@ -117,12 +117,12 @@ class CloudClient:
 
 @dataclass(slots=True)
 class CloudClients:
-    """Clients of all storages. ``call_timeout_s`` is for one request to a cloud; ``answer_timeout_s`` for a
+    """Clients of all storages. ``call_timeout_s`` is for one request to a cloud; ``response_timeout_s`` for a
     whole call, with the wait for a thread. ``verb`` is what errors say that a storage cannot be."""
 
     verb: str
     call_timeout_s: float
-    answer_timeout_s: float
+    response_timeout_s: float
     read_only: bool = True
     # Folder of the records of unfinished uploads.
     upload_records: str = ""
@@ -130,8 +130,8 @@ class CloudClients:
     _waiting: Counter[str] = field(default_factory=Counter)
 
     @contextlib.contextmanager
-    def place(self, storage: StorageConfig, username: str) -> Iterator[None]:
-        """A place among the requests that wait; raises Unavailable where there are too many."""
+    def queue_slot(self, storage: StorageConfig, username: str) -> Iterator[None]:
+        """A slot among the requests that wait; raises Unavailable where there are too many."""
         client = self._client(storage)
         if client.waiting >= MAX_WAITING_PER_STORAGE:
             raise Unavailable(
@@ -157,12 +157,12 @@ class CloudClients:
         """Run a function in a thread of this storage; errors of the cloud become those of the cluster."""
         threads = self._client(storage).threads
         try:
-            async with asyncio.timeout(self.answer_timeout_s):
+            async with asyncio.timeout(self.response_timeout_s):
                 return await asyncio.get_running_loop().run_in_executor(
                     threads, lambda: call(*arguments, **named)
                 )
         except TimeoutError:
-            raise NoAnswer(
+            raise NoResponse(
                 f"The storage {storage.name} cannot be {self.verb}: its cloud does not answer.",
                 hint=_CHECK_SETTINGS,
             ) from None
@@ -176,7 +176,7 @@ class CloudClients:
     def _error(self, storage: StorageConfig, error: PaiError) -> PaiError:
         message = f"The storage {storage.name} cannot be {self.verb}: {error.message}"
         if isinstance(error, TRANSIENT):
-            return NoAnswer(message, hint=_CHECK_SETTINGS)
+            return NoResponse(message, hint=_CHECK_SETTINGS)
         # A 401 of the cloud is not one of this cluster: the caller would be signed out.
         if self.read_only:
             return Unavailable(message, hint=_CHECK_SETTINGS)

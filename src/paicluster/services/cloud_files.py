@@ -17,8 +17,8 @@ from openpaisdk.errors import InvalidParameters, NotFound
 from paicluster.services.cloud_clients import (
     MAX_CALLS_PER_STORAGE,
     CloudClients,
-    NoAnswer,
-    UserPlaces,
+    ConcurrencyLimit,
+    NoResponse,
     names_of,
 )
 from paicluster.services.storages import StorageConfig
@@ -35,7 +35,7 @@ MAX_DOWNLOADS = 16
 MAX_DOWNLOADS_PER_USER = 4
 CALL_TIMEOUT_S = 10.0
 """How long one request to a cloud may take: a page waits for it."""
-ANSWER_TIMEOUT_S = 20.0
+RESPONSE_TIMEOUT_S = 20.0
 """How long a listing or a block may take, with the wait for a thread."""
 
 # Of the calls of a storage: downloads must not hold up pages.
@@ -83,32 +83,34 @@ class BucketFiles:
     """Reads the storages in clouds."""
 
     clients: CloudClients = field(
-        default_factory=lambda: CloudClients("read", CALL_TIMEOUT_S, ANSWER_TIMEOUT_S)
+        default_factory=lambda: CloudClients("read", CALL_TIMEOUT_S, RESPONSE_TIMEOUT_S)
     )
     _block_turns: defaultdict[str, asyncio.Semaphore] = field(
         default_factory=lambda: defaultdict(lambda: asyncio.Semaphore(_BLOCKS_AT_ONCE))
     )
-    _downloads: UserPlaces = field(
-        default_factory=lambda: UserPlaces(MAX_DOWNLOADS, MAX_DOWNLOADS_PER_USER, "downloads from clouds")
+    _downloads: ConcurrencyLimit = field(
+        default_factory=lambda: ConcurrencyLimit(
+            MAX_DOWNLOADS, MAX_DOWNLOADS_PER_USER, "downloads from clouds"
+        )
     )
 
     async def list(self, storage: StorageConfig, username: str, path: str, cursor: str) -> CloudListing:
         names = names_of(storage, username, path)
         if len(cursor) > MAX_CURSOR_LENGTH:
             raise InvalidParameters("This listing cannot be continued.")
-        with self.clients.place(storage, username):
+        with self.clients.queue_slot(storage, username):
             return await self.clients.run(
                 storage, lambda: _list(self.clients.store(storage), names, path, cursor)
             )
 
     async def open(self, storage: StorageConfig, username: str, path: str) -> CloudFile:
         names = names_of(storage, username, path)
-        with self.clients.place(storage, username):
+        with self.clients.queue_slot(storage, username):
             return await self.clients.run(storage, lambda: _open(self.clients.store(storage), names, path))
 
     def begin_download(self, username: str) -> Callable[[], None]:
         """Count a download of this user; returns what ends it. Raises Unavailable for too many."""
-        return self._downloads.take(username)
+        return self._downloads.acquire(username)
 
     async def pieces(self, storage: StorageConfig, file: CloudFile, length: int) -> AsyncIterator[bytes]:
         """The first ``length`` bytes of a file, within a download that `begin_download` has counted."""
@@ -126,7 +128,7 @@ class BucketFiles:
                     return await self.clients.run(
                         storage, file.store.read_range, file.key, at, size, file.etag
                     )
-            except NoAnswer:
+            except NoResponse:
                 if not left:
                     raise
 

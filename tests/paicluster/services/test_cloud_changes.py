@@ -349,7 +349,7 @@ async def test_changes_of_a_server_that_stops_can_be_repeated(
 
 async def test_uploads_are_counted(s3_server: CloudServer, tmp_path: Path, changes: BucketChanges) -> None:
     storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
-    taken = [changes._uploads.take("alice") for _ in range(cloud_changes.MAX_UPLOADS_PER_USER)]
+    taken = [changes._uploads.acquire("alice") for _ in range(cloud_changes.MAX_UPLOADS_PER_USER)]
     with pytest.raises(Unavailable, match="User alice has 4 uploads to clouds, which is the limit"):
         await write(changes, storage, "/file")
     taken[0]()

@@ -75,14 +75,14 @@ async def test_cloud_that_does_not_answer_holds_up_neither_others_nor_the_stop(
 
 
 async def test_cloud_is_asked_once_and_not_for_long(tmp_path: Path) -> None:
-    files = BucketFiles(CloudClients("read", 0.1, cloud_files.ANSWER_TIMEOUT_S))
+    files = BucketFiles(CloudClients("read", 0.1, cloud_files.RESPONSE_TIMEOUT_S))
     with silent_server() as endpoint:
         silent = storage("silent", endpoint, tmp_path)
         with pytest.raises(Unavailable) as error:
             await files.list(silent, "alice", "/", "")
         assert "The storage silent cannot be read: " in error.value.message
         assert "did not answer in time" in error.value.message
-        files.clients.answer_timeout_s = 0.01
+        files.clients.response_timeout_s = 0.01
         with pytest.raises(Unavailable, match="its cloud does not answer"):
             await files.list(silent, "alice", "/", "")
         files.close()

@@ -42,9 +42,14 @@ class SessionContract:
                     one.uid, ["sh", "-c", 'echo "$SHARED"; cat number; cat; echo oops >&2; exit 7']
                 )
                 ran = await asyncio.to_thread(
-                    subprocess.run, list(words), input=b"told\n", capture_output=True, timeout=90, check=False
+                    subprocess.run,
+                    list(words),
+                    input=b"input\n",
+                    capture_output=True,
+                    timeout=90,
+                    check=False,
                 )
-                assert (ran.returncode, ran.stdout) == (7, b"by all\n%d\ntold\n" % number), ran
+                assert (ran.returncode, ran.stdout) == (7, b"by all\n%d\ninput\n" % number), ran
                 # The transport may add output of its own, before or after.
                 assert b"oops\n" in ran.stderr
             await driven.engine.stop([one.uid for one in gang], 0)
@@ -238,7 +243,7 @@ class SessionContract:
     # -- forward -----------------------------------------------------------------------------------
 
     async def test_forward_reaches_ports_where_the_task_runs(self, rig: Rig) -> None:
-        """Many connections at once; each direction ends alone; the other end of nothing is told."""
+        """Many connections at once; each direction ends alone; the other end is notified of nothing."""
         one = task(rig, "echo up; sleep 600")
         server = EchoServer()
         data = bytes(range(256)) * 4000

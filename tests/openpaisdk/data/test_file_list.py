@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.data.file_listing import FileListing
+from openpaisdk.data.file_list import FileList
 from openpaisdk.errors import PaiError
 from openpaisdk.storage.backends.local import LocalBackend
 from openpaisdk.storage.file_info import DirectoryListing
@@ -37,9 +37,9 @@ class Storage(LocalBackend):
 def test_files_come_in_order_however_many_fit_into_memory(
     tmp_path: Path, monkeypatch, in_memory: int
 ) -> None:
-    monkeypatch.setattr("openpaisdk.data.file_listing.MAX_ITEMS_IN_MEMORY", in_memory)
+    monkeypatch.setattr("openpaisdk.data.file_list.MAX_ITEMS_IN_MEMORY", in_memory)
     source = make_files(tmp_path / "source")
-    listing = FileListing(LocalBackend(), str(source))
+    listing = FileList(LocalBackend(), str(source))
     listing.list_first(1)
     assert not listing.is_complete
     listing.list_rest()
@@ -56,7 +56,7 @@ def test_files_come_in_order_however_many_fit_into_memory(
 
 def test_first_files_can_be_taken_while_others_are_listed() -> None:
     storage = Storage("a", "b", "c", "d")
-    listing = FileListing(storage, "/")
+    listing = FileList(storage, "/")
     listing.list_first(1)
     listing.list_rest()
     files = iter(listing)
@@ -67,10 +67,10 @@ def test_first_files_can_be_taken_while_others_are_listed() -> None:
 
 
 def test_spooled_files_are_freed_when_all_were_taken(monkeypatch) -> None:
-    monkeypatch.setattr("openpaisdk.data.file_listing.MAX_ITEMS_IN_MEMORY", 1)
+    monkeypatch.setattr("openpaisdk.data.file_list.MAX_ITEMS_IN_MEMORY", 1)
     storage = Storage(*"abcdefghi")
     storage.go_on.set()
-    listing = FileListing(storage, "/")
+    listing = FileList(storage, "/")
     files = iter(listing)
     taken = []
     for listed in (3, 6, 9):
@@ -84,7 +84,7 @@ def test_spooled_files_are_freed_when_all_were_taken(monkeypatch) -> None:
 def test_error_of_the_listing_reaches_the_reader() -> None:
     storage = Storage("a", "broken")
     storage.go_on.set()
-    listing = FileListing(storage, "/")
+    listing = FileList(storage, "/")
     listing.list_rest()
     with pytest.raises(PaiError, match="broken cannot be read"):
         list(listing)
@@ -92,7 +92,7 @@ def test_error_of_the_listing_reaches_the_reader() -> None:
 
 def test_closed_listing_ends_who_waits_for_it() -> None:
     storage = Storage("a", "b")
-    listing = FileListing(storage, "/")
+    listing = FileList(storage, "/")
     listing.list_rest()
     files = iter(listing)
     assert next(files)[0] == "a/file"

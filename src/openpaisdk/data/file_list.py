@@ -25,7 +25,7 @@ _CLOSE_TIMEOUT_S = 1.0
 _LENGTH = Struct("<Q")
 
 
-class FileListing:
+class FileList:
     """Paths below a folder, with size, time and mode: ``list_first``, ``list_rest``, then iterate once."""
 
     def __init__(self, backend: Backend, path: str):
