@@ -7,8 +7,29 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 const here = import.meta.dirname ?? path.dirname(new URL(import.meta.url).pathname);
 const folder = path.resolve(process.argv[2] ?? path.join(here, "dist"));
 
+// What is loaded when needed shares modules with the first load, each part with others: the bundler would make a file
+// of each such set. With an import of the entry in every part, all that the first load needs lies in one file.
+const entry = path.join(here, "src/main.tsx");
+const oneFirstLoad = {
+  name: "one-first-load",
+  setup({ onLoad, onResolve, resolve }) {
+    const parts = new Set();
+    onResolve({ filter: /^\./ }, async ({ kind, path: name, resolveDir }) => {
+      if (kind !== "dynamic-import") return undefined;
+      const found = await resolve(name, { kind: "import-statement", resolveDir });
+      parts.add(found.path);
+      return found;
+    });
+    onLoad({ filter: /\.tsx?$/ }, async ({ path: name }) => {
+      if (!parts.has(name)) return undefined;
+      const contents = `import ${JSON.stringify(entry)};\n${await readFile(name, "utf8")}`;
+      return { contents, loader: path.extname(name).slice(1) };
+    });
+  },
+};
+
 const result = await build({
-  entryPoints: { portal: path.join(here, "src/main.tsx"), style: path.join(here, "src/style/style.css") },
+  entryPoints: { portal: entry, style: path.join(here, "src/style/style.css") },
   outdir: folder,
   entryNames: "[name]-[hash]",
   chunkNames: "[name]-[hash]",
@@ -22,6 +43,7 @@ const result = await build({
   metafile: true,
   write: false,
   logLevel: "warning",
+  plugins: [oneFirstLoad],
 });
 
 const files = new Map(result.outputFiles.map((file) => [path.basename(file.path), Buffer.from(file.contents)]));

@@ -1,8 +1,10 @@
 import { render } from "preact";
 import { App } from "./app.tsx";
 import { prepareTimeFormats } from "./format.ts";
+import { requestJobsEarly } from "./pages/jobs.tsx";
 
+requestJobsEarly();
 const root = document.getElementById("portal");
 if (root) render(<App />, root);
-// The first request is on its way.
+// Requests are on their way.
 prepareTimeFormats();

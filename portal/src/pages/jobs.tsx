@@ -1,12 +1,12 @@
 // Job list: filter, order and page are in the address; rows are renewed while the page is visible.
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { listJobs, stopJob, virtualClusters, type JobSummary } from "../api.ts";
+import { listJobs, stopJob, virtualClusters, type JobPage, type JobSummary } from "../api.ts";
 import { attemptEach } from "../components/forms.tsx";
 import { Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
 import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
-import { href, jobHref, setQuery } from "../router.ts";
+import { address, href, jobHref, setQuery } from "../router.ts";
 import { session } from "../session.ts";
 
 const PAGE_SIZE = 50;
@@ -42,10 +42,10 @@ const COLUMNS: readonly Column[] = [
 const frameworkOf = (job: JobSummary) => `${job.username}~${job.name}`;
 
 export function JobsPage({ query }: { query: URLSearchParams }) {
-  const page = Math.max(1, Number.parseInt(query.get("page") ?? "1", 10) || 1);
+  const page = pageNumber(query);
   const asked = apiQuery(query, page);
   const key = asked.toString();
-  const { value, error, reload } = usePolled(key, (signal) => listJobs(asked, signal), REFRESH_MS);
+  const { value, error, reload } = usePolled(key, (signal) => earlyAnswer(key) ?? listJobs(asked, signal), REFRESH_MS);
   const selected = useSignal<ReadonlySet<string>>(new Set());
   const isStopping = useSignal(false);
   const jobs = value?.data ?? [];
@@ -149,6 +149,29 @@ function useFirstRows(jobs: readonly JobSummary[]): readonly JobSummary[] {
     isPainted.value ||= hasRows;
   }, [hasRows]);
   return isPainted.value ? jobs : jobs.slice(0, Math.ceil(innerHeight / ROW_PX));
+}
+
+let early: { readonly key: string; readonly answer: Promise<JobPage> } | undefined;
+
+/** Request the list of the address, before the page around it is drawn: it takes the answer that has come meanwhile. */
+export function requestJobsEarly(): void {
+  const { path, query } = address.value;
+  if (!session.value || (path !== "/" && path !== "/jobs")) return;
+  const asked = apiQuery(query, pageNumber(query));
+  early = { key: asked.toString(), answer: listJobs(asked) };
+  // The page shows the error.
+  early.answer.catch(() => undefined);
+}
+
+/** Answer of the early request, once. */
+function earlyAnswer(key: string): Promise<JobPage> | undefined {
+  const taken = early;
+  early = undefined;
+  return taken?.key === key ? taken.answer : undefined;
+}
+
+function pageNumber(query: URLSearchParams): number {
+  return Math.max(1, Number.parseInt(query.get("page") ?? "1", 10) || 1);
 }
 
 function apiQuery(query: URLSearchParams, page: number): URLSearchParams {

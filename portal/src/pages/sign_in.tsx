@@ -5,6 +5,7 @@ import { ApiError, signIn } from "../api.ts";
 import { ErrorNotice, Loading } from "../components/parts.tsx";
 import { address, href, navigate } from "../router.ts";
 import { signedOutReason } from "../session.ts";
+import { requestJobsEarly } from "./jobs.tsx";
 
 type Credentials = Parameters<typeof signIn>[0];
 
@@ -21,6 +22,7 @@ export function SignInPage({ code }: { code: string }) {
       await signIn(credentials);
       // After an expired session the same page goes on.
       if (["/", "/sign-in"].includes(address.value.path)) goOn();
+      requestJobsEarly();
     } catch (problem) {
       if (!(problem instanceof ApiError)) throw problem;
       error.value = problem;
