@@ -63,8 +63,8 @@ def azure_server_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 @contextlib.contextmanager
-def seaweedfs(folder: Path) -> Iterator[CloudServer]:
-    """SeaweedFS, which verifies signatures and checksums, and has multipart uploads."""
+def seaweedfs(folder: Path, volumes: int = 50) -> Iterator[CloudServer]:
+    """SeaweedFS, which verifies signatures and checksums, and has multipart uploads; a volume has 256 MB."""
     weed = install_seaweedfs()
     master, master_rpc, volume, volume_rpc, filer, filer_rpc, s3, s3_rpc = free_ports(8)
     identities = [
@@ -75,7 +75,7 @@ def seaweedfs(folder: Path) -> Iterator[CloudServer]:
     command = [
         *(str(weed), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"),
         *(f"-master.port={master}", f"-master.port.grpc={master_rpc}", "-master.volumeSizeLimitMB=256"),
-        *(f"-volume.port={volume}", f"-volume.port.grpc={volume_rpc}", "-volume.max=50"),
+        *(f"-volume.port={volume}", f"-volume.port.grpc={volume_rpc}", f"-volume.max={volumes}"),
         *(f"-filer.port={filer}", f"-filer.port.grpc={filer_rpc}"),
         *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.localSocket={folder / 's3.sock'}"),
         *(f"-filer.localSocket={folder / 'filer.sock'}", "-master.telemetry=false"),
