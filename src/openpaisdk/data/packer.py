@@ -43,6 +43,8 @@ MAX_RECORDS_PER_SHARD = 1 << 14
 """Each takes some 400 bytes while its shard is written, and several shards are written at a time."""
 FIRST_FILES = MAX_RECORDS_PER_SHARD
 """With more files than this, the others are listed while the first ones are packed, by processes."""
+EARLY_FILES = 2048
+"""With more files than this, processes are started, which takes as long as to list the others of these."""
 RESUME_HINT = "Complete shards are kept: run the same command again to resume."
 
 
@@ -90,13 +92,20 @@ class PackOperation:
 
     def scan(self) -> None:
         """List the files to pack, or the first of very many; an error if there are none."""
-        self.files.list_first(FIRST_FILES)
+        self.files.list_first(min(EARLY_FILES, FIRST_FILES))
         if self.files.is_complete and not self.files.count:
             raise UsageError(f"{self.source.display_path(self.source_path)} has no files to pack.")
         if not self.files.is_complete and self.options.jobs > 1:
             from openpaisdk.data.shard_process import start_processes
 
             self._processes = start_processes(self._packer, self.options.jobs)
+        try:
+            self.files.list_first(FIRST_FILES)
+        except BaseException:
+            self._end_processes()
+            raise
+        if self.files.is_complete:
+            self._end_processes()
         self.files.list_rest()
 
     def run(self, watch: Callable[[TransferProgress], None] | None = None) -> Manifest:
@@ -115,8 +124,7 @@ class PackOperation:
                 )
             finally:
                 self.files.close()
-                for process in self._processes:
-                    process.close()
+                self._end_processes()
             if self._error is not None:
                 raise _with_hint(self._error)
             manifest = Manifest(
@@ -129,6 +137,10 @@ class PackOperation:
             self._packer.write_small(MANIFEST, manifest.encode())
             self._remove_old_shards(manifest)
         return manifest
+
+    def _end_processes(self) -> None:
+        while self._processes:
+            self._processes.pop().close()
 
     # -- shards ----------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 import time
 from struct import Struct
@@ -30,6 +29,8 @@ MAX_PROCESSES = 4
 _REPORT_INTERVAL_S = 0.05
 _END_TIMEOUT_S = 30.0
 _LENGTH = Struct("<Q")
+_PROGRAM = f"from {__name__} import main; main()"
+"""With ``python -m`` it would start later, after some modules that are not needed."""
 
 
 def _can_pack(packer: ShardPacker) -> bool:
@@ -55,11 +56,13 @@ class ShardProcess:
     """One process that writes shards. Used by one thread."""
 
     def __init__(self, packer: ShardPacker):
+        import subprocess  # not by the process that is started
+
         # In a session of its own: Ctrl-C is for the process that started it, which ends it. With the same
         # path: a program may have added the folder where it finds this package.
         path = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "openpaisdk.data.shard_process"],
+            [sys.executable, "-P", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
@@ -91,14 +94,18 @@ class ShardProcess:
 
     def close(self) -> None:
         """End the process, and wait until it has abandoned what it was writing."""
+        if self._packer is not None:  # it has written nothing, and may not even have started
+            self._process.kill()
         self._reports.close()
         try:
             self._requests.close()
         except BrokenPipeError:
             pass
+        from subprocess import TimeoutExpired
+
         try:
             self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
@@ -152,26 +159,29 @@ class _Reports:
 
 
 def main() -> None:
+    """Write the shards that are sent to this process, until its pipe is closed."""
     # What is printed by mistake must not get between the reports.
     requests, pipe = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    reports = _Reports(pipe)
+    try:
+        _write_shards(requests, _Reports(pipe))
+    except BrokenPipeError:
+        pass  # the packing process has ended, or wants this one to end
+    # Without the interpreter's own end: the packing process waits for this one.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _write_shards(requests: IO[bytes], reports: _Reports) -> None:
     packer: ShardPacker | None = _receive(requests)
     if packer is None:
         return
-    try:
-        while (shard := _receive(requests)) is not None:
-            try:
-                entry = packer.write(shard, reports.advance)
-            except BrokenPipeError:
-                return  # the packing process has ended, or wants this one to end
-            except Exception as e:
-                reports.send(e)
-            else:
-                reports.send(entry)
-    except BrokenPipeError:
-        pass
-
-
-if __name__ == "__main__":
-    main()
+    while (shard := _receive(requests)) is not None:
+        try:
+            entry = packer.write(shard, reports.advance)
+        except BrokenPipeError:
+            raise
+        except Exception as e:
+            reports.send(e)
+        else:
+            reports.send(entry)

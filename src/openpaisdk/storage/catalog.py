@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-from openpaisdk.client import Endpoint
 from openpaisdk.errors import ConfigError, NotFound, PaiError, Unauthorized, UsageError
 from openpaisdk.storage.backends.base import not_found_error
 from openpaisdk.storage.location import (
@@ -437,6 +436,7 @@ def _is_own(entry: StorageEntry, cluster: ClusterClient, capabilities: dict[str,
 def _open_own(
     entry: StorageEntry, cluster: ClusterClient, capabilities: dict[str, object] | None, *, over_http: bool
 ) -> Backend:
+    from openpaisdk.client import Endpoint
     from openpaisdk.storage.backends.connection_pool import ConnectionPool
 
     url = f"pai://{cluster.alias}/{entry.name}"
@@ -486,6 +486,7 @@ def open_external(entry: StorageEntry, alias: str, user: str = "") -> Backend:
     if entry.kind == HDFS:
         if not entry.webhdfs:
             raise ConfigError(f"The storage {url} has no WebHDFS address.")
+        from openpaisdk.client import Endpoint
         from openpaisdk.storage.backends.connection_pool import ConnectionPool
         from openpaisdk.storage.backends.webhdfs import BASE, WebHdfs
 

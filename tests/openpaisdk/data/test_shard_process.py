@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.data import open_pack
+from openpaisdk.data.file_list import FileList
 from openpaisdk.data.packer import PackOperation
+from openpaisdk.data.shard_packer import ShardPacker
+from openpaisdk.data.shard_process import ShardProcess
 from openpaisdk.errors import PaiError
 from openpaisdk.storage.transfer.executor import TransferProgress
 from support.packed_data import contents, make_files, pack, packing
@@ -170,7 +173,48 @@ def test_processes_import_from_where_the_packing_process_does(source: Path, tmp_
     assert dict(open_pack(tmp_path / "pack")) == contents(source)
 
 
-def is_running(pid: str) -> bool:
+def started_pids(monkeypatch) -> list[int]:
+    """The processes that are started from now on."""
+    pids: list[int] = []
+    start = ShardProcess.__init__
+
+    def record(self: ShardProcess, packer: ShardPacker) -> None:
+        start(self, packer)
+        pids.append(self.pid)
+
+    monkeypatch.setattr(ShardProcess, "__init__", record)
+    return pids
+
+
+def test_processes_that_are_not_needed_are_ended(source: Path, tmp_path: Path, monkeypatch) -> None:
+    """They are started before it is known how many files there are."""
+    monkeypatch.setattr("openpaisdk.data.packer.EARLY_FILES", 1)
+    monkeypatch.setattr("openpaisdk.data.packer.FIRST_FILES", 1000)
+    pids = started_pids(monkeypatch)
+    operation = packing(source, tmp_path / "pack")
+    assert len(pids) == 2 and not any(map(is_running, pids))
+    operation.run()
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
+def test_error_of_the_listing_ends_the_processes(source: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("openpaisdk.data.packer.EARLY_FILES", 1)
+    monkeypatch.setattr("openpaisdk.data.packer.FIRST_FILES", 1000)
+    pids = started_pids(monkeypatch)
+    list_first = FileList.list_first
+
+    def fail_late(self: FileList, count: int) -> None:
+        list_first(self, count)
+        if count > 1:
+            raise PaiError("A folder cannot be read.")
+
+    monkeypatch.setattr(FileList, "list_first", fail_late)
+    with pytest.raises(PaiError, match="cannot be read"):
+        packing(source, tmp_path / "pack")
+    assert len(pids) == 2 and not any(map(is_running, pids))
+
+
+def is_running(pid: str | int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

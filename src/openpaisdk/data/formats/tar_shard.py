@@ -5,7 +5,6 @@ Members have fixed modes and times, so that the same files give the same bytes.
 
 from __future__ import annotations
 
-import tarfile
 from io import RawIOBase
 
 from openpaisdk.data.errors import DamagedShard
@@ -57,6 +56,8 @@ class TarWriter(ShardWriter):
 
 class TarReader(ShardReader):
     def scan(self) -> Iterator[FoundRecord]:
+        import tarfile  # takes longer than to pack a thousand files
+
         try:
             with tarfile.open(
                 fileobj=_ShardFile(self),

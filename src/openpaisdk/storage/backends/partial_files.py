@@ -7,7 +7,6 @@ by the tasks of a job) each write a partial file of their own; the last one to f
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 
 from openpaisdk.storage.backends.base import PARTIAL_SUFFIX, partial_name
@@ -30,7 +29,7 @@ def open_partial(folder: str, name: str, key: str, mode: int) -> tuple[str, int]
         fd = _open_locked(path, mode)
         if fd >= 0:
             return path, fd
-        key = f"{key.partition('-')[0]}-{secrets.token_hex(4)}"
+        key = f"{key.partition('-')[0]}-{os.urandom(4).hex()}"
 
 
 def list_partials(folder: str) -> list[str]:
