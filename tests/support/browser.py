@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,8 @@ class Browser:
         self._last_id = 0
         self._answers: dict[int, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
+        # Of each context, those of its pages.
+        self._sessions: defaultdict[str, set[str]] = defaultdict(set)
 
     def send(self, method: str, parameters: dict[str, Any] | None = None, session: str | None = None) -> Any:
         """Send a command and wait for its answer."""
@@ -146,6 +149,14 @@ class Browser:
             yield self.new_page(context, width=width, height=height, dark=dark)
         finally:
             self.send("Target.disposeBrowserContext", {"browserContextId": context})
+            gone = self._sessions.pop(context, set())
+            self.events = [event for event in self.events if event.get("sessionId") not in gone]
+
+    def attach(self, target: str, context: str) -> str:
+        """Start to control a page; returns the session for its commands."""
+        session: str = self.send("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        self._sessions[context].add(session)
+        return session
 
     def new_page(self, context: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
         target = self.send("Target.createTarget", {"url": "about:blank", "browserContextId": context})
@@ -173,8 +184,7 @@ class Page:
         self._browser = browser
         self._target = target
         self.context = context
-        attached = browser.send("Target.attachToTarget", {"targetId": target, "flatten": True})
-        self._session: str = attached["sessionId"]
+        self._session = browser.attach(target, context)
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
         self.send("Page.addScriptToEvaluateOnNewDocument", {"source": _KEEP_TOASTS})

@@ -40,8 +40,9 @@ def portal_files() -> None:
         missing(f"The portal's build ({done.stderr.strip()[-600:]})")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(portal_files: None) -> Iterator[Browser]:
+    """One for all tests, as its start takes long: their pages share nothing."""
     running = Browser()
     yield running
     running.close()
