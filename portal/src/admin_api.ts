@@ -12,7 +12,13 @@ export interface User {
 export interface Group {
   readonly groupname: string;
   readonly description: string;
-  readonly extension: { readonly acls?: { readonly virtualClusters?: readonly string[] } };
+  readonly extension: { readonly acls?: Access };
+}
+
+/** What the users of a group may use. */
+export interface Access {
+  readonly virtualClusters?: readonly string[];
+  readonly storageConfigs?: readonly string[];
 }
 
 export interface ClusterShare {
@@ -100,12 +106,12 @@ export async function setQuota(username: string, limits: QuotaLimits): Promise<v
 
 export const listGroups = (signal: AbortSignal) => get<readonly Group[]>("api/v2/groups", signal);
 
-export async function createGroup(groupname: string, description: string): Promise<void> {
-  await request("POST", "api/v2/groups", { body: { groupname, description } });
+export async function createGroup(group: Group): Promise<void> {
+  await request("POST", "api/v2/groups", { body: group });
 }
 
-export async function describeGroup(groupname: string, description: string): Promise<void> {
-  await request("PUT", `${groupPath(groupname)}/description`, { body: { description } });
+export async function changeGroup(group: Group): Promise<void> {
+  await request("PUT", "api/v2/groups", { body: { data: group, patch: true } });
 }
 
 export async function deleteGroup(groupname: string): Promise<void> {

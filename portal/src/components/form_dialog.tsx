@@ -50,3 +50,38 @@ export function textOf(form: FormData, name: string): string {
   const value = form.get(name);
   return typeof value === "string" ? value.trim() : "";
 }
+
+export function Check({ name, label, isChecked }: { name: string; label: string; isChecked: boolean }) {
+  return (
+    <label class="check">
+      <input type="checkbox" name={name} defaultChecked={isChecked} />
+      {label}
+    </label>
+  );
+}
+
+interface ChecksProps {
+  readonly legend: string;
+  /** Distinguishes the boxes from other ones of the form with the same names. */
+  readonly kind: string;
+  readonly names: readonly string[];
+  readonly checked: readonly string[];
+}
+
+/** A box for each name. */
+export function Checks({ legend, kind, names, checked }: ChecksProps) {
+  return (
+    <fieldset>
+      <legend>{legend}</legend>
+      {names.length === 0 && <p class="quiet">There are none.</p>}
+      {names.map((name) => (
+        <Check key={name} name={`${kind} ${name}`} label={name} isChecked={checked.includes(name)} />
+      ))}
+    </fieldset>
+  );
+}
+
+/** The names whose box is checked. */
+export function checkedNames(form: FormData, kind: string, names: readonly string[]): string[] {
+  return names.filter((name) => form.get(`${kind} ${name}`) !== null);
+}

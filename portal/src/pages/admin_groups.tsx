@@ -1,50 +1,77 @@
 // Groups and virtual clusters, as administrators see and change them.
 import {
+  changeGroup,
   createGroup,
   deleteGroup,
   deleteShare,
-  describeGroup,
   listGroups,
   listShares,
   putShare,
+  type Access,
+  type Group,
 } from "../admin_api.ts";
 import { EditableTable } from "../components/editable_table.tsx";
-import { textOf } from "../components/form_dialog.tsx";
+import { checkedNames, Checks, textOf } from "../components/form_dialog.tsx";
 import { ErrorNotice, Loading } from "../components/parts.tsx";
+import { listStorages } from "../files/storage.ts";
 import { usePolled } from "../live.ts";
 
 const REFRESH_MS = 15_000;
 const DEFAULT = "default";
 
+/** What groups can have access to, by the key of their access. */
+const ACCESS = [
+  { key: "virtualClusters", label: "Virtual clusters" },
+  { key: "storageConfigs", label: "Storages" },
+] as const satisfies readonly { key: keyof Access; label: string }[];
+
+async function loadGroups(signal: AbortSignal) {
+  const [groups, shares, storages] = await Promise.all([listGroups(signal), listShares(signal), listStorages(signal)]);
+  const known = { virtualClusters: Object.keys(shares), storageConfigs: storages.map((one) => one.name) };
+  return { groups, known };
+}
+
+const accessOf = (group: Group | null, key: keyof Access) => group?.extension.acls?.[key] ?? [];
+
 export function Groups() {
-  const groups = usePolled("groups", listGroups, REFRESH_MS);
-  if (groups.error) return <ErrorNotice error={groups.error} />;
-  if (!groups.value) return <Loading what="the groups" />;
+  const { value, error, reload } = usePolled("groups", loadGroups, REFRESH_MS);
+  if (error) return <ErrorNotice error={error} />;
+  if (!value) return <Loading what="the groups" />;
+  const { groups, known } = value;
+  /** What exists, and what the group names although it does not. */
+  const namesOf = (group: Group | null, key: keyof Access) => [...new Set([...known[key], ...accessOf(group, key)])];
+  const save = (groupname: string, form: FormData, isNew: boolean) => {
+    const group = groups.find((one) => one.groupname === groupname) ?? null;
+    const access = Object.fromEntries(ACCESS.map(({ key }) => [key, checkedNames(form, key, namesOf(group, key))]));
+    const extension = { acls: { ...group?.extension.acls, ...access } };
+    return (isNew ? createGroup : changeGroup)({ groupname, description: textOf(form, "description"), extension });
+  };
   return (
     <EditableTable
       what="group"
       label="Groups"
       note="A group lets its users use virtual clusters and storages."
-      items={groups.value}
+      items={groups}
       nameOf={(group) => group.groupname}
       columns={[
         { label: "Description", cell: (group) => group.description, isLong: true },
-        {
-          label: "Virtual clusters",
-          cell: (group) => (group.extension.acls?.virtualClusters ?? []).join(", "),
-          isMinor: true,
-        },
+        ...ACCESS.map(({ key, label }) => ({ label, cell: (group: Group) => accessOf(group, key).join(", "), isMinor: true })),
       ]}
       fields={(group) => (
-        <label>
-          <span>Description</span>
-          <input name="description" defaultValue={group?.description ?? ""} />
-        </label>
+        <>
+          <label>
+            <span>Description</span>
+            <input name="description" defaultValue={group?.description ?? ""} />
+          </label>
+          {ACCESS.map(({ key, label }) => (
+            <Checks key={key} legend={label} kind={key} names={namesOf(group, key)} checked={accessOf(group, key)} />
+          ))}
+        </>
       )}
-      onSave={(name, form, isNew) => (isNew ? createGroup : describeGroup)(name, textOf(form, "description"))}
+      onSave={save}
       onDelete={deleteGroup}
       deletion="Its users lose what they may use through this group."
-      onChange={groups.reload}
+      onChange={reload}
     />
   );
 }

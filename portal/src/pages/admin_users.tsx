@@ -16,7 +16,7 @@ import {
   type User,
 } from "../admin_api.ts";
 import { ActionLink } from "../components/editable_table.tsx";
-import { FormDialog, textOf } from "../components/form_dialog.tsx";
+import { Check, checkedNames, Checks, FormDialog, textOf } from "../components/form_dialog.tsx";
 import { attempt } from "../components/forms.tsx";
 import { Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
@@ -171,7 +171,7 @@ function AddUser({ onClose, onDone }: DialogProps) {
 function ChangeUser({ user, groups, onClose, onDone }: DialogProps & { user: User; groups: readonly Group[] }) {
   const change = async (form: FormData) => {
     const password = form.get("new-password");
-    const chosen = groups.map((group) => group.groupname).filter((name) => form.get(`group ${name}`) !== null);
+    const chosen = checkedNames(form, "group", groups.map((group) => group.groupname));
     // The group of administrators follows from the box above.
     const kept = user.grouplist.filter((name) => !groups.some((group) => group.groupname === name));
     await setGroups(user.username, [...chosen, ...kept]);
@@ -194,27 +194,8 @@ function ChangeUser({ user, groups, onClose, onDone }: DialogProps & { user: Use
         <input name="new-password" type="password" autocomplete="new-password" />
       </label>
       <Check name="admin" label="Administrator" isChecked={user.admin} />
-      <fieldset>
-        <legend>Groups</legend>
-        {groups.map(({ groupname }) => (
-          <Check
-            key={groupname}
-            name={`group ${groupname}`}
-            label={groupname}
-            isChecked={user.grouplist.includes(groupname)}
-          />
-        ))}
-      </fieldset>
+      <Checks legend="Groups" kind="group" names={groups.map((group) => group.groupname)} checked={user.grouplist} />
     </FormDialog>
-  );
-}
-
-function Check({ name, label, isChecked }: { name: string; label: string; isChecked: boolean }) {
-  return (
-    <label class="check">
-      <input type="checkbox" name={name} defaultChecked={isChecked} />
-      {label}
-    </label>
   );
 }
 

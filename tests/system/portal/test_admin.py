@@ -85,6 +85,15 @@ def test_groups_virtual_clusters_settings_and_audit_log(new_page: NewPage, clust
     page.fill("dialog input[name=description]", "<b>eyes</b>")
     page.click("dialog button", "Save")
     page.wait_for_text("<b>eyes</b>")
+    page.click("button", "Change vision")
+    page.click("dialog label.check", "default")
+    page.click("dialog label.check", "home")
+    page.click("dialog button", "Save")
+    page.wait_for("document.querySelector('dialog') === null")
+    vision = cluster.get("/api/v2/groups/vision", token=cluster.tokens["admin"]).json()
+    assert vision["description"] == "<b>eyes</b>"
+    access = vision["extension"]["acls"]
+    assert (access["virtualClusters"], access["storageConfigs"]) == (["default"], ["home"])
     page.click("button", "Delete vision")
     page.click("dialog button", "Delete")
     page.wait_for_text("Group vision is deleted.")
