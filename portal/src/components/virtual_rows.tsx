@@ -19,8 +19,10 @@ interface Props<T> {
 export function VirtualRows<T>({ rows, columns, label, head, children }: Props<T>) {
   const top = useSignal(0);
   const isWhole = rows.length <= MAX_WHOLE;
-  const first = isWhole ? 0 : Math.max(0, Math.floor(top.value / ROW_PX) - EXTRA_ROWS);
-  const last = isWhole ? rows.length : Math.min(rows.length, first + Math.ceil(SHOWN_PX / ROW_PX) + 2 * EXTRA_ROWS);
+  const count = isWhole ? rows.length : Math.ceil(SHOWN_PX / ROW_PX) + 2 * EXTRA_ROWS;
+  // A filter may leave fewer rows than were scrolled by.
+  const first = Math.max(0, Math.min(Math.floor(top.value / ROW_PX) - EXTRA_ROWS, rows.length - count));
+  const last = first + count;
   const onScroll = (event: Event) => {
     if (!isWhole) top.value = (event.currentTarget as HTMLElement).scrollTop;
   };
