@@ -27,6 +27,8 @@ const REFRESH_MS = 1500;
 const REFRESH_LARGE_MS = 10_000;
 const LARGE_TASKS = 300;
 const FINISHED_REFRESH_MS = 60_000;
+/** Jobs that are retried without end have thousands of attempts. */
+const MAX_ATTEMPT_BUTTONS = 12;
 const TABS = [
   { name: "tasks", label: "Tasks" },
   { name: "log", label: "Log" },
@@ -269,6 +271,20 @@ function Tags({ framework, job, onChange }: ActionsProps) {
 
 function Attempts({ job, shown }: { job: JobDetail; shown: string }) {
   const last = job.jobStatus.retries;
+  const show = (number: number) => setQuery({ attempt: number === last ? undefined : String(number) });
+  if (last >= MAX_ATTEMPT_BUTTONS) {
+    return (
+      <div>
+        <select aria-label="Attempt" value={shown || String(last)} onChange={(event) => show(Number(event.currentTarget.value))}>
+          {Array.from({ length: last + 1 }, (_, number) => (
+            <option key={number} value={String(number)}>
+              Attempt {number + 1}
+            </option>
+          ))}
+        </select>
+      </div>
+    );
+  }
   return (
     <div class="actions" role="group" aria-label="Attempts">
       {Array.from({ length: last + 1 }, (_, number) => {
@@ -279,7 +295,7 @@ function Attempts({ job, shown }: { job: JobDetail; shown: string }) {
             type="button"
             class={`button ${isShown ? "primary" : ""}`}
             aria-pressed={isShown}
-            onClick={() => setQuery({ attempt: number === last ? undefined : String(number) })}
+            onClick={() => show(number)}
           >
             Attempt {number + 1}
           </button>
