@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parse } from "yaml";
-import { asJson, asYaml, changedValues, copyText, formOf, missingSecrets, newJob, withChange, withSecrets } from "../src/editor/job_file.ts";
+import { asJson, asYaml, changedValues, copyText, formOf, missingSecrets, newJob, versionOf, withChange, withSecrets } from "../src/editor/job_file.ts";
 import { secretLine } from "../src/editor/shell_words.ts";
 
 const START = newJob({ name: "hello", image: "python:3.12", command: "echo hello" });
@@ -294,6 +294,13 @@ taskRoles:
   const now = parse(withChange(withChange(text, { basic: "gpu", value: 8 }, "worker"), { basic: "image", value: "x" }, "worker"));
   assert.equal(now.taskRoles.worker.resourcePerInstance.gpu, 8);
   assert.deepEqual(now.prerequisites.map((one: { uri: string }) => one.uri), ["ubuntu", "x"]);
+});
+
+test("the version of a text that is being typed", () => {
+  assert.equal(versionOf('{"jobName": "x", "taskRoles": [{"na'), 1);
+  assert.equal(versionOf('{"protocolVersion": 2, "name": "x", "jobName": 1'), 2);
+  assert.equal(versionOf("protocolVersion: 2\nname: x"), 2);
+  assert.equal(versionOf(""), 2);
 });
 
 test("a job of version 1 has the basic fields", () => {

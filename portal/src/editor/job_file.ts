@@ -109,6 +109,11 @@ export function isJson(text: string): boolean {
   return text.trimStart().startsWith("{");
 }
 
+/** The protocol version of a text, also of one that cannot be read yet. Version 1 has a `jobName`, and no YAML. */
+export function versionOf(text: string): 1 | 2 {
+  return isJson(text) && /"jobName"\s*:/.test(text) && !/"protocolVersion"\s*:/.test(text) ? 1 : 2;
+}
+
 /** As JSON; unreadable text stays as it is. */
 export function asJson(text: string): string {
   const found = parsed(text);

@@ -5,8 +5,9 @@ import { ApiError, checkJob, clusterInfo, jobConfig, jobSchema, submitJob, virtu
 import { Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
 import type { Schema } from "../editor/completion.ts";
 import { isFunctionCall, nameOf, nextName, type JobConfig } from "../editor/job_copy.ts";
+import { draftOf, dropDraft, keepDraft, type Draft } from "../editor/draft.ts";
 import { createEditor, type JobEditor } from "../editor/job_editor.ts";
-import { asJson, asYaml, copyText, formOf, isJson, missingSecrets, newJob, withChange, withSecrets, type Change } from "../editor/job_file.ts";
+import { asJson, asYaml, copyText, formOf, isJson, missingSecrets, newJob, versionOf, withChange, withSecrets, type Change } from "../editor/job_file.ts";
 import { chosenText } from "../files/chosen_text.ts";
 import { listStorages } from "../files/storage.ts";
 import { counted } from "../format.ts";
@@ -22,23 +23,37 @@ const SAVE_MS = 60_000;
 const MAX_FILE_BYTES = 8 << 20;
 
 export function SubmitPage({ clone }: { clone: string }) {
-  const start = useSignal<{ text: string; info: ClusterInfo } | null>(null);
+  const start = useSignal<Start | null>(null);
   const error = useSignal<ApiError | null>(null);
+  const load = async () => {
+    try {
+      const info = await clusterInfo();
+      const draft = draftOf(clone);
+      start.value = { info, draft, text: draft?.text ?? (clone ? await copyOfJob(clone) : firstJob(info)) };
+    } catch (problem) {
+      if (!(problem instanceof ApiError)) throw problem;
+      error.value = problem;
+    }
+  };
+  const startAgain = () => {
+    dropDraft(clone);
+    start.value = null;
+    void load();
+  };
   useEffect(() => {
     document.title = "Submit Job · OpenPAI";
-    void (async () => {
-      try {
-        const info = await clusterInfo();
-        start.value = { info, text: clone ? await copyOfJob(clone) : firstJob(info) };
-      } catch (problem) {
-        if (!(problem instanceof ApiError)) throw problem;
-        error.value = problem;
-      }
-    })();
+    void load();
   }, []);
   if (error.value) return <ErrorNotice error={error.value} />;
   if (!start.value) return <Loading what="the editor" />;
-  return <SubmitEditor {...start.value} />;
+  return <SubmitEditor {...start.value} original={clone} onStartAgain={startAgain} />;
+}
+
+interface Start {
+  readonly text: string;
+  readonly info: ClusterInfo;
+  /** What the user left before; then the text is its text. */
+  readonly draft: Draft | undefined;
 }
 
 const imageOf = ({ containers }: ClusterInfo) => (containers ? "python:3.12" : "host");
@@ -60,10 +75,16 @@ async function copyOfJob(framework: string): Promise<string> {
   return copyText(config, nextName(nameOf(config)));
 }
 
-function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }) {
+interface EditorProps extends Start {
+  /** The job that this is a copy of; empty: a new job. */
+  readonly original: string;
+  readonly onStartAgain: () => void;
+}
+
+function SubmitEditor({ text: first, info, draft, original, onStartAgain }: EditorProps) {
   const text = useSignal(first);
   const role = useSignal("");
-  const secrets = useSignal<ReadonlyMap<string, string>>(new Map());
+  const secrets = useSignal<ReadonlyMap<string, string>>(draft?.secrets ?? new Map());
   const check = useSignal<JobCheck | null>(null);
   const error = useSignal<ApiError | null>(null);
   const isBusy = useSignal(false);
@@ -95,6 +116,15 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
   shown.current = form ?? shown.current;
   const missing = missingSecrets(text.value, secrets.value);
 
+  useEffect(() => {
+    if (draft?.files.length) void sources.add(draft.files);
+  }, []);
+  useEffect(() => {
+    const { chosen: files } = sources;
+    const isChanged = draft !== undefined || text.value !== first || files.length > 0;
+    if (isChanged) keepDraft(original, { text: text.value, secrets: secrets.value, files });
+    else dropDraft(original);
+  }, [text.value, secrets.value, sources.chosen]);
   // At once: other effects end after the next frame.
   useLayoutEffect(() => () => page.current.abort(), []);
   useEffect(() => {
@@ -102,7 +132,8 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
     view.current = createEditor(host.current, text.value, theme.value === "dark", change);
     return () => view.current?.destroy();
   }, [theme.value]);
-  useCompletion(() => view.current, check.value?.version ?? 2, theme.value);
+  const version = versionOf(text.value);
+  useCompletion(() => view.current, version, theme.value);
 
   // Checked when the typing pauses.
   useEffect(() => {
@@ -145,6 +176,7 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
         show(found);
         if (found.problems.length) return;
         const { warning } = await submitJob(sent, found.version);
+        dropDraft(original);
         toast([`${found.name ?? "The job"} is submitted.`, warning].filter(Boolean).join(" "));
         if (!page.current.signal.aborted) navigate(href("/jobs"));
       } finally {
@@ -177,6 +209,14 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
           </button>
         </div>
       </div>
+      {draft && (
+        <p class="notice draft">
+          You changed this job and did not submit it.{" "}
+          <button class="link" type="button" onClick={onStartAgain}>
+            Start again
+          </button>
+        </p>
+      )}
       <div class="submit" inert={isBusy.value}>
         <div class="card padded submit-form">
           {!form && <p class="notice wait">The form follows as soon as the job file can be read.</p>}
@@ -198,9 +238,11 @@ function SubmitEditor({ text: first, info }: { text: string; info: ClusterInfo }
         <div class="card editor-card">
           <div class="editor-head">
             <strong>Job file</strong>
-            <button class="link" type="button" onClick={() => change(isJson(text.value) ? asYaml(text.value) : asJson(text.value))}>
-              {isJson(text.value) ? "Show as YAML" : "Show as JSON"}
-            </button>
+            {version === 2 && (
+              <button class="link" type="button" onClick={() => change(isJson(text.value) ? asYaml(text.value) : asJson(text.value))}>
+                {isJson(text.value) ? "Show as YAML" : "Show as JSON"}
+              </button>
+            )}
           </div>
           <div class="editor" ref={host} />
         </div>

@@ -42,6 +42,10 @@ export class SourceFiles {
     private readonly onPacked: (archive: SourceArchive | null) => void,
   ) {}
 
+  get chosen(): readonly NewFile[] {
+    return this.#chosen.value;
+  }
+
   /** With their paths in the job's working directory. */
   get files(): readonly NewFile[] {
     return this.#files.value;

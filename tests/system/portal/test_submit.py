@@ -128,6 +128,13 @@ def test_problems_are_shown_as_one_types_and_nothing_is_submitted(new_page: NewP
     page.click("button", "Submit")
     page.wait_for("document.querySelector('.button.primary').innerText === 'Submit'")
     assert page.address.endswith("#/submit")
+    page.click("button", "JSON")
+    wrong = hello_world("wrong", "true", cpu=1, memory_mb=64, gpu=0).replace(
+        '"taskNumber": 1', '"taskNumber": 0'
+    )
+    page.fill("dialog textarea", wrong)
+    page.click("dialog button", "Save")
+    page.wait_for("/Line 7.*taskNumber/s.test(document.querySelector('.problems')?.innerText)")
 
 
 def test_existing_name_is_reported_where_the_job_was_written(new_page: NewPage, cluster: TeamCluster) -> None:
@@ -235,6 +242,13 @@ def test_editor_completes_from_the_schema(new_page: NewPage) -> None:
     page.wait_for(f"{EDITOR}.innerText.includes('  virtualCluster: ')")
     page.insert("d")
     page.wait_for(f"{root}.querySelector('.cm-completionLabel')?.innerText === 'default'")
+    # The schema is that of the version which the text has.
+    page.press("a", modifiers=2)
+    page.send("Input.insertText", {"text": '{"jobName": "typed", "taskRoles": [{"name": "main", '})
+    page.wait_for("document.querySelector('.problems') !== null")
+    page.insert('"taskN')
+    page.wait_for(f"{root}.querySelector('.cm-completionLabel')?.innerText === 'taskNumber'")
+    assert "Show as YAML" not in page.text, "version 1 has no YAML"
 
 
 def test_job_starts_from_an_example_or_a_file_and_is_exported(
@@ -257,6 +271,27 @@ def test_job_starts_from_an_example_or_a_file_and_is_exported(
     page.click("button", "Export")
     saved = tmp_path / "from-a-file.yaml"
     eventually(lambda: saved.exists() and "name: from-a-file" in saved.read_text(), "the saved file")
+
+
+def test_unsubmitted_job_is_kept_while_other_pages_are_shown(new_page: NewPage, tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text("print('hello')")
+    page = new_page(at="/submit")
+    page.fill("[name=name]", "half-written")
+    put_pair(page, "secret", "TOKEN", "s3cret")
+    page.drop_files(".drop-zone", tmp_path / "run.py")
+    page.wait_for_text("1 file,")
+    page.click("nav a", "Jobs")
+    page.wait_for("document.querySelector('h1')?.innerText === 'Jobs'")
+    page.evaluate("history.back()")
+    page.wait_for_text("You changed this job and did not submit it.")
+    page.wait_for("document.querySelector('[name=name]').value === 'half-written'")
+    page.wait_for("document.querySelector(\"[aria-label='Value of TOKEN']\")?.value === 's3cret'")
+    page.wait_for_text("1 file,")
+    asks = "!window.dispatchEvent(new Event('beforeunload', {cancelable: true}))"
+    assert page.evaluate(asks), "a reload would lose it"
+    page.click("button", "Start again")
+    page.wait_for("document.querySelector('[name=name]')?.value.startsWith('hello')")
+    assert not page.evaluate(asks)
 
 
 def test_resubmit_runs_a_copy_with_other_resources(new_page: NewPage, cluster: TeamCluster) -> None:
