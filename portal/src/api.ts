@@ -1,7 +1,7 @@
 // Client of the cluster's REST API: one function per call, errors as `ApiError`.
 import { signal } from "@preact/signals";
 import { ApiError } from "./api_error.ts";
-import { endSession, session, startSession, type Session } from "./session.ts";
+import { endSession, expireSession, nextSession, session, startSession, type Session } from "./session.ts";
 
 export { ApiError };
 
@@ -111,8 +111,24 @@ interface Options {
 }
 
 /** Send a request. Relative to the page's address, which may be below a path of another server. */
-export async function request(method: string, path: string, options: Options = {}): Promise<Response> {
-  const used = session.value;
+export function request(method: string, path: string, options: Options = {}): Promise<Response> {
+  return inSession((used) => send(method, path, options, used), options.signal);
+}
+
+/** Do something with the session. If the cluster has ended it, do it again when the same user has signed in again. */
+async function inSession<T>(action: (used: Session | null) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  for (;;) {
+    const used = session.value;
+    try {
+      return await action(used);
+    } catch (error) {
+      const isExpired = error instanceof ApiError && error.status === 401;
+      if (!used || !isExpired || !(await nextSession(used, signal))) throw error;
+    }
+  }
+}
+
+async function send(method: string, path: string, options: Options, used: Session | null): Promise<Response> {
   const headers: Record<string, string> = { ...options.headers };
   if (used) headers["X-PAI-Session-Proof"] = used.proof;
   const init: RequestInit = { method, headers, credentials: "same-origin", signal: options.signal ?? null };
@@ -138,18 +154,27 @@ export async function request(method: string, path: string, options: Options = {
   throw refusal(response.status, await response.json().catch(() => ({})), used);
 }
 
-/** The error of an answer; one that says that the session has ended ends it here, too. */
+/** The error of an answer; one that says that the session has ended is the end of it here, too. */
 function refusal(status: number, body: Problem, used: Session | null): ApiError {
   const problem = problemOf(body);
   // Another tab may have signed in meanwhile.
-  if (status === 401 && used && session.value === used) endSession(endReason(problem));
+  if (status === 401 && used && session.value === used) expireSession(endReason(problem));
   return new ApiError(problem.message ?? `The cluster answered with status ${status}.`, status, problem.code, problem.hint);
 }
 
 /** Send a large body and report its progress, which `fetch` cannot. */
-export async function uploadBody(path: string, body: Blob, signal: AbortSignal, onProgress: (sent: number) => void): Promise<void> {
+export function uploadBody(path: string, body: Blob, signal: AbortSignal, onProgress: (sent: number) => void): Promise<void> {
+  return inSession((used) => sendBody(path, body, signal, onProgress, used), signal);
+}
+
+async function sendBody(
+  path: string,
+  body: Blob,
+  signal: AbortSignal,
+  onProgress: (sent: number) => void,
+  used: Session | null,
+): Promise<void> {
   signal.throwIfAborted();
-  const used = session.value;
   return new Promise((resolve, reject) => {
     const sending = new XMLHttpRequest();
     sending.open("PUT", path);
@@ -199,13 +224,14 @@ const jobPath = (framework: string) => `api/v2/jobs/${encodeURIComponent(framewo
 // -- session ---------------------------------------------------------------------------------------
 
 export async function signIn(credentials: { username: string; password: string } | { code: string }): Promise<void> {
-  const response = await request("POST", "api/v2/authn/session", { body: credentials });
+  // Not in a session: a link that was used before ends none.
+  const response = await send("POST", "api/v2/authn/session", { body: credentials }, null);
   startSession((await response.json()) as Session);
 }
 
 export async function signOut(everywhere: boolean): Promise<void> {
   try {
-    await request("DELETE", `api/v2/authn/session${everywhere ? "?everywhere=true" : ""}`);
+    await send("DELETE", `api/v2/authn/session${everywhere ? "?everywhere=true" : ""}`, {}, session.value);
   } finally {
     endSession(everywhere ? "You are signed out of all browsers." : "You are signed out.");
   }

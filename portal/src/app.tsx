@@ -9,10 +9,10 @@ import { useScrollLine } from "./components/scroll_line.ts";
 import { HomePage } from "./pages/home.tsx";
 import { JobPage } from "./pages/job.tsx";
 import { JobsPage } from "./pages/jobs.tsx";
-import { SignInPage } from "./pages/sign_in.tsx";
+import { SignInAgain, SignInPage } from "./pages/sign_in.tsx";
 import { ClusterPage } from "./pages/cluster.tsx";
 import { address, href, type Address } from "./router.ts";
-import { session } from "./session.ts";
+import { isSessionExpired, session } from "./session.ts";
 import { theme, toggleTheme } from "./theme.ts";
 
 const NAVIGATION = [
@@ -33,15 +33,18 @@ const ProfilePage = lazy("your profile", async () => (await import("./pages/prof
 export function App() {
   const { path, query } = address.value;
   if (!session.value || path === "/sign-in") return <SignInPage code={query.get("code") ?? ""} />;
+  const { user } = session.value;
   return (
     <>
       <a class="skip" href="#main" onClick={focusMain}>
         Skip to the page
       </a>
-      <div class="shell">
+      {/* Another user gets none of what is in the pages of this one. */}
+      <div class={isSessionExpired.value ? "shell resting" : "shell"} key={user}>
         <LeftPane path={path} />
         <Main path={path}>{pageOf(address.value)}</Main>
       </div>
+      {isSessionExpired.value && <SignInAgain user={user} />}
       {!isConnected.value && (
         <div class="offline" role="status">
           The cluster does not answer. Trying again …

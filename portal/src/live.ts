@@ -42,8 +42,9 @@ export function usePolled<T>(
           if (abort.signal.aborted) return;
           if (!(error instanceof ApiError)) throw error;
           const kept = state.peek();
-          // Data that was shown stays while the cluster does not answer.
-          state.value = error.status === 0 && kept.key === key && kept.value !== undefined ? kept : { key, error };
+          // Data that was shown, and what is typed beside it, stays while the cluster does not answer.
+          state.value = isTransient(error) && kept.key === key && kept.value !== undefined ? kept : { key, error };
+          // Another user has signed in, or nobody is: the page disappears.
           if (error.status === 401) return;
           failures += 1;
           waitMs = backoffMs(failures);
@@ -63,6 +64,13 @@ export function usePolled<T>(
       asked.value += 1;
     },
   };
+}
+
+/** Statuses of a cluster that starts or has too much to do, and of a server in front of it that does not reach it. */
+const TRANSIENT_STATUSES = [0, 429, 502, 503, 504];
+
+function isTransient({ status }: ApiError): boolean {
+  return TRANSIENT_STATUSES.includes(status);
 }
 
 export interface StateFrame {

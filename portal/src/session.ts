@@ -1,5 +1,5 @@
 // The session: who is signed in. The cookie has one half of the token; this origin keeps the other, the proof.
-import { signal } from "@preact/signals";
+import { batch, effect, signal, untracked } from "@preact/signals";
 
 export interface Session {
   readonly user: string;
@@ -9,34 +9,90 @@ export interface Session {
 
 const KEY = "pai-session";
 
-export const session = signal<Session | null>(stored());
+/** What the tabs of this browser share: a session, or why the last one expired. */
+interface Stored extends Partial<Session> {
+  readonly expired?: string;
+}
+
+/** Who is signed in, or was when the session expired. */
+export const session = signal<Session | null>(sessionOf(stored()));
+/** Whether the cluster has ended the session. Its pages stay, and go on when the same user signs in again. */
+export const isSessionExpired = signal(false);
 /** Why the user must sign in again. */
-export const signedOutReason = signal("");
+export const signedOutReason = signal(stored().expired ?? "");
 
 // Other tabs sign in and out, too.
 addEventListener("storage", (event) => {
-  if (event.key === KEY) session.value = stored();
+  if (event.key !== KEY) return;
+  const found = stored();
+  if (found.expired !== undefined) becomeExpired(found.expired);
+  else become(sessionOf(found));
 });
 
 export function startSession(started: Session): void {
   localStorage.setItem(KEY, JSON.stringify(started));
-  signedOutReason.value = "";
-  session.value = started;
+  become(started);
 }
 
+/** The user ends the session; nothing of it stays in the page. */
 export function endSession(reason = ""): void {
   localStorage.removeItem(KEY);
-  signedOutReason.value = reason;
-  session.value = null;
+  become(null, reason);
 }
 
-function stored(): Session | null {
+/** The cluster has ended the session. */
+export function expireSession(reason: string): void {
+  const marked: Stored = { expired: reason };
+  localStorage.setItem(KEY, JSON.stringify(marked));
+  becomeExpired(reason);
+}
+
+/** Wait for the session after one that has expired; null if its user signs out, or another one signs in. */
+export function nextSession(expired: Session, signal?: AbortSignal): Promise<Session | null> {
+  return new Promise((resolve, reject) => {
+    const stop = effect(() => {
+      const now = session.value;
+      if (isSessionExpired.value && now === expired) return;
+      resolve(now?.user === expired.user ? now : null);
+      queueMicrotask(() => stop());
+    });
+    signal?.addEventListener("abort", () => (stop(), reject(signal.reason as Error)), { once: true });
+  });
+}
+
+/** Do something when the user signs out, and when another one signs in. */
+export function onOtherUser(action: () => void): void {
+  let known = session.peek()?.user;
+  effect(() => {
+    const user = session.value?.user;
+    if (user !== known) untracked(action);
+    known = user;
+  });
+}
+
+function become(to: Session | null, reason = ""): void {
+  batch(() => {
+    signedOutReason.value = reason;
+    isSessionExpired.value = false;
+    session.value = to;
+  });
+}
+
+function becomeExpired(reason: string): void {
+  batch(() => {
+    signedOutReason.value = reason;
+    isSessionExpired.value = session.value !== null;
+  });
+}
+
+function stored(): Stored {
   try {
-    const value = JSON.parse(localStorage.getItem(KEY) ?? "null") as Partial<Session> | null;
-    return value && typeof value.user === "string" && typeof value.proof === "string"
-      ? { user: value.user, admin: value.admin === true, proof: value.proof }
-      : null;
+    return (JSON.parse(localStorage.getItem(KEY) ?? "{}") as Stored | null) ?? {};
   } catch {
-    return null;
+    return {};
   }
+}
+
+function sessionOf({ user, admin, proof }: Stored): Session | null {
+  return typeof user === "string" && typeof proof === "string" ? { user, admin: admin === true, proof } : null;
 }

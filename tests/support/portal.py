@@ -6,9 +6,16 @@ from collections.abc import Callable
 
 from support.browser import Page
 from support.server_fixture import Cluster
-from support.team_cluster import PASSWORD
+from support.team_cluster import PASSWORD, TeamCluster
 
 NewPage = Callable[..., Page]
+# Lets one part of an upload through, and the others when `release()` is called.
+HOLD_PARTS = """(() => { const send = window.fetch; window.held = 0;
+  const released = new Promise((release) => { window.release = release; });
+  window.fetch = async (address, init) => {
+    if (String(address).includes("/uploads/") && init?.method === "PUT" && ++window.held > 1) await released;
+    return send(address, init);
+  }; })()"""
 
 
 def url_of(cluster: Cluster) -> str:
@@ -25,4 +32,13 @@ def sign_in(page: Page, user: str) -> None:
     page.fill("input[name=username]", user)
     page.fill("input[name=password]", PASSWORD)
     page.click("button", "Sign in")
-    page.wait_for("document.querySelector('.shell') !== null")
+    # The pages of an expired session are there all the time, below the form.
+    page.wait_for("document.querySelector('.shell:not(.resting)') !== null")
+
+
+def end_sessions(cluster: TeamCluster, user: str) -> None:
+    """End the user's sessions in all browsers, as if they had expired."""
+    token = cluster.tokens[user]
+    for row in cluster.get("/api/v2/tokens?details", token=token).json()["details"]:
+        if row["name"] == "browser":
+            assert cluster.ask("DELETE", f"/api/v2/tokens/{row['id']}", token=token).status == 200

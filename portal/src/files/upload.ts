@@ -1,9 +1,9 @@
 // Uploads: files in parts, two at a time. They go on while the user looks at other pages, and after a lost
 // connection; the same file, chosen again after a reload, continues where it was.
-import { computed, effect, signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { ApiError } from "../api.ts";
 import { backoffMs, pause } from "../live.ts";
-import { session } from "../session.ts";
+import { onOtherUser } from "../session.ts";
 import { parentOf } from "./paths.ts";
 import type { SentFile, StorageFiles } from "./storage.ts";
 
@@ -33,9 +33,9 @@ export const arrived = signal({ folder: "", at: 0 });
 const aborts = new Map<number, AbortController>();
 let lastId = 0;
 
-// The next user of this page must not see them.
-effect(() => {
-  if (!session.value) for (const one of uploads.peek()) dropUpload(one.id);
+// The next user of this page must not see them. When only the session has expired, they wait for the next one.
+onOtherUser(() => {
+  for (const one of uploads.value) dropUpload(one.id);
 });
 
 addEventListener("beforeunload", (event) => {

@@ -6,6 +6,7 @@ import { ApiError, request, type JobDetail } from "../api.ts";
 import { Empty, ErrorNotice } from "../components/parts.tsx";
 import { isFinished } from "../format.ts";
 import { ExecSession, sessionPath, type SessionEnd, type TaskName } from "../terminal/exec_session.ts";
+import { session as portalSession } from "../session.ts";
 import type { Screen } from "../terminal/screen.ts";
 import { theme } from "../theme.ts";
 import { tasksOf } from "./job_tasks.tsx";
@@ -92,9 +93,16 @@ function TerminalView({ framework, task, children }: ViewProps) {
       onSilence: (isSilent) => (state.value = isSilent ? "silent" : "open"),
       onEnd: (end) => {
         state.value = end;
-        if (end.kind === "refused") void refusal(path).then((found) => (error.value = found));
+        if (end.kind === "refused") void explain(path);
       },
     });
+  };
+  /** Say why there is no session, or open one if the user had to sign in again. */
+  const explain = async (path: string) => {
+    const used = portalSession.value;
+    const found = await refusal(path);
+    if (portalSession.value !== used) connect();
+    else error.value = found;
   };
   const again = () => {
     screen.current?.clear();

@@ -1,16 +1,64 @@
 // Sign in with a password, or with the code of a one-time link (`pai open`).
 import { useSignal } from "@preact/signals";
-import { useLayoutEffect } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { ApiError, signIn } from "../api.ts";
 import { ErrorNotice, Loading } from "../components/parts.tsx";
 import { address, href, navigate } from "../router.ts";
-import { signedOutReason } from "../session.ts";
+import { isSessionExpired, session, signedOutReason } from "../session.ts";
 import { requestJobsEarly } from "./jobs.tsx";
 
 type Credentials = Parameters<typeof signIn>[0];
 
+const TITLE = "Sign in · OpenPAI";
+
+/** The cluster has ended the session: over the pages of the user, which stay as they are. */
+export function SignInAgain({ user }: { user: string }) {
+  const element = useRef<HTMLDialogElement>(null);
+  useLayoutEffect(() => {
+    const { title } = document;
+    const focused = focusedElement();
+    element.current?.showModal();
+    document.title = TITLE;
+    return () => {
+      document.title = title;
+      // When the pages are visible again.
+      setTimeout(() => focused?.focus());
+    };
+  }, []);
+  return (
+    // It is closed by signing in, not by Escape.
+    <dialog
+      ref={element}
+      class="sign-in"
+      aria-label="Sign in"
+      onCancel={(event) => event.preventDefault()}
+      onClose={() => isSessionExpired.value && element.current?.showModal()}
+    >
+      <SignInForm user={user} />
+    </dialog>
+  );
+}
+
+/** The element with the focus, also in the shadow root of the editor. */
+function focusedElement(): HTMLElement | null {
+  let found = document.activeElement;
+  while (found?.shadowRoot?.activeElement) found = found.shadowRoot.activeElement;
+  return found as HTMLElement | null;
+}
+
 export function SignInPage({ code }: { code: string }) {
-  const username = useSignal("");
+  useLayoutEffect(() => {
+    document.title = TITLE;
+  }, []);
+  return (
+    <main class="sign-in">
+      <SignInForm code={code} />
+    </main>
+  );
+}
+
+function SignInForm({ code = "", user = "" }: { code?: string; user?: string }) {
+  const username = useSignal(user);
   const password = useSignal("");
   const error = useSignal<ApiError | null>(null);
   const isBusy = useSignal(false);
@@ -22,7 +70,8 @@ export function SignInPage({ code }: { code: string }) {
       await signIn(credentials);
       // After an expired session the same page goes on.
       if (["/", "/sign-in"].includes(address.value.path)) goOn();
-      requestJobsEarly();
+      // Pages that are there have their own requests.
+      if (!user) requestJobsEarly();
     } catch (problem) {
       if (!(problem instanceof ApiError)) throw problem;
       error.value = problem;
@@ -36,60 +85,63 @@ export function SignInPage({ code }: { code: string }) {
 
   // Before anything is painted: the code is exchanged meanwhile.
   useLayoutEffect(() => {
-    document.title = "Sign in · OpenPAI";
     if (code) void start({ code });
   }, [code]);
 
   if (code && !error.value) return <Loading what="the portal" />;
   return (
-    <main class="sign-in">
-      <form
-        class="card form"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void start({ username: username.value.trim(), password: password.value });
-        }}
-      >
-        <div class="brand">
-          <img src="portal/icon.svg" alt="" width="26" height="26" />
-          OpenPAI
-        </div>
-        <h1>Sign in</h1>
-        {error.value ? (
-          <ErrorNotice error={error.value} />
-        ) : (
-          signedOutReason.value && <p class="notice">{signedOutReason.value}</p>
-        )}
-        <label>
-          <span>User name</span>
-          <input
-            name="username"
-            autocomplete="username"
-            autocapitalize="none"
-            required
-            value={username.value}
-            onInput={(event) => (username.value = event.currentTarget.value)}
-          />
-        </label>
-        <label>
-          <span>Password</span>
-          <input
-            name="password"
-            type="password"
-            autocomplete="current-password"
-            required
-            value={password.value}
-            onInput={(event) => (password.value = event.currentTarget.value)}
-          />
-        </label>
-        <button class="button primary" disabled={isBusy.value}>
-          {isBusy.value ? "Signing in …" : "Sign in"}
-        </button>
-        <p class="quiet">
-          From a shell, <code>pai open</code> signs you in without a password.
+    <form
+      class="card form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void start({ username: username.value.trim(), password: password.value });
+      }}
+    >
+      <div class="brand">
+        <img src="portal/icon.svg" alt="" width="26" height="26" />
+        OpenPAI
+      </div>
+      <h1>Sign in</h1>
+      {error.value ? (
+        <ErrorNotice error={error.value} />
+      ) : (
+        signedOutReason.value && <p class="notice">{signedOutReason.value}</p>
+      )}
+      <label>
+        <span>User name</span>
+        <input
+          name="username"
+          autocomplete="username"
+          autocapitalize="none"
+          required
+          value={username.value}
+          onInput={(event) => (username.value = event.currentTarget.value)}
+        />
+      </label>
+      <label>
+        <span>Password</span>
+        <input
+          name="password"
+          type="password"
+          autocomplete="current-password"
+          required
+          autofocus={user !== ""}
+          value={password.value}
+          onInput={(event) => (password.value = event.currentTarget.value)}
+        />
+      </label>
+      <button class="button primary" disabled={isBusy.value}>
+        {isBusy.value ? "Signing in …" : "Sign in"}
+      </button>
+      <p class="quiet">
+        From a shell, <code>pai open</code> signs you in without a password.
+      </p>
+      {session.value && !isSessionExpired.value && (
+        <p>
+          <a href={href("/jobs")}>Go on as {session.value.user}</a>
         </p>
-      </form>
-    </main>
+      )}
+    </form>
   );
 }
 

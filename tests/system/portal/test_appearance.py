@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.browser import Page
-from support.portal import NewPage
+from support.portal import NewPage, end_sessions
 from support.server_fixture import job
 from support.team_cluster import TeamCluster
 
@@ -194,6 +194,16 @@ def test_pages_are_accessible_and_fit(new_page: NewPage, axe: str) -> None:
             page.wait_for(is_loaded)
             wrong += check(page, name, axe)
     assert wrong == []
+
+
+def test_form_over_the_pages_of_an_expired_session_is_accessible_and_fits(
+    new_page: NewPage, cluster: TeamCluster, axe: str
+) -> None:
+    page = new_page("bob", at="/jobs", width=WIDTHS[0])
+    page.evaluate(WATCH_SHIFTS)
+    end_sessions(cluster, "bob")
+    page.wait_for_text("Your session has ended.")
+    assert check(page, "sign-in-again", axe) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import s3fs
 
 from support.browser import Browser, Page
 from support.cloud_servers import ACCESS_KEY, SECRET_KEY, seaweedfs
-from support.portal import NewPage, sign_in, url_of
+from support.portal import HOLD_PARTS, NewPage, end_sessions, sign_in, url_of
 from support.server_fixture import eventually, job
 from support.team_cluster import TeamCluster, add_users
 
@@ -94,6 +94,10 @@ def test_folder_of_thousands_stays_smooth(new_page: NewPage, cluster: TeamCluste
     assert page.evaluate("document.querySelectorAll('.files tbody tr').length") < 100
     page.evaluate("document.querySelector('.virtual').scrollTop = 1e9")
     page.wait_for_text("f2499")
+    # Fewer than were scrolled by, and more than are shown at once.
+    page.fill("input[aria-label='Filter by name']", "f24")
+    page.wait_for("location.hash.includes('name=f24')")
+    eventually(lambda: "f2499" in shown(page) and "f2399" not in shown(page), "the last rows")
     page.fill("input[aria-label='Filter by name']", "f249")
     page.wait_for("document.querySelectorAll('.files tbody tr').length === 11")
     page.wait_for("location.hash.includes('name=f249')")
@@ -172,6 +176,24 @@ def test_upload_goes_on_where_a_reload_broke_it_off(
     leaving.wait_for_text("1 file uploaded")
     assert leaving.evaluate("window.parts") == [8 * MIB, 12 * MIB]
     assert content(cluster, f"{folder}/parts.bin") == file.read_bytes()
+
+
+def test_upload_goes_on_after_the_session_has_ended(
+    new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "long.bin"
+    file.write_bytes(os.urandom(9 * MIB))
+    page = new_page(at=at(folder))
+    page.wait_for_text("This folder is empty")
+    page.evaluate(HOLD_PARTS)
+    page.choose_files(UPLOAD, file)
+    page.wait_for("window.held > 1")
+    end_sessions(cluster, "alice")
+    page.evaluate("window.release()")
+    page.wait_for_text("Your session has ended.")
+    sign_in(page, "alice")
+    page.wait_for_text("1 file uploaded")
+    assert content(cluster, f"{folder}/long.bin") == file.read_bytes()
 
 
 def test_upload_survives_a_lost_connection_and_can_be_cancelled(

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from support.browser import Browser
-from support.portal import NewPage, sign_in, type_in_terminal, url_of
+from support.portal import HOLD_PARTS, NewPage, sign_in, type_in_terminal, url_of
 from support.server_fixture import eventually, job
 from support.team_cluster import MACHINE, TeamCluster, add_users
 
@@ -36,12 +36,8 @@ def test_failure_is_explained_and_leads_to_the_log(new_page: NewPage, cluster: T
 
 
 def test_log_is_followed_searched_and_downloaded(new_page: NewPage, cluster: TeamCluster) -> None:
-    cluster.submit(
-        job(
-            "talks",
-            "seq -f 'line %g' 1 3000; while [ ! -e more ]; do sleep 0.05; done; echo the needle; sleep 600",
-        )
-    )
+    says = "seq -f 'line %g' 1 3000; echo a warning >&2; until [ -e more ]; do sleep 0.05; done"
+    cluster.submit(job("talks", f"{says}; echo the needle; sleep 600"))
     page = new_page(at="/jobs/alice~talks?tab=log")
     page.wait_for(f"{LOG}?.textContent.includes('line 3000')")
     at_end = f"{LOG}.scrollHeight - {LOG}.scrollTop - {LOG}.clientHeight < 30"
@@ -56,6 +52,14 @@ def test_log_is_followed_searched_and_downloaded(new_page: NewPage, cluster: Tea
     page.wait_for_text("1 of 111")
     page.fill("input[aria-label='Search the log']", "absent")
     page.wait_for_text("Not found")
+    page.choose("select[aria-label=Stream]", "stderr")
+    page.wait_for(f"{LOG}.textContent === 'a warning\\n'")
+    page.choose("select[aria-label=Stream]", "stdout")
+    page.wait_for(f"{LOG}.textContent.endsWith('line 3000\\nthe needle\\n')")
+    wraps = f"getComputedStyle({LOG}.firstElementChild ?? {LOG}).whiteSpace.includes('wrap')"
+    assert not page.evaluate(wraps)
+    page.click("label", "Wrap lines")
+    page.wait_for(wraps)
     page.evaluate("HTMLAnchorElement.prototype.click = function () { window.link = this; }")
     page.click("button", "Download")
     link = page.wait_for("window.link && window.link.href")
@@ -306,6 +310,8 @@ def test_page_recovers_from_a_restart_of_the_server(
     tmp_path_factory: pytest.TempPathFactory, browser: Browser
 ) -> None:
     home = tmp_path_factory.mktemp("restarted") / "home"
+    upload = home.parent / "upload.bin"
+    upload.write_bytes(os.urandom(9 << 20))
     add_users(home)
     cluster = TeamCluster(home, MACHINE)
     try:
@@ -314,16 +320,27 @@ def test_page_recovers_from_a_restart_of_the_server(
         cluster.user, cluster.token = "alice", cluster.tokens["alice"]
         cluster.submit(job("survivor", "i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.2; done"))
         cluster.wait_state("survivor", "RUNNING")
-        with browser.page() as page:
+        with browser.page() as page, browser.page() as uploads:
             page.open(f"{url_of(cluster)}/#/jobs/alice~survivor?tab=terminal")
             sign_in(page, "alice")
+            uploads.open(f"{url_of(cluster)}/#/files/home/user/alice")
+            sign_in(uploads, "alice")
+            uploads.wait_for_text("This folder is empty")
+            uploads.evaluate(HOLD_PARTS)
+            uploads.choose_files("input[type=file]", upload)
+            uploads.wait_for("window.held > 1")
             page.wait_for_text("Connected")
             page.click("[role=tab]", "Log")
             page.wait_for(f"{LOG}?.textContent.includes('tick 2')")
             port = cluster.address[1]
             cluster.terminate()
             page.wait_for_text("The cluster does not answer.")
+            uploads.evaluate("window.release()")
+            uploads.wait_for_text("Waiting for the cluster")
             cluster.start("--port", str(port))
+            uploads.wait_for_text("1 file uploaded")
+            stored = cluster.get("/webhdfs/v1/user/alice/upload.bin?op=OPEN&data=true")
+            assert stored.body == upload.read_bytes()
             page.wait_for("!document.body.innerText.includes('The cluster does not answer.')")
             last = int(page.evaluate(f"{LOG}.textContent.trim().split(' ').at(-1)"))
             page.wait_for(f"Number({LOG}.textContent.trim().split(' ').at(-1)) > {last + 2}")

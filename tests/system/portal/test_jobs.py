@@ -35,6 +35,8 @@ def test_filter_is_in_the_address_and_can_be_shared(new_page: NewPage, cluster: 
     page.fill("input[type=search]", "filter-")
     page.wait_for("location.hash.includes('keyword=filter-')")
     page.wait_for(f"{NAMES}.join() === 'filter-bad,filter-good'")
+    page.choose("select[aria-label='Virtual cluster']", "default")
+    page.wait_for("location.hash.includes('vc=default')")
     page.choose("select[aria-label=State]", "FAILED")
     page.wait_for(f"{NAMES}.join() === 'filter-bad'")
     shared = page.address

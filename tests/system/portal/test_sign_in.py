@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.browser import Browser
-from support.portal import NewPage, sign_in, url_of
+from support.portal import NewPage, end_sessions, sign_in, url_of
 from support.server_fixture import eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 
@@ -44,18 +44,84 @@ def test_one_time_link_opens_a_signed_in_page(new_page: NewPage, cluster: TeamCl
     again.wait_for_text("Type `pai open` for a new one.")
 
 
+def test_link_that_was_used_before_ends_no_session(new_page: NewPage) -> None:
+    page = new_page("bob")
+    page.evaluate("location.hash = '#/sign-in?code=used'")
+    page.wait_for_text("The sign-in link has expired or was used before.")
+    page.click("a", "Go on as bob")
+    page.wait_for("document.querySelector('table.jobs, .empty h2') !== null")
+
+
 def test_expired_session_asks_again_and_returns_to_the_same_page(
     new_page: NewPage, cluster: TeamCluster
 ) -> None:
     page = new_page("bob", at="/cluster")
     page.wait_for_text("Virtual clusters")
-    rows = cluster.get("/api/v2/tokens?details", token=cluster.tokens["bob"]).json()["details"]
-    for row in rows:
-        if row["name"] == "browser":
-            cluster.ask("DELETE", f"/api/v2/tokens/{row['id']}", token=cluster.tokens["bob"])
+    end_sessions(cluster, "bob")
     page.wait_for_text("Your session has ended. Sign in to continue.")
     sign_in(page, "bob")
     page.wait_for_text("Virtual clusters")
+
+
+EXPIRED = "Your session has ended. Sign in to continue."
+
+
+def test_action_is_done_after_the_user_has_signed_in_again(new_page: NewPage, cluster: TeamCluster) -> None:
+    page = new_page("bob", at="/submit")
+    page.fill("[name=name]", "typed-before")
+    page.wait_for_text("Valid, protocol version 2")
+    end_sessions(cluster, "bob")
+    page.click("button", "Submit")
+    page.wait_for_text(EXPIRED)
+    assert "Virtual cluster" not in page.text, "nothing of the user is visible meanwhile"
+    # Chromium closes a dialog at the second Escape, whatever the page says.
+    page.press("Escape")
+    page.press("Escape")
+    page.wait_for("document.querySelector('dialog.sign-in').open && document.title.startsWith('Sign in')")
+    assert page.evaluate("document.querySelector('dialog [name=username]').value") == "bob"
+    sign_in(page, "bob")
+    page.wait_for_text("typed-before is submitted.")
+    page.wait_for("location.hash === '#/jobs'")
+
+
+def test_what_is_typed_in_a_dialog_stays_when_the_session_ends(
+    new_page: NewPage, cluster: TeamCluster
+) -> None:
+    name = "sleeps-in-a-session"
+    assert cluster.submit(job(name, "sleep 600"), token=cluster.tokens["bob"]).status == 202
+    page, other = (new_page("bob", at=f"/jobs/bob~{name}") for _ in range(2))
+    for one in (page, other):
+        one.click("button", "Resubmit")
+        one.fill("dialog [name=name]", "the-copy")
+    end_sessions(cluster, "bob")
+    for one in (page, other):
+        one.wait_for_text(EXPIRED)
+    sign_in(page, "bob")
+    typed = "document.querySelector('dialog [name=name]')"
+    page.wait_for(f"{typed}?.value === 'the-copy' && document.activeElement === {typed}")
+    page.click("dialog button", "Resubmit")
+    page.wait_for("document.querySelector('h1')?.innerText === 'the-copy'")
+    # Another user finds nothing of it.
+    sign_in(other, "alice")
+    other.wait_for(f"document.querySelector('h1')?.innerText === {name!r}")
+    assert other.evaluate(f"{typed} === null")
+    for one in (name, "the-copy"):
+        path = f"/api/v2/jobs/bob~{one}/executionType"
+        assert cluster.ask("PUT", path, {"value": "STOP"}, token=cluster.tokens["bob"]).status == 202
+
+
+def test_tabs_keep_what_is_typed_and_one_sign_in_is_enough(
+    new_page: NewPage, browser: Browser, cluster: TeamCluster
+) -> None:
+    first = new_page("bob")
+    second = browser.new_page(first.context)
+    second.open(f"{url_of(cluster)}/#/submit")
+    second.fill("[name=name]", "typed-in-a-tab")
+    end_sessions(cluster, "bob")
+    for page in (first, second):
+        page.wait_for_text(EXPIRED)
+    sign_in(first, "bob")
+    second.wait_for("document.querySelector('.shell:not(.resting) [name=name]')?.value === 'typed-in-a-tab'")
 
 
 def test_sign_out_everywhere_signs_other_browsers_out(new_page: NewPage) -> None:
