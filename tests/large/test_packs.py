@@ -29,6 +29,8 @@ FILES_PER_FOLDER = 1000
 FOLDERS = -(-FILES // FILES_PER_FOLDER)
 BYTES_PER_FILE = 1500
 """In a pack, with its header and its entry in the index; and its name in its folder."""
+BYTES_PER_BLOCK = 4096
+"""Of a small file in a file system."""
 MAX_MEMORY_MB = 200
 FEWER_FILES = max(FILES // 10, min(FILES, 50_000))
 """Enough that processes pack them, too: the memory of that is compared."""
@@ -123,6 +125,25 @@ def test_very_many_files(scratch: Path) -> None:
         assert pack[key] == pack[number] == content(number % FILES_PER_FOLDER)
     epoch = measured_run(sys.executable, "-c", EPOCH, scratch / "pack", FILES, limit_s=LIMIT_S)
     assert check("epoch", epoch).out == "every record once\n", epoch
+
+
+def test_very_many_files_in_one_folder(scratch: Path) -> None:
+    """None of the lists of its names may be in memory: not of the files, not of their keys."""
+    require_free(scratch, FILES * (BYTES_PER_FILE + BYTES_PER_BLOCK), FILES + 2 * FILES_PER_FOLDER)
+    make_files(scratch / "folders", FILES_PER_FOLDER)
+    (scratch / "files").mkdir()
+    for number in range(FILES):
+        os.link(scratch / f"folders/00000/{number % FILES_PER_FOLDER:03}", scratch / f"files/{number:07}")
+    packed = measure(
+        f"pack of a folder of {FILES} files", "pack", "--key", "name", scratch / "files", scratch / "pack"
+    )
+    assert packed.status == 0 and packed.out.startswith(f"{FILES} records in "), packed
+    shutil.rmtree(scratch / "files")
+    unpacked = measure("unpack", "unpack", scratch / "pack", scratch / "out")
+    assert unpacked.status == 0, unpacked
+    assert sum(1 for _ in os.scandir(scratch / "out")) == FILES
+    for number in {0, FILES // 2, FILES - 1}:
+        assert (scratch / f"out/{number:07}").read_bytes() == content(number % FILES_PER_FOLDER)
 
 
 @pytest.mark.parametrize("name", ["tar", "tfrecord", "har"])

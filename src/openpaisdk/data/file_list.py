@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Item = tuple[str, FileStat]
 
 _BLOCK_FILES = 4096
+_MAX_FOLDER_FILES = 1 << 14
+"""Of a folder with more files, so many are in memory at a time."""
 _CLOSE_TIMEOUT_S = 1.0
 _LENGTH = Struct("<Q")
 
@@ -34,7 +36,7 @@ class FileList:
         self.skipped: list[str] = []
         """Links and special files."""
         self.is_complete = False
-        self._folders = backend.walk(path)
+        self._folders = backend.walk(path, _MAX_FOLDER_FILES)
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_closed = False
@@ -97,7 +99,7 @@ class FileList:
                 self._changed.notify_all()
 
     def _list_folder(self) -> bool:
-        """List one more folder; False if there is none."""
+        """List one more folder, or a part of a large one; False if there is none."""
         folder = next(self._folders, None)
         if folder is not None:
             prefix = folder.path + "/" if folder.path else ""

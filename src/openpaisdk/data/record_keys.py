@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from string import Formatter
 
+from openpaisdk.data.key_set import KeySet
 from openpaisdk.errors import UsageError
 
 FIELDS = ("path", "name", "stem", "suffix", "folder", "index")
@@ -14,7 +15,7 @@ class KeyRule:
 
     def __init__(self, rule: str = "path"):
         self._template = {"path": "", "name": "{name}"}.get(rule, rule)
-        self._seen: set[int] = set()
+        self._seen = KeySet()
         self._count = 0
         if self._template:
             try:
@@ -43,11 +44,9 @@ class KeyRule:
             path=path, name=name, stem=stem, suffix=dot + suffix, folder=folder, index=self._count
         )
         self._count += 1
-        number = hash(key)
-        if number in self._seen:
+        if not self._seen.add(key):
             raise UsageError(
                 f"{path} would have the key {key!r}, which an earlier file has.",
                 hint="Choose keys that differ: --key path, or a template with {path} or {index}.",
             )
-        self._seen.add(number)
         return key.encode("utf-8", "surrogateescape")

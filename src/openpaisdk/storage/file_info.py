@@ -8,10 +8,10 @@ from openpaisdk.fileio.sizes import format_size as format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    FileStat = tuple[int, int, int]
-    """Size, mtime in ns, mode."""
+    from openpaisdk.fileio.sorted_files import FileStat as FileStat
+    from openpaisdk.fileio.sorted_files import SortedFiles
 
 
 class FileInfo:
@@ -64,6 +64,14 @@ class DirectoryListing:
         self.files = files
         self.folders = folders
         self.others = others
+
+
+def folder_listings(
+    path: str, files: SortedFiles, folders: list[str], others: Sequence[str] = ()
+) -> Iterator[DirectoryListing]:
+    """A folder as one listing, or as several if ``files`` are so many; the last has everything else."""
+    for block, is_last in files.blocks():
+        yield DirectoryListing(path, block, folders if is_last else [], others if is_last else ())
 
 
 class Checksum:

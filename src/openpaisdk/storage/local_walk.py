@@ -7,13 +7,14 @@ import os
 import stat
 
 from openpaisdk.errors import PaiError
-from openpaisdk.storage.file_info import DirectoryListing, format_size, join
+from openpaisdk.fileio.sorted_files import SortedFiles
+from openpaisdk.storage.file_info import folder_listings, format_size, join
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from openpaisdk.storage.file_info import FileStat
+    from openpaisdk.storage.file_info import DirectoryListing
     from openpaisdk.storage.ignore import Rule
 
 MAX_SIZE_LOOKUPS = 20_000
@@ -77,11 +78,12 @@ class SkippedFiles:
 
 
 def walk(
-    root: str, *, use_ignore_files: bool = False, skipped: SkippedFiles | None = None
+    root: str, *, use_ignore_files: bool = False, skipped: SkippedFiles | None = None, max_files: int = 0
 ) -> Iterator[DirectoryListing]:
     """Folders of a tree, each before its contents, in the order of ``file_info.walk_order``.
 
     A link to a file counts as the file; a link to a folder is not followed, but added to ``skipped``.
+    With ``max_files``, a larger folder comes in several listings (``SortedFiles``).
     """
     rules: list[Rule] = []
     if use_ignore_files:
@@ -99,15 +101,17 @@ def walk(
             from openpaisdk.storage.ignore import read_rules
 
             rules = rules + read_rules(here, path + "/" if path else "")
-        found = _list_folder(here, path, rules, use_ignore_files, skipped)
-        yield found
-        pending += [(join(path, name), rules) for name in reversed(found.folders)]
+        files = SortedFiles(max_files)
+        folders, others = _list_folder(here, path, rules, use_ignore_files, skipped, files)
+        yield from folder_listings(path, files, folders, others)
+        pending += [(join(path, name), rules) for name in reversed(folders)]
 
 
 def _list_folder(
-    here: str, path: str, rules: list[Rule], ignoring: bool, skipped: SkippedFiles
-) -> DirectoryListing:
-    files: dict[str, FileStat] = {}
+    here: str, path: str, rules: list[Rule], ignoring: bool, skipped: SkippedFiles, files: SortedFiles
+) -> tuple[list[str], list[str]]:
+    """Add the files of a folder to ``files``; returns the names of its folders, and of what is neither."""
+    add = files.add
     folders: list[str] = []
     others: list[str] = []
 
@@ -140,7 +144,7 @@ def _list_folder(
                     continue  # deleted since it was listed
                 mode = found.st_mode
                 if stat.S_ISREG(mode):
-                    files[name] = (found.st_size, found.st_mtime_ns, mode & 0o7777)
+                    add(name, (found.st_size, found.st_mtime_ns, mode & 0o7777))
                 elif stat.S_ISDIR(mode):
                     skip(name, "a link to a folder")
                 else:
@@ -148,7 +152,9 @@ def _list_folder(
     except OSError as e:
         raise PaiError(
             f"{e.filename or here} cannot be read: {e.strerror}.",
-            hint="Leave it out with a .paiignore file, or make it readable.",
+            hint="Leave it out with a .paiignore file, or make it readable."
+            if ignoring
+            else "Make it readable, or move it elsewhere.",
         ) from None
     folders.sort()
-    return DirectoryListing(path, files, folders, others)
+    return folders, others

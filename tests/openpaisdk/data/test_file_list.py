@@ -8,8 +8,10 @@ import pytest
 
 from openpaisdk.data.file_list import FileList
 from openpaisdk.errors import PaiError
+from openpaisdk.storage.backends.base import walk_by_listing
 from openpaisdk.storage.backends.local import LocalBackend
 from openpaisdk.storage.file_info import DirectoryListing
+from openpaisdk.storage.local_walk import walk
 from support.packed_data import make_files
 
 FILE = (1, 2, 0o644)
@@ -23,7 +25,7 @@ class Storage(LocalBackend):
         self.names = names
         self.go_on = threading.Event()
 
-    def walk(self, path: str):
+    def walk(self, path: str, max_files: int = 0):
         yield DirectoryListing("", {}, list(self.names))
         for number, name in enumerate(self.names):
             if number == len(self.names) // 2:
@@ -52,6 +54,32 @@ def test_files_come_in_order_however_many_fit_into_memory(
     assert all((source / path).stat().st_size == size for path, (size, _, _) in found)
     assert listing.size == sum(size for _, (size, _, _) in found)
     assert (listing._spool is not None) == (in_memory < 44)
+
+
+@pytest.mark.parametrize("max_files", [1, 7, 100])
+def test_large_folder_comes_in_order_in_several_parts(tmp_path: Path, monkeypatch, max_files: int) -> None:
+    expected = list(listed(LocalBackend(), make_files(tmp_path / "source")))
+    monkeypatch.setattr("openpaisdk.data.file_list._MAX_FOLDER_FILES", max_files)
+    assert list(listed(LocalBackend(), tmp_path / "source")) == expected
+    assert list(listed(PagedStorage(), tmp_path / "source")) == expected
+
+
+class PagedStorage(LocalBackend):
+    """A storage that lists some entries at a time, in an order of its own."""
+
+    def list_pages(self, path: str):
+        entries = self.list_folder(path)[::-1]
+        for at in range(0, len(entries), 5):
+            yield entries[at : at + 5]
+
+    def walk(self, path: str, max_files: int = 0):
+        return walk_by_listing(self, path, max_files)
+
+
+def listed(backend: LocalBackend, folder: Path) -> FileList:
+    files = FileList(backend, str(folder))
+    files.list_rest()
+    return files
 
 
 def test_first_files_can_be_taken_while_others_are_listed() -> None:
@@ -88,6 +116,15 @@ def test_error_of_the_listing_reaches_the_reader() -> None:
     listing.list_rest()
     with pytest.raises(PaiError, match="broken cannot be read"):
         list(listing)
+
+
+def test_unreadable_folder_is_not_said_to_be_left_out_by_a_file_that_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(PaiError, match="cannot be read") as caught:
+        list(listed(LocalBackend(), tmp_path / "absent"))
+    assert caught.value.hint == "Make it readable, or move it elsewhere."
+    with pytest.raises(PaiError, match="cannot be read") as caught:
+        list(walk(str(tmp_path / "absent"), use_ignore_files=True))
+    assert ".paiignore" in caught.value.hint
 
 
 def test_closed_listing_ends_who_waits_for_it() -> None:

@@ -161,3 +161,20 @@ def test_tree_listing_is_sorted_as_clients_compare(storage: Storage, alice: Stor
         put(storage, f"/user/alice/top/{path}/file", b"x", alice)
     lines = [json.loads(line).get("p") for line in tree_lines(storage, "/user/alice/top", alice)]
     assert lines == ["", "a", "a/b", "a/b/c", "a/z", "a-b", "b", "b/x", "c", None]
+
+
+def test_tree_listing_of_many_files_has_several_lines(storage: Storage, alice: StorageUser) -> None:
+    import json
+
+    from paicluster.files.transfer.tree_listing import tree_lines
+
+    for path in ("c", "a", "d", "e", "b", "below/f"):
+        put(storage, f"/user/alice/top/{path}", b"x", alice)
+    lines = [json.loads(line) for line in tree_lines(storage, "/user/alice/top", alice, 2)]
+    assert [(line["p"], list(line["f"]), line["d"]) for line in lines[:-1]] == [
+        ("", ["a", "b"], []),
+        ("", ["c", "d"], []),
+        ("", ["e"], ["below"]),
+        ("below", ["f"], []),
+    ]
+    assert lines[-1] == {"end": 2}

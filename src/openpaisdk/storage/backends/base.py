@@ -50,6 +50,8 @@ WORKERS = 4
 PARTIAL_SUFFIX = ".pai-part"
 """Suffix of partial files, on every kind of storage. Partial files are never copied themselves."""
 FILE_CHANGED = "ChangedFileError"
+UNCHANGED_TARGET = "; the target is unchanged"
+"""What the message of that error says about the target of a copy."""
 STORAGE_FULL = "StorageFullError"
 
 
@@ -194,9 +196,17 @@ class Backend:
         """Whether a folder has no entries."""
         return not self.list_folder(path)
 
-    def walk(self, path: str) -> Iterator[DirectoryListing]:
-        """All folders below one, in the order of ``entries.order``."""
-        return walk_by_listing(self, path)
+    def list_pages(self, path: str) -> Iterator[list[FileInfo]]:
+        """Entries of a folder in any order, some at a time where the storage lists them so."""
+        yield self.list_folder(path)
+
+    def walk(self, path: str, max_files: int = 0) -> Iterator[DirectoryListing]:
+        """All folders below one, in the order of ``file_info.walk_order``.
+
+        With ``max_files``, a folder of more files comes in several listings, one after the other: no more are
+        in memory. The last one has the names of its folders.
+        """
+        return walk_by_listing(self, path, max_files)
 
     def open(self, path: str, file_stat: FileStat | None = None) -> SourceFile:
         raise NotImplementedError
@@ -306,22 +316,27 @@ class Backend:
         pass
 
 
-def walk_by_listing(backend: Backend, path: str) -> Iterator[DirectoryListing]:
-    """Walk with one list request per folder, for backends without a recursive listing."""
-    from openpaisdk.storage.file_info import DirectoryListing
+def walk_by_listing(backend: Backend, path: str, max_files: int = 0) -> Iterator[DirectoryListing]:
+    """Walk that lists one folder after the other, for backends without a recursive listing."""
+    from openpaisdk.fileio.sorted_files import SortedFiles
+    from openpaisdk.storage.file_info import folder_listings
 
     pending = [""]
     while pending:
         base = pending.pop()
-        files: dict[str, FileStat] = {}
-        folders: list[str] = []
-        for entry in backend.list_folder(f"{path.rstrip('/')}/{base}" if base else path):
-            if entry.is_folder:
-                folders.append(entry.name)
-            else:
-                files[entry.name] = (entry.size, entry.mtime_ns, entry.mode)
-        folders.sort()
-        yield DirectoryListing(base, files, folders)
+        files = SortedFiles(max_files)
+        names: set[str] = set()
+        for page in backend.list_pages(f"{path.rstrip('/')}/{base}" if base else path):
+            for entry in page:
+                if entry.is_folder:
+                    names.add(entry.name)
+                else:
+                    files.add(entry.name, (entry.size, entry.mtime_ns, entry.mode))
+        folders = sorted(names)
+        for listing in folder_listings(base, files, folders):
+            for name in folders:
+                listing.files.pop(name, None)  # an object store may have both: the folder counts
+            yield listing
         pending += [join(base, name) for name in reversed(folders)]
 
 
@@ -362,7 +377,7 @@ def damaged_error(what: str) -> ConnectionFailed:
 
 def changed_error(what: str, how: str = "changed") -> PaiError:
     return PaiError(
-        f"{what} {how} while it was copied; the target is unchanged.",
+        f"{what} {how} while it was copied{UNCHANGED_TARGET}.",
         code=FILE_CHANGED,
         hint="Copy it again when no program writes to it.",
     )

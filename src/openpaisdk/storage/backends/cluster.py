@@ -81,8 +81,9 @@ class ClusterBackend(WebHdfs):
         self._channel_pid = os.getpid()
         self._channel_lock = threading.Lock()
 
-    def walk(self, path: str) -> Iterator[DirectoryListing]:
-        response = self._request("GET", TRANSFER_PATH + "/tree", {"path": self.root + path})
+    def walk(self, path: str, max_files: int = 0) -> Iterator[DirectoryListing]:
+        query: dict[str, object] = {"path": self.root + path, "files": max_files or None}
+        response = self._request("GET", TRANSFER_PATH + "/tree", query)
         rest = b""
         for data in iter_body(response, self.url):
             *complete, rest = (rest + data).split(b"\n")

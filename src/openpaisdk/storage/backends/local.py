@@ -88,10 +88,10 @@ class LocalBackend(Backend):
         entries.sort(key=lambda entry: entry.name)
         return entries
 
-    def walk(self, path: str) -> Iterator[DirectoryListing]:
+    def walk(self, path: str, max_files: int = 0) -> Iterator[DirectoryListing]:
         from openpaisdk.storage.local_walk import walk
 
-        return walk(self.full_path(path))
+        return walk(self.full_path(path), max_files=max_files)
 
     def open(self, path: str, file_stat: FileStat | None = None) -> LocalSource:
         return LocalSource(self.full_path(path), self.display_path(path), file_stat)

@@ -164,27 +164,35 @@ class ObjectStore(Backend):
         return FileInfo(name, True, 0, 0, FOLDER_MODE)
 
     def list_folder(self, path: str) -> list[FileInfo]:
-        prefix = f"{key}/" if (key := self.key_of(path)) else ""
         entries: dict[str, FileInfo] = {}
+        for page in self.list_pages(path):
+            for entry in page:
+                # A store may have the objects "a" and "a/b": "a" is a folder then.
+                if entry.is_folder or entry.name not in entries:
+                    entries[entry.name] = entry
+        return [entries[name] for name in sorted(entries)]
+
+    def list_pages(self, path: str) -> Iterator[list[FileInfo]]:
+        prefix = f"{key}/" if (key := self.key_of(path)) else ""
         exists = not path.strip("/")
         for page in self._pages(prefix, flat=False):
             exists = exists or bool(page.objects or page.prefixes)
+            entries: list[FileInfo] = []
             for found in page.objects:
                 name = found.key[len(prefix) :]
                 if name and not found.is_folder:  # the prefix itself is the object of the folder
-                    entries[name] = FileInfo(self._valid(name), False, *found.stat)
+                    entries.append(FileInfo(self._valid(name), False, *found.stat))
                 elif name:
-                    entries[name] = FileInfo(self._valid(name), True, 0, 0, FOLDER_MODE)
+                    entries.append(FileInfo(self._valid(name), True, 0, 0, FOLDER_MODE))
             for each in page.prefixes:
-                name = self._valid(each[len(prefix) : -1])
-                entries[name] = FileInfo(name, True, 0, 0, FOLDER_MODE)
+                entries.append(FileInfo(self._valid(each[len(prefix) : -1]), True, 0, 0, FOLDER_MODE))
+            yield entries
         if not exists:
             found_here = self.head(key)
             if found_here is None:
                 raise NotFound(f"{self.display_path(path)}: there is no such file or folder.")
             if not found_here.is_folder:
                 raise UsageError(f"{self.display_path(path)} is a file and not a folder.")
-        return [entries[name] for name in sorted(entries)]
 
     def is_empty(self, path: str) -> bool:
         prefix = f"{key}/" if (key := self.key_of(path)) else ""

@@ -130,15 +130,19 @@ class WebHdfs(Backend):
         return _file_info(status, path.rstrip("/").rpartition("/")[2])
 
     def list_folder(self, path: str) -> list[FileInfo]:
-        entries, left, last = self._batch(path)
-        while left:
-            more, left, end = self._batch(path, last)
-            if end <= last:
-                raise self._unexpected_response()
-            entries += more
-            last = end
+        entries = [entry for page in self.list_pages(path) for entry in page]
         entries.sort(key=lambda entry: entry.name)
         return entries
+
+    def list_pages(self, path: str) -> Iterator[list[FileInfo]]:
+        entries, left, last = self._batch(path)
+        yield entries
+        while left:
+            entries, left, end = self._batch(path, last)
+            if end <= last:
+                raise self._unexpected_response()
+            last = end
+            yield entries
 
     def is_empty(self, path: str) -> bool:
         entries, left, _ = self._batch(path)

@@ -31,6 +31,8 @@ T = TypeVar("T")
 VERSION = 1
 _SMALL_RANGE_BYTES = 1 << 18
 _TREE_CHUNK_BYTES = 1 << 18
+_MIN_TREE_LINE_FILES = 1 << 10
+"""With fewer files in a line, a large folder would be sorted in very many parts."""
 _BASE = "/api/v2/transfer"
 
 
@@ -61,7 +63,10 @@ async def offer(request: Request) -> Response:
 
 async def tree(request: Request) -> Response:
     files, _, user = await _begin(request)
-    lines = tree_listing.tree_lines(files.storage, _path(request), user)
+    max_files = int_param(request.query_params.get("files"), "files", 0)
+    if max_files:
+        max_files = max(max_files, _MIN_TREE_LINE_FILES)
+    lines = tree_listing.tree_lines(files.storage, _path(request), user, max_files)
     first = await files.run(_next_chunk, lines)
     return StreamingResponse(_stream(files, first, lines), media_type="application/x-ndjson")
 

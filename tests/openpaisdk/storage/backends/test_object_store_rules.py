@@ -11,7 +11,13 @@ import pytest
 from openpaisdk.errors import ConfigError, ConnectionFailed, TooManyRequests, Unauthorized, UsageError
 from openpaisdk.storage.backends import connection_pool
 from openpaisdk.storage.backends.azure_account import AzureAccount, find_account, split_host
-from openpaisdk.storage.backends.object_store import MAX_OBJECT_PARTS, ObjectStore, object_part_size
+from openpaisdk.storage.backends.object_store import (
+    MAX_OBJECT_PARTS,
+    ObjectInfo,
+    ObjectPage,
+    ObjectStore,
+    object_part_size,
+)
 from openpaisdk.storage.backends.s3 import S3Backend, S3Options
 from openpaisdk.storage.backends.unfinished_uploads import UploadRecord
 from openpaisdk.storage.file_info import is_unchanged
@@ -165,6 +171,27 @@ def test_unfinished_upload_without_a_record_is_aborted() -> None:
     second.close()
     first.close()
     assert store.requests == [*["create_multipart_upload"] * 2, "abort_multipart_upload"]
+
+
+class ListedS3(S3Backend):
+    """A bucket with the objects a, b and a/c, listed on two pages."""
+
+    def list_page(self, prefix: str, page: str, *, flat: bool, limit: int = 1000) -> ObjectPage:
+        files = {name: ObjectInfo(prefix + name, 1, 2.0, "") for name in "abc"}
+        if prefix:
+            return ObjectPage([files["c"]], [], "")
+        if page:
+            return ObjectPage([files["b"]], ["a/"], "")
+        return ObjectPage([files["a"]], [], "2")
+
+
+@pytest.mark.parametrize("max_files", [0, 1])
+def test_name_of_an_object_and_of_a_folder_is_a_folder(max_files: int) -> None:
+    store = ListedS3("data", S3Options())
+    assert [(entry.name, entry.is_folder) for entry in store.list_folder("/")] == [("a", True), ("b", False)]
+    found = list(store.walk("/", max_files))
+    assert {f"{each.path}/{name}" for each in found for name in each.files} == {"/b", "a/c"}
+    assert [each.folders for each in found if each.folders] == [["a"]]
 
 
 def test_expired_upload_records_are_removed(tmp_path: Path) -> None:
