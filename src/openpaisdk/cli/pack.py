@@ -88,7 +88,11 @@ def pack(argv: list[str]) -> int:
         raise UsageError(f"{source.text} is a file; pai pack packs the files of a folder.")
     target, target_path = opener.open_for_writing(parse_location(args.target))
     name, target_name = backend.canonical(path).rstrip("/"), target.canonical(target_path).rstrip("/")
-    if name == target_name or target_name.startswith(name + "/"):
+    if name == target_name:
+        raise UsageError(
+            f"{args.target} and {args.source} are the same folder.", hint="Give a new folder as the target."
+        )
+    if target_name.startswith(name + "/"):
         raise UsageError(f"{args.target} lies inside {args.source}: the pack would be packed, too.")
     operation = PackOperation(backend, path, target, target_path, options)
     operation.scan()

@@ -51,9 +51,13 @@ def listdir(argv: list[str]) -> int:
     found = backend.status(path)
     rows: list[tuple[str, FileInfo]]
     if found is None or args.records:
-        from openpaisdk.cli.pack_contents import list_records
+        from openpaisdk.cli.pack_contents import list_path_in_pack, list_records
 
-        listed = list_records(backend, path, location.text, is_recursive=args.recursive)
+        listed = (
+            list_path_in_pack(backend, path, location.text, is_recursive=args.recursive)
+            if found is None
+            else list_records(location.text, is_recursive=args.recursive)
+        )
         if listed is None:
             raise opener.not_found(location)
         rows = listed

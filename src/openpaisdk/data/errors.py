@@ -17,7 +17,8 @@ class DamagedShard(PaiError):
         super().__init__(
             f"{where}: {reason}.",
             code="DamagedShardError",
-            hint="Copy the shard again from where it is whole, or pack its files again.",
+            hint="Copy it again from where it is whole. If its files still exist, delete it and run the same "
+            "pai pack again.",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from openpaisdk.errors import ConnectionFailed, PaiError
 from openpaisdk.fileio import pack_format
 from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes
-from openpaisdk.storage.backends.base import changed_error
+from openpaisdk.storage.backends.base import FILE_CHANGED, UNCHANGED_TARGET, changed_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ def read_small_files(backend: Backend, base: str, batch: Sequence[Item]) -> list
 
 def _small_file(backend: Backend, base: str, item: Item) -> bytes:
     path, file_stat = item
-    content, mtime_ns, _ = backend.read_small(_join(base, path), file_stat)
+    try:
+        content, mtime_ns, _ = backend.read_small(_join(base, path), file_stat)
+    except PaiError as e:
+        raise _of_a_pack(e) from None
     if len(content) != file_stat[0] or mtime_ns != file_stat[1]:
         raise _changed(backend, base, path)
     return content
@@ -90,14 +93,17 @@ def _fetched(backend: Backend, base: str, batch: Sequence[Item]) -> Iterator[byt
 def read_large_file(backend: Backend, base: str, item: Item) -> Chunks:
     """The content of a file in pieces. A file that is not as it was listed, or changes, is an error."""
     path, file_stat = _join(base, item[0]), item[1]
-    source = backend.open(path, file_stat)
     try:
-        if source.size != file_stat[0]:
-            raise changed_error(backend.display_path(path))
-        yield from source.chunks(0, source.size)
-        source.check()
-    finally:
-        source.close()
+        source = backend.open(path, file_stat)
+        try:
+            if source.size != file_stat[0]:
+                raise changed_error(backend.display_path(path))
+            yield from source.chunks(0, source.size)
+            source.check()
+        finally:
+            source.close()
+    except PaiError as e:
+        raise _of_a_pack(e) from None
 
 
 def read_whole(backend: Backend, path: str) -> bytes:
@@ -112,8 +118,18 @@ def read_whole(backend: Backend, path: str) -> bytes:
 
 
 def _changed(backend: Backend, base: str, path: str) -> PaiError:
-    error = changed_error(backend.display_path(_join(base, path)))
-    return PaiError(error.message.replace("copied", "packed"), code=error.code, hint="Pack it again.")
+    return _of_a_pack(changed_error(backend.display_path(_join(base, path))))
+
+
+def _of_a_pack(error: PaiError) -> PaiError:
+    """An error of a file that changed, in the words of what is done with it here."""
+    if error.code != FILE_CHANGED:
+        return error
+    return PaiError(
+        error.message.replace(UNCHANGED_TARGET, "").replace("copied", "packed"),
+        code=error.code,
+        hint="Complete shards are kept: run the same pai pack again when no program writes to it.",
+    )
 
 
 def _join(base: str, path: str) -> str:

@@ -104,4 +104,7 @@ class Manifest:
 
 
 def _damaged(what: str) -> PaiError:
-    return PaiError(f"{what} is damaged: it does not describe a pack.")
+    return PaiError(
+        f"{what} is damaged: it does not describe a pack.",
+        hint="Copy it again from where it is whole, or run the same pai pack again: it keeps the shards.",
+    )

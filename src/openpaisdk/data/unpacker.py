@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from openpaisdk.data.buffered_upload import BufferedUpload
+from openpaisdk.data.key_set import KeySet
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.fileio import pack_format
 from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
-from openpaisdk.storage.backends.base import WriteAccess
+from openpaisdk.storage.backends.base import STORAGE_FULL, WriteAccess
 from openpaisdk.storage.file_info import is_valid_name
 from openpaisdk.storage.transfer.executor import TransferProgress
 
@@ -33,7 +34,7 @@ class UnpackOperation:
 
     def check(self) -> None:
         """Raise if a key cannot be a path below the target, before anything is written."""
-        seen: set[str] = set()
+        seen, folders = KeySet(), KeySet()
         for key in self.pack.iter_keys():
             if not all(is_valid_name(part) for part in key.split("/")):
                 raise PaiError(
@@ -44,17 +45,27 @@ class UnpackOperation:
                     f"The record {key!r} cannot be a file on {self.target.url}: {reason}.",
                     hint="Unpack it to a folder of this machine, or read it with openpaisdk.data.open_pack.",
                 )
-            if key in seen:
+            if not seen.add(key):
                 raise PaiError(
                     f"Two records have the key {key!r}: one file would replace the other.",
                     hint="Read such a pack with openpaisdk.data.open_pack.",
                 )
-            seen.add(key)
-        folders = {key[:i] for key in seen for i, letter in enumerate(key) if letter == "/"}
-        if clash := next(iter(folders & seen), ""):
+            folder = key.rpartition("/")[0]
+            while folder and folders.add(folder):  # a known folder has known folders above it
+                folder = folder.rpartition("/")[0]
+        if clash := next(filter(folders.__contains__, self.pack.iter_keys()), ""):
             raise PaiError(f"The key {clash!r} is of a record, and a folder of other records.")
 
     def run(self, watch: Callable[[TransferProgress], None] | None = None) -> None:
+        try:
+            self._run(watch)
+        except PaiError as e:
+            if e.code != STORAGE_FULL:
+                raise
+            hint = "Free some space, and run the same command again."
+            raise PaiError(e.message, code=e.code, status=e.status, hint=hint) from None
+
+    def _run(self, watch: Callable[[TransferProgress], None] | None) -> None:
         with WriteAccess(self.target, self.target_path):
             self.target.make_folder(self.target_path)
             for run in self.pack.runs(RUN_BYTES, RUN_RECORDS):

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from support.packed_data import contents, make_files
+from support.small_disk import mounted
 
 THERE = "pai://local/0/packs"
 
@@ -85,12 +86,36 @@ def test_listdir_shows_what_is_in_a_pack(user, files) -> None:
     assert absent.status == 2 and "there is no such file or folder" in absent.err
 
 
+def test_listdir_shows_records_of_other_shards_and_says_what_is_no_pack(user, files) -> None:
+    assert user.pai("pack", "--shard-size", "1m", "files", "torn").status == 0
+    (user.project / "torn/pack.json").unlink()
+    shown = user.pai("listdir", "--records", "torn")
+    assert shown.status == 1 and "torn is an unfinished pack" in shown.err, shown
+    shown = user.pai("listdir", "--records", "files")
+    assert shown.status == 2 and "files is not a pack" in shown.err, shown
+    for index in (user.project / "torn").glob("*.index"):
+        index.unlink()
+    for shards in ("torn", "torn/shard-000000.tar"):
+        shown = user.pai("listdir", "--records", shards)
+        assert shown.out.splitlines()[:4] == ["class0/", "class1/", "class2/", "empty"], shown
+
+
+def test_full_disk_says_how_to_go_on(user, files, tmp_path) -> None:
+    (user.project / "large").mkdir(exist_ok=True)
+    (user.project / "large/file").write_bytes(bytes(2 << 20))
+    assert user.pai("pack", "large", "large.pack").status == 0
+    with mounted(tmp_path / "disk", "size=1m") as disk:
+        full = user.pai("unpack", "large.pack", str(disk / "out"))
+    assert full.status == 1 and "Free some space, and run the same command again." in full.err, full
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["absent", "target"], "absent: there is no such file or folder"),
         (["files/empty", "target"], "is a file; pai pack packs the files of a folder"),
         (["files", "files/inside"], "lies inside files"),
+        (["files", "./files"], "./files and files are the same folder"),
         (["--shard-size", "big", "files", "target"], "--shard-size 'big' is not a size"),
         (["--jobs", "0", "files", "target"], "--jobs must be between 1 and 64"),
         (["--compression", "block-deflate", "files", "target"], "The format tar has no compression"),

@@ -126,7 +126,7 @@ def test_file_that_vanishes_meanwhile_is_an_error(tmp_path: Path) -> None:
     source = make_files(tmp_path / "source")
     operation = packing(source, tmp_path / "pack")
     (source / "class1" / "sample001.bin").unlink()
-    with pytest.raises(PaiError, match=r"sample001\.bin"):
+    with pytest.raises(PaiError, match=r"sample001\.bin vanished while it was packed\."):
         operation.run()
     assert not (tmp_path / "pack" / "pack.json").exists()
 
@@ -145,8 +145,9 @@ def test_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypa
                 (source / "large").write_bytes(b"1" * (9 << 20))
 
     monkeypatch.setattr(LocalSource, "chunks", chunks_of_a_changing_file)
-    with pytest.raises(PaiError, match="large changed while it was"):
+    with pytest.raises(PaiError, match=r"large changed while it was packed\.") as caught:
         packing(source, tmp_path / "pack").run()
+    assert "run the same pai pack again" in caught.value.hint
     assert not (tmp_path / "pack" / "pack.json").exists()
 
 
@@ -337,6 +338,22 @@ def test_large_record_of_a_shard_without_an_index_is_streamed(tmp_path: Path, ki
     assert read_in_little_memory(tmp_path / "pack") == str(300 << 20)
 
 
+def test_hint_for_a_damaged_shard_repairs_it(tmp_path: Path) -> None:
+    """A shard of the right size is kept by a later run: it has to be deleted."""
+    source = make_files(tmp_path / "source")
+    pack(source, tmp_path / "pack")
+    shard = tmp_path / "pack/shard-000001.tar"
+    content = bytearray(shard.read_bytes())
+    content[600] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DamagedShard) as caught:
+        dict(open_pack(tmp_path / "pack"))
+    assert "delete it and run the same pai pack again" in caught.value.hint
+    shard.unlink()
+    pack(source, tmp_path / "pack")
+    assert dict(open_pack(tmp_path / "pack")) == contents(source)
+
+
 def test_damaged_index_is_an_error(tmp_path: Path) -> None:
     pack(make_files(tmp_path / "source", 5), tmp_path / "pack")
     index = tmp_path / "pack" / "shard-000000.tar.index"
@@ -389,7 +406,7 @@ def test_interrupted_second_run_is_an_error_where_records_differ(tmp_path: Path)
     (tmp_path / "pack" / "pack.json").write_bytes(old)
     with pytest.raises(DamagedShard, match=r"and pack\.json has") as caught:
         list(open_pack(tmp_path / "pack"))
-    assert "pack its files again" in caught.value.hint
+    assert "delete it and run the same pai pack again" in caught.value.hint
 
 
 @pytest.mark.parametrize("kind", [("tar", "none"), ("har", "none")])
@@ -432,8 +449,8 @@ def listing_fixture(monkeypatch) -> Iterator[threading.Event]:
     go_on = threading.Event()
     walk = LocalBackend.walk
 
-    def walk_until_the_last(self, path):
-        *folders, last = walk(self, path)
+    def walk_until_the_last(self, path, max_files=0):
+        *folders, last = walk(self, path, max_files)
         yield from folders
         assert go_on.wait(60)
         raise PaiError(f"{last.path} cannot be read.")
