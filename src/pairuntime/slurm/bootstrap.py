@@ -7,6 +7,7 @@ import http.client
 import os
 import shutil
 import ssl
+import stat
 import sys
 import tarfile
 import time
@@ -53,6 +54,7 @@ def main(config: "dict[str, Any]") -> "None":
         query = {"component": component, "rank": os.environ["SLURM_PROCID"]}
         root = "%s-%s-%s" % (root, component, query["rank"])
         del os.environ[BOOTSTRAP_VARIABLE]
+    _check_node_folder(config, os.path.dirname(root))
     try:
         os.mkdir(root, 0o700)
     except FileExistsError:
@@ -70,7 +72,7 @@ def main(config: "dict[str, Any]") -> "None":
     while not _download(config, path, root):
         if time.monotonic() > deadline:
             shutil.rmtree(root, ignore_errors=True)
-            sys.exit("The server did not response at %s." % config["url"])
+            sys.exit("The server did not respond at %s." % config["url"])
         time.sleep(pause)
         pause = min(pause * 2, _BACKOFF_MAX_S)
     sys.path.insert(0, os.path.join(root, config["archive"]))
@@ -79,12 +81,41 @@ def main(config: "dict[str, Any]") -> "None":
     sys.exit(report_uploader.run(config, root))
 
 
+def _check_node_folder(config: "dict[str, Any]", folder: "str") -> "None":
+    """Exit where any user of the node could rename the folder of a task, and put another in its place."""
+    mode = os.stat(folder).st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        reason = (
+            "Every user of the node may replace the files of tasks in %s, the node-folder: it has no sticky "
+            "bit. Set it on every node: chmod +t %s" % (folder, folder)
+        )
+        _report(config, reason)
+        sys.exit(reason)
+
+
+def _report(config: "dict[str, Any]", reason: "str") -> "None":
+    """Tell the server why nothing starts. Without it the reason is only in Slurm's own log."""
+    try:
+        connection = connect(config, _REQUEST_TIMEOUT_S)
+        try:
+            target = _attempts_path(config) + config["gang"] + "/diagnostics"
+            connection.request("PUT", target, reason.encode(), headers(config["ticket"]))
+            connection.getresponse().read()
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException):
+        pass
+
+
+def _attempts_path(config: "dict[str, Any]") -> "str":
+    return urlsplit(str(config["url"])).path.rstrip("/") + "/api/v2/attempts/"
+
+
 def _download(config: "dict[str, Any]", path: "str", root: "str") -> "bool":
     """Whether the bundle is complete. Exits if the server rejects this job (409)."""
     connection = connect(config, _REQUEST_TIMEOUT_S)
     try:
-        target = urlsplit(config["url"]).path.rstrip("/") + "/api/v2/attempts/" + path
-        connection.request("GET", target, headers=headers(config["ticket"]))
+        connection.request("GET", _attempts_path(config) + path, headers=headers(config["ticket"]))
         response = connection.getresponse()
         if response.status == 409:
             shutil.rmtree(root, ignore_errors=True)

@@ -309,6 +309,42 @@ async def test_every_byte_is_uploaded_once_despite_lost_responses(
     assert list(local.iterdir()) == []
 
 
+async def test_folder_that_every_user_may_change_is_refused(
+    tmp_path: Path, thread: ThreadPoolExecutor
+) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    local = tmp_path / "node"
+    local.mkdir()
+    local.chmod(0o777)
+    node = Node(tmp_path / "slurm", thread, url=url, node_folder=local)
+    config = uvicorn.Config(app_of(node.reports), lifespan="off", log_config=None, access_log=False)
+    server = QuietServer(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    command = ["sh", str(node.home.gang(node.uid) / "batch.sh")]
+    environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "n1"}
+
+    def run_batch_script() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=environment, timeout=90, capture_output=True, text=True, check=False
+        )
+
+    refused = await asyncio.to_thread(run_batch_script)
+    reason = (
+        f"Every user of the node may replace the files of tasks in {local}, the node-folder: it has no "
+        f"sticky bit. Set it on every node: chmod +t {local}"
+    )
+    assert (refused.returncode, refused.stderr) == (1, f"{reason}\n")
+    assert folder.output_tail(node.home.gang(node.uid)) == reason
+    assert list(local.iterdir()) == []
+    local.chmod(0o1777)
+    started = await asyncio.to_thread(run_batch_script)
+    server.should_exit = True
+    await serving
+    assert started.returncode == 0, started
+    assert observe.observe_attempt(node.home, node.uid, None, 0).phase == Phase.ENDED
+
+
 def test_remote_launch_requires_an_external_url(tmp_path: Path) -> None:
     slurm = EngineSettings("slurm", "slurm", {"shared": False})
     settings = Settings(home=tmp_path, engines=(slurm,))
