@@ -185,6 +185,14 @@ def test_failed_trainer_has_its_exit_code_and_message(user) -> None:
     assert re.search(r"Failed .* 1 +General Error$", line), line
 
 
+def test_refusal_of_the_launcher_is_the_message_of_its_worker(user) -> None:
+    make_package(user, "without_paddle")
+    name = submit(user, "without_paddle")
+    wait(user, name)
+    (line,) = paddlecloud(user, "get", "workers", name).out.splitlines()[1:]
+    assert re.search(r"Failed .* 127 +There is no program here with the command `paddle train`", line), line
+
+
 def test_program_finds_the_python_of_the_submitting_shell(user) -> None:
     make_package(user, "mine", run__sh='echo "found $(command -v mine)"')
     folder = user.project / "bin"

@@ -27,6 +27,8 @@ _EXIT_MESSAGES = {
     136: "Error Arithmetic Operation(Floating Point Exception)",
     139: "Segmentation Fault",
 }
+_MAX_MESSAGE_CHARS = 300
+"""Characters of a line of a log in the list of workers, which may have many thousand entries."""
 _PHASES = {"WAITING": "Pending", "RUNNING": "Running", "STOPPING": "Running", "SUCCEEDED": "Succeeded"}
 
 
@@ -176,10 +178,11 @@ def pod(row: JobRow, task: TaskRow) -> dict[str, Any]:
     terminated = None
     if task.ended and task.exit_code is not None:
         # A task that was stopped because the job was done has not failed, however its program ended.
-        exit_code = 0 if phase == "Succeeded" else _program_exit_code(task)
+        info = msgspec.json.decode(task.exit_info) if task.exit_info else {}
+        exit_code = 0 if phase == "Succeeded" else _program_exit_code(task, info)
         terminated = {
             "exit_code": exit_code,
-            "message": _exit_message(exit_code),
+            "message": _exit_message(exit_code, info),
             "finished_at": timestamp(task.completed_ms),
         }
     return {
@@ -202,18 +205,21 @@ def pod(row: JobRow, task: TaskRow) -> dict[str, Any]:
     }
 
 
-def _program_exit_code(task: TaskRow) -> int:
+def _program_exit_code(task: TaskRow, info: dict[str, Any]) -> int:
     """Exit code of the program, where the cluster's own code classifies it."""
-    info = msgspec.json.decode(task.exit_info) if task.exit_info else {}
     original = info.get("originUserExitCode")
     return original if isinstance(original, int) else int(task.exit_code or 0)
 
 
-def _exit_message(exit_code: int) -> str | None:
+def _exit_message(exit_code: int, info: dict[str, Any]) -> str | None:
+    """What an exit code means; of one that means nothing by itself, the last line that the task wrote."""
     if exit_code < 0:
         spec = exit_spec(exit_code)
         return spec.reason or spec.phrase
-    return _EXIT_MESSAGES.get(exit_code)
+    if exit_code == 0 or exit_code in _EXIT_MESSAGES:
+        return _EXIT_MESSAGES.get(exit_code)
+    lines = str(info.get("errorLogs", {}).get("user", "")).split("\n")
+    return next((line.strip()[:_MAX_MESSAGE_CHARS] for line in reversed(lines) if line.strip()), None)
 
 
 def resource_quota(report: QuotaReport, capacity: Resources) -> dict[str, Any]:
