@@ -97,11 +97,15 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop_all_jobs()
-        self.stop()
-        if self._own_home:
-            # At exit, not now: see `_separate_folder`.
-            atexit.register(shutil.rmtree, self.home.parent, ignore_errors=True)
+        try:
+            if self.process.poll() is None:
+                self.stop_all_jobs()
+                self.stop()
+        finally:
+            self.end_tasks()
+            if self._own_home:
+                # At exit, not now: see `_separate_folder`.
+                atexit.register(shutil.rmtree, self.home.parent, ignore_errors=True)
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
@@ -129,6 +133,29 @@ class Server:
         for job in running:
             name = f"{job['username']}~{job['name']}"
             self.call("PUT", f"/api/v2/jobs/{name}/executionType", {"value": "STOP"})
+
+    def end_tasks(self) -> None:
+        """Kill what outlives the server: tasks do, when it was killed or ended before they had."""
+        deadline = time.monotonic() + 30
+        while left := self.remaining_pids():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"Processes of {self.home} do not end: {left}")
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def remaining_pids(self) -> list[int]:
+        """Processes that have this home in their command line or in their variables."""
+        home = os.fsencode(self.home)
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it may have ended
+                command = (folder / "cmdline").read_bytes()
+                # A zombie has no command line.
+                if command and home in command + b"\0" + (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+        return [pid for pid in found if pid != os.getpid()]
 
     def pids(self) -> list[int]:
         """The server and its own child processes."""

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.server import Server, job
+
+from support.server_fixture import eventually
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
@@ -52,6 +55,17 @@ def run_part(part: str, folder: Path) -> list[str]:
     assert table[0].startswith("what") and rows, done.stdout + done.stderr
     assert not [row for row in rows if f"{part}: failed:" in row], done.stdout + done.stderr
     return rows
+
+
+def test_tasks_of_a_killed_server_are_ended() -> None:
+    with Server("--cpus", "2") as server:
+        server.call("POST", "/api/v2/jobs", job("sleeper", "sleep 1000"))
+        path = f"/api/v2/jobs/{server.user}~sleeper"
+        eventually(lambda: server.call("GET", path)["jobStatus"]["state"] == "RUNNING")
+        server.process.kill()
+        server.process.wait()
+        assert server.remaining_pids()
+    assert server.remaining_pids() == []
 
 
 def test_every_part_has_a_smoke_run() -> None:
