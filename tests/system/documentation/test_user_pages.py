@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.paths import REPOSITORY
+from support.ports import free_port
 
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
 PAGES = (
@@ -64,11 +65,17 @@ def test_every_block_of_a_page_runs(new_user, page: str) -> None:
         if not not_run
     ]
     assert blocks
-    for block in blocks:
+    for block in _with_free_ports(blocks):
         done = new_user.run(["bash", "-euo", "pipefail", "-c", block])
         assert done.status == 0, (block, done)
         for text, printed in PRINTED.items():
             assert text not in block or printed in done.out, (block, done)
+
+
+def _with_free_ports(blocks: list[str]) -> list[str]:
+    """The ports that a page names may be in use on this machine."""
+    ports = {name: str(free_port()) for name in ("18765", "8765")}
+    return [re.sub(r"\b(?:18765|8765)\b", lambda named: ports[named[0]], block) for block in blocks]
 
 
 def test_every_page_with_shell_blocks_is_run() -> None:
