@@ -22,6 +22,7 @@ from openpaisdk.functions.task_errors import (
     task_error,
     with_source_lines,
 )
+from openpaisdk.jobs.job_notices import WAITING
 from pairuntime.task import call_format
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ MAX_FOLLOWED_JOBS = 32
 """Jobs of one process that are followed, each over a connection of its own; more are polled."""
 POLL_INTERVALS_S = (0.05, 1.0)
 """Shortest and longest pause between two requests for the state of a job that is polled."""
+_REASON_INTERVAL_S = 10.0
+"""Pause between two questions why a job that is polled waits: the reason seldom changes."""
 _followed = threading.BoundedSemaphore(MAX_FOLLOWED_JOBS)
 
 
@@ -45,6 +48,7 @@ class JobWatcher:
         self._futures = {future.index: future for future in futures}
         self._job = futures[0].job
         self._shared = futures[0].shared
+        self._next_reason_at = 0.0
 
     def start(self) -> None:
         threading.Thread(target=self._run, name=f"futures of {self._job}", daemon=True).start()
@@ -83,6 +87,7 @@ class JobWatcher:
         """Complete the calls of an array one by one, as their tasks end."""
         for _ in self._pauses():
             status = self._cluster.client.job(self._job)
+            self._note_pending_reason(status.state)
             for task in status.tasks:
                 future = self._futures.get(task.index)
                 if future is None or future.done():
@@ -99,6 +104,7 @@ class JobWatcher:
         for _ in self._pauses():
             # The state first: what the tasks wrote before they ended is then seen.
             state = self._cluster.client.job(self._job).state
+            self._note_pending_reason(state)
             ended = shared.ended()
             for index in sorted(ended):
                 if not self._futures[index].done():
@@ -108,6 +114,17 @@ class JobWatcher:
             if waiting := [f for f in self._futures.values() if not f.running() and not f.done()]:
                 started = shared.started()
                 self._set_running(*(future for future in waiting if future.index in started))
+
+    def _note_pending_reason(self, state: str) -> None:
+        """Ask why the job waits, as soon as the cluster knows and then now and then."""
+        if state != WAITING:
+            reason = ""
+        elif time.monotonic() < self._next_reason_at:
+            return
+        elif reason := self._cluster.pending_reason(self._job):
+            self._next_reason_at = time.monotonic() + _REASON_INTERVAL_S
+        for future in self._futures.values():
+            future.pending_reason = reason
 
     def _pauses(self) -> Iterator[None]:
         """Yields before each poll until all calls have ended, with a pause that grows while none does."""

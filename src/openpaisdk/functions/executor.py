@@ -153,7 +153,7 @@ def _results_in_order(futures: JobFutures, timeout: float | None, began: float) 
                 if future.done():  # the function's own
                     raise
                 raise TimeoutError(
-                    f"{future.job_id} has not ended after {timeout:g} s. "
+                    f"{future.job_id} has not ended after {timeout:g} s. {future.progress} "
                     "Calls that have not begun are cancelled."
                 ) from None
             yield result

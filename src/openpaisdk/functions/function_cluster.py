@@ -84,6 +84,12 @@ class FunctionCluster:
         with self._lock:
             self._stored.clear()
 
+    # --- jobs ---
+
+    def pending_reason(self, job: str) -> str:
+        """Why a job waits; empty if the cluster has not said so."""
+        return self.cluster.pending_reason(job)
+
     # --- logs ---
 
     def log(self, job: str, index: int, stream: str) -> str:

@@ -172,8 +172,12 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
     def _time_out(self, timeout: float | None) -> TimeoutError:
         if not self.is_submitted:
             return TimeoutError("The call is in a batch: it is submitted when the batch ends.")
-        state = "It runs." if self.running() else f"It waits to start. {self.pending_reason}".strip()
-        return TimeoutError(f"{self.job_id} has not ended after {timeout:g} s, and goes on. {state}")
+        return TimeoutError(f"{self.job_id} has not ended after {timeout:g} s, and goes on. {self.progress}")
+
+    @property
+    def progress(self) -> str:
+        """A sentence about a call that has not ended: whether it runs, or why it does not."""
+        return "It runs." if self.running() else f"It waits to start. {self.pending_reason}".strip()
 
     def result_folder(self) -> str:
         if self.shared is not None:
@@ -303,7 +307,12 @@ class JobFutures(list[JobFuture]):
             if future in ended and not future.cancelled() and future.exception() is not None:
                 future.result()
         if pending:
-            raise TimeoutError(f"{len(pending)} of {len(self)} calls have not ended after {timeout:g} s.")
+            waiting = [future for future in self if not (future.running() or future.done())]
+            reason = next((future.pending_reason for future in waiting if future.pending_reason), "")
+            raise TimeoutError(
+                f"{len(pending)} of {len(self)} calls have not ended after {timeout:g} s"
+                + (f", and {len(waiting)} wait to start. {reason}".rstrip() if waiting else ".")
+            )
         return [future.result() for future in self]
 
     def cancel(self) -> bool:

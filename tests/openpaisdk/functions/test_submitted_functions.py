@@ -192,6 +192,20 @@ def test_time_out_says_why_a_call_has_not_started(here_on_host) -> None:
         future.cancel()
 
 
+@pytest.mark.filterwarnings("ignore:The cluster local says")
+@pytest.mark.parametrize("calls", [3, 40], ids=["a task for each call", "calls share tasks"])
+def test_time_out_says_why_the_calls_of_a_map_have_not_started(here_on_host, calls: int) -> None:
+    futures = openpaisdk.map(abs, range(calls), gpu=999)
+    try:
+        eventually(lambda: futures[-1].pending_reason)
+        with pytest.raises(TimeoutError, match=r"has not ended after 0.1 s.*It waits to start\..*999 GPUs"):
+            futures[-1].result(0.1)
+        with pytest.raises(TimeoutError, match=rf"{calls} of {calls} calls .*{calls} wait to.*999 GPUs"):
+            futures.results(0.1)
+    finally:
+        futures.cancel()
+
+
 def test_time_out_that_the_function_raised(here_on_host) -> None:
     def fail() -> None:
         raise TimeoutError("no answer from the other side")
