@@ -5,6 +5,7 @@ from __future__ import annotations
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client.transport import CONNECTION_LOST, REST_SERVER, STREAM_LOST, TOKEN_REJECTED
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, require_jobs
+from openpaisdk.config.paths import display_path, user_folder
 from openpaisdk.config.task_cluster import TASK
 from openpaisdk.errors import ConfigError, Unauthorized
 
@@ -96,19 +97,36 @@ def _end_of_task(reason: str, failed: Endpoint) -> Endpoint | None:
     )
 
 
-def open_embedded(alias: str, notify: Callable[[str], None] | None = None) -> ClusterClient:
-    """A client for the embedded cluster, started if needed. Its address may change, so it is rediscovered."""
+def open_embedded(
+    alias: str, notify: Callable[[str], None] | None = None, settings: str = ""
+) -> ClusterClient:
+    """A client for the embedded cluster, started if needed. Its address may change, so it is rediscovered.
+
+    ``settings``: the folder of the settings that it belongs to; by default the present one.
+    """
     from openpaisdk.embedded.ensure_running import ensure_running, rediscover
 
+    settings = settings or user_folder()
+    _require_same_home(settings)
     server = ensure_running(notify=notify)
 
     def renew(reason: str, failed: Endpoint) -> Endpoint | None:
+        _require_same_home(settings)
         # The address of this request, not the last known one: another thread may have found the new server.
         address = str(failed.address) if reason == CONNECTION_LOST else ""
         found = rediscover() if reason == STREAM_LOST else ensure_running(notify=notify, failed=address)
         return endpoint_of(found) if found else None
 
     return ClusterClient(alias, endpoint_of(server), renew=renew, is_embedded=True)
+
+
+def _require_same_home(settings: str) -> None:
+    """Refuse to take the embedded cluster of another home for this one, and to start one there."""
+    if user_folder() != settings:
+        raise ConfigError(
+            f"HOME has changed: the embedded cluster of {display_path(settings)} cannot be reached with it.",
+            hint="Set HOME back, or open the cluster again for the one of the present HOME.",
+        )
 
 
 def endpoint_of(server: Handshake) -> Endpoint:

@@ -18,6 +18,7 @@ from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
 from openpaisdk.client.models import CORES, GPUS, MEMORY, VirtualCluster, check_states
 from openpaisdk.client.models import JobStatus as JobStatus
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
+from openpaisdk.config.paths import user_folder
 from openpaisdk.connect import open_embedded, open_entry
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.job_notices import STATE, WAITING, job_notices
@@ -71,17 +72,21 @@ class Cluster(RestApiNames):
             self.entry = ClusterEntry(raw)
         else:
             self.entry = ClusterRegistry.load().resolve(cluster_alias)
-        self._threads = threading.local()
-        self._probe_lock = threading.Lock()
+        self._prepare_clients()
 
     @classmethod
     def of(cls, entry: ClusterEntry) -> Cluster:
         """The cluster of an entry of the clusters file."""
         made = cls.__new__(cls)
         made.entry = entry
-        made._threads = threading.local()
-        made._probe_lock = threading.Lock()
+        made._prepare_clients()
         return made
+
+    def _prepare_clients(self) -> None:
+        self._threads = threading.local()
+        self._probe_lock = threading.Lock()
+        # Folder of the settings with which an embedded cluster was first opened.
+        self._settings = ""
 
     @property
     def client(self) -> ClusterClient:
@@ -93,7 +98,9 @@ class Cluster(RestApiNames):
 
     def _open(self) -> ClusterClient:
         if self.entry.is_embedded:
-            return open_embedded(self.entry.alias)
+            # Each thread has a client: they must not find different clusters when the program changes HOME.
+            self._settings = self._settings or user_folder()
+            return open_embedded(self.entry.alias, settings=self._settings)
         with self._probe_lock:
             if "info" not in self.entry.raw:  # not from the clusters file: detect how to connect
                 from openpaisdk.client.discovery import connection_settings, probe_cluster
@@ -265,20 +272,16 @@ class Cluster(RestApiNames):
         strict: bool = False,
     ) -> str:
         """Validate a job given as plain data, upload its files and submit it; returns its name."""
-        from openpaisdk.jobs.command_job import HOST_IMAGE, caller_environment
+        from openpaisdk.jobs.command_job import HOST_IMAGE, with_caller_environment
         from openpaisdk.jobs.preflight import preflight
         from openpaisdk.jobs.submission import submit_job
         from openpaisdk.protocol import read_any_job
 
         read_any_job(config)
-        job = dict(config)
         client = self.client  # connects, so that the entry of a cluster in no file is complete
-        if _image(job) == HOST_IMAGE and not self.entry.is_paicluster:
+        if _image(config) == HOST_IMAGE and not self.entry.is_paicluster:
             raise UsageError(f"The cluster {self.alias} runs jobs in containers: the job needs an image.")
-        if self.entry.shares_machine and job.get("protocolVersion"):
-            extras = dict(job.get("extras") or {})
-            additions = {"environment": caller_environment(), **(extras.get("openpaisdk") or {})}
-            job["extras"] = {**extras, "openpaisdk": additions}
+        job = with_caller_environment(config, self.entry)
         if strict:
             preflight(self.entry, client, job, strict=True)
         if upload is not None:
@@ -335,7 +338,7 @@ class Cluster(RestApiNames):
         deadline, pause = time.monotonic() + timeout_s, 0.05
         while not (job := self.status(name, user)).is_finished:
             report.show_state(job.state)
-            if report.is_shown and job.state == WAITING and (reason := self._pending_reason(name, user)):
+            if report.is_shown and job.state == WAITING and (reason := self.pending_reason(name, user)):
                 report.show_message(reason)
             left = deadline - time.monotonic()
             if left <= 0:
@@ -344,7 +347,8 @@ class Cluster(RestApiNames):
             pause = min(pause * 1.5, 1.0)
         return job.state
 
-    def _pending_reason(self, name: str, user: str) -> str:
+    def pending_reason(self, name: str, user: str = "") -> str:
+        """Why a job waits for its start; empty if the cluster has not said so."""
         try:
             events = self.client.events(name, user)
         except PaiError:  # API version 1 has no events
@@ -536,6 +540,7 @@ class AsyncCluster(AsyncWrapper):
     stop = async_method(Cluster.stop)
     delete = async_method(Cluster.delete)
     wait = async_method(Cluster.wait)
+    pending_reason = async_method(Cluster.pending_reason)
     logs = async_method(Cluster.logs)
     follow = async_generator(Cluster.follow)
 

@@ -4,10 +4,12 @@ import asyncio
 import json
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from openpaisdk import Cluster, ClusterList, Job
+from openpaisdk.client.transport import CONNECTION_LOST
 from openpaisdk.errors import ConfigError, NotFound, PaiError, ProtocolError, UsageError
 from openpaisdk.io_utils import from_file, to_file
 
@@ -25,6 +27,21 @@ def test_values_of_a_job(here) -> None:
     assert job.has_tag("a") and job.param("none", 7) == 7
     assert "hush" not in str(job) and "lr: 0.1" in str(job)
     assert Job("x").new("other").get_config()["name"] == "other"
+
+
+def test_program_that_changes_home_starts_no_cluster_there(here, monkeypatch) -> None:
+    cluster = Cluster("local")
+    user = cluster.client.user
+    other = here / "other"
+    other.mkdir()
+    monkeypatch.setenv("HOME", str(other))
+    with ThreadPoolExecutor(1) as thread:
+        # A thread of its own, as a future has it, connects again.
+        with pytest.raises(ConfigError, match=r"HOME has changed: the embedded cluster of .*/\.openpai "):
+            thread.submit(lambda: cluster.client).result()
+    with pytest.raises(ConfigError, match="HOME has changed"):
+        cluster.client.transport.renew(CONNECTION_LOST, cluster.client.transport.endpoint)
+    assert list(other.iterdir()) == [] and cluster.client.user == user
 
 
 def test_invalid_job_is_rejected_with_all_problems(here) -> None:
