@@ -35,6 +35,7 @@ def submit(argv: list[str]) -> int:
     add_update_option(parser)
     parser.add_argument("config", metavar="FILE", help="the job file")
     args = parser.parse(argv)
+    from openpaisdk.jobs.command_job import with_caller_environment
     from openpaisdk.jobs.job_file import parse_job_file, read_contents
     from openpaisdk.jobs.short_job_file import is_short_text
 
@@ -42,11 +43,13 @@ def submit(argv: list[str]) -> int:
     if is_short_text(source, name):
         return _submit_short_job(args, name, source)
     job = parse_job_file(name, source, args.update, virtual_cluster=args.virtual_cluster, notify=print_notice)
+    registry = ClusterRegistry.load()
+    entry = registry.resolve(args.cluster_alias)
+    job = with_caller_environment(job, entry)
     if args.preview:
         return preview(job, args.output)
-    registry = ClusterRegistry.load()
     cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
-    warned = print_preflight(registry.resolve(args.cluster_alias), cluster, job, args)
+    warned = print_preflight(entry, cluster, job, args)
     return submit_and_follow(cluster, job, args, None, warned)
 
 

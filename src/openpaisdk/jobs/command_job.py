@@ -318,3 +318,19 @@ def caller_environment() -> dict[str, str]:
     if folder and folder not in path.split(os.pathsep):
         variables["PATH"] = path + os.pathsep + folder
     return variables
+
+
+def with_caller_environment(job: Mapping[str, object], entry: ClusterEntry) -> dict[str, object]:
+    """A job given as plain data, with `caller_environment` where it runs on the same machine.
+
+    Variables that the job has itself are kept as they are. Version 1 has no place for them.
+    """
+    if not entry.shares_machine or not job.get("protocolVersion"):
+        return dict(job)
+    extras = _mapping(job.get("extras"))
+    additions = {"environment": caller_environment(), **_mapping(extras.get("openpaisdk"))}
+    return {**job, "extras": {**extras, "openpaisdk": additions}}
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return dict(value) if isinstance(value, dict) else {}

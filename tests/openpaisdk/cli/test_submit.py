@@ -5,6 +5,8 @@ import json
 import pytest
 import yaml
 
+from support.cli_user import BIN
+
 JOB = """\
 protocolVersion: 2
 name: filejob_$
@@ -33,6 +35,31 @@ def test_submit_job_file_and_read_each_task(user) -> None:
     assert user.pai("logs", "--role", "second", "--index", "0", name).out == "I am 0\n"
     assert "no task role" in user.pai("logs", "--role", "third", name).err
     assert user.pai("logs", "--tail", "1", name).out == "role main\n"
+
+
+def test_task_of_a_file_finds_the_programs_of_the_submitting_shell(user) -> None:
+    folder = user.project / "bin"
+    folder.mkdir()
+    (folder / "mine").write_text("#!/bin/sh\n")
+    (folder / "mine").chmod(0o755)
+    user.write(job__yaml=JOB.replace("[echo one,", '["command -v mine pai",'))
+    # As in an environment that was never activated.
+    path = f"{folder}:/usr/bin:/bin"
+    done = user.run([str(BIN / "pai"), "submit", "--wait", "job.yaml"], env={"PATH": path})
+    assert done.status == 0, done
+    found = user.pai("logs", done.out.strip()).out
+    assert found == f"{folder}/mine\n{BIN}/pai\nrole main\n"
+    shown = user.run([str(BIN / "pai"), "submit", "--preview", "job.yaml"], env={"PATH": path})
+    sent = user.pai("job-status", done.out.strip(), "config").out
+    environment = yaml.safe_load(sent)["extras"]["openpaisdk"]["environment"]
+    assert yaml.safe_load(shown.out)["extras"]["openpaisdk"]["environment"] == environment
+    assert environment["PATH"] == f"{path}:{BIN}"
+
+
+def test_variables_that_a_file_has_are_kept(user) -> None:
+    job = JOB + "extras: {openpaisdk: {environment: {COLOUR: blue}}}\n"
+    done = user.pai("submit", "--preview", "-", stdin=job)
+    assert yaml.safe_load(done.out)["extras"] == {"openpaisdk": {"environment": {"COLOUR": "blue"}}}
 
 
 def test_submit_with_update_and_from_stdin(user) -> None:
