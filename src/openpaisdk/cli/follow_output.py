@@ -6,7 +6,7 @@ import sys
 
 from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
-from openpaisdk.client.models import text
+from openpaisdk.client.models import FINAL_STATES, text
 from openpaisdk.config.paths import display_path
 from openpaisdk.errors import PaiError
 from openpaisdk.jobs.job_notices import CONNECTION, STATE, EventFilter, JobNotice, job_notices
@@ -229,8 +229,8 @@ def wait_for_job(
     """
     state = ""
     request = FollowRequest(name, user, stream=NO_LOG)
-    if on_state is None and sys.stderr.isatty():  # show progress to an interactive user
-        on_state = lambda now: print_notice(f"{name} {palette(sys.stderr).state(now)}")  # noqa: E731
+    if on_state is None and sys.stderr.isatty():
+        on_state = lambda now: _print_progress(name, now)  # noqa: E731
     try:
         for notice in job_notices(follow(cluster, request), already_shown):
             if notice.kind != STATE:
@@ -244,6 +244,12 @@ def wait_for_job(
         print_notice(f"\nStopped waiting; the job continues. Wait again with: {again}")
         raise
     return state
+
+
+def _print_progress(name: str, state: str) -> None:
+    """Show an interactive user a state that is not the last: the command reports that one itself."""
+    if state not in FINAL_STATES:
+        print_notice(f"{name} {palette(sys.stderr).state(state)}")
 
 
 def _job_argument(cluster: ClusterClient, request: FollowRequest) -> str:

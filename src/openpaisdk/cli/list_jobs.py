@@ -99,7 +99,7 @@ def list_jobs(argv: list[str]) -> int:
     if args.watch and (args.job or args.output != "table"):
         reason = "shows a list of jobs" if args.job else "prints for people"
         other = f"pai connect-job {args.job}" if args.job else f"pai list-jobs -o {args.output}, repeated"
-        raise UsageError(f"pai list-jobs: --watch {reason}.", hint=f"Use {other}, instead.")
+        raise UsageError(f"list-jobs: --watch {reason}.", hint=f"Use {other}, instead.")
     if args.job:
         from openpaisdk.cli.job_status import job_status
 

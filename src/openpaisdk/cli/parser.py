@@ -88,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}.", hint=f"{self.prog} --help shows the usage.")
+        raise UsageError(f"{self.name}: {message}.", hint=f"{self.prog} --help shows the usage.")
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse; an unknown argument is an error, with a suggestion when it resembles an option."""
@@ -141,7 +141,7 @@ class Parser(argparse.ArgumentParser):
     def unknown(self, word: str) -> UsageError:
         hint = f"{self.prog} --help lists its options."
         if not word.startswith("-"):
-            return UsageError(f"{self.prog}: unexpected argument {word!r}.", hint=hint)
+            return UsageError(f"{self.name}: unexpected argument {word!r}.", hint=hint)
         option = word.partition("=")[0]
         message = f"{self.prog} has no option {option}."
         if advice := self._option_elsewhere(option):
@@ -201,7 +201,7 @@ class Parser(argparse.ArgumentParser):
                 raise self.unknown(option)
             if len(matches) > 1:
                 names = ", ".join(sorted(o for o in self._option_string_actions if o.startswith(option)))
-                raise UsageError(f"pai {self.name}: {option} is ambiguous: {names}.")
+                raise UsageError(f"{self.name}: {option} is ambiguous: {names}.")
             action = next(iter(matches.values()))
         return action
 

@@ -149,9 +149,7 @@ class FlagCommand:
         return Arguments(values, words)
 
     def error(self, message: str) -> UsageError:
-        return UsageError(
-            f"paddlecloud {self.name}: {message}.", hint=f"paddlecloud {self.name} --help shows the usage."
-        )
+        return UsageError(f"{self.name}: {message}.", hint=f"paddlecloud {self.name} --help shows the usage.")
 
     def _read_switch(self, name: str, value: str) -> bool:
         if value.lower() not in (*_TRUE, *_FALSE):
@@ -168,7 +166,7 @@ class FlagCommand:
         least, most = self.count
         if len(words) < least:
             raise UsageError(
-                f"paddlecloud {self.name}: arguments are missing: {self.words.removesuffix(' ...')}.",
+                f"{self.name}: arguments are missing: {self.words.removesuffix(' ...')}.",
                 hint=f"For example: {self.example.splitlines()[0]}",
             )
         if most is not None and len(words) > most:

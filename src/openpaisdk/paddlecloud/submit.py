@@ -98,7 +98,7 @@ def submit(argv: list[str]) -> int:
     args = SUBMIT.parse(argv)
     package = args.words[0]
     if args.number("min_instance") > args.number("max_instance"):
-        raise UsageError("paddlecloud submit: -min_instance is greater than -max_instance.")
+        raise SUBMIT.error("-min_instance is greater than -max_instance")
     if args.is_set("faulttolerant") and args.text("topology") and args.text("entry") == DEFAULT_ENTRY:
         raise SUBMIT.error("-faulttolerant needs -entry: a topology is for trainers that do not change")
     if is_pfs(package):

@@ -68,6 +68,20 @@ def test_options_of_other_tools_are_known(new_user, words: list[str], hint: str)
     assert (done.status, done.err) == (2, f"pai: pai {words[0]} has no option {option}.\n     {hint}\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["submit"], "submit: the following arguments are required: FILE."),
+        (["list-jobs", "a", "b"], "list-jobs: unexpected argument 'b'."),
+        (["sub", "--p", "x", "true"], "sub: --p is ambiguous: "),
+        (["list-jobs", "--watch", "-o", "json"], "list-jobs: --watch "),
+    ],
+)
+def test_program_is_named_once_before_an_error(new_user, words: list[str], says: str) -> None:
+    done = new_user.pai(*words)
+    assert done.status == 2 and done.err.startswith(f"pai: {says}"), done
+
+
 def test_package_runs_as_a_module(new_user) -> None:
     done = new_user.run(["python", "-m", "openpaisdk", "--version"])
     assert (done.status, done.out) == (0, new_user.pai("--version").out)

@@ -7,11 +7,24 @@ import pytest
 
 from openpaisdk.cli.main import run
 from openpaisdk.jobs.job_names import generate_name
+from support.terminal import Terminal
 
 
 def test_sub_wait_prints_job_name(user) -> None:
     done = user.pai("sub", "--wait", "--", "true")
     assert done.status == 0 and re.fullmatch(r"true_\w{6}\n", done.out), done
+
+
+@pytest.mark.parametrize(("command", "state"), [("true", "SUCCEEDED"), ("exit 3", "FAILED")])
+def test_final_state_is_printed_once_at_a_terminal(user, command: str, state: str) -> None:
+    words = ["pai", "sub", "--no-sources", "--wait", command]
+    terminal = Terminal(words, columns=200, cwd=user.project, env=user.env(NO_COLOR="1"))
+    terminal.finish()
+    assert terminal.text.count(state) == 1, terminal.text
+    job = re.search(rf"^(\w+) {state} after ", terminal.text, re.MULTILINE)[1]
+    terminal = Terminal(["pai", "wait", job], columns=200, cwd=user.project, env=user.env(NO_COLOR="1"))
+    terminal.finish()
+    assert terminal.text.count(state) == 1, terminal.text
 
 
 def test_stop_of_finished_job_is_reported(user) -> None:
