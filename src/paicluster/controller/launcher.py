@@ -131,7 +131,8 @@ class Launcher:
             )
         finally:
             record.launching = None
-            for uid in uids if abandoned else ():
+            # Tasks that came while these were abandoned are launched once they are observed.
+            for uid in (*uids, *record.to_launch) if abandoned else ():
                 self._hint(uid)
 
     async def _launch_part(self, record: JobRecord, engine: str, uids: Sequence[str]) -> None:

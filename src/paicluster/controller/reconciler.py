@@ -311,22 +311,27 @@ class Controller:
 
     async def _apply(self, changes: Changes, now_ms: int, *, isolated: bool) -> None:
         parts = changes.split_by_job(self._active.job_of) if isolated else {0: changes}
-        for _, part in self._each(parts.items()):
-            await self._write_and_act(part, now_ms)
+        loop = asyncio.get_running_loop()
+        written: dict[int, asyncio.Future[bool]] = {number: loop.create_future() for number in parts}
+        try:
+            # Before anything is awaited: a launch in progress would take tasks of a later part for committed.
+            for number, part in parts.items():
+                for job_id in part.launch:
+                    self._active.records[job_id].written = written[number]
+            for number, part in self._each(parts.items()):
+                await self._write_and_act(part, now_ms, written[number])
+        finally:
+            for future in written.values():
+                if not future.done():
+                    future.set_result(False)
 
-    async def _write_and_act(self, changes: Changes, now_ms: int) -> None:
-        written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    async def _write_and_act(self, changes: Changes, now_ms: int, written: asyncio.Future[bool]) -> None:
         for job_id in changes.launch:
             # Prepared while the intent is being committed, started once it is on disk.
-            self._active.records[job_id].written = written
             self._launcher.launch(self._active.records[job_id])
         forgotten: list[str] = []
-        try:
-            if changes:
-                forgotten = await self._store.write(lambda conn: changes.write(conn, now_ms))
-        except BaseException:
-            written.set_result(False)
-            raise
+        if changes:
+            forgotten = await self._store.write(lambda conn: changes.write(conn, now_ms))
         written.set_result(True)
         if forgotten:
             await self._engines.remove(forgotten)

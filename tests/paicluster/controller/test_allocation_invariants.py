@@ -14,8 +14,9 @@ import pytest
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
-from paicluster.controller import launcher, pending_reasons, quarantine, reconciler, recovery
+from paicluster.controller import launcher, pending_reasons, quarantine, reconciler, recovery, wakeups
 from paicluster.controller.changes import Changes
+from paicluster.controller.reconciler import Controller
 from paicluster.engines.interface import LaunchFailed, Observation, TaskLaunch
 from paicluster.scheduler.resource_requests import encode, request_of
 from paicluster.store import Store, jobs
@@ -232,6 +233,111 @@ def test_task_placed_during_a_launch_starts_only_once_committed(
         assert not engine.launched_uncommitted
         await cluster.controller.close()
         store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_task_placed_during_a_launch_waits_for_its_own_commit_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    """After a failure each job is committed on its own: the commit of another one says nothing about it."""
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, _FixedRandom())
+        engine, store, controller = cluster.engine, cluster.store, cluster.controller
+        may_return, write_called, may_write = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        launch, write = engine.launch, store.write
+
+        async def launch_slowly(gang: Sequence[TaskLaunch]) -> None:
+            await launch(gang)
+            await may_return.wait()
+
+        async def write_slowly(work: Callable[[Connection], Any]) -> Any:
+            if not _placed(controller, "array", 1):
+                return await write(work)
+            write_called.set()
+            await may_write.wait()
+            if not is_written:
+                raise RuntimeError("unwritable")
+            return await write(work)
+
+        monkeypatch.setattr(engine, "launch", launch_slowly)
+        await controller.start()
+        assert controller._task is not None
+        controller._task.cancel()  # from here on the test itself reconciles
+        await _submit(store, job_of("array", "true", instances=2, extras=_ONE_AT_A_TIME))
+        await controller._reconcile(isolated=False)
+        await _until(lambda: len(engine.running) == 1)
+        await _submit(store, job_of("other", "true"))
+        engine.end(engine.running[0], 0)
+        monkeypatch.setattr(store, "write", write_slowly)
+        reconcile = asyncio.create_task(controller._reconcile(isolated=True))
+        await asyncio.wait_for(write_called.wait(), DEADLINE_S)
+        may_return.set()
+        await asyncio.sleep(0.05)
+        assert len(engine.launches) == 1
+        may_write.set()
+        if is_written:
+            await reconcile
+            await _until(lambda: len(engine.launches) == 3)
+        else:
+            with pytest.raises(RuntimeError, match="unwritable"):
+                await reconcile
+            await controller._active.clear()
+            assert len(engine.launches) == 1
+        assert not engine.launched_uncommitted
+        await controller.close()
+        store.close()
+
+    asyncio.run(run())
+
+
+def _placed(controller: Controller, name: str, index: int) -> bool:
+    return any(
+        task.task_index == index
+        for record in controller._active.records.values()
+        if record.row.name == name
+        for task in record.live
+    )
+
+
+def test_task_placed_while_a_launch_is_abandoned_starts_without_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "_SWEEP_INTERVAL_S", 10 * DEADLINE_S)
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, _FixedRandom())
+        engine, controller = cluster.engine, cluster.controller
+        launch, stop = engine.launch, engine.stop
+        is_abandoning, may_stop = asyncio.Event(), asyncio.Event()
+
+        async def launch_or_fail(gang: Sequence[TaskLaunch]) -> None:
+            if not is_abandoning.is_set():
+                raise LaunchFailed("No.", transient=False)
+            await launch(gang)
+
+        async def stop_slowly(uids: Sequence[str], grace_s: float) -> None:
+            is_abandoning.set()
+            await may_stop.wait()
+            await stop(uids, grace_s)
+
+        monkeypatch.setattr(engine, "launch", launch_or_fail)
+        monkeypatch.setattr(engine, "stop", stop_slowly)
+        await controller.start()
+        text = job_of("array", "true", instances=2, extras=_ONE_AT_A_TIME)
+        text["taskRoles"]["main"]["completion"] = {"minFailedInstances": 2}
+        await _submit(cluster.store, text)
+        await asyncio.wait_for(is_abandoning.wait(), DEADLINE_S)
+        (record,) = controller._active.records.values()
+        (first,) = record.live
+        await stop([first.uid], 0)
+        await _until(lambda: _placed(controller, "array", 1))
+        may_stop.set()
+        await _until(lambda: len(engine.running) == 1)
+        await controller.close()
+        cluster.store.close()
 
     asyncio.run(run())
 
