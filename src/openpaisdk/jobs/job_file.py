@@ -141,10 +141,15 @@ def plain_data(source: bytes, name: str) -> dict[str, object]:
     """Data of a file that may not be a valid job. Only version 1 may have comments."""
     from openpaisdk.protocol import job_version
     from openpaisdk.protocol.document import read
+    from openpaisdk.protocol.secret_references import replace_aliases
     from openpaisdk.protocol.v1 import read_relaxed
 
     data: dict[str, object] = read_relaxed(source, name)[0].data
-    return data if job_version(data) == 1 else read(source, name).data
+    if job_version(data) == 1:
+        return data
+    document = read(source, name)
+    replace_aliases(document)
+    return document.data  # type: ignore[no-any-return]
 
 
 def _placeholder_key(data: dict[str, object]) -> str:

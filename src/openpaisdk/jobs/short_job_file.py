@@ -30,6 +30,7 @@ from openpaisdk.protocol.extras import PRIORITIES, VARIABLE_NAME
 from openpaisdk.protocol.json_schema import json_schema_of
 from openpaisdk.protocol.problems import Path, Problem, describe_value, did_you_mean, raise_on_errors
 from openpaisdk.protocol.schema_nodes import Bool, Choice, Fields, Int, ListOf, Node, Text, TextOrNumber
+from openpaisdk.protocol.secret_references import replace_aliases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,6 +250,8 @@ def read_short_job(
     """Read a short job from text or plain data; all problems come in one error, each with its line."""
     document = read(source, file)
     if updates or virtual_cluster:
+        # The updated data no longer tells what was an alias.
+        raise_on_errors(_aliases_of_secrets(document), False, document.locate)
         changes = [*updates, *([f"vc={virtual_cluster}"] if virtual_cluster else [])]
         document = Document(apply_overrides(document.data, changes, schema=SHORT_JOB), None, file)
     check_short_job(document)
@@ -277,12 +280,16 @@ _PARAMETERS = {
 
 def check_short_job(document: Document) -> None:
     """Raise ``ProtocolError``, with all problems, unless the document is a valid short job."""
-    problems: list[Problem] = []
+    problems = _aliases_of_secrets(document)
     SHORT_JOB.explain(document.data, (), problems)
     for key, name in _SYNONYMS.items() if isinstance(document.data, dict) else ():
         if key in document.data and name in document.data:
             problems.append(Problem((key,), f'the same as "{name}", which is given, too', at_key=True))
     raise_on_errors(list(map(_with_place, problems)), False, document.locate)
+
+
+def _aliases_of_secrets(document: Document) -> list[Problem]:
+    return replace_aliases(document, lambda path: False)
 
 
 def _with_place(problem: Problem) -> Problem:

@@ -38,6 +38,11 @@ class Document:
         self.file = file
         self._root = root
 
+    @property
+    def yaml_root(self) -> Any:
+        """The node that YAML was composed to; None for data that was not parsed from YAML."""
+        return self._root
+
     def locate(self, problem: Problem) -> Problem:
         """The same problem with file, line and column filled in."""
         line, column = self._position(problem.path, problem.at_key) if self.text is not None else (0, 0)

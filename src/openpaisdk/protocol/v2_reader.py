@@ -13,6 +13,7 @@ from openpaisdk.protocol.extras import RUNTIME_PLUGIN, additions
 from openpaisdk.protocol.limits import ExpansionBudget
 from openpaisdk.protocol.model import MASK, Deployment, JobSpec, Prerequisite, Resources, Secrets, TaskRole
 from openpaisdk.protocol.problems import Path, Problem, raise_on_errors, shorten
+from openpaisdk.protocol.secret_references import replace_aliases
 from openpaisdk.protocol.template import as_text, render
 from openpaisdk.protocol.v2_schema import JOB_V2
 
@@ -40,9 +41,10 @@ def read_job(
 
 def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = False) -> JobSpec:
     """The version 2 job of a parsed document."""
+    aliases = replace_aliases(document)
     data = document.data
     checked = _as_submitted(data) if stored else data
-    problems = check(data)
+    problems = [*check(data), *aliases]
     if not stored:
         problems += _names_like_options(data)
     if not JOB_V2.accepts(checked):
@@ -254,13 +256,13 @@ def mask_secrets(config: str | bytes | Mapping[str, Any]) -> str:
             return text
         if not text.lstrip().startswith("{") and (masked := _mask_span(text)) is not None:
             return masked
+        if replace_aliases(document):
+            # No reference can stand for some of them.
+            data = _mask_values(data, set(secret_texts(data["secrets"])))
     else:
         data = to_plain_data(config)
         if not isinstance(data, dict) or "secrets" not in data:
             return json.dumps(data, ensure_ascii=False)
-    if isinstance(config, str | bytes) and "&" in text and "*" in text:
-        # An alias may have put a secret anywhere.
-        data = _mask_values(data, set(secret_texts(data["secrets"])))
     return json.dumps({**data, "secrets": MASK}, ensure_ascii=False)
 
 
@@ -294,7 +296,7 @@ def _scalar_texts(value: Any) -> Iterator[str]:
 
 def _mask_values(value: Any, secrets: Set[str]) -> Any:
     if isinstance(value, dict):
-        return {key: _mask_values(item, secrets) for key, item in value.items()}
+        return {MASK if key in secrets else key: _mask_values(item, secrets) for key, item in value.items()}
     if isinstance(value, list):
         return [_mask_values(item, secrets) for item in value]
     return MASK if not isinstance(value, bool) and as_text(value) in secrets else value

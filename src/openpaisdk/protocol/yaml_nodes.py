@@ -257,6 +257,51 @@ def top_level_span(root: Any, name: str) -> tuple[int, int, Node] | None:
     return None
 
 
+def aliased_scalars(root: Any, name: str) -> Iterator[tuple[Path, Path, bool]]:
+    """Scalars that aliases or merges share with the entry ``name`` of the top-level mapping, in others.
+
+    Of each its path, its path in that entry, and whether it is a key. `construct` accepts the document.
+    """
+    entries = {key.value: item for key, item in _entries(root)}
+    if name not in entries:
+        return
+    inside = {id(node): path for path, node, at_key in _scalars(entries.pop(name), ()) if not at_key}
+    for other, item in entries.items():
+        for path, node, at_key in _scalars(item, (other,)):
+            if id(node) in inside:
+                yield path, inside[id(node)], at_key
+
+
+def _entries(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Keys and values of a mapping, those that it merges (``<<``) included."""
+    seen: set[str] = set()
+    merged: list[Any] = []
+    for key, item in node.value:
+        if key.value == "<<" and not key.style:
+            merged += item.value if type(item) is SequenceNode else [item]
+        else:
+            seen.add(key.value)
+            yield key, item
+    for source in merged:
+        for key, item in _entries(source):
+            if key.value not in seen:
+                seen.add(key.value)
+                yield key, item
+
+
+def _scalars(node: Any, path: Path) -> Iterator[tuple[Path, Any, bool]]:
+    """Every scalar below a node with its path, and whether it is a key."""
+    if type(node) is ScalarNode:
+        yield path, node, False
+    elif type(node) is SequenceNode:
+        for index, item in enumerate(node.value):
+            yield from _scalars(item, (*path, index))
+    else:
+        for key, item in _entries(node):
+            yield (*path, key.value), key, True
+            yield from _scalars(item, (*path, key.value))
+
+
 def _mark(mark: Any) -> tuple[int, int]:
     return mark.line + 1, mark.column + 1
 

@@ -16,7 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
@@ -30,6 +30,7 @@ from openpaisdk.protocol import (
     read_job,
     read_job_v1,
 )
+from openpaisdk.protocol.secret_references import replace_passwords
 
 MAX_CPU_S = 10
 """Processor time for one text. The slowest text of the largest size takes a third of it."""
@@ -71,6 +72,10 @@ class Response:
 
 def parse_v2(text: str) -> ParsedJob:
     job = read_job(text)
+    with_references = replace_passwords(job.raw)
+    if with_references is not None:
+        text = json.dumps(with_references, ensure_ascii=False)
+        job = replace(read_job(with_references), warnings=job.warnings)
     masked = mask_secrets(text) if job.secrets else None
     if not text.lstrip().startswith("{"):
         text = json.dumps(job.raw, ensure_ascii=False)

@@ -115,12 +115,16 @@ class Admission:
             resource_request=encode(scheduling_request),
             sealed=sealed,
             idempotency_key=idempotency_key,
-            body_sha256=hashlib.sha256(body).hexdigest() if idempotency_key is not None else "",
+            body_sha256=self._body_digest(job, body) if idempotency_key is not None else "",
         )
         inserted = await self.store.write_batched(INSERT_JOB, new)
         if not inserted.repeated:
             await self.source_checkouts.check_out(job, storage_user(identity), inserted.id)
         return warnings
+
+    def _body_digest(self, job: JobSpec, body: bytes) -> str:
+        """Digest by which a repeated request is recognised; one with secrets could be guessed from a hash."""
+        return self.sealer.fingerprint(body) if job.secrets else hashlib.sha256(body).hexdigest()
 
     def _warnings(self, job: JobSpec, request: SchedulingRequest, *, strict: bool) -> list[str]:
         warnings = []

@@ -25,7 +25,7 @@ class NewJob(NamedTuple):
     """A job to be inserted.
 
     ``config`` is the submitted text with masked secrets, ``job`` the JSON that the cluster parses,
-    ``sealed`` the sealed secrets. With an ``idempotency_key`` comes ``body_sha256``, the digest (hex) of the
+    ``sealed`` the sealed secrets. With an ``idempotency_key`` comes ``body_sha256``, a digest (hex) of the
     request's body. ``generation`` is ``v1`` or ``v2``. ``resource_request``: encoded by the scheduler.
     """
 

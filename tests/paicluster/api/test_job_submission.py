@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -99,6 +100,29 @@ def test_secrets_are_never_shown_or_stored_in_plain_text(cluster: TeamCluster, n
     for file in cluster.home.glob("cluster.db*"):
         assert secret.encode() not in file.read_bytes(), file
     assert secret not in cluster.log.read_text()
+
+
+def test_secrets_outside_of_their_place_are_sealed(cluster: TeamCluster, name: str) -> None:
+    """An alias of a secret, and the password of a registry that is written where it is used."""
+    aliased, password = "hunter2-by-alias", "hunter2-of-registry"
+    spec = job(name, "echo <% $parameters.copy %>", secrets={"key": "KEY"}, parameters={"copy": "COPY"})
+    spec["prerequisites"][0]["auth"] = {"username": "u", "password": password, "registryuri": "r.example.com"}
+    text = yaml.safe_dump(spec).replace("KEY", f"&key {aliased}").replace("COPY", "*key")
+    # The anchor must come before its alias.
+    text = f"secrets: {{key: &key {aliased}}}\n" + text.replace(f"secrets:\n  key: &key {aliased}\n", "")
+    assert cluster.submit(text, key=f"key of {name}").status == 202
+    assert cluster.submit(text, key=f"key of {name}").status == 202
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+    assert cluster.log_of(name) == b"******\n"
+    config = cluster.get(cluster.path(name, "/config")).json()
+    assert config["parameters"] == {"copy": "<% $secrets.key %>"}
+    assert config["prerequisites"][0]["auth"]["password"] == "<% $secrets.registry_password %>"
+    assert config["secrets"] == "******"
+    # From a digest of the body a short secret could be guessed.
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    for file in cluster.home.glob("cluster.db*"):
+        for value in (aliased, password, digest):
+            assert value.encode() not in file.read_bytes(), file
 
 
 def test_job_with_missing_sources_is_rejected(cluster: TeamCluster, name: str) -> None:
