@@ -9,6 +9,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.functions import helpers as helpers
+    from openpaisdk.functions.debug_executor import DebugExecutor as DebugExecutor
+    from openpaisdk.functions.debug_executor import DebugJob as DebugJob
     from openpaisdk.functions.executor import AutoExecutor as AutoExecutor
     from openpaisdk.functions.executor import AutoExecutor as LocalExecutor
     from openpaisdk.functions.executor import AutoExecutor as SlurmExecutor
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "AutoExecutor": "executor",
+    "DebugExecutor": "debug_executor",
+    "DebugJob": "debug_executor",
     "Executor": "executor",
     "JobFuture": "job_future",
     "JobFutures": "job_future",
@@ -50,6 +54,8 @@ _OTHER_NAMES = {
 
 __all__ = [
     "AutoExecutor",
+    "DebugExecutor",
+    "DebugJob",
     "Executor",
     "Job",
     "JobEnvironment",

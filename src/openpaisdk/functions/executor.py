@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,6 @@ from openpaisdk.functions.submitit_options import job_options
 from pairuntime.task.delayed_call import call
 
 if TYPE_CHECKING:
-    import os
-
     from openpaisdk.binding.cluster import Cluster
     from openpaisdk.functions.function_job import Call
 
@@ -40,6 +39,7 @@ class Executor(concurrent.futures.Executor):
         self._futures: list[JobFuture] = []
         self._batch: list[BatchedCall] | None = None
         self._is_shut_down = False
+        self._log_folder = ""
 
     # --- concurrent.futures ---
 
@@ -134,6 +134,9 @@ class Executor(concurrent.futures.Executor):
 
     def _keep(self, futures: JobFutures) -> JobFutures:
         self._futures = [future for future in self._futures if not future.done()] + futures
+        for future in futures:
+            for task in future.gang or [future]:
+                task.log_folder = self._log_folder
         return futures
 
     def _check_open(self) -> None:
@@ -171,7 +174,22 @@ def _cancel_waiting(futures: Sequence[JobFuture]) -> None:
 
 
 class AutoExecutor(Executor):
-    """``submitit.AutoExecutor``. The folder has no effect: files are on the cluster's storage."""
+    """``submitit.AutoExecutor``. ``job.paths.stdout`` and ``stderr`` are written into the folder; all other
+    files are on the cluster's storage."""
+
+    def __new__(
+        cls,
+        folder: str | os.PathLike[str] = "",
+        max_num_timeout: int = 3,
+        cluster: Cluster | str | None = None,
+        **parameters: Any,
+    ) -> Any:
+        """With ``cluster="debug"``, a `DebugExecutor`."""
+        if cluster == "debug":
+            from openpaisdk.functions.debug_executor import DebugExecutor
+
+            return DebugExecutor(folder, **parameters)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -181,6 +199,7 @@ class AutoExecutor(Executor):
         **parameters: Any,
     ):
         # submitit's names of kinds of clusters, which are no aliases of ours.
-        super().__init__(None if cluster in ("local", "debug", "slurm", "auto") else cluster)
+        super().__init__(None if cluster in ("local", "slurm", "auto") else cluster)
+        self._log_folder = os.fspath(folder)
         if parameters:
             self.update_parameters(**parameters)

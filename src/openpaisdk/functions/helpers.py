@@ -1,6 +1,7 @@
 """Names of ``submitit.helpers``."""
 
 from openpaisdk.functions.job_future import as_completed
+from openpaisdk.functions.job_monitor import monitor_jobs
 from pairuntime.task.command_function import CommandFunction
 from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission, FunctionSequence
 from pairuntime.task.job_environment import TorchDistributedEnvironment, clean_env
@@ -13,4 +14,5 @@ __all__ = [
     "TorchDistributedEnvironment",
     "as_completed",
     "clean_env",
+    "monitor_jobs",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Generator, Iterable, Iterator
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from openpaisdk.errors import UsageError
 from openpaisdk.functions.call_pickle import ResultReference
@@ -19,15 +19,51 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_RESULT = PurePosixPath()
+
+
+class HasLog(Protocol):
+    """A call whose output can be read."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    def stdout(self) -> str: ...
+
+    def stderr(self) -> str: ...
+
 
 class JobPaths:
-    """Where the files of a call are on the cluster's storage."""
+    """Files of a call: its log, in the folder of its executor, and its result on the cluster's storage."""
 
-    __slots__ = ("folder", "result_pickle")
+    def __init__(self, call: HasLog, log_folder: str, result: PurePosixPath = _NO_RESULT):
+        self._call = call
+        self._log_folder = log_folder
+        self.folder = result.parent
+        self.result_pickle = result
 
-    def __init__(self, result_pickle: PurePosixPath):
-        self.folder = result_pickle.parent
-        self.result_pickle = result_pickle
+    @property
+    def stdout(self) -> Path:
+        """The standard output until now: a file, which is written each time this is asked for."""
+        return self._write_log("out", self._call.stdout())
+
+    @property
+    def stderr(self) -> Path:
+        """As `stdout`, of the standard error."""
+        return self._write_log("err", self._call.stderr())
+
+    def _write_log(self, ending: str, text: str) -> Path:
+        if not self._log_folder:
+            raise UsageError(
+                "This call has no folder for its log.",
+                hint="Give the executor one, as AutoExecutor(folder=...), or use job.stdout().",
+            )
+        # submitit has the name of the job for this in a folder.
+        folder = Path(self._log_folder.replace("%j", self._call.job_id))
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{self._call.job_id}_0_log.{ending}"
+        file.write_text(text, "utf-8")
+        return file
 
 
 class JobFuture(concurrent.futures.Future[Any], ResultReference):
@@ -51,6 +87,8 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         self._is_cancelling = False
         self.shared: SharedTasks | None = None
         """Where the calls of the job share its tasks."""
+        self.log_folder = ""
+        """The folder of the executor, where ``paths.stdout`` is written."""
         self.pending_reason = ""
         """Why the job has not started, as far as the cluster has said."""
 
@@ -96,7 +134,7 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
     @property
     def paths(self) -> JobPaths:
-        return JobPaths(PurePosixPath(self.result_path()))
+        return JobPaths(self, self.log_folder, PurePosixPath(self.result_path()))
 
     def done(self, force_check: bool = False) -> bool:
         """Whether the call has ended. ``force_check`` is submitit's, without effect."""
@@ -274,7 +312,7 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 class AwaitableJob:
     """``JobFuture`` with awaitable methods. ``poll_interval`` is submitit's, without effect."""
 
-    def __init__(self, future: JobFuture):
+    def __init__(self, future: Any):
         self._future = future
 
     async def result(self, poll_interval: float = 1) -> Any:

@@ -8,6 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Iterator, Sequence
 
+LOCAL_CALL = "PAI_LOCAL_CALL"
+"""Variable with the name of a call that a program makes itself, in place of a job."""
+
 
 class JobEnvironment:
     """The job that this program runs in: ranks, number of tasks, host names."""
@@ -18,14 +21,16 @@ class JobEnvironment:
 
     @staticmethod
     def activated() -> "bool":
-        return bool(os.environ.get("PAI_JOB_NAME"))
+        return bool(os.environ.get("PAI_JOB_NAME") or os.environ.get(LOCAL_CALL))
 
     @property
     def cluster(self) -> "str":
-        return "openpai"
+        return "debug" if os.environ.get(LOCAL_CALL) else "openpai"
 
     @property
     def job_id(self) -> "str":
+        if os.environ.get(LOCAL_CALL):
+            return os.environ[LOCAL_CALL]
         name = os.environ["PAI_JOB_NAME"].rpartition("~")[2]
         call = os.environ.get("PAI_CALL_INDEX")
         if call:

@@ -140,6 +140,7 @@ WITHOUT_SECRETS = {
     "data.formats.hadoop_codecs",
     "data.pack_reader.Pack",
     "errors",
+    "functions.debug_executor.DebugJob",
     "functions.job_environment.JobEnvironment",
     "functions.job_future.JobFuture",
     "functions.job_future.JobFutures",

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 import pytest
@@ -311,3 +311,89 @@ def test_environment_of_a_task_in_an_array_of_commands(monkeypatch) -> None:
     environment = submitit.JobEnvironment()
     assert (environment.num_tasks, environment.global_rank) == (1, 0)
     assert environment.job_id == "sweep_2"
+
+
+def test_logs_are_files_in_the_folder_of_the_executor(here_on_host, tmp_path) -> None:
+    def speak(word: str) -> None:
+        import sys
+
+        print("out", word)
+        print("err", word, file=sys.stderr)
+
+    executor = submitit.AutoExecutor(folder=tmp_path / "logs" / "%j")
+    single = executor.submit(speak, "\u00e9")
+    jobs = [single, *executor.map_array(speak, ["b", "c"])]
+    for job, word in zip(jobs, ("\u00e9", "b", "c"), strict=True):
+        job.wait(TIMEOUT_S)
+        assert job.paths.stdout == tmp_path / "logs" / job.job_id / f"{job.job_id}_0_log.out"
+        assert job.paths.stdout.read_text("utf-8") == f"out {word}\n"
+        assert job.paths.stderr.read_text("utf-8") == f"err {word}\n"
+    with pytest.raises(UsageError, match="no folder for its log"):
+        openpaisdk.submit(abs, -1).paths.stdout  # noqa: B018
+
+
+# --- without a cluster ---
+
+
+def test_monitor_prints_the_states_of_jobs(capsys) -> None:
+    ended, failed, cancelled, running = (Future() for _ in range(4))
+    ended.set_result(1)
+    failed.set_exception(ValueError("x"))
+    cancelled.cancel()
+    cancelled.set_running_or_notify_cancel()
+    running.set_running_or_notify_cancel()
+    reports = []
+
+    def report(started: float, count: int, states: dict[str, set[int]]) -> None:
+        reports.append((count, dict(states)))
+        if not running.done():
+            running.set_result(2)
+
+    submitit.helpers.monitor_jobs([ended, failed, cancelled, running], 0.01, custom_logging=report)
+    states = {"SUCCEEDED": {0}, "FAILED": {1}, "STOPPED": {2}, "RUNNING": {3}, "DONE": {0, 1, 2}}
+    assert reports[0] == (4, states)
+    assert reports[-1][1]["DONE"] == {0, 1, 2, 3} and reports[-1][1]["SUCCEEDED"] == {0, 3}
+    submitit.helpers.monitor_jobs([ended, failed])
+    assert capsys.readouterr().out[8:] == "  2 of 2 calls ended, 1 failed\n"
+    submitit.helpers.monitor_jobs([])
+    assert capsys.readouterr().out == "There are no calls to wait for.\n"
+
+
+def test_debug_executor_calls_in_this_process(tmp_path, capsys) -> None:
+    executor = submitit.AutoExecutor(folder=tmp_path, cluster="debug", timeout_min=1)
+    assert isinstance(executor, submitit.DebugExecutor)
+    with pytest.raises(UsageError, match="no parameter 'no_such'"):
+        executor.update_parameters(no_such=1)
+    seen = []
+
+    def speak(word: str) -> str:
+        print("hear", word)
+        seen.append(submitit.JobEnvironment())
+        assert seen[-1].num_tasks == 1 and seen[-1].cluster == "debug"
+        return seen[-1].job_id
+
+    job = executor.submit(speak, "me")
+    assert job.result() == job.job_id and job.results() == [job.job_id] and job.state == "SUCCEEDED"
+    assert len(seen) == 1
+    assert capsys.readouterr().out == job.stdout() == job.paths.stdout.read_text() == "hear me\n"
+    assert not submitit.JobEnvironment.activated()
+
+    with executor.batch():
+        failed = executor.submit(lambda: 1 // 0)
+    assert failed.state == "FAILED" and isinstance(failed.exception(), ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        failed.result()
+    jobs = executor.map_array(pow, [2, 3], [3, 2])
+    assert executor.submit(sum, jobs).result() == 17
+
+    async def later() -> int:
+        assert executor.submit(asyncio.sleep, 0, "inside").result() == "inside"
+        return await executor.submit(abs, -3) + await job_of(-4).awaitable().result()
+
+    def job_of(number: int) -> submitit.DebugJob:
+        return executor.submit(abs, number)
+
+    assert asyncio.run(later()) == 7
+    assert executor.submit(asyncio.sleep, 0, "slept").result() == "slept"
+    with executor:
+        assert list(executor.map(abs, [-1, -2])) == [1, 2]
