@@ -525,6 +525,15 @@ class SubmittedJob:
         return self.cluster
 
 
+def names_of_jobs(jobs: Any) -> Any:
+    """The value of an option that names jobs, where a program may have given the jobs themselves."""
+    if isinstance(jobs, SubmittedJob):
+        return jobs.name
+    if isinstance(jobs, list | tuple | set):
+        return [job.name if isinstance(job, SubmittedJob) else job for job in jobs]
+    return jobs
+
+
 class AsyncCluster(AsyncWrapper):
     """``Cluster`` with awaitable methods."""
 

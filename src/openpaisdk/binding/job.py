@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
-from openpaisdk.binding.cluster import Cluster, SubmittedJob
+from openpaisdk.binding.cluster import Cluster, SubmittedJob, names_of_jobs
 from openpaisdk.errors import UsageError
 from openpaisdk.jobs.job_names import expand_name
 from openpaisdk.jobs.option_values import items_of
@@ -203,7 +203,7 @@ class Job(SubmittedJob):
             retries=retries,
             priority=priority,
             timeout=timeout,
-            after=_names(after),
+            after=names_of_jobs(after),
             outputs=outputs,
             workspace=workspace,
             tags=tags,
@@ -272,15 +272,6 @@ class Job(SubmittedJob):
             if create:
                 self.protocol[key] = found
         return found
-
-
-def _names(jobs: Any) -> Any:
-    """Names of jobs, where a program gave the jobs themselves."""
-    if isinstance(jobs, SubmittedJob):
-        return jobs.name
-    if isinstance(jobs, list | tuple | set):
-        return [job.name if isinstance(job, SubmittedJob) else job for job in jobs]
-    return jobs
 
 
 class AsyncJob(AsyncWrapper):

@@ -65,6 +65,18 @@ class Endpoint:
         self.certificate = certificate
         self.scheme = scheme
 
+    def at_root(self, scheme: str = "Bearer") -> Endpoint:
+        """The same server, user and token for paths that are not below the REST server's."""
+        return Endpoint(
+            str(self.address),
+            self.user,
+            self.token,
+            rest_path="",
+            verify=self.verify,
+            authority_file=self.authority_file,
+            scheme=scheme,
+        )
+
 
 class Transport:
     """Requests to one cluster. All are safe to repeat: reads, full writes, or with an idempotency key."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from openpaisdk.binding.cluster import names_of_jobs
 from openpaisdk.binding.job import Job
 from openpaisdk.errors import (
     Forbidden,
@@ -28,7 +29,7 @@ from openpaisdk.functions.shared_tasks import SharedTasks, number_of_tasks
 from openpaisdk.functions.stored_values import VALUES, StoredValues
 from openpaisdk.functions.task_python import import_paths, library, python_version
 from openpaisdk.jobs.job_names import generate_name
-from openpaisdk.jobs.option_values import seconds
+from openpaisdk.jobs.option_values import items_of, seconds
 from openpaisdk.jobs.submission import name_conflict
 from pairuntime.task.call_format import pack_calls
 
@@ -111,7 +112,7 @@ def submit_calls(
     pickler = CallPickler(store)
     content = pack_calls(pickler.function(function), [pickler.arguments(*call) for call in calls])
     instances = number_of_tasks(len(calls), options.limit) if array else int(values.get("instances", 1))
-    after = [*_items(values.pop("after", ())), *_dependencies(pickler, cluster)]
+    after = [*items_of(names_of_jobs(values.pop("after", ())), "after"), *_dependencies(pickler, cluster)]
     entry = cluster.cluster.entry
     on_this_machine = entry.shares_machine and not _image(values)
     request = {
@@ -272,14 +273,3 @@ def _dependencies(pickler: CallPickler, cluster: FunctionCluster) -> list[str]:
 def _name_of(function: object) -> str:
     name = getattr(function, "__name__", None) or type(function).__name__
     return "".join(c if c.isalnum() else "-" for c in str(name)).strip("-") or "function"
-
-
-def _items(value: Any) -> list[Any]:
-    from openpaisdk.binding.cluster import SubmittedJob
-    from openpaisdk.jobs.option_values import items_of
-
-    if isinstance(value, SubmittedJob):
-        return [value.name]
-    if isinstance(value, (list, tuple, set)):
-        return [item.name if isinstance(item, SubmittedJob) else item for item in value]
-    return items_of(value, "after")

@@ -141,24 +141,12 @@ def _open_pai_cluster(
     renew = cluster.transport.renew
     transport = Transport(
         cluster.alias,
-        _with_token_scheme(cluster.transport.endpoint),
-        renew and (lambda reason, failed: (new := renew(reason, failed)) and _with_token_scheme(new)),
+        cluster.transport.endpoint.at_root(SCHEME),
+        renew and (lambda reason, failed: (new := renew(reason, failed)) and new.at_root(SCHEME)),
     )
     transport.on_slow_response = notify
     return PaddleCloudClient(
         cluster.alias, transport, is_configured=False, shares_machine=entry.shares_machine
-    )
-
-
-def _with_token_scheme(endpoint: Endpoint) -> Endpoint:
-    return Endpoint(
-        str(endpoint.address),
-        endpoint.user,
-        endpoint.token,
-        rest_path="",
-        verify=endpoint.verify,
-        authority_file=endpoint.authority_file,
-        scheme=SCHEME,
     )
 
 

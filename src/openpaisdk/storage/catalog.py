@@ -442,15 +442,7 @@ def _open_own(
     url = f"pai://{cluster.alias}/{entry.name}"
     root = normalize_path(entry.path.replace(USER_NAME, cluster.user)).rstrip("/")
     endpoint = cluster.transport.endpoint
-    root_endpoint = Endpoint(
-        str(endpoint.address),
-        endpoint.user,
-        endpoint.token,
-        rest_path="",
-        verify=endpoint.verify,
-        authority_file=endpoint.authority_file,
-    )
-    pool = ConnectionPool(cluster.alias, root_endpoint, cluster.transport.renew)
+    pool = ConnectionPool(cluster.alias, endpoint.at_root(), cluster.transport.renew)
     if capabilities is not None:
         from openpaisdk.storage.backends.cluster import ClusterBackend
 
