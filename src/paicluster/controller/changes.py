@@ -36,6 +36,8 @@ class Changes:
     events: list[Event] = field(default_factory=list)
     # Final states of jobs that finish with this, by full name.
     ended: dict[str, str] = field(default_factory=dict)
+    # Why those of them failed that did, by full name.
+    causes: dict[str, str] = field(default_factory=dict)
     # Finished attempts, by job and number: their tokens are no longer valid.
     ended_attempts: list[tuple[int, int]] = field(default_factory=list)
     # Done after the commit: jobs to launch and tasks to stop.

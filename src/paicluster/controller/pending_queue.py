@@ -114,8 +114,10 @@ class PendingQueue:
                     del self._dependents[dependency.framework]
 
 
-def check_dependencies(dependencies: Iterable[Dependency], states: Mapping[str, str]) -> DependencyStatus:
-    """``states``: the state of every dependency that exists."""
+def check_dependencies(
+    dependencies: Iterable[Dependency], states: Mapping[str, str], causes: Mapping[str, str]
+) -> DependencyStatus:
+    """``states``: the state of every dependency that exists. ``causes``: why those failed that did."""
     waits_for = []
     for dependency in dependencies:
         state = states.get(dependency.framework)
@@ -125,8 +127,10 @@ def check_dependencies(dependencies: Iterable[Dependency], states: Mapping[str, 
             )
         finished = state in ("SUCCEEDED", "FAILED", "STOPPED")
         if finished and dependency.success and state != "SUCCEEDED":
+            cause = causes.get(dependency.framework, "").rstrip(".")
+            outcome = f"{state}: {cause}" if cause else state
             return DependencyStatus(
-                broken=f"The job {dependency.framework} that it depends on ended as {state}."
+                broken=f"The job {dependency.framework} that it depends on ended as {outcome}."
             )
         if not finished:
             waits_for.append(dependency.framework)

@@ -36,6 +36,7 @@ from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.work_journal import WorkJournal
 from paicluster.store import Store, jobs
 from paicluster.store.change_feed import Requests
+from paicluster.store.job_failures import cause_of, causes_of
 from paicluster.store.rows import PendingJob
 
 log = logging.getLogger("paicluster.controller")
@@ -370,8 +371,11 @@ class Controller:
         names = sorted({dependency.framework for of_job in dependencies.values() for dependency in of_job})
         states = await self._store.read(lambda conn: jobs.states_of(conn, names))
         states.update(changes.ended)
+        failed = [name for name in names if states.get(name) == "FAILED" and name not in changes.causes]
+        causes = await self._store.read(lambda conn: causes_of(conn, failed)) if failed else {}
+        causes.update(changes.causes)
         for job_id, of_job in self._each(dependencies.items()):
-            status = check_dependencies(of_job, states)
+            status = check_dependencies(of_job, states, causes)
             if status.broken:
                 for record in await self._active.refresh([job_id]):
                     transitions.fail_unstarted(record, status.broken, changes, now_ms)
@@ -405,7 +409,10 @@ class Controller:
         if queue is NextQueue.FINISHED:
             self._wakeups.cancel_retry(job_id)
             self._reasons.forget(job_id)
-            changes.ended[record.row.framework] = job_state(record.row.sub_state, record.row.exit_code)
+            state = job_state(record.row.sub_state, record.row.exit_code)
+            changes.ended[record.row.framework] = state
+            if state == "FAILED":
+                changes.causes[record.row.framework] = cause_of(record.attempt)
             self._queue.recheck_dependents(record.row.framework)
             self._active.remove(record)
 

@@ -1,4 +1,4 @@
-"""Job listing: a page of ``GET /api/v2/jobs`` as ready JSON, and the pending reasons of its jobs."""
+"""Job listing: a page of ``GET /api/v2/jobs`` as ready JSON, with pending reasons and causes of failures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,27 @@ from sqlalchemy import Connection
 from openpaisdk.errors import InvalidParameters
 from paicluster.store import job_query
 from paicluster.store.compiled_statements import execute
+from paicluster.store.job_failures import causes_of
 from paicluster.store.job_query import JobQuery
 
-__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "JobQuery", "ListPage", "list_jobs", "reasons_of", "with_reasons"]
+__all__ = [
+    "DEFAULT_LIMIT",
+    "MAX_LIMIT",
+    "JobQuery",
+    "ListPage",
+    "list_jobs",
+    "reasons_of",
+    "with_causes",
+    "with_reasons",
+]
 
 DEFAULT_LIMIT = 5000
 MAX_LIMIT = 50000
 
 _REASONS_BATCH = 500
+# Failed jobs of a page that have their cause, of which each is read with the end of a log. A list of more is
+# for programs.
+_MAX_CAUSES = 1000
 _decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _encode = msgspec.json.encode
 
@@ -85,6 +98,17 @@ def with_reasons(conn: Connection, page: ListPage, degraded_reason: Callable[[st
         reasons.update(reasons_of(conn, names[start : start + _REASONS_BATCH]))
     for name, job in waiting.items():
         job["reason"] = reasons.get(name)
+    return ListPage(_encode(listed)[1:-1], page.total)
+
+
+def with_causes(conn: Connection, page: ListPage) -> ListPage:
+    """The same page; the reason of each failed job is why it failed."""
+    if b'"FAILED"' not in page.json:
+        return page
+    listed = _decode(b"[%b]" % page.json)
+    failed = {f"{job['username']}~{job['name']}": job for job in listed if job["state"] == "FAILED"}
+    for name, cause in causes_of(conn, list(failed)[:_MAX_CAUSES]).items():
+        failed[name]["reason"] = cause or None
     return ListPage(_encode(listed)[1:-1], page.total)
 
 

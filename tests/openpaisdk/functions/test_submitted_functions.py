@@ -288,10 +288,11 @@ def test_future_as_argument_is_a_dependency(here) -> None:
 
 def test_call_after_a_failed_one_is_a_typed_error(here) -> None:
     def fail() -> None:
-        raise RuntimeError
+        raise RuntimeError("no data for day 7")
 
     second = openpaisdk.submit(str, openpaisdk.submit(fail))
-    with pytest.raises(task_errors.DependencyFailed, match="depends on ended as FAILED"):
+    cause = "depends on ended as FAILED: .*RuntimeError: no data for day 7"
+    with pytest.raises(task_errors.DependencyFailed, match=cause):
         second.result(TIMEOUT_S)
 
 

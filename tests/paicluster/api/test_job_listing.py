@@ -155,3 +155,19 @@ def test_invalid_page_is_rejected(cluster: TeamCluster, query: str) -> None:
 def test_huge_offset_is_an_empty_page_or_rejected(cluster: TeamCluster, offset: str) -> None:
     reply = cluster.get(f"/api/v2/jobs?offset={offset}")
     assert reply.status == 400 or (reply.status == 200 and reply.json() == [])
+
+
+def test_failed_jobs_have_their_cause_on_request(cluster: TeamCluster) -> None:
+    cluster.run(job("caused-a", "echo step 7; echo the disk is full >&2; exit 4"))
+    cluster.run(job("caused-b", "exit 5"))
+    cluster.run(job("caused-c", "echo fine"))
+    reply = cluster.get("/api/v2/jobs?keyword=caused-&causes=true&withTotalCount=true").json()
+    found = {one["name"]: one.get("reason") for one in reply["data"]}
+    assert found == {
+        "caused-a": "Exit code 4: the disk is full",
+        "caused-b": "Exit code 5",
+        "caused-c": None,
+    }
+    assert reply["totalCount"] == 3
+    plain = cluster.get("/api/v2/jobs?keyword=caused-&reasons=true").json()
+    assert not any("reason" in one for one in plain)

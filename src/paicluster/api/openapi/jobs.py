@@ -314,6 +314,9 @@ JOB_FILTERS = (
     Query("withTotalCount", bool, description="Respond with a page and the total number of jobs."),
 )
 _REASONS = Query("reasons", bool, description="Our addition: with the pending reason of waiting jobs.")
+_CAUSES = Query(
+    "causes", bool, description="Our addition: with the cause of the first 1000 failed jobs, as their reason."
+)
 STRICT = Query("strict", bool, description="Our addition: refuse a job that can never start.")
 LOG_QUERY = (
     Query("pod-uid", required=True),
@@ -373,7 +376,7 @@ OPERATIONS: dict[str, Operation] = {
         "Submit a job", _TAG, {202: MessageWithStatus}, (403, 404, 409, 422, 507), body=JOB, query=(STRICT,)
     ),
     "v2.jobs.list_jobs": Operation(
-        "List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=(*JOB_FILTERS, _REASONS)
+        "List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=(*JOB_FILTERS, _REASONS, _CAUSES)
     ),
     "v2.jobs.detail": Operation("Get a job and one of its attempts", _TAG, {200: JobDetail}, (403,)),
     "v2.jobs.config": Operation("Get the job as submitted, secrets masked", _TAG, {200: Text(YAML)}, (403,)),

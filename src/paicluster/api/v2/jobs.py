@@ -30,7 +30,7 @@ from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
-from paicluster.store.job_list import DEFAULT_LIMIT, MAX_LIMIT, ListPage, with_reasons
+from paicluster.store.job_list import DEFAULT_LIMIT, MAX_LIMIT, ListPage, with_causes, with_reasons
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
 
 _MAX_TAG_LENGTH = 255
@@ -73,18 +73,25 @@ async def admit(
 async def list_jobs(request: Request) -> Response:
     identity = await authenticate(request)
     query = visible_jobs(identity, query_of(request))
-    with_reason = b"reasons" in request.scope["query_string"] and bool_param(request.query_params, "reasons")
+    with_reason, with_cause = (_is_set(request, name) for name in ("reasons", "causes"))
     ctx = context(request)
     store = ctx.store
 
     def read(conn: Connection) -> ListPage:
         page = jobs.list_jobs(conn, query)
-        return with_reasons(conn, page, ctx.degraded_reason) if with_reason else page
+        if with_reason:
+            page = with_reasons(conn, page, ctx.degraded_reason)
+        return with_causes(conn, page) if with_cause else page
 
     # The pages that clients poll are read faster than the read could be passed to a thread.
-    inline = query.is_first_page(_SHORT_PAGE) and not with_reason
+    inline = query.is_first_page(_SHORT_PAGE) and not (with_reason or with_cause)
     page = store.read_inline(read) if inline else await store.read(read)
     return Response(page.body(), media_type="application/json")
+
+
+def _is_set(request: Request, name: str) -> bool:
+    """A query parameter that few requests have; it is parsed for these only."""
+    return name.encode() in request.scope["query_string"] and bool_param(request.query_params, name)
 
 
 def query_of(request: Request) -> jobs.JobQuery:

@@ -1,0 +1,67 @@
+"""Causes of failed jobs, one line each: for lists, and for the jobs that depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection
+
+from paicluster.store.bulk_insert import chunks
+from paicluster.store.compiled_statements import execute
+from paicluster.store.rows import AttemptRow
+
+# A line of a list; a program may write lines of any length.
+_MAX_CAUSE_CHARS = 300
+
+
+class _ErrorLogs(msgspec.Struct):
+    user: str = ""
+
+
+class _RuntimeExit(msgspec.Struct, rename="camel"):
+    """What is read of how the task ended that ended its job."""
+
+    origin_user_exit_code: int | None = None
+    caught_exception: str | None = None
+    error_logs: _ErrorLogs | None = None
+
+
+_decode = msgspec.json.Decoder(_RuntimeExit).decode
+
+
+def cause_of(attempt: AttemptRow | None) -> str:
+    """Why a failed attempt failed; empty where nothing is known."""
+    return "" if attempt is None else _cause(attempt.diagnostics, attempt.runtime_exit)
+
+
+def causes_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
+    """Why the last attempt of each of these jobs failed, by full name."""
+    causes: dict[str, str] = {}
+    for some in chunks(frameworks):
+        text = (
+            "SELECT jobs.framework, attempts.diagnostics, attempts.runtime_exit FROM jobs"
+            " JOIN attempts ON attempts.job_id = jobs.id AND attempts.attempt = jobs.attempt"
+            f" WHERE jobs.framework IN ({', '.join('?' * len(some))})"
+        )
+        rows = execute(conn, text, tuple(some)).fetchall()
+        causes.update((framework, _cause(*columns)) for framework, *columns in rows)
+    return causes
+
+
+def _cause(diagnostics: str | None, runtime_exit: str | None) -> str:
+    ended = _decode(runtime_exit) if runtime_exit else _RuntimeExit()
+    if ended.caught_exception:
+        return _line(ended.caught_exception)
+    if ended.origin_user_exit_code is not None:
+        last = _last_line(ended.error_logs.user if ended.error_logs else "")
+        return _line(f"Exit code {ended.origin_user_exit_code}{f': {last}' if last else ''}")
+    return _line((diagnostics or "").strip().partition("\n")[0])
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _line(text: str) -> str:
+    return text if len(text) <= _MAX_CAUSE_CHARS else f"{text[: _MAX_CAUSE_CHARS - 1]}…"
