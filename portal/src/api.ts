@@ -37,6 +37,13 @@ export interface ExitSpec {
   readonly solution?: readonly string[];
 }
 
+/** How the task ended that ended its job. */
+export interface RuntimeExit {
+  readonly originUserExitCode?: number;
+  /** The last lines of its log. */
+  readonly errorLogs?: { readonly user?: string };
+}
+
 export interface TaskStatus {
   readonly taskIndex: number;
   readonly taskState: JobState;
@@ -75,7 +82,7 @@ export interface JobDetail {
     readonly appCompletedTime: number | null;
     readonly appExitCode: number | null;
     readonly appExitSpec: ExitSpec | null;
-    readonly appExitMessages: { readonly runtime: { readonly originUserExitCode?: number } | null } | null;
+    readonly appExitMessages: { readonly runtime: RuntimeExit | null } | null;
     readonly appExitTriggerTaskRoleName: string | null;
     readonly appExitTriggerTaskIndex: number | null;
     readonly virtualCluster: string;

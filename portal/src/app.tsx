@@ -16,10 +16,10 @@ import { isSessionExpired, session } from "./session.ts";
 import { theme, toggleTheme } from "./theme.ts";
 
 const NAVIGATION = [
+  { path: "/home", label: "Home", icon: "home" },
   { path: "/submit", label: "Submit Job", icon: "submit" },
   { path: "/jobs", label: "Jobs", icon: "jobs" },
   { path: "/files", label: "Files", icon: "files" },
-  { path: "/home", label: "Home", icon: "home" },
   { path: "/cluster", label: "Cluster", icon: "cluster" },
   { path: "/profile", label: "Profile", icon: "profile" },
   { path: "/admin", label: "Admin", icon: "admin" },

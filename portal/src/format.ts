@@ -39,6 +39,11 @@ export function runTime(launched: number | null, completed: number | null, now: 
   return launched === null ? "" : duration((completed ?? now) - launched);
 }
 
+/** A sentence with its full stop; texts of the cluster come with and without it. */
+export function withStop(sentence: string): string {
+  return /[.!?…:]$/.test(sentence) ? sentence : `${sentence}.`;
+}
+
 const timeOfDay = timeFormat({ hour: "2-digit", minute: "2-digit", hour12: false });
 const dayAndTime = timeFormat({
   year: "numeric",
@@ -48,6 +53,7 @@ const dayAndTime = timeFormat({
   minute: "2-digit",
   hour12: false,
 });
+const dayOfThisYear = timeFormat({ month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false });
 const exact = timeFormat({ dateStyle: "medium", timeStyle: "medium", hour12: false });
 const day = timeFormat({ dateStyle: "medium" });
 
@@ -59,18 +65,19 @@ function timeFormat(options: Intl.DateTimeFormatOptions): (ms: number) => string
 
 /** Make the formats that lists use, while the page waits for its first answer. */
 export function prepareTimeFormats(): void {
-  for (const format of [timeOfDay, dayAndTime, exact]) format(0);
+  for (const format of [timeOfDay, dayOfThisYear, dayAndTime, exact]) format(0);
 }
 
 export function dayOf(ms: number): string {
   return day(ms);
 }
 
-/** "14:05" today, else with the day. */
+/** "14:05" today, else with the day, and with the year where it is another one. */
 export function shortTime(ms: number | null, now: number): string {
   if (ms === null) return "";
-  const isToday = new Date(ms).toDateString() === new Date(now).toDateString();
-  return (isToday ? timeOfDay : dayAndTime)(ms);
+  const [then, today] = [new Date(ms), new Date(now)];
+  if (then.toDateString() === today.toDateString()) return timeOfDay(ms);
+  return (then.getFullYear() === today.getFullYear() ? dayOfThisYear : dayAndTime)(ms);
 }
 
 export function exactTime(ms: number | null): string {
@@ -104,9 +111,12 @@ export function rate(bytesPerSecond: number): string {
   return `${bytes(bytesPerSecond)}/s`;
 }
 
-/** Memory that the API counts in MB: "512 MB", "62.5 GB". */
+/** Memory that the API counts in MB: "512 MB", "62.5 GB", "503 GB", "3.9 TB". */
 export function memory(mb: number): string {
-  return mb < 1024 ? `${Math.round(mb)} MB` : `${Number((mb / 1024).toFixed(1))} GB`;
+  if (mb < 1024) return `${Math.round(mb)} MB`;
+  const isLarge = mb >= 1024 ** 2;
+  const size = mb / (isLarge ? 1024 ** 2 : 1024);
+  return `${Number(size.toFixed(size < 100 ? 1 : 0))} ${isLarge ? "TB" : "GB"}`;
 }
 
 const SIZES = ["KB", "MB", "GB", "TB", "PB"] as const;

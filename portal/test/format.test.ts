@@ -13,7 +13,7 @@ test("sizes of files", () => {
 
 test("durations, memory and counts", () => {
   assert.deepEqual([0, 59_999, 61_000, 7_260_000, 90_000_000].map(duration), ["0 s", "1 min", "1 min 1 s", "2 h 1 min", "1 d 1 h"]);
-  assert.deepEqual([512, 1536].map(memory), ["512 MB", "1.5 GB"]);
+  assert.deepEqual([512, 1536, 515_277, 4_094_259].map(memory), ["512 MB", "1.5 GB", "503 GB", "3.9 TB"]);
   assert.equal(counted(1, "entry", "entries"), "1 entry");
   assert.equal(counted(1204, "entry", "entries"), "1,204 entries");
   assert.deepEqual([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);

@@ -346,7 +346,8 @@ class Page:
         self._reach(selector, None, ("dragenter", "dragover", "drop"), drop_at)
 
     def press(self, key: str, *, modifiers: int = 0) -> None:
-        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "a": 65}
+        arrows = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35}
+        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "a": 65, **arrows}
         common = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": codes[key]}
         if key == "a" and modifiers == 2:
             common["commands"] = ["selectAll"]

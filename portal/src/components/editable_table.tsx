@@ -92,7 +92,12 @@ export function EditableTable<T>(props: Props<T>) {
                   {!props.isFixed?.(item) && (
                     <>
                       <ActionLink label="Change" name={nameOf(item)} onClick={() => (asked.value = { kind: "save", item })} />
-                      <ActionLink label="Delete" name={nameOf(item)} onClick={() => (asked.value = { kind: "delete", item })} />
+                      <ActionLink
+                        label="Delete"
+                        name={nameOf(item)}
+                        isDanger
+                        onClick={() => (asked.value = { kind: "delete", item })}
+                      />
                     </>
                   )}
                 </td>
@@ -130,10 +135,17 @@ export function EditableTable<T>(props: Props<T>) {
   );
 }
 
+interface ActionProps {
+  readonly label: string;
+  readonly name: string;
+  readonly isDanger?: boolean;
+  readonly onClick: () => void;
+}
+
 /** A button in a row of a table; its name says of which row. */
-export function ActionLink({ label, name, onClick }: { label: string; name: string; onClick: () => void }) {
+export function ActionLink({ label, name, isDanger = false, onClick }: ActionProps) {
   return (
-    <button class="link" type="button" aria-label={`${label} ${name}`} onClick={onClick}>
+    <button class={`link${isDanger ? " danger" : ""}`} type="button" aria-label={`${label} ${name}`} onClick={onClick}>
       {label}
     </button>
   );

@@ -21,11 +21,16 @@ export function Tabs({ tabs, label, children }: Props) {
   const selected = tabs.some((tab) => tab.name === wanted) ? wanted : first;
   const select = (name: string) => setQuery({ tab: name === first ? undefined : name });
   const move = (event: KeyboardEvent) => {
-    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-    if (!step) return;
     const at = tabs.findIndex((tab) => tab.name === selected);
-    const next = tabs[(at + step + tabs.length) % tabs.length];
+    const places: Readonly<Record<string, number>> = {
+      ArrowRight: (at + 1) % tabs.length,
+      ArrowLeft: (at - 1 + tabs.length) % tabs.length,
+      Home: 0,
+      End: tabs.length - 1,
+    };
+    const next = tabs[places[event.key] ?? -1];
     if (!next) return;
+    event.preventDefault();
     select(next.name);
     document.getElementById(`tab-${next.name}`)?.focus();
   };

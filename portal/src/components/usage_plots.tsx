@@ -3,7 +3,9 @@ import type { UsageSeries, UsageTotals } from "../api.ts";
 import { bytes, rate } from "../format.ts";
 import { Plot } from "./plot.tsx";
 
-const number = (value: number) => value.toLocaleString("en", { maximumFractionDigits: 2 });
+/** Of small values the digits that differ: an axis up to 0.01 has marks below it. */
+const number = (value: number) =>
+  value.toLocaleString("en", Math.abs(value) < 1 ? { maximumSignificantDigits: 2 } : { maximumFractionDigits: 2 });
 const hasValues = (values: readonly (number | null)[]) => values.some((value) => value !== null);
 
 export function UsagePlots({ series, totals }: { series: UsageSeries; totals: UsageTotals | undefined }) {

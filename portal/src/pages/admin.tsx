@@ -153,7 +153,7 @@ function AuditLog() {
             <thead>
               <tr>
                 <th>Time</th>
-                <th>User</th>
+                <th class="c-user">User</th>
                 <th>Request</th>
                 <th class="minor">About</th>
                 <th>Status</th>
@@ -164,7 +164,9 @@ function AuditLog() {
               {entries.value.map((entry, at) => (
                 <tr key={`${entry.time} ${at}`}>
                   <td title={exactTime(Date.parse(entry.time))}>{shortTime(Date.parse(entry.time), now)}</td>
-                  <td>{entry.user ?? "–"}</td>
+                  <td class="c-user" title={entry.user ?? ""}>
+                    {entry.user ?? "–"}
+                  </td>
                   <td class="mono message request">
                     {entry.refused ? `${entry.refused} refused requests` : `${entry.method ?? ""} ${entry.path ?? ""}`}
                   </td>

@@ -105,7 +105,7 @@ function UserRow({ user, onAsk }: { user: User; onAsk: (kind: Action) => void })
   const isSelf = username === session.value?.user;
   return (
     <tr>
-      <td>
+      <td class="c-name" title={username}>
         {username}
         {disabled && (
           <a class="tag" href={href("/jobs", { user: username })} title={`Jobs of ${username} go on`}>
@@ -124,7 +124,7 @@ function UserRow({ user, onAsk }: { user: User; onAsk: (kind: Action) => void })
         {!isSelf && (
           <>
             <ActionLink label={disabled ? "Enable" : "Disable"} name={username} onClick={() => onAsk("switch")} />
-            <ActionLink label="Delete" name={username} onClick={() => onAsk("delete")} />
+            <ActionLink label="Delete" name={username} isDanger onClick={() => onAsk("delete")} />
           </>
         )}
       </td>

@@ -1,6 +1,13 @@
 // Cluster: what virtual clusters and nodes have free, and what was used over time.
 import { useEffect } from "preact/hooks";
-import { clusterUsage, nodesInUse, usageOverTime, virtualClusters, type ClusterUsage } from "../api.ts";
+import {
+  clusterUsage,
+  nodesInUse,
+  usageOverTime,
+  virtualClusters,
+  type ClusterUsage,
+  type ResourceUse,
+} from "../api.ts";
 import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
 import { UsagePlots } from "../components/usage_plots.tsx";
 import { ResourceBars } from "../components/use.tsx";
@@ -9,6 +16,8 @@ import { address, setQuery } from "../router.ts";
 
 const REFRESH_MS = 3000;
 const SAMPLES_REFRESH_MS = 5000;
+/** Virtual clusters or nodes that half of the page has room for. */
+const MANY = 3;
 
 export function ClusterPage() {
   const { value, error } = usePolled(
@@ -28,18 +37,34 @@ export function ClusterPage() {
       {!value && !error && <Loading what="the cluster" />}
       {value && (
         <div class="halves">
-          <section class="card padded" aria-labelledby="clusters">
-            <h2 id="clusters">Virtual clusters</h2>
-            <ResourceBars uses={value.clusters} />
-          </section>
-          <section class="card padded" aria-labelledby="nodes">
-            <h2 id="nodes">Nodes</h2>
-            <ResourceBars uses={value.nodes} />
-          </section>
+          <Uses id="clusters" title="Virtual clusters" uses={value.clusters} />
+          <Uses id="nodes" title="Nodes" uses={value.nodes} />
         </div>
       )}
       {value && <OverTime />}
     </>
+  );
+}
+
+interface UsesProps {
+  readonly id: string;
+  readonly title: string;
+  readonly uses: Readonly<Record<string, ResourceUse>>;
+}
+
+/** Bars of each; many have the whole width in several columns, and scroll. */
+function Uses({ id, title, uses }: UsesProps) {
+  const count = Object.keys(uses).length;
+  const isMany = count > MANY;
+  return (
+    <section class={`card padded${isMany ? " many" : ""}`} aria-labelledby={id}>
+      <h2 id={id}>
+        {title} {count > 1 && <span class="quiet">{count}</span>}
+      </h2>
+      <div class="uses" {...(isMany ? { tabIndex: 0, role: "region", "aria-labelledby": id } : {})}>
+        <ResourceBars uses={uses} />
+      </div>
+    </section>
   );
 }
 

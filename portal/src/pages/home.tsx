@@ -1,9 +1,16 @@
 // Home: the user's jobs by state, what the cluster has free, what runs, recent failures.
 import { useEffect } from "preact/hooks";
-import { jobDetail, listJobs, nodesInUse, virtualClusters, type JobSummary, type ResourceUse } from "../api.ts";
+import {
+  listJobs,
+  nodesInUse,
+  virtualClusters,
+  type JobPage,
+  type JobSummary,
+  type ResourceUse,
+} from "../api.ts";
 import { ErrorNotice, Loading, useNow } from "../components/parts.tsx";
 import { ResourceBars } from "../components/use.tsx";
-import { runTime, shortTime, stateName } from "../format.ts";
+import { counted, runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { href, jobHref } from "../router.ts";
 import { session } from "../session.ts";
@@ -11,62 +18,60 @@ import { session } from "../session.ts";
 const REFRESH_MS = 3000;
 const STATES = ["WAITING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
 const SHOWN = 8;
-/** Nodes with bars here; the page of the cluster has all. */
-const SHOWN_NODES = 12;
-
-// Reasons of failures, by job and time of its end: they do not change.
-const reasons = new Map<string, string>();
-
-async function reasonOf(job: JobSummary, signal: AbortSignal): Promise<string> {
-  const key = `${job.username}~${job.name} ${job.completedTime}`;
-  let reason = reasons.get(key);
-  if (reason === undefined) {
-    const detail = await jobDetail(`${job.username}~${job.name}`, "", signal);
-    reason = detail.jobStatus.appExitSpec?.reason ?? `Exit code ${job.appExitCode}`;
-    reasons.set(key, reason);
-  }
-  return reason;
-}
-
-interface Failure {
-  readonly job: JobSummary;
-  readonly reason: string;
-}
+/** Virtual clusters or nodes with bars here, those with the most free first; the page of the cluster has all. */
+const SHOWN_USES = 4;
 
 interface Overview {
   readonly counts: readonly number[];
-  readonly running: readonly JobSummary[];
-  readonly failed: readonly Failure[];
+  /** Of all users. */
+  readonly running: JobPage;
+  readonly waiting: readonly JobSummary[];
+  readonly failed: readonly JobSummary[];
 }
 
 async function overview(user: string, signal: AbortSignal): Promise<Overview> {
   const page = (values: Record<string, string>) =>
     listJobs(new URLSearchParams({ withTotalCount: "true", limit: String(SHOWN), ...values }), signal);
   // Awaited together: if one fails before it is awaited, its error is an unhandled rejection.
-  const [counted, running, failed] = await Promise.all([
+  const [counts, running, waiting, failed] = await Promise.all([
     Promise.all(STATES.map((state) => page({ state, username: user, limit: "0" }))),
     page({ state: "RUNNING" }),
-    page({ state: "FAILED", username: user, order: "completionTime,DESC" }),
+    page({ state: "WAITING", username: user, reasons: "true" }),
+    page({ state: "FAILED", username: user, order: "completionTime,DESC", causes: "true" }),
   ]);
   return {
-    counts: counted.map((one) => one.totalCount),
-    running: running.data,
-    failed: await Promise.all(failed.data.map(async (job) => ({ job, reason: await reasonOf(job, signal) }))),
+    counts: counts.map((one) => one.totalCount),
+    running,
+    waiting: waiting.data,
+    failed: failed.data,
   };
 }
 
-function Nodes({ uses }: { uses: Readonly<Record<string, ResourceUse>> }) {
+function Freest({ uses, what }: { uses: Readonly<Record<string, ResourceUse>>; what: string }) {
+  const free = ({ resourcesUsed: used, resourcesTotal: total }: ResourceUse, kind: "gpu" | "cpu") => total[kind] - used[kind];
   const all = Object.entries(uses);
+  const isCut = all.length > SHOWN_USES;
+  if (isCut) all.sort(([, one], [, other]) => free(other, "gpu") - free(one, "gpu") || free(other, "cpu") - free(one, "cpu"));
   return (
     <>
-      {all.length === 0 && <p class="quiet">The cluster has no nodes at the moment.</p>}
-      <ResourceBars uses={Object.fromEntries(all.slice(0, SHOWN_NODES))} />
-      {all.length > SHOWN_NODES && (
-        <p>
-          <a href={href("/cluster")}>All {all.length} nodes</a>
+      {all.length === 0 && <p class="quiet">The cluster has no {what} at the moment.</p>}
+      <ResourceBars uses={Object.fromEntries(all.slice(0, SHOWN_USES))} />
+      {isCut && (
+        <p class="more-link">
+          <a href={href("/cluster")}>
+            All {all.length} {what}
+          </a>
         </p>
       )}
     </>
+  );
+}
+
+function JobLink({ job }: { job: JobSummary }) {
+  return (
+    <a class="job-link" href={jobHref(`${job.username}~${job.name}`)} title={job.name}>
+      {job.name}
+    </a>
   );
 }
 
@@ -93,7 +98,7 @@ export function HomePage() {
               {STATES.map((state, index) => (
                 <a class="card tile" key={state} href={href("/jobs", { user, state })}>
                   <b>{value.counts[index]?.toLocaleString("en")}</b>
-                  <span class="quiet">{stateName(state)}</span>
+                  <span class={`dot ${state}`}>{stateName(state)}</span>
                 </a>
               ))}
             </div>
@@ -101,39 +106,60 @@ export function HomePage() {
           <div class="halves">
             <section class="card padded" aria-labelledby="free">
               <h2 id="free">Virtual clusters</h2>
-              {clusters.value && <ResourceBars uses={clusters.value} />}
+              {clusters.value && <Freest uses={clusters.value} what="virtual clusters" />}
             </section>
             <section class="card padded" aria-labelledby="nodes">
               <h2 id="nodes">Nodes</h2>
-              {nodes.value && <Nodes uses={nodes.value} />}
+              {nodes.value && <Freest uses={nodes.value} what="nodes" />}
             </section>
             <section class="card padded" aria-labelledby="running">
               <h2 id="running">Running now</h2>
-              {value.running.length === 0 && <p class="quiet">Nothing runs at the moment.</p>}
+              {value.running.data.length === 0 && <p class="quiet">Nothing runs at the moment.</p>}
               <ul class="rows">
-                {value.running.map((job) => (
+                {value.running.data.map((job) => (
                   <li key={`${job.username}~${job.name}`}>
-                    <a href={jobHref(`${job.username}~${job.name}`)}>{job.name}</a>
+                    <JobLink job={job} />
                     <span class="quiet">
-                      {job.username} · {runTime(job.launchedTime, null, now)}
+                      {job.username}
+                      {job.totalGpuNumber > 0 && ` · ${counted(job.totalGpuNumber, "GPU")}`} ·{" "}
+                      {runTime(job.launchedTime, null, now)}
                     </span>
                   </li>
                 ))}
               </ul>
+              {value.running.totalCount > SHOWN && (
+                <p class="more-link">
+                  <a href={href("/jobs", { state: "RUNNING" })}>All {counted(value.running.totalCount, "running job")}</a>
+                </p>
+              )}
             </section>
             <section class="card padded" aria-labelledby="failed">
               <h2 id="failed">My recent failures</h2>
               {value.failed.length === 0 && <p class="quiet">None of your jobs has failed.</p>}
               <ul class="rows">
-                {value.failed.map(({ job, reason }) => (
+                {value.failed.map((job) => (
                   <li key={`${job.username}~${job.name}`}>
-                    <a href={jobHref(`${job.username}~${job.name}`)}>{job.name}</a>
+                    <JobLink job={job} />
                     <span class="quiet">{shortTime(job.completedTime, now)}</span>
-                    <span class="whole">{reason}</span>
+                    {job.reason && <span class="whole">{job.reason}</span>}
                   </li>
                 ))}
               </ul>
             </section>
+            {value.waiting.length > 0 && (
+              <section class="card padded" aria-labelledby="waiting">
+                <h2 id="waiting">My waiting jobs</h2>
+                <ul class="rows">
+                  {value.waiting.map((job) => (
+                    <li key={`${job.username}~${job.name}`}>
+                      <JobLink job={job} />
+                      <span class="quiet">{shortTime(job.submissionTime, now)}</span>
+                      {job.reason && <span class="whole">{job.reason}</span>}
+                    </li>
+                  ))}
+                </ul>
+              </section>
+            )}
           </div>
         </div>
       )}

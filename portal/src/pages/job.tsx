@@ -6,7 +6,9 @@ import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob, type Job
 import { Confirm, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
 import { lazy } from "../components/lazy.tsx";
 import { Tabs } from "../components/tabs.tsx";
-import { duration, exactTime, isFinished } from "../format.ts";
+import { duration, exactTime, isFinished, withStop } from "../format.ts";
+import { lastErrorLine, remedies } from "../job_failure.ts";
+import { requestedResources } from "../job_resources.ts";
 import { followJob, usePolled, type EventFrame } from "../live.ts";
 import { address, href, navigate, setQuery } from "../router.ts";
 import { session } from "../session.ts";
@@ -53,6 +55,7 @@ export function JobPage({ framework }: { framework: string }) {
   if (detail.error) {
     return (
       <div class="stack">
+        <h1>{name}</h1>
         <ErrorNotice error={detail.error} />
         <p>
           <a href={href("/jobs")}>All jobs</a>
@@ -73,7 +76,7 @@ export function JobPage({ framework }: { framework: string }) {
       </div>
       <div class="stack">
         <Reason job={job} events={events} attempt={attempt} />
-        <Facts job={job} />
+        <Facts framework={framework} job={job} />
         <Tags framework={framework} job={job} onChange={detail.reload} />
         {job.jobStatus.retries > 0 && <Attempts job={job} shown={attempt} />}
       </div>
@@ -83,7 +86,7 @@ export function JobPage({ framework }: { framework: string }) {
             {tab === "tasks" && <TaskTable job={job} />}
             {tab === "log" && <JobLog framework={framework} job={job} />}
             <KeptPanel isShown={tab === "terminal"}>
-              <JobTerminal framework={framework} job={job} />
+              <JobTerminal framework={framework} job={job} isShown={tab === "terminal"} />
             </KeptPanel>
             {tab === "apps" && <JobApps framework={framework} job={job} />}
             {tab === "outputs" && <JobOutputs framework={framework} job={job} />}
@@ -154,16 +157,22 @@ function Reason({ job, events, attempt }: { job: JobDetail; events: readonly Eve
   if (status.appExitCode === null || state === "SUCCEEDED" || state === "RUNNING") return null;
   const role = status.appExitTriggerTaskRoleName;
   const index = status.appExitTriggerTaskIndex;
+  const line = state === "FAILED" ? lastErrorLine(status) : "";
   return (
     <div class={`notice ${state === "FAILED" ? "bad" : ""}`}>
       <p>
         <strong>
           {attempt && `Attempt ${Number(attempt) + 1}: `}
-          {status.appExitSpec?.reason ?? `The job ended with exit code ${exitCode(status)}.`}
+          {withStop(status.appExitSpec?.reason ?? `The job ended with exit code ${exitCode(status)}`)}
         </strong>
       </p>
-      {(status.appExitSpec?.solution ?? []).map((text) => (
-        <p key={text}>{text}</p>
+      {line && (
+        <p>
+          The log ends with: <code>{line}</code>
+        </p>
+      )}
+      {remedies(status).map((text) => (
+        <p key={text}>{withStop(text)}</p>
       ))}
       {role !== null && index !== null && (
         <p>
@@ -187,8 +196,9 @@ function exitCode({ appExitCode: code, appExitMessages: messages }: JobDetail["j
   return own === undefined || own === code ? String(code) : `${own} (reported as ${code})`;
 }
 
-function Facts({ job }: { job: JobDetail }) {
+function Facts({ framework, job }: { framework: string; job: JobDetail }) {
   const status = job.jobStatus;
+  const config = useConfig(framework);
   const isRunning = !isFinished(status.state);
   const now = useNow(isRunning);
   // A job that never started has its end as its start.
@@ -196,16 +206,30 @@ function Facts({ job }: { job: JobDetail }) {
   const waited = (hasStarted ? status.launchedTime : status.completedTime) ?? now;
   const facts: [string, string][] = [
     ["User", status.username],
-    ["Virtual cluster", status.virtualCluster],
-    ["Priority", job.jobPriority ?? "default"],
     ["Submitted", exactTime(status.submissionTime)],
     ["Waited", duration(waited - status.submissionTime)],
     ["Ran", hasStarted ? duration((status.completedTime ?? now) - (status.launchedTime ?? now)) : isRunning ? "not yet" : "never"],
     ["Retries", String(status.retries)],
   ];
   if (status.appExitCode !== null) facts.push(["Exit code", exitCode(status)]);
+  const requested = config.value === undefined ? "" : requestedResources(config.value) || "unknown";
   return (
-    <dl class="card padded facts">
+    <div class="card padded fact-rows">
+      <FactRow facts={facts} />
+      <FactRow
+        facts={[
+          ["Virtual cluster", status.virtualCluster],
+          ["Priority", job.jobPriority ?? "default"],
+          ["Requested", requested],
+        ]}
+      />
+    </div>
+  );
+}
+
+function FactRow({ facts }: { facts: readonly [string, string][] }) {
+  return (
+    <dl class="facts">
       {facts.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>
@@ -258,9 +282,11 @@ function Tags({ framework, job, onChange }: ActionsProps) {
               value={added.value}
               onInput={(event) => (added.value = event.currentTarget.value)}
             />
-            <button class="button" type="submit" disabled={!added.value.trim()}>
-              Add
-            </button>
+            {added.value.trim() && (
+              <button class="button" type="submit">
+                Add
+              </button>
+            )}
           </>
         )}
       </form>
@@ -388,8 +414,12 @@ function Actions({ framework, job, onChange }: ActionsProps) {
 
 // -- tabs ------------------------------------------------------------------------------------------
 
+function useConfig(framework: string) {
+  return usePolled(`config ${framework}`, (signal) => jobConfig(framework, signal), FINISHED_REFRESH_MS);
+}
+
 function Config({ framework }: { framework: string }) {
-  const config = usePolled(`config ${framework}`, (signal) => jobConfig(framework, signal), FINISHED_REFRESH_MS);
+  const config = useConfig(framework);
   if (config.error) return <ErrorNotice error={config.error} />;
   if (config.value === undefined) return <Loading what="the configuration" />;
   return (

@@ -24,7 +24,7 @@ export function JobCommands({ framework, job }: { framework: string; job: JobDet
     ["Stop it", `pai stop-job ${name}`],
   ];
   return (
-    <div class="card padded stack">
+    <div class="card padded commands">
       {commands.map(([label, text]) => (
         <div key={label}>
           <p class="quiet">{label}</p>
@@ -39,11 +39,11 @@ export function JobCommands({ framework, job }: { framework: string; job: JobDet
 /** For machines without `pai`: the key of the job, and the address of each task. */
 function PlainSsh({ framework }: { framework: string }) {
   const { value, error } = usePolled(`ssh ${framework}`, (signal) => sshOf(framework, signal), REFRESH_MS);
-  if (error) return <p class="quiet">No plain SSH: {error.hint || error.message}</p>;
+  if (error) return <p class="quiet whole">No plain SSH: {error.hint || error.message}</p>;
   if (!value) return null;
   const { privateKeyFileName: key, privateKeyDirectDownloadLink: link } = value.keyPair;
   return (
-    <div>
+    <div class="whole">
       <p class="quiet">
         Without <code>pai</code>, any SSH client with the{" "}
         {link ? (

@@ -15,7 +15,19 @@ export function tasksOf(job: JobDetail): readonly Task[] {
   );
 }
 
-const HEADS = ["Task", "State", "IP address", "Node", "Ports", "Exit code", "Retries", "Started", "Ended", "Duration", "Log"];
+const HEADS: readonly [label: string, name: string][] = [
+  ["Task", "c-task"],
+  ["State", ""],
+  ["IP address", ""],
+  ["Node", "c-node"],
+  ["Ports", "c-ports"],
+  ["Exit code", "number"],
+  ["Retries", "number"],
+  ["Started", ""],
+  ["Ended", ""],
+  ["Duration", ""],
+  ["Log", "c-log"],
+];
 
 export function TaskTable({ job }: { job: JobDetail }) {
   const tasks = tasksOf(job);
@@ -34,8 +46,10 @@ export function TaskTable({ job }: { job: JobDetail }) {
   const shown = counts.has(wanted) ? tasks.filter((task) => task.taskState === wanted) : tasks;
   const head = (
     <tr>
-      {HEADS.map((name) => (
-        <th key={name}>{name}</th>
+      {HEADS.map(([label, name]) => (
+        <th key={label} class={name}>
+          {label}
+        </th>
       ))}
     </tr>
   );
@@ -88,21 +102,27 @@ function TaskRow({ task, now }: { task: Task; now: number }) {
   const attempt = address.value.query.get("attempt") ?? undefined;
   return (
     <tr>
-      <td>
+      <td class="c-task" title={`${task.role}[${task.taskIndex}]`}>
         {task.role}[{task.taskIndex}]
       </td>
       <td>
         <State state={task.taskState} />
       </td>
       <td class="mono">{task.containerIp}</td>
-      <td>{task.containerNodeName}</td>
-      <td class="mono">{ports.join(", ")}</td>
-      <td title={task.containerExitSpec?.reason}>{task.originUserExitCode ?? task.containerExitCode}</td>
-      <td>{task.retries}</td>
+      <td class="c-node" title={task.containerNodeName ?? ""}>
+        {task.containerNodeName}
+      </td>
+      <td class="c-ports mono" title={ports.join(", ")}>
+        {ports.join(", ")}
+      </td>
+      <td class="number" title={task.containerExitSpec?.reason}>
+        {task.originUserExitCode ?? task.containerExitCode}
+      </td>
+      <td class={`number${task.retries ? "" : " quiet"}`}>{task.retries}</td>
       <td title={exactTime(task.launchedTime)}>{shortTime(task.launchedTime, now)}</td>
       <td title={exactTime(task.completedTime)}>{shortTime(task.completedTime, now)}</td>
       <td>{runTime(task.launchedTime, task.completedTime, now)}</td>
-      <td>
+      <td class="c-log">
         <a href={href(address.value.path, { ...toLog, attempt })}>Log</a>
       </td>
     </tr>

@@ -13,7 +13,14 @@ import { tasksOf } from "./job_tasks.tsx";
 
 const nameOf = ({ role, index }: TaskName) => `${role}[${index}]`;
 
-export function JobTerminal({ framework, job }: { framework: string; job: JobDetail }) {
+interface Props {
+  readonly framework: string;
+  readonly job: JobDetail;
+  /** Whether its tab is chosen; a hidden terminal goes on. */
+  readonly isShown: boolean;
+}
+
+export function JobTerminal({ framework, job, isShown }: Props) {
   const running = tasksOf(job)
     .filter((task) => task.taskState === "RUNNING")
     .map((task) => ({ role: task.role, index: task.taskIndex }));
@@ -40,7 +47,7 @@ export function JobTerminal({ framework, job }: { framework: string; job: JobDet
   const choices = running.some((one) => nameOf(one) === nameOf(task)) ? running : [task, ...running];
   return (
     <div class="card terminal-card">
-      <TerminalView key={nameOf(task)} framework={framework} task={task}>
+      <TerminalView key={nameOf(task)} framework={framework} task={task} isShown={isShown}>
         <label>
           <span>Task</span>
           <select value={nameOf(task)} onChange={(event) => choose(event.currentTarget.value)}>
@@ -64,12 +71,13 @@ export function JobTerminal({ framework, job }: { framework: string; job: JobDet
 interface ViewProps {
   readonly framework: string;
   readonly task: TaskName;
+  readonly isShown: boolean;
   readonly children: ComponentChildren;
 }
 
 type State = "connecting" | "open" | "silent" | SessionEnd;
 
-function TerminalView({ framework, task, children }: ViewProps) {
+function TerminalView({ framework, task, isShown, children }: ViewProps) {
   const host = useRef<HTMLDivElement>(null);
   const tools = useRef<HTMLDivElement>(null);
   const screen = useRef<Screen | null>(null);
@@ -87,7 +95,7 @@ function TerminalView({ framework, task, children }: ViewProps) {
     session.current = new ExecSession(path, shown.size(), {
       onOpen: () => {
         state.value = "open";
-        shown.focus();
+        takeFocus(shown);
       },
       onOutput: shown.write,
       onSilence: (isSilent) => (state.value = isSilent ? "silent" : "open"),
@@ -129,6 +137,9 @@ function TerminalView({ framework, task, children }: ViewProps) {
     };
   }, []);
   useEffect(() => screen.current?.applyTheme(), [theme.value]);
+  useEffect(() => {
+    if (isShown && state.peek() === "open" && screen.current) takeFocus(screen.current);
+  }, [isShown]);
 
   const remedy = remedyOf(state.value);
   return (
@@ -149,6 +160,11 @@ function TerminalView({ framework, task, children }: ViewProps) {
       <div class="screen" ref={host} />
     </>
   );
+}
+
+/** Who goes through the tabs with the arrow keys does not lose them to the terminal; Tab leads into it. */
+function takeFocus(screen: Screen): void {
+  if (!document.activeElement?.matches("[role=tab]:focus-visible")) screen.focus();
 }
 
 /** What the user can do about a terminal that does not work any more. */

@@ -2,7 +2,7 @@
 import { useRef } from "preact/hooks";
 import { jobDetail, type JobDetail } from "../api.ts";
 import { Empty, ErrorNotice, State, useNow } from "../components/parts.tsx";
-import { duration, exactTime, isFinished } from "../format.ts";
+import { duration, exactTime, isFinished, withStop } from "../format.ts";
 import { usePolled, type EventFrame } from "../live.ts";
 import { address, href } from "../router.ts";
 
@@ -86,7 +86,7 @@ function Attempts({ framework, job }: { framework: string; job: JobDetail }) {
                 <span class="waited" style={{ width: share(one.created, started) }} />
                 <span class={`ran ${one.state}`} style={{ width: share(started, until) }} />
               </span>
-              {one.outcome && <span class="whole">{one.outcome}</span>}
+              {one.outcome && <span class="whole">{withStop(one.outcome)}</span>}
             </li>
           );
         })}

@@ -181,6 +181,7 @@ function apiQuery(query: URLSearchParams, page: number): URLSearchParams {
     order: query.get("order") ?? DEFAULT_ORDER,
     withTotalCount: "true",
     reasons: "true",
+    causes: "true",
   });
   const names = { state: "state", user: "username", vc: "vc", tag: "tagsContain", keyword: "keyword" };
   for (const [ours, theirs] of Object.entries(names)) {
@@ -231,7 +232,7 @@ function Filters({ query, jobs, isLoaded }: FiltersProps) {
   const owner = query.get("user") ?? "";
   const vc = query.get("vc") ?? "";
   return (
-    <div class="filters" role="search" aria-label="Filter of the jobs">
+    <div class="filters job-filters" role="search" aria-label="Filter of the jobs">
       <TypedFilter name="keyword" label="Search jobs" value={query.get("keyword") ?? ""} />
       <select aria-label="State" value={query.get("state") ?? ""} onChange={change("state")}>
         <option value="">All states</option>
@@ -380,20 +381,36 @@ function Row({ job, now, isSelected, onSelect }: RowProps) {
             {job.reason}
           </span>
         )}
+        {/* Where the window has no room for their columns. */}
+        <span class="meta">
+          <span class="phone">
+            {job.username} · {shortTime(job.submissionTime, now)}
+          </span>
+          {job.launchedTime !== null && (
+            <span class="phone">{runTime(job.launchedTime, job.completedTime, now)}</span>
+          )}
+          {job.virtualCluster !== "default" && <span>{job.virtualCluster}</span>}
+          {job.jobPriority !== null && <span>{job.jobPriority}</span>}
+          {job.retries > 0 && <span>{counted(job.retries, "retry", "retries")}</span>}
+        </span>
       </td>
       <td class="c-state">
         <State state={job.state} />
       </td>
-      <td class="c-user">{job.username}</td>
-      <td class="c-vc">{job.virtualCluster}</td>
-      <td class="c-priority">{job.jobPriority ?? "default"}</td>
-      <td class="c-tasks number">{job.totalTaskNumber}</td>
-      <td class="c-gpus number">{job.totalGpuNumber}</td>
+      <td class="c-user" title={job.username}>
+        {job.username}
+      </td>
+      <td class="c-vc" title={job.virtualCluster}>
+        {job.virtualCluster}
+      </td>
+      <td class={`c-priority${job.jobPriority === null ? " quiet" : ""}`}>{job.jobPriority ?? "default"}</td>
+      <td class="c-tasks number">{grouped(job.totalTaskNumber)}</td>
+      <td class={`c-gpus number${job.totalGpuNumber ? "" : " quiet"}`}>{grouped(job.totalGpuNumber)}</td>
       <td class="c-submitted" title={exactTime(job.submissionTime)}>
         {shortTime(job.submissionTime, now)}
       </td>
       <td class="c-duration">{runTime(job.launchedTime, job.completedTime, now)}</td>
-      <td class="c-retries number">{job.retries}</td>
+      <td class={`c-retries number${job.retries ? "" : " quiet"}`}>{job.retries}</td>
     </tr>
   );
 }

@@ -1,6 +1,6 @@
 // Sign in with a password, or with the code of a one-time link (`pai open`).
 import { useSignal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ApiError, signIn } from "../api.ts";
 import { ErrorNotice, Loading } from "../components/parts.tsx";
 import { address, href, navigate } from "../router.ts";
@@ -62,6 +62,7 @@ function SignInForm({ code = "", user = "" }: { code?: string; user?: string }) 
   const password = useSignal("");
   const error = useSignal<ApiError | null>(null);
   const isBusy = useSignal(false);
+  const form = useRef<HTMLFormElement>(null);
 
   const start = async (credentials: Credentials) => {
     isBusy.value = true;
@@ -88,10 +89,16 @@ function SignInForm({ code = "", user = "" }: { code?: string; user?: string }) 
     if (code) void start({ code });
   }, [code]);
 
+  // Where to type next.
+  useEffect(() => {
+    form.current?.querySelector<HTMLElement>(username.value ? "[name=password]" : "[name=username]")?.focus();
+  }, [error.value]);
+
   if (code && !error.value) return <Loading what="the portal" />;
   return (
     <form
       class="card form"
+      ref={form}
       onSubmit={(event) => {
         event.preventDefault();
         void start({ username: username.value.trim(), password: password.value });
@@ -125,7 +132,6 @@ function SignInForm({ code = "", user = "" }: { code?: string; user?: string }) 
           type="password"
           autocomplete="current-password"
           required
-          autofocus={user !== ""}
           value={password.value}
           onInput={(event) => (password.value = event.currentTarget.value)}
         />

@@ -45,13 +45,16 @@ export function drawChart(host: HTMLElement, data: ChartData, options: ChartOpti
       ...size(),
       ms: 1,
       legend: { show: false },
+      // Half of the last label, which would be cut off.
+      padding: [8, 30, 0, 0],
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { x: { time: isTime }, y: { range: (_, low, high) => rangeOf(low, high) } },
       axes: [
-        { ...axis, space: 72, ...(isTime ? { values: (_, times) => timeLabels(times) } : {}) },
+        { ...axis, space: 72, size: 30, ...(isTime ? { values: (_, times) => timeLabels(times) } : {}) },
         { ...axis, size: 72, values: (_, values) => values.map(format), ...(isBytes ? { incrs: POWERS_OF_TWO } : {}) },
       ],
-      series: [{}, { stroke: colours.line, width: 1.5 }],
+      // Points only where there is no line yet.
+      series: [{}, { stroke: colours.line, width: 1.5, points: { show: (_, __, first, last) => last - first < 2 } }],
     },
     copy(data),
     host,

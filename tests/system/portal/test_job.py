@@ -31,6 +31,9 @@ def test_failure_is_explained_and_leads_to_the_log(new_page: NewPage, cluster: T
     page = new_page(at="/jobs/alice~breaks")
     page.wait_for_text("The job's commands failed")
     page.wait_for_text("exit code 3 (reported as 255)")
+    page.wait_for_text("The log ends with: a clue")
+    # It is over: there is no next attempt to wait for.
+    assert "next attempt" not in page.text
     page.click("button", "Read its log")
     page.wait_for(f"{LOG}?.innerText.includes('a clue')")
 
@@ -87,6 +90,42 @@ def test_progress_bars_and_colours_are_shown_as_their_last_text(
     page.wait_for(f"{LOG}?.textContent === 'red\\n100%\\nend\\n'")
 
 
+def test_arrow_keys_move_through_the_tabs_past_the_terminal(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.submit(job("tabbed", "sleep 600"))
+    cluster.wait_state("tabbed", "RUNNING")
+    page = new_page(at="/jobs/alice~tabbed?tab=log")
+    page.wait_for("document.querySelector('#tab-log') !== null")
+    page.evaluate("document.querySelector('#tab-log').focus()")
+    focused = "document.activeElement?.id"
+    for key, tab in (("ArrowRight", "terminal"), ("ArrowRight", "apps"), ("ArrowLeft", "terminal")):
+        page.press(key)
+        page.wait_for(f"{focused} === 'tab-{tab}' && document.activeElement.ariaSelected === 'true'")
+    page.wait_for_text("Connected")
+    assert page.evaluate(focused) == "tab-terminal"
+    for key, tab in (("End", "commands"), ("Home", "tasks"), ("ArrowLeft", "commands")):
+        page.press(key)
+        page.wait_for(f"{focused} === 'tab-{tab}'")
+    cluster.stop("tabbed")
+
+
+def test_table_of_tasks_with_many_ports_fits(new_page: NewPage, cluster: TeamCluster) -> None:
+    ports = {f"a_port_with_a_long_name_{number}": 3 for number in range(6)}
+    cluster.submit(job("ported", "sleep 600", ports=ports))
+    cluster.wait_state("ported", "RUNNING")
+    page = new_page(at="/jobs/alice~ported", width=1280)
+    page.wait_for_text("a_port_with_a_long_name_0")
+    table = "document.querySelector('.virtual')"
+    assert page.evaluate(f"{table}.scrollWidth <= {table}.clientWidth")
+    # At phone width the table scrolls below its first column and its links.
+    page.resize(390, 900)
+    page.wait_for("innerWidth === 390")
+    page.evaluate(f"{table}.scrollLeft = 150")
+    for column in (".c-task", ".c-log"):
+        x = page.evaluate(f"document.querySelector('td{column}').getBoundingClientRect().x")
+        assert 0 < x < 390, column
+    cluster.stop("ported")
+
+
 def test_table_of_many_tasks_has_few_rows_in_the_page(new_page: NewPage, cluster: TeamCluster) -> None:
     array = {"extras": {"gangAllocation": False}}
     cluster.submit(job("wide", "sleep 600", instances=1500, cpu=30, **array))
@@ -129,10 +168,9 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     page.wait_for("innerWidth === 700")
     type_in_terminal(page, "stty size\n")
     page.wait_for(f"Number(/^\\d+ (\\d+)$/m.exec({SCREEN})?.[1]) < {columns}")
-    # A look at another tab ends nothing.
+    # A look at another tab ends nothing, and the terminal has the keyboard again.
     page.click("[role=tab]", "Timeline")
     page.click("[role=tab]", "Terminal")
-    page.click(".xterm")
     type_in_terminal(page, "exit 7\n")
     page.wait_for_text("The shell ended with exit status 7.")
     page.click("button", "Open again")

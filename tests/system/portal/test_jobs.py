@@ -128,16 +128,20 @@ def test_text_of_users_is_never_markup(new_page: NewPage, cluster: TeamCluster) 
 
 
 def test_home_has_jobs_by_state_free_resources_and_failures(new_page: NewPage, cluster: TeamCluster) -> None:
-    cluster.run(job("home-fails", "exit 3"))
+    cluster.run(job("home-fails", "echo no data >&2; exit 3"))
+    cluster.submit(job("home-waits", "true", gpu=64))
     cluster.submit(job("home-runs", "sleep 600", gpu=1))
     cluster.wait_state("home-runs", "RUNNING")
     page = new_page(at="/home")
     page.wait_for_text("home-runs")
     card = "document.querySelector('section[aria-labelledby=failed]').innerText"
-    page.wait_for(f"{card}.includes('home-fails') && {card}.includes(\"The job's commands failed\")")
+    page.wait_for(f"{card}.includes('home-fails') && {card}.includes('Exit code 3: no data')")
+    waiting = "document.querySelector('section[aria-labelledby=waiting]')?.innerText"
+    page.wait_for(f"/home-waits[^]*nodes are available/.test({waiting})")
     for section in ("free", "nodes"):
         bars = f"document.querySelector('section[aria-labelledby={section}]').innerText"
         page.wait_for(f"/[0-3] of 4 free/.test({bars}) && / of 64 GB free/.test({bars})")
     page.click("a.tile")
     page.wait_for("location.hash.includes('user=alice&state=')")
     cluster.stop("home-runs")
+    cluster.stop("home-waits")
