@@ -35,7 +35,9 @@ new MutationObserver((changes, observer) => {
   requestAnimationFrame(() => (window.shown = performance.now()));
 }).observe(document, {childList: true, subtree: true});
 """
-_LIST = "/api/v2/jobs?limit=50&offset=0&order=submissionTime%2CDESC&withTotalCount=true&reasons=true"
+_LIST = (
+    "/api/v2/jobs?limit=50&offset=0&order=submissionTime%2CDESC&withTotalCount=true&reasons=true&causes=true"
+)
 
 
 def rows() -> list[Row]:

@@ -132,6 +132,7 @@ function SignInForm({ code = "", user = "" }: { code?: string; user?: string }) 
           type="password"
           autocomplete="current-password"
           required
+          autofocus={user !== ""}
           value={password.value}
           onInput={(event) => (password.value = event.currentTarget.value)}
         />
