@@ -154,11 +154,11 @@ def test_no_client_sees_a_job_pending_on_a_finished_dependency(
 
 
 def test_job_with_a_failed_dependency_ends_with_a_reason(cluster: Cluster, name: str) -> None:
-    cluster.run(job(f"{name}-first", "exit 1"))
+    cluster.run(job(f"{name}-first", "echo the disk is full; exit 1"))
     cluster.accept(job(f"{name}-second", "true", extras=ours(after=[{"job": f"{name}-first"}])))
     status = cluster.wait_over(f"{name}-second")
     assert (status["state"], status["appExitCode"]) == ("FAILED", -1100)
-    assert status["appExitDiagnostics"].endswith("ended as FAILED.")
+    assert status["appExitDiagnostics"].endswith("ended as FAILED: Exit code 1: the disk is full.")
     assert "a dependency failed" in status["appExitSpec"]["reason"]
     on_end = ours(after=[{"job": f"{name}-first", "on": "end"}])
     assert cluster.run(job(f"{name}-third", "true", extras=on_end))["state"] == "SUCCEEDED"
