@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from openpaisdk.data.formats.har import HarFile
     from openpaisdk.storage.backends.base import Backend, SourceFile
 
-MAX_OPEN_SHARDS = 64
+MAX_OPEN_SHARDS = 128
 MAX_BUFFER_BYTES = 4 << 20
 """Longer runs are of few large records."""
 WRONG_CRC = "the content does not have the CRC of the index"

@@ -39,8 +39,12 @@ if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Backend
 
 DEFAULT_SHARD_BYTES = 256 << 20
-MAX_RECORDS_PER_SHARD = 1 << 14
-"""Each takes some 400 bytes while its shard is written, and several shards are written at a time."""
+MAX_RECORDS_PER_SHARD = 1 << 13
+"""Each takes some 400 bytes while its shard is written, and several shards are written at a time.
+
+A process begins with a shard when all its files are listed, and with long shards processors are idle at the
+beginning and at the end.
+"""
 FIRST_FILES = MAX_RECORDS_PER_SHARD
 """With more files than this, the others are listed while the first ones are packed, by processes."""
 EARLY_FILES = 2048
