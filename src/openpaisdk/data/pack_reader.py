@@ -167,7 +167,8 @@ class Pack(RecordSource):
             offsets, lengths = index.offsets[first : end + 1], index.lengths[first : end + 1]
             memory = self._buffer.read(source, low, high - low)
             contents = [
-                memory[at - low : at - low + length] for at, length in zip(offsets, lengths, strict=True)
+                memory[(at := offset - low) : at + length]
+                for offset, length in zip(offsets, lengths, strict=True)
             ]
             if array("I", map(self._crc32c, contents)) == index.crcs[first : end + 1]:
                 return contents

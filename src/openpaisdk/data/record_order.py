@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WINDOW_RUNS = 16
 """Runs whose records are mixed with each other."""
+_SORT_KEY_MASK = b"\xff\xff\xff\x3f"
+"""Numbers of 30 bits: Python compares them in half the time of larger ones."""
 
 
 class Share:
@@ -74,8 +76,9 @@ class EpochOrder:
                 continue
             order = list(range(count))
             if self._shuffle:
-                drawn = Random(f"{self._name}/{self._share.part}/{start}").randbytes(4 * count)
+                drawn = Random(f"{self._name}/{self._share.part}/{start}").getrandbits(32 * count)
+                drawn &= int.from_bytes(_SORT_KEY_MASK * count, "little")
                 # Faster than Random.shuffle.
-                order.sort(key=unpack(f"<{count}I", drawn).__getitem__)
+                order.sort(key=unpack(f"<{count}I", drawn.to_bytes(4 * count, "little")).__getitem__)
             yield Window(start, end, order[skip:])
             skip = 0

@@ -10,14 +10,15 @@ import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
+from operator import length_hint
 from struct import Struct
 
 from openpaisdk.data.folder_records import FolderRecords
 from openpaisdk.data.pack_reader import Pack
 from openpaisdk.data.record_cache import RecordCache
-from openpaisdk.data.record_order import EpochOrder, Share
+from openpaisdk.data.record_order import WINDOW_RUNS, EpochOrder, Share
 from openpaisdk.errors import UsageError
 
 TYPE_CHECKING = False
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from openpaisdk.data.record_order import Window
     from openpaisdk.data.record_source import RecordRun, RecordSource
 
-    Record = tuple[str, bytes]
+    Columns = tuple[list[str], list[bytes]]
+    """Keys and contents of the same records."""
     Decode = Callable[[str, bytes], Any]
 
 RUN_BYTES = 1 << 20
@@ -134,16 +136,15 @@ class RecordStream:
         self._cache = None if cache_folder is None else (os.fspath(cache_folder), cache_bytes)
         self._known_runs: tuple[int, list[RecordRun]] | None = None
         """For that many processes."""
-        # The position in the epoch: the end of the window that is handed out, and what is left of it, after
-        # None and from its end.
+        # The position in the epoch: the end of the window that is handed out, and what is left of it.
         self._window_end = 0
-        self._left: list[Record | None] = []
+        self._left: Iterator[bytes] = iter(())
         # Where the next iteration begins; set by load_state_dict.
         self._resume_at = 0
         _register_with_torch()
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_known_runs": None, "_window_end": self._position, "_left": []}
+        return {**self.__dict__, "_known_runs": None, "_window_end": self._position, "_left": iter(())}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -187,12 +188,12 @@ class RecordStream:
 
     def _begin_at(self, position: int) -> None:
         self._window_end = self._resume_at = position
-        self._left = []
+        self._left = iter(())
 
     @property
     def _position(self) -> int:
         """How many records of the epoch the caller has."""
-        return self._window_end - max(0, len(self._left) - 1)
+        return self._window_end - length_hint(self._left)
 
     def __iter__(self) -> Iterator[Any]:
         order = self._order(self._share())
@@ -201,24 +202,25 @@ class RecordStream:
         if position >= total:
             position = 0  # a finished epoch is begun again
         with closing(self._windows(order, position)) as windows:
-            for records in windows:
-                del records[total - position :]
-                position += len(records)
-                records.append(None)
-                records.reverse()
-                self._window_end, self._left = position, records
-                # Handed out from the end of the list: what the caller does not keep is freed at once.
+            for keys, contents in windows:
+                contents = contents[: total - position]
+                position += len(contents)
+                left = iter(contents)
+                self._window_end, self._left = position, left
                 # Without a step of this function for each record, which would also keep the item.
                 if self._decode is None:
-                    yield from iter(records.pop, None)
+                    yield from zip(keys, left, strict=False)
                 else:
-                    yield from map(partial(_take_decoded, records, self._decode), range(len(records) - 1))
-                if position >= total:
+                    yield from map(partial(_decode_next, self._decode, left), keys, contents)
+                # Nothing refers to the records here when the next window is read.
+                del contents, left
+                self._left = iter(())
+                if position == total:
                     return
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _windows(self, order: EpochOrder, skip: int) -> Generator[list[Record | None], None, None]:
+    def _windows(self, order: EpochOrder, skip: int) -> Generator[Columns, None, None]:
         """The records of one window after the other, in their order.
 
         While a window is handed out, the next one is read. Without a shuffle windows are short, and there is
@@ -227,13 +229,15 @@ class RecordStream:
         cache = None if self._cache is None else RecordCache(*self._cache)
         pool = ThreadPoolExecutor(self._connections, "record-stream")
 
-        def load(runs: list[RecordRun]) -> list[Record]:
-            records: list[Record] = []
+        def load(runs: list[RecordRun]) -> Columns:
+            keys: list[str] = []
+            contents: list[bytes] = []
             for run in runs:
-                records.extend(zip(self._source.run_keys(run), self._read(run, cache), strict=True))
-            return records
+                keys += self._source.run_keys(run)
+                contents += self._read(run, cache)
+            return keys, contents
 
-        def begin(window: Window) -> tuple[list[int], list[Callable[[], list[Record]]]]:
+        def begin(window: Window) -> tuple[list[int], list[Callable[[], Columns]]]:
             """Begin to read a window; returns the order of its records, and what gives parts of them."""
             runs = order.runs[window.start : window.end]
             if cache is None and all(map(self._source.read_soon, runs)):
@@ -243,16 +247,18 @@ class RecordStream:
             reads = [pool.submit(load, runs[i : i + step]) for i in range(0, len(runs), step)]
             return window.order, [read.result for read in reads]
 
+        _keep_freed_memory()
         coming = map(begin, order.windows(skip))
         begun = deque(islice(coming, 1 if self._shuffle else self._connections))
         try:
             while begun:
                 numbers, reads = begun.popleft()
                 begun.extend(islice(coming, 1))
-                records = [record for read in reads for record in read()]
-                window: list[Record | None] = [records[number] for number in numbers]
-                del records, reads  # what the caller has handed out is freed
-                yield window
+                keys, contents = _joined(reads)
+                yield [keys[number] for number in numbers], [contents[number] for number in numbers]
+                # Freed together, in the order of their addresses: the allocator has half as much to do as
+                # with the order in which they were handed out.
+                del reads, contents
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -308,12 +314,30 @@ def _register_with_torch() -> None:
         torch_data.IterableDataset.register(RecordStream)
 
 
-def _take_decoded(records: list[Record | None], decode: Decode, _: int) -> Any:
-    """What ``decode`` makes of the last record. One that it fails for stays: a saved state resumes at it."""
-    record = records[-1]
-    assert record is not None
-    item = decode(*record)
-    records.pop()
+def _joined(reads: list[Callable[[], Columns]]) -> Columns:
+    keys: list[str] = []
+    contents: list[bytes] = []
+    for read in reads:
+        some_keys, some_contents = read()
+        keys += some_keys
+        contents += some_contents
+    return keys, contents
+
+
+@lru_cache
+def _keep_freed_memory() -> None:
+    """Let the C library keep the memory of one window for the next one.
+
+    GNU's gives freed memory back to the kernel unless it has seen a larger block freed, and new memory costs
+    more than what is read into it: the kernel clears it page by page. Nothing of the block is ever touched.
+    """
+    bytes(WINDOW_RUNS * RUN_BYTES)
+
+
+def _decode_next(decode: Decode, left: Iterator[bytes], key: str, content: bytes) -> Any:
+    """What ``decode`` makes of a record. One that it fails for is left: a saved state resumes at it."""
+    item = decode(key, content)
+    next(left)
     return item
 
 

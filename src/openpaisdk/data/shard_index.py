@@ -108,6 +108,7 @@ class ShardIndex:
         self.sizes = column("Q") if is_compressed else self.lengths
         self._positions = column("I") if is_compressed else None
         self._keys = bytes(columns)
+        self._ascii = self._keys.decode() if self._keys.isascii() else None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -127,10 +128,8 @@ class ShardIndex:
         """Keys of consecutive records."""
         start = self.key_ends[first - 1] if first else 0
         ends = self.key_ends[first : first + count]
-        keys = self._keys[start : ends[-1]]
-        if keys.isascii():  # a character is a byte
-            text = keys.decode("ascii")
-            return [text[a - start : b - start] for a, b in pairwise(chain((start,), ends))]
+        if self._ascii is not None:
+            return [self._ascii[a:b] for a, b in pairwise(chain((start,), ends))]
         return [
             self._keys[a:b].decode("utf-8", "surrogateescape") for a, b in pairwise(chain((start,), ends))
         ]

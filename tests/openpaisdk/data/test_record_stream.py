@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.data import Records, RecordStream
+from openpaisdk.data import Records, RecordStream, open_pack
 from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.pack_reader import Pack
 from openpaisdk.data.record_cache import RecordCache
 from openpaisdk.errors import UsageError
 from openpaisdk.storage.backends.local import LocalSource
-from support.packed_data import pack
+from support.packed_data import contents, make_files, pack
 
 COUNT = 500
 
@@ -197,6 +197,29 @@ def test_shard_that_becomes_shorter_during_an_epoch_is_an_error(packed: Path, tm
     with pytest.raises(DamagedShard, match=rf"{shard.name}"):
         list(iterator)
     assert stream.state_dict()["position"] < COUNT
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_damaged_record_ends_an_epoch_with_its_name(packed: Path, tmp_path: Path, shuffle: bool) -> None:
+    shutil.copytree(packed, tmp_path / "pack")
+    shard = tmp_path / "pack" / open_pack(packed).names[0]
+    data = shard.read_bytes()
+    shard.write_bytes(data.replace(b"record 17\0", b"record 71\0"))
+    stream = RecordStream(tmp_path / "pack", shuffle=shuffle)
+    begun: list[str] = []
+    with pytest.raises(DamagedShard, match=rf"{shard.name}, record 17 at byte {data.index(b'record 17')}: "):
+        begun.extend(key for key, _ in stream)
+    assert stream.state_dict()["position"] == len(begun)
+    assert begun == keys(RecordStream(packed, shuffle=shuffle))[: len(begun)] and "00017.txt" not in begun
+
+
+@pytest.mark.parametrize("kind", [("sequencefile", "block-deflate"), ("har", "none"), ("tfrecord", "none")])
+def test_every_format_is_a_data_set(tmp_path: Path, kind) -> None:
+    source = make_files(tmp_path / "source")
+    pack(source, tmp_path / "pack", kind)
+    expected = contents(source)
+    assert dict(RecordStream(tmp_path / "pack", shuffle=True)) == expected
+    assert list(RecordStream(tmp_path / "pack")) == list(open_pack(tmp_path / "pack"))
 
 
 def _keys_of(records: Records, numbers: list[int], out) -> None:
