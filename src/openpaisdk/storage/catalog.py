@@ -436,7 +436,6 @@ def _is_own(entry: StorageEntry, cluster: ClusterClient, capabilities: dict[str,
 def _open_own(
     entry: StorageEntry, cluster: ClusterClient, capabilities: dict[str, object] | None, *, over_http: bool
 ) -> Backend:
-    from openpaisdk.client import Endpoint
     from openpaisdk.storage.backends.connection_pool import ConnectionPool
 
     url = f"pai://{cluster.alias}/{entry.name}"
