@@ -106,8 +106,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _cpu_s() -> float:
-    """Processor time of this process and of the children it has waited for."""
-    return sum(os.times()[:4])
+    """Processor time of this process, of the children it has waited for, and of forked commands."""
+    from support.process_template import commands_cpu_s
+
+    return sum(os.times()[:4]) + sum(commands_cpu_s)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -1,4 +1,4 @@
-"""User of the command line: a home folder, a project folder, and the real executables."""
+"""User of the command line: a home folder, a project folder, and the real commands."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.config import task_cluster
+from support.process_template import can_fork_command, run_command
 
 BIN = Path(sys.executable).parent
 
@@ -62,15 +63,19 @@ class CliUser:
         env: dict[str, str] | None = None,
         limit_s: float = LIMIT,
     ) -> "CommandResult":
-        done = subprocess.run(
-            command,
-            cwd=cwd or self.project,
-            env=self.env(**(env or {})),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-        )
+        folder, variables = cwd or self.project, self.env(**(env or {}))
+        if can_fork_command(command, variables, stdin):
+            done = run_command(command, variables, folder, stdin, limit_s)
+        else:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=variables,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+            )
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def begin(self, *words: str, **more: object) -> "subprocess.Popen[str]":

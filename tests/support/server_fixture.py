@@ -21,7 +21,7 @@ import pytest
 
 from support.openapi_check import Description, current_description
 from support.prepared_database import prepare_database
-from support.server_template import COMMAND, ForkedServer, can_fork, fork_server
+from support.process_template import COMMAND, ForkedProcess, can_fork, fork_server
 
 # A loaded machine may stall for half a minute: tests wait for an event, with a generous deadline.
 DEADLINE_S = 90.0
@@ -144,7 +144,7 @@ class Cluster:
     options: tuple[str, ...] = ("--embedded", "--cpus", "64", "--memory-mb", "65536", "--gpus", "4")
     variables: dict[str, str] = field(default_factory=dict)
     program: tuple[str, ...] = COMMAND
-    process: subprocess.Popen[bytes] | ForkedServer | None = None
+    process: subprocess.Popen[bytes] | ForkedProcess | None = None
     address: tuple[str, int] = ("", 0)
     user: str = ""
     token: str = ""
@@ -161,7 +161,7 @@ class Cluster:
             )
         return self.process
 
-    def fork(self, *more: str) -> ForkedServer:
+    def fork(self, *more: str) -> ForkedProcess:
         """Start the server as `spawn` does, in a process that has imported everything."""
         with self.log.open("ab") as log:
             self.process = fork_server(self.program, self.arguments(*more), self._environment(), log)

@@ -124,7 +124,7 @@ def test_killed_cluster_is_restarted_without_loss(new_user) -> None:
     assert starts(new_user) == 2
 
 
-@pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.parametrize("end", [pytest.param("killed", marks=pytest.mark.slow), "stopped"])
 def test_next_server_has_the_address_that_running_tasks_know(new_user, end: str) -> None:
     report = 'echo result > "$PAI_OUTPUT_DIR/r"; until [ -e end ]; do sleep 0.05; done'
     job = new_user.pai("sub", "--no-sources", report).out.strip()

@@ -1,0 +1,389 @@
+"""Processes forked from one that has imported everything: imports are most of the start of a program.
+
+A process of the tests has two templates, each from its first use: one for servers, one for the commands of
+users. They end with it. A forked process runs the function of its program, or a Python file, with its own
+arguments, variables, folder and streams. The programs themselves are started by the tests of their start, by
+every shell and terminal, and by every `pai` that starts the embedded cluster.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import select
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+COMMAND = (sys.executable, "-m", "paicluster")
+
+# The programs that a user types, and the functions behind them.
+USER_PROGRAMS = {
+    "pai": ("openpaisdk.cli", "pai"),
+    "opai": ("openpaisdk.cli", "opai"),
+    "paddlecloud": ("openpaisdk.paddlecloud", "paddlecloud"),
+}
+_USED_PACKAGES = (
+    "cli",
+    "client",
+    "config",
+    "embedded",
+    "fileio",
+    "jobs",
+    "output",
+    "paddlecloud",
+    "protocol",
+    "storage",
+)
+_SERVER, _USER_PROGRAM = "server", "user-program"
+
+_REQUEST_LIMIT = 1 << 20
+# What a pipe takes before anything is read from it.
+_PIPE_BYTES = 1 << 16
+
+# Python and the loader read these once, when a process starts.
+_READ_AT_EXEC = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
+
+
+# Variables of developers and their containers, without which the commands of users are started.
+_OF_DEVELOPERS = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+
+# Of each command that has ended: the kernel does not count them as children of this process.
+commands_cpu_s: list[float] = []
+
+
+class ForkedProcess:
+    """A running process, with the interface of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, args: Sequence[str], status: socket.socket):
+        self.pid = pid
+        self.args = list(args)
+        self.returncode: int | None = None
+        self.cpu_s = 0.0
+        """Processor time, once it has ended."""
+        self._status = status
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = self._ended(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None and self._is_reported(timeout):
+            reported = self._status.recv(64)
+            assert reported, "the template of the processes has died"
+            code, cpu_s = reported.split()
+            self.returncode, self.cpu_s = int(code), float(cpu_s)
+            self._status.close()
+        return self.returncode
+
+    def _is_reported(self, timeout: float | None) -> bool:
+        # `select.select` refuses descriptors above 1023, which the process of many tests may have.
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        return bool(poll.poll(None if timeout is None else timeout * 1000))
+
+
+def can_fork(program: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Whether a forked server is like this program, started with these variables."""
+    runs_here = program == COMMAND or _is_python_file(program)
+    return runs_here and not any(name.startswith(_READ_AT_EXEC) for name in variables)
+
+
+def _is_python_file(program: Sequence[str]) -> bool:
+    return len(program) == 2 and program[0] == sys.executable and program[1].endswith(".py")
+
+
+def fork_server(
+    program: Sequence[str], arguments: Sequence[str], environment: Mapping[str, str], output: BinaryIO
+) -> ForkedProcess:
+    """Run a server with these arguments in a new process; output and errors go to one file."""
+    file = program[1] if _is_python_file(program) else ""
+    with Path(os.devnull).open("rb") as nothing:
+        streams = [nothing.fileno(), output.fileno(), output.fileno()]
+        return _fork(_SERVER, file, arguments, environment, Path.cwd(), streams)
+
+
+def can_fork_command(command: Sequence[str], environment: Mapping[str, str], stdin: str) -> bool:
+    """Whether a forked process is like this command, which is found by the PATH of these variables."""
+    if command[0] not in USER_PROGRAMS or len(stdin.encode()) > _PIPE_BYTES:
+        return False
+    if "--background" in command:
+        return False  # what stays behind is known by its command line, which a forked process does not have
+    if _read_at_exec(environment) != _read_at_exec(_template_environment(_USER_PROGRAM)):
+        return False
+    found = shutil.which(command[0], path=environment.get("PATH"))
+    return found == str(Path(sys.executable).with_name(command[0]))
+
+
+def _read_at_exec(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_EXEC)}
+
+
+def _template_environment(kind: str) -> dict[str, str]:
+    dropped = _OF_DEVELOPERS if kind == _USER_PROGRAM else ()
+    return {name: value for name, value in os.environ.items() if name not in dropped}
+
+
+def run_command(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of a user, as `subprocess.run` does with `capture_output` and `text`."""
+    with contextlib.ExitStack() as ends:
+
+        def pipe() -> tuple[BinaryIO, BinaryIO]:
+            reader, writer = os.pipe()
+            ours = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
+            return ends.enter_context(ours[0]), ends.enter_context(ours[1])
+
+        typed, typing = pipe()
+        out, out_end = pipe()
+        err, err_end = pipe()
+        streams = [typed.fileno(), out_end.fileno(), err_end.fileno()]
+        process = _fork(_USER_PROGRAM, command[0], command[1:], environment, folder, streams)
+        for theirs in (typed, out_end, err_end):
+            theirs.close()
+        try:
+            typing.write(stdin.encode())
+        except BrokenPipeError:
+            pass  # it ended without having read all of it
+        typing.close()
+        try:
+            deadline = time.monotonic() + timeout
+            texts = _read_to_end([out, err], deadline)
+            process.wait(max(0.0, deadline - time.monotonic()))
+            commands_cpu_s.append(process.cpu_s)
+        except (subprocess.TimeoutExpired, TimeoutError):
+            process.kill()
+            raise subprocess.TimeoutExpired(list(command), timeout) from None
+    return subprocess.CompletedProcess(list(command), process.returncode or 0, *texts)
+
+
+def _read_to_end(streams: Sequence[BinaryIO], deadline: float) -> list[str]:
+    """What is written to some pipes until they are closed; line ends as in a text file."""
+    parts: dict[BinaryIO, list[bytes]] = {stream: [] for stream in streams}
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ, stream)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                if data := os.read(key.fd, _PIPE_BYTES):
+                    parts[key.data].append(data)
+                else:
+                    selector.unregister(key.data)
+    texts = (b"".join(parts[stream]).decode() for stream in streams)
+    return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
+
+
+def _fork(
+    kind: str,
+    program: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    streams: Sequence[int],
+) -> ForkedProcess:
+    template = _running_template(kind)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        request = {
+            "program": program,
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "folder": str(folder),
+            "umask": _umask(),
+            # As a child of this process would inherit it; the template may have been started under nohup.
+            "ignores-hangup": signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
+        }
+        socket.send_fds(template, [json.dumps(request).encode()], [*streams, theirs.fileno()])
+    return ForkedProcess(int(ours.recv(16)), [program, *arguments], ours)
+
+
+def _umask() -> int:
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
+
+
+@cache
+def _running_template(kind: str) -> socket.socket:
+    """The requests of a template of this process, which ends when this end is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        # -P: the modules beside this one must not hide others.
+        command = [sys.executable, "-P", str(Path(__file__)), kind, str(theirs.fileno())]
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=_template_environment(kind),
+            pass_fds=[theirs.fileno()],
+        )
+    return ours
+
+
+# -- in the template ----------------------------------------------------------------------------------------
+
+
+class _Template:
+    """The process that forks: reads requests, and reports the pid and later the status of each process."""
+
+    def __init__(self, requests: socket.socket):
+        self._requests = requests
+        self._reports: dict[int, socket.socket] = {}
+        self._woken, self._wakes = socket.socketpair()
+
+    def run(self) -> dict[str, Any] | None:
+        """Fork processes; returns its request in a new one, None when the tests have ended."""
+        self._wake_when_one_ends()
+        poll = select.poll()
+        poll.register(self._requests, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        while True:
+            ready = [fd for fd, _ in poll.poll()]
+            if self._woken.fileno() in ready:
+                self._woken.recv(4096)
+                self._report_ended()
+            if self._requests.fileno() in ready:
+                text, fds, _, _ = socket.recv_fds(self._requests, _REQUEST_LIMIT, 4)
+                if not text:
+                    return None
+                request: dict[str, Any] = json.loads(text)
+                if self._fork(request, fds[:3], socket.socket(fileno=fds[3])):
+                    return request
+
+    def _wake_when_one_ends(self) -> None:
+        """Python's own handler would run too late where a signal comes just before the wait for requests."""
+        for end in (self._woken, self._wakes):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def _fork(self, request: dict[str, Any], streams: Sequence[int], report: socket.socket) -> bool:
+        """Whether this is the new process."""
+        pid = os.fork()
+        if pid == 0:
+            self._reports[0] = report
+            self._become(request, streams)
+            return True
+        for stream in streams:
+            os.close(stream)
+        report.send(str(pid).encode())
+        self._reports[pid] = report
+        return False
+
+    def _report_ended(self) -> None:
+        for pid in list(self._reports):
+            ended, status, used = os.wait4(pid, os.WNOHANG)
+            if ended:
+                with self._reports.pop(pid) as report:
+                    cpu_s = used.ru_utime + used.ru_stime
+                    report.send(f"{os.waitstatus_to_exitcode(status)} {cpu_s:.4f}".encode())
+
+    def _become(self, request: dict[str, Any], streams: Sequence[int]) -> None:
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for inherited in (self._requests, self._woken, self._wakes, *self._reports.values()):
+            inherited.detach()  # else it would close a descriptor of the process when it is collected
+        os.closerange(3, 1 << 16)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if request["ignores-hangup"] else signal.SIG_DFL)
+        os.umask(request["umask"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        time.tzset()
+        os.chdir(request["folder"])
+
+
+def _main(kind: str, requests: int) -> int:
+    gc.disable()
+    if kind == _SERVER:
+        import paicluster.cli.serve_options
+        import paicluster.server.serve
+    else:
+        _import_user_programs()
+    gc.freeze()
+    gc.enable()
+    request = _Template(socket.socket(fileno=requests)).run()
+    if request is None:
+        return 0
+    if kind == _USER_PROGRAM:
+        return _run_user_program(request["program"], request["arguments"])
+    if not request["program"]:
+        return paicluster.cli.main(request["arguments"])
+    sys.argv = [request["program"], *request["arguments"]]
+    runpy.run_path(request["program"], run_name="__main__")
+    return 0
+
+
+def _import_user_programs() -> None:
+    """Import every module that a command line may use."""
+    import openpaisdk
+
+    for name in _USED_PACKAGES:
+        package = importlib.import_module(f"{openpaisdk.__name__}.{name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            with contextlib.suppress(ImportError):  # what it needs is optional
+                importlib.import_module(module.name)
+
+
+def _run_user_program(program: str, arguments: Sequence[str]) -> int:
+    # Text streams remember whether their file can be sought, and how it is buffered.
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(number, mode, buffering, old.encoding, old.errors, closefd=False)
+        for number, mode, buffering, old in (
+            (0, "r", -1, sys.stdin),
+            (1, "w", -1, sys.stdout),
+            (2, "w", 1, sys.stderr),
+        )
+    )
+    module, function = USER_PROGRAMS[program]
+    sys.argv = [str(Path(sys.executable).with_name(program)), *arguments]
+    try:
+        status = getattr(importlib.import_module(module), function)()
+    except SystemExit as end:
+        status = 0 if end.code is None else end.code
+    # As at the end of an interpreter, without the destruction of all that was imported.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status if isinstance(status, int) else 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main(sys.argv[1], int(sys.argv[2])))
