@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from openpaisdk.cli.parser import Parser, command_parser, int_at_least
+from openpaisdk.cli.parser import Parser, add_task_options, command_parser
 from openpaisdk.connect import open_cluster
 from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice
@@ -28,14 +28,7 @@ def exec_command(argv: list[str]) -> int:
         output=False,
     )
     parser.usage = "pai exec [options] job [options] [--] [command ...]"
-    parser.add_argument("--role", default="", metavar="ROLE", help="task role (default: the first one)")
-    parser.add_argument(
-        "--index",
-        type=int_at_least(0),
-        default=0,
-        metavar="N",
-        help="number of the task in its role (default: 0)",
-    )
+    add_task_options(parser)
     parser.add_argument("-i", "--stdin", action="store_true", help="send your standard input to the command")
     parser.add_argument(
         "-t",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 
-from openpaisdk.cli.parser import command_parser, int_at_least
+from openpaisdk.cli.parser import add_task_options, command_parser
 from openpaisdk.connect import open_cluster
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.output import print_notice
@@ -26,14 +26,7 @@ def forward(argv: list[str]) -> int:
         "only. If the server restarts, connections are opened again when they are needed.",
         output=False,
     )
-    parser.add_argument("--role", default="", metavar="ROLE", help="task role (default: the first one)")
-    parser.add_argument(
-        "--index",
-        type=int_at_least(0),
-        default=0,
-        metavar="N",
-        help="number of the task in its role (default: 0)",
-    )
+    add_task_options(parser)
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
     parser.add_argument("job", help="the job's name")
     parser.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.parser import command_parser, int_at_least
+from openpaisdk.cli.parser import add_task_options, command_parser
 from openpaisdk.connect import open_cluster
 from openpaisdk.errors import UsageError
 from openpaisdk.jobs.outputs import JobOutputs, MetricSeries, metrics
@@ -107,14 +107,7 @@ def job_metrics(argv: list[str]) -> int:
         "pai job-metrics train_k3v9xq loss",
         "Programs log metrics with openpaisdk.runtime.log_metrics(step, loss=0.1).",
     )
-    parser.add_argument("--role", default="", metavar="R", help="the task role (default: the first one)")
-    parser.add_argument(
-        "--index",
-        type=int_at_least(0),
-        default=0,
-        metavar="I",
-        help="the task's index in its role (default: 0)",
-    )
+    add_task_options(parser)
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
     parser.add_argument("job", help="the job's name")
     parser.add_argument("names", nargs="*", metavar="name", help="only these metrics (default: all)")

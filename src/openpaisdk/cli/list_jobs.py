@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
+    from openpaisdk.cli.parser import Parser
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.models import JobSummary
 
@@ -36,6 +37,55 @@ QUEUED = "queued behind earlier jobs"
 
 def list_jobs(argv: list[str]) -> int:
     """``pai list-jobs [options] [job]``"""
+    args = _list_parser().parse(argv)
+    if args.watch and args.job.isdecimal() and args.job.strip("0"):  # --watch 5
+        args.watch, args.job = int(args.job), ""
+    if args.watch and (args.job or args.output != "table"):
+        reason = "shows a list of jobs" if args.job else "prints for people"
+        other = f"pai connect-job {args.job}" if args.job else f"pai list-jobs -o {args.output}, repeated"
+        raise UsageError(f"list-jobs: --watch {reason}.", hint=f"Use {other}, instead.")
+    if args.job:
+        from openpaisdk.cli.job_status import job_status
+
+        owner = [] if args.user in ("", ALL_USERS) else ["--user", args.user]
+        return job_status(["-a", args.cluster_alias, "-o", args.output, *owner, "--", args.job])
+    for state in args.state:
+        check_states(state)
+    since = _since(args.since) if args.since else 0
+    cluster = open_cluster(args.cluster_alias, notify=print_notice)
+    with_user, with_age = args.user == ALL_USERS, (args.time or _default_time()) == RELATIVE
+    if args.watch:
+        from openpaisdk.cli.job_watch import watch_jobs
+
+        return watch_jobs(
+            cluster,
+            lambda: _query(cluster, args, since),
+            lambda jobs, columns: _table(jobs, with_user, with_age, columns),
+            args.watch,
+        )
+    jobs, has_more = _query(cluster, args, since)
+    columns = terminal_columns(sys.stdout)
+    show([job.raw for job in jobs], args.output, lambda: _table(jobs, with_user, with_age, columns))
+    if args.output == "table":
+        _print_list_notices(args, len(jobs), has_more)
+    return 0
+
+
+def _print_list_notices(args: argparse.Namespace, count: int, has_more: bool) -> None:
+    """Say why a list is empty, or how to see more."""
+    is_filtered = args.state or args.keyword or args.offset or args.tag or args.since or args.virtual_cluster
+    if not count and is_filtered:
+        print_notice("No jobs match.")
+    elif not count:
+        print_notice("No jobs. Run one with: pai sub -- echo hello")
+    elif has_more:
+        print_notice(
+            f"There may be more: --offset {args.offset + count} lists the next page, --limit N more, "
+            "--all all jobs."
+        )
+
+
+def _list_parser() -> Parser:
     parser = command_parser(
         "list-jobs",
         "pai list-jobs --state RUNNING\npai list-jobs --user __all__ --since 2h -o json\n"
@@ -93,49 +143,7 @@ def list_jobs(argv: list[str]) -> int:
         "--watch=SECONDS; in a pipe, print a line for each change of a state",
     )
     add("job", nargs="?", default="", help="show this job in detail, like job-status")
-    args = parser.parse(argv)
-    if args.watch and args.job.isdecimal() and args.job.strip("0"):  # --watch 5
-        args.watch, args.job = int(args.job), ""
-    if args.watch and (args.job or args.output != "table"):
-        reason = "shows a list of jobs" if args.job else "prints for people"
-        other = f"pai connect-job {args.job}" if args.job else f"pai list-jobs -o {args.output}, repeated"
-        raise UsageError(f"list-jobs: --watch {reason}.", hint=f"Use {other}, instead.")
-    if args.job:
-        from openpaisdk.cli.job_status import job_status
-
-        owner = [] if args.user in ("", ALL_USERS) else ["--user", args.user]
-        return job_status(["-a", args.cluster_alias, "-o", args.output, *owner, "--", args.job])
-    for state in args.state:
-        check_states(state)
-    since = _since(args.since) if args.since else 0
-    cluster = open_cluster(args.cluster_alias, notify=print_notice)
-    with_user, with_age = args.user == ALL_USERS, (args.time or _default_time()) == RELATIVE
-    if args.watch:
-        from openpaisdk.cli.job_watch import watch_jobs
-
-        return watch_jobs(
-            cluster,
-            lambda: _query(cluster, args, since),
-            lambda jobs, columns: _table(jobs, with_user, with_age, columns),
-            args.watch,
-        )
-    jobs, has_more = _query(cluster, args, since)
-    columns = terminal_columns(sys.stdout)
-    show([job.raw for job in jobs], args.output, lambda: _table(jobs, with_user, with_age, columns))
-    if args.output == "table":
-        is_filtered = (
-            args.state or args.keyword or args.offset or args.tag or args.since or args.virtual_cluster
-        )
-        if not jobs and is_filtered:
-            print_notice("No jobs match.")
-        elif not jobs:
-            print_notice("No jobs. Run one with: pai sub -- echo hello")
-        elif has_more:
-            offset = args.offset + len(jobs)
-            print_notice(
-                f"There may be more: --offset {offset} lists the next page, --limit N more, --all all jobs."
-            )
-    return 0
+    return parser
 
 
 def _query(cluster: ClusterClient, args: argparse.Namespace, since: int) -> tuple[list[JobSummary], bool]:

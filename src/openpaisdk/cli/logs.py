@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from openpaisdk.cli.parser import Parser
     from openpaisdk.cli.task_logs import TaskName
     from openpaisdk.client import ClusterClient
 
@@ -30,6 +31,50 @@ MAX_SEARCHED_BYTES = 1024
 
 def logs(argv: list[str]) -> int:
     """``pai logs [options] job``"""
+    args = _logs_parser().parse(argv)
+    if args.grep is not None:
+        _check_search(args)
+    if args.task and (args.role or args.index is not None):
+        raise UsageError("--task names a task with its role and index: do not add --role or --index.")
+    cluster = open_cluster(args.cluster_alias, notify=print_notice)
+    request = FollowRequest(
+        args.job,
+        args.user,
+        role=args.role,
+        index=args.index,
+        stream=args.stream,
+        tail=args.tail,
+        follow=args.follow,
+    )
+    if args.grep is not None:
+        return _print_matches(cluster, request, args)
+    if args.role or args.index is not None:
+        return _print_one(cluster, request, args)
+    from openpaisdk.cli.task_logs import limit_followed, print_task_logs, select_tasks, tasks_of_job
+
+    job = cluster.job(args.job, args.user)
+    tasks = tasks_of_job(cluster, job)
+    shown = select_tasks(tasks, args.task, job.name) if args.task else tasks if args.follow else tasks[:1]
+    if len(shown) < 2:
+        if len(tasks) > 1 and not args.task:
+            print_notice(_first_of(tasks))
+        return _print_one(cluster, request.for_task(*shown[0]) if args.task else request, args)
+    in_parallel = args.follow and not job.is_finished
+    if in_parallel:
+        shown = limit_followed(shown)
+    state = print_task_logs(
+        cluster,
+        request,
+        shown,
+        in_parallel=in_parallel,
+        level=args.level or "",
+        show_events=args.follow,
+        on_silence=lambda state: _report_silence(request, state),
+    )
+    return report_outcome(cluster, request, state, shown) if args.follow and state else 0
+
+
+def _logs_parser() -> Parser:
     parser = command_parser(
         "logs",
         "pai logs -f train_k3v9xq\npai logs -f --task worker train_k3v9xq\n"
@@ -80,47 +125,7 @@ def logs(argv: list[str]) -> int:
     )
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
     parser.add_argument("job", help="the job's name")
-    args = parser.parse(argv)
-    if args.grep is not None:
-        _check_search(args)
-    if args.task and (args.role or args.index is not None):
-        raise UsageError("--task names a task with its role and index: do not add --role or --index.")
-    cluster = open_cluster(args.cluster_alias, notify=print_notice)
-    request = FollowRequest(
-        args.job,
-        args.user,
-        role=args.role,
-        index=args.index,
-        stream=args.stream,
-        tail=args.tail,
-        follow=args.follow,
-    )
-    if args.grep is not None:
-        return _print_matches(cluster, request, args)
-    if args.role or args.index is not None:
-        return _print_one(cluster, request, args)
-    from openpaisdk.cli.task_logs import limit_followed, print_task_logs, select_tasks, tasks_of_job
-
-    job = cluster.job(args.job, args.user)
-    tasks = tasks_of_job(cluster, job)
-    shown = select_tasks(tasks, args.task, job.name) if args.task else tasks if args.follow else tasks[:1]
-    if len(shown) < 2:
-        if len(tasks) > 1 and not args.task:
-            print_notice(_first_of(tasks))
-        return _print_one(cluster, request.for_task(*shown[0]) if args.task else request, args)
-    in_parallel = args.follow and not job.is_finished
-    if in_parallel:
-        shown = limit_followed(shown)
-    state = print_task_logs(
-        cluster,
-        request,
-        shown,
-        in_parallel=in_parallel,
-        level=args.level or "",
-        show_events=args.follow,
-        on_silence=lambda state: _report_silence(request, state),
-    )
-    return report_outcome(cluster, request, state, shown) if args.follow and state else 0
+    return parser
 
 
 def _check_search(args: argparse.Namespace) -> None:

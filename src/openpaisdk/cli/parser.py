@@ -313,6 +313,19 @@ def add_scope_option(parser: Parser) -> None:
     )
 
 
+def add_task_options(parser: Parser, default_index: int | None = 0) -> None:
+    """``--role`` and ``--index`` of one task of a job; without a default index, the first one that runs."""
+    parser.add_argument("--role", default="", metavar="ROLE", help="task role (default: the first one)")
+    default = "the first one that runs" if default_index is None else str(default_index)
+    parser.add_argument(
+        "--index",
+        type=int_at_least(0),
+        default=default_index,
+        metavar="N",
+        help=f"number of the task in its role (default: {default})",
+    )
+
+
 def int_at_least(low: int = 0):  # type: ignore[no-untyped-def]
     """Argument type for argparse: an integer of at least ``low``."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from openpaisdk.cli.parser import command_parser, int_at_least
+from openpaisdk.cli.parser import add_task_options, command_parser
 from openpaisdk.connect import open_cluster
 from openpaisdk.output import print_notice
 
@@ -25,14 +25,7 @@ def ssh_container(argv: list[str]) -> int:
     )
     parser.add_argument("-j", "--job-name", required=True, metavar="NAME", help="the job's name")
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
-    parser.add_argument("--role", default="", metavar="ROLE", help="task role (default: the first one)")
-    parser.add_argument(
-        "--index",
-        type=int_at_least(0),
-        default=None,
-        metavar="N",
-        help="number of the task in its role (default: the first one that runs)",
-    )
+    add_task_options(parser, default_index=None)
     args = parser.parse(argv)
     cluster = open_cluster(args.cluster_alias, notify=print_notice)
     return connect_by_ssh(cluster, args.job_name, args.user, args.role, args.index)
@@ -45,10 +38,10 @@ def connect_by_ssh(
     from openpaisdk.jobs.ssh_access import find_ssh_access
 
     access = find_ssh_access(cluster, job, user)
-    words = access.command(access.task(role, index))
+    command = access.command(access.task(role, index))
     access.write_files(cluster)
     print_notice(f"The private key is in {access.key_file}. Connect from this folder with:")
-    sys.stdout.write(" ".join(map(_quoted, words)) + "\n")
+    sys.stdout.write(" ".join(map(_quoted, command)) + "\n")
     sys.stdout.flush()
     if not (os.isatty(0) and os.isatty(1)):
         return 0
@@ -59,7 +52,7 @@ def connect_by_ssh(
         return 0
     from subprocess import call
 
-    return call(words)
+    return call(command)
 
 
 def _quoted(word: str) -> str:

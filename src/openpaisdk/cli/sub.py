@@ -98,7 +98,6 @@ def add_job_options(
     parser: Parser, default_name: str = "made from the command", *, opens_page: bool = False
 ) -> None:
     """Add the options of a command job."""
-    here, there = EMBEDDED_RESOURCES, CLUSTER_RESOURCES
     parser.add_argument(
         "-j",
         "--job-name",
@@ -113,7 +112,14 @@ def add_job_options(
         metavar="TAG",
         help="a tag of the job, for pai list-jobs --tag (default: none); may be repeated",
     )
-    resources = parser.add_argument_group("Resources")
+    _add_resources(parser.add_argument_group("Resources"))
+    _add_environment(parser.add_argument_group("Environment"))
+    _add_files(parser.add_argument_group("Files"))
+    _add_scheduling(add_submit_options(parser, default_vc="that of pai set, or", opens_page=opens_page))
+
+
+def _add_resources(resources: argparse._ArgumentGroup) -> None:
+    here, there = EMBEDDED_RESOURCES, CLUSTER_RESOURCES
     add = resources.add_argument
     add(
         "--cpu",
@@ -152,7 +158,9 @@ def add_job_options(
         help=f"N ports, assigned by the cluster, at most {MAX_PORTS} per label; - in a label becomes _ "
         "(default: none)",
     )
-    environment = parser.add_argument_group("Environment")
+
+
+def _add_environment(environment: argparse._ArgumentGroup) -> None:
     add = environment.add_argument
     add(
         "-i",
@@ -187,7 +195,9 @@ def add_job_options(
         action="store_true",
         help="add level and time to the records of Python's logging, for pai logs --level",
     )
-    files = parser.add_argument_group("Files")
+
+
+def _add_files(files: argparse._ArgumentGroup) -> None:
     add = files.add_argument
     _add_repeated(
         files,
@@ -212,7 +222,9 @@ def add_job_options(
         metavar="PATH",
         help="an output file or folder, stored when the job ends (default: $PAI_OUTPUT_DIR only)",
     )
-    scheduling = add_submit_options(parser, default_vc="that of pai set, or", opens_page=opens_page)
+
+
+def _add_scheduling(scheduling: argparse._ArgumentGroup) -> None:
     add = scheduling.add_argument
     add(
         "--priority",
