@@ -127,68 +127,23 @@ def prepare(
     """Write everything the supervisor and the container need. `spec.json` comes last."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     client = options.client
-    name = container_name(task.uid)
     content = {
         "image": task.image,
         # So that a later server can exec without detecting the client.
         "exec": {kind: _exec_prefix(client, task.uid, kind == "terminal") for kind in ("plain", "terminal")},
     }
     write(folder / CONTAINER_FILE, json.dumps(content))
-    config, shared, work = (folder / name for name in (CONFIG, SHARED, WORK))
-    # Left from a launch before the machine crashed. Root in the container may have made any link there.
-    for path in (shared, work):
-        remove_leftover(path)
-    for path in (config, shared, work):
-        path.mkdir(exist_ok=True)
-    open_folders = [
-        (path, 0o1777) for path in (shared, work, *map(Path, task_files.create_output_folders(work)))
-    ]
-    # The inner ones first: they cannot be exchanged while the outer ones are closed.
-    for path, mode in ((config, 0o755), *reversed(open_folders)):
-        path.chmod(mode)
-    for pipe in ("stdout", "stderr", container_attempt.STOP_PIPE):
-        if not (shared / pipe).exists():
-            os.mkfifo(shared / pipe)
-        (shared / pipe).chmod(0o666)
-    for mount in task.mounts:
-        if mount.create:
-            _create_folder(mount.source)
-        elif not mount.source.exists():
-            raise LaunchFailed(f"The folder to mount at {mount.target} does not exist: {mount.source}.")
+    config, shared, work = folders = _create_folders(folder)
+    _check_mounts(task)
     devices, has_driver_folder = gpu_options(client, task.gpus)
-    environment = _environment(task)
-    saves_environment = task_files.saves_environment(task)
-    if saves_environment:
-        environment[saved_environment.VARIABLE] = _SESSION_FOLDER
-    not_exported = {name: value for name, value in environment.items() if not can_be_exported(name)}
-    variables = exports(environment)
-    if has_driver_folder:
-        variables += f"export LD_LIBRARY_PATH={DRIVER_FOLDER}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n"
-    limited = options.enforce_limits and client.limits_memory and task.memory_mb > 0
-    # A shell drops variables whose names it rejects; `env` sets them after the shell.
-    env_command = (
-        "env " + " ".join(shlex.quote(f"{key}={value}") for key, value in not_exported.items())
-        if not_exported
-        else ""
-    )
-    enter = shlex.join(saved_environment.enter(_SESSION_FOLDER, ())) if saves_environment else ""
-    texts = {
-        "init.sh": _INIT_SCRIPT.replace("@counters@", _COUNTERS if limited else ""),
-        "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "")
-        .replace("@env@", env_command)
-        .replace("@check@", storage_mounts.check_script(task, folder.name)),
-        "exec.sh": _EXEC.replace("@env@", env_command).replace("@enter@", enter),
-        "env.sh": variables,
-        "task.sh": task.script + "\n",
-    }
-    for file, text in texts.items():
+    for file, text in _scripts(folder, task, options, has_driver_folder=has_driver_folder).items():
         write(config / file, text, mode=0o644)
-    argv = _run_arguments(task, image, name, devices, (config, shared, work), options)
+    name = container_name(task.uid)
     key, _, marker = environment_marker(task.uid).partition("=")
     complete = {
         **spec,
         "attempt": task.uid,
-        "argv": argv,
+        "argv": _run_arguments(task, image, name, devices, folders, options),
         "cwd": "/",
         "env": {**client.environment, key: marker},
         "secrets": list(task.secrets),
@@ -205,6 +160,67 @@ def prepare(
     staging = folder / "spec.staging"
     write(staging, json.dumps(complete))
     staging.rename(folder / attempt.SPEC)
+
+
+def _create_folders(folder: Path) -> tuple[Path, Path, Path]:
+    """The folders that the container mounts, with the pipes: config, shared, work."""
+    config, shared, work = (folder / name for name in (CONFIG, SHARED, WORK))
+    # Left from a launch before the machine crashed. Root in the container may have made any link there.
+    for path in (shared, work):
+        remove_leftover(path)
+    for path in (config, shared, work):
+        path.mkdir(exist_ok=True)
+    open_folders = [
+        (path, 0o1777) for path in (shared, work, *map(Path, task_files.create_output_folders(work)))
+    ]
+    # The inner ones first: they cannot be exchanged while the outer ones are closed.
+    for path, mode in ((config, 0o755), *reversed(open_folders)):
+        path.chmod(mode)
+    for pipe in ("stdout", "stderr", container_attempt.STOP_PIPE):
+        if not (shared / pipe).exists():
+            os.mkfifo(shared / pipe)
+        (shared / pipe).chmod(0o666)
+    return config, shared, work
+
+
+def _check_mounts(task: TaskLaunch) -> None:
+    """Create the folders to mount that may be created; LaunchFailed if another does not exist."""
+    for mount in task.mounts:
+        if mount.create:
+            _create_folder(mount.source)
+        elif not mount.source.exists():
+            raise LaunchFailed(f"The folder to mount at {mount.target} does not exist: {mount.source}.")
+
+
+def _scripts(
+    folder: Path, task: TaskLaunch, options: ContainerOptions, *, has_driver_folder: bool
+) -> dict[str, str]:
+    """Scripts that run in the container, by their file names."""
+    environment = _environment(task)
+    saves_environment = task_files.saves_environment(task)
+    if saves_environment:
+        environment[saved_environment.VARIABLE] = _SESSION_FOLDER
+    not_exported = {name: value for name, value in environment.items() if not can_be_exported(name)}
+    variables = exports(environment)
+    if has_driver_folder:
+        variables += f"export LD_LIBRARY_PATH={DRIVER_FOLDER}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n"
+    limited = options.enforce_limits and options.client.limits_memory and task.memory_mb > 0
+    # A shell drops variables whose names it rejects; `env` sets them after the shell.
+    env_command = (
+        "env " + " ".join(shlex.quote(f"{key}={value}") for key, value in not_exported.items())
+        if not_exported
+        else ""
+    )
+    enter = shlex.join(saved_environment.enter(_SESSION_FOLDER, ())) if saves_environment else ""
+    return {
+        "init.sh": _INIT_SCRIPT.replace("@counters@", _COUNTERS if limited else ""),
+        "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "")
+        .replace("@env@", env_command)
+        .replace("@check@", storage_mounts.check_script(task, folder.name)),
+        "exec.sh": _EXEC.replace("@env@", env_command).replace("@enter@", enter),
+        "env.sh": variables,
+        "task.sh": task.script + "\n",
+    }
 
 
 def _create_folder(path: Path) -> None:
