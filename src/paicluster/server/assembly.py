@@ -185,15 +185,8 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     shares(total_resources(engines.scheduled_nodes()), configured)
     _check_database_not_empty(settings.database_file, keys)
     store = Store.open(settings.database_file)
-    if store.read_sync(users.any_issued):
-        _check_keys(keys)
-    tokens = TokensWithLocalAdmin.open(store, keys, settings.authentication.session_s)
-    sealer = Sealer.from_key_files(keys)
-    is_new = not store.read_sync(users.count_users)
-    storages.check_names(settings.storages, is_new=is_new)
-    login = _embedded_login(store, tokens) if settings.embedded else EmbeddedLogin()
-    if not settings.embedded:
-        _ensure_admin(store, notices or sys.stderr)
+    credentials = _open_credentials(settings, store, notices or sys.stderr)
+    tokens, sealer = credentials.tokens, credentials.sealer
     virtual_clusters = VirtualClusters(
         store,
         lambda: total_resources(engines.scheduled_nodes()),
@@ -225,14 +218,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         virtual_clusters.resize(external_shares(settings, engines))
         return engines.nodes()
 
-    usage = UsageSampler(
-        UsageHistory(home / "usage.db", settings.usage.keep_mb << 20),
-        engines.usage,
-        controller.running_tasks,
-        lambda: virtual_clusters.quotas,
-        settings.usage.every_s,
-    )
-
+    usage = _usage_sampler(settings, engines, controller, virtual_clusters)
     storage_configs = storages.of_settings(settings.storages, urls.external)
     context = Context(
         store=store,
@@ -278,12 +264,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         await asyncio.to_thread(usage.history.remove_jobs, job_ids)
 
     ssh = SshEndpoint(context, SshKeys.open(keys), settings.host, settings.ssh_port, home / "ssh-port")
-    tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
-    web_apps = (
-        WebApps(context, settings.host, settings.app_ports, tls, settings.limits.slow_client_s)
-        if settings.app_ports
-        else None
-    )
+    web_apps = _web_apps(settings, context)
     retention = RetentionSweeper(
         store,
         engines,
@@ -310,11 +291,56 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         retention,
         backups,
         context,
-        login,
-        is_new,
+        credentials.login,
+        credentials.is_new,
         storage_counter,
         ssh,
         web_apps,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Credentials:
+    """What the server issues tokens and seals with. ``is_new``: it had no users before this start."""
+
+    tokens: Tokens
+    sealer: Sealer
+    login: EmbeddedLogin
+    is_new: bool
+
+
+def _open_credentials(settings: Settings, store: Store, notices: TextIO) -> _Credentials:
+    """Open the keys, and create the first user of a new cluster."""
+    keys = settings.home / "keys"
+    if store.read_sync(users.any_issued):
+        _check_keys(keys)
+    tokens = TokensWithLocalAdmin.open(store, keys, settings.authentication.session_s)
+    sealer = Sealer.from_key_files(keys)
+    is_new = not store.read_sync(users.count_users)
+    storages.check_names(settings.storages, is_new=is_new)
+    login = _embedded_login(store, tokens) if settings.embedded else EmbeddedLogin()
+    if not settings.embedded:
+        _ensure_admin(store, notices)
+    return _Credentials(tokens, sealer, login, is_new)
+
+
+def _web_apps(settings: Settings, context: Context) -> WebApps | None:
+    """None: the settings have no ports for them."""
+    if not settings.app_ports:
+        return None
+    tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+    return WebApps(context, settings.host, settings.app_ports, tls, settings.limits.slow_client_s)
+
+
+def _usage_sampler(
+    settings: Settings, engines: EngineRouter, controller: Controller, virtual_clusters: VirtualClusters
+) -> UsageSampler:
+    return UsageSampler(
+        UsageHistory(settings.home / "usage.db", settings.usage.keep_mb << 20),
+        engines.usage,
+        controller.running_tasks,
+        lambda: virtual_clusters.quotas,
+        settings.usage.every_s,
     )
 
 
