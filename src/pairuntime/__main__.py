@@ -4,6 +4,22 @@ import sys
 
 _USAGE = "usage: pairuntime zygote FD | supervise FOLDER | slurm GANG | exec FOLDER COMMAND\n"
 
+_ANY = sys.maxsize
+# Programs that tasks and supervisors start, in `pairuntime.task`: module, and how many arguments it takes.
+_TASK_PROGRAMS = {
+    "call": ("function_task", 1, 1),
+    "code": ("fetch_code", 1, 1),
+    "hdfs": ("hdfs_cli", 0, _ANY),
+    "hdfs-mount": ("hdfs_mount", 0, _ANY),
+    "job-ssh": ("job_ssh", 1, _ANY),
+    "notebook": ("notebook_execution", 1, _ANY),
+    "notebook-server": ("notebook_server", 1, 1),
+    "packages": ("python_packages", 1, _ANY),
+    "paddle": ("paddle_launcher", 0, _ANY),
+    "sources": ("fetch_sources", 1, 1),
+    "upload-outputs": ("upload_outputs", 0, 0),
+}  # type: dict[str, tuple[str, int, int]]
+
 
 def main(argv: "list[str]") -> "int":
     # Each command imports only what it needs: an interpreter starts for every one of them.
@@ -51,50 +67,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.session import forwarder
 
         return forwarder.run_on_node()
-    if argv == ["upload-outputs"]:
-        from pairuntime.task import upload_outputs
-
-        return upload_outputs.main()
-    if argv and argv[0] == "hdfs":
-        from pairuntime.task import hdfs_cli
-
-        return hdfs_cli.main(argv[1:])
-    if argv and argv[0] == "hdfs-mount":
-        from pairuntime.task import hdfs_mount
-
-        return hdfs_mount.main(argv[1:])
-    if len(argv) == 2 and argv[0] == "sources":
-        from pairuntime.task import fetch_sources
-
-        return fetch_sources.main(argv[1:])
-    if len(argv) == 2 and argv[0] == "code":
-        from pairuntime.task import fetch_code
-
-        return fetch_code.main(argv[1:])
-    if len(argv) > 1 and argv[0] == "packages":
-        from pairuntime.task import python_packages
-
-        return python_packages.main(argv[1:])
-    if len(argv) == 2 and argv[0] == "call":
-        from pairuntime.task import function_task
-
-        return function_task.main(argv[1:])
-    if len(argv) > 1 and argv[0] == "job-ssh":
-        from pairuntime.task import job_ssh
-
-        return job_ssh.main(argv[1:])
-    if argv and argv[0] == "paddle":
-        from pairuntime.task import paddle_launcher
-
-        return paddle_launcher.main(argv[1:])
-    if len(argv) == 2 and argv[0] == "notebook-server":
-        from pairuntime.task import notebook_server
-
-        return notebook_server.main(argv)
-    if len(argv) > 1 and argv[0] == "notebook":
-        from pairuntime.task import notebook_execution
-
-        return notebook_execution.main(argv)
+    if argv and argv[0] in _TASK_PROGRAMS:
+        module, least, most = _TASK_PROGRAMS[argv[0]]
+        if least <= len(argv) - 1 <= most:
+            return int(__import__("pairuntime.task." + module, fromlist=["main"]).main(argv[1:]))
     sys.stderr.write(_USAGE)
     return 2
 

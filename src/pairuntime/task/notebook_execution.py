@@ -40,16 +40,16 @@ class NotebookError(Exception):
 
 
 def main(argv: "list[str]") -> "int":
-    words = argv[1:]
+    arguments = argv
     parameters = {}  # type: dict[str, Any]
-    while len(words) > 2:
-        option, value, words = words[0], words[1], words[2:]
+    while len(arguments) > 2:
+        option, value, arguments = arguments[0], arguments[1], arguments[2:]
         parameters.update(
             json.loads(value) if option == "--parameters" else [notebook_parameters.parse(value)]
         )
     try:
-        jupyter_python.ensure_packages(jupyter_python.EXECUTION_PACKAGES, argv)
-        return _Run(words[0], parameters).run()
+        jupyter_python.ensure_packages(jupyter_python.EXECUTION_PACKAGES, ["notebook"] + argv)
+        return _Run(arguments[0], parameters).run()
     except (NotebookError, ParameterError, jupyter_python.NoJupyterError) as e:
         sys.stderr.write("%s\n" % e)
         return FAILED

@@ -35,11 +35,11 @@ _SUFFIX = ".ipynb"
 def main(argv: "list[str]") -> "int":
     try:
         packages = [name for name, _ in _APPLICATIONS if jupyter_python.is_installed(name)][:1]
-        jupyter_python.ensure_packages(packages or ["notebook"], argv)
+        jupyter_python.ensure_packages(packages or ["notebook"], ["notebook-server"] + argv)
     except jupyter_python.NoJupyterError as e:
         sys.stderr.write("%s\n" % e)
         return FAILED
-    return _Server(argv[1]).run()
+    return _Server(argv[0]).run()
 
 
 class _Server:
@@ -77,12 +77,19 @@ class _Server:
         return self._process.returncode if is_ready else FAILED
 
     def _command(self, port: "int") -> "list[str]":
-        words = [sys.executable, "-m", self._application, "--no-browser", "--ip=" + _HOST, "--port=%d" % port]
+        command = [
+            sys.executable,
+            "-m",
+            self._application,
+            "--no-browser",
+            "--ip=" + _HOST,
+            "--port=%d" % port,
+        ]
         # Another port than the announced one would be of no use.
-        words.append("--ServerApp.port_retries=0")
+        command.append("--ServerApp.port_retries=0")
         if os.geteuid() == 0:
-            words.append("--allow-root")
-        return words
+            command.append("--allow-root")
+        return command
 
     def _stop(self, number: "int", frame: "FrameType | None") -> "None":
         self._is_stopped = True

@@ -10,7 +10,7 @@ from pairuntime.task.webhdfs import Storage, WebHdfsError, is_utf8
 VARIABLE = "PAI_OUTPUT_UPLOAD"
 
 
-def main() -> "int":
+def main(_argv: "list[str]") -> "int":
     """Upload as described in one variable: WebHDFS address, target folder, output folder, patterns."""
     request = json.loads(os.environ[VARIABLE])
     # The commands may have changed the folder.
