@@ -24,8 +24,8 @@ RESULT_SUFFIXES = (".html", ".executed.ipynb")
 """The page first. The executed notebook never has the name of the notebook itself, which must not be lost."""
 # The second one is the runtime that `storage_upload` sends to OpenPAI's own server.
 _COMMAND = (
-    "if command -v pai-runtime >/dev/null 2>&1; then pai-runtime {words}; "
-    'else "$(command -v python3 || command -v python)" "$pai_runtime" {words}; fi'
+    "if command -v pai-runtime >/dev/null 2>&1; then pai-runtime {arguments}; "
+    'else "$(command -v python3 || command -v python)" "$pai_runtime" {arguments}; fi'
 )
 
 
@@ -57,19 +57,19 @@ class Notebook:
         """The shell line that runs the notebook in the task; parameters as values or as ``NAME=VALUE``."""
         from shlex import join
 
-        words = ["notebook"]
+        arguments = ["notebook"]
         if isinstance(parameters, dict):
-            words += ["--parameters", json.dumps(_check_values(parameters))] if parameters else []
+            arguments += ["--parameters", json.dumps(_check_values(parameters))] if parameters else []
         else:
             for text in parameters:
-                words += ["-p", _check_parameter(text)]
-        return _COMMAND.format(words=join([*words, self.path]))
+                arguments += ["-p", _check_parameter(text)]
+        return _COMMAND.format(arguments=join([*arguments, self.path]))
 
     def server_command(self) -> str:
         """The shell line that runs a Jupyter server in the task."""
         from shlex import join
 
-        return _COMMAND.format(words=join(["notebook-server", self.path]))
+        return _COMMAND.format(arguments=join(["notebook-server", self.path]))
 
     @property
     def path(self) -> str:

@@ -142,10 +142,10 @@ class PreCommands:
         if self.pip_path:
             return "\n".join(by_pip)
         packages = [self.sdk_requirement, *self.pip_installs] if self.sdk_requirement else self.pip_installs
-        words = ["--python", self.python, *packages] if self.python else packages
+        arguments = ["--python", self.python, *packages] if self.python else packages
         return (
             "if command -v pai-runtime >/dev/null 2>&1; then\n"
-            f"  pai_packages=$(pai-runtime packages {' '.join(map(quote, words))})\n"
+            f"  pai_packages=$(pai-runtime packages {' '.join(map(quote, arguments))})\n"
             '  eval "$pai_packages"\n'
             "else\n" + "".join(f"  {line}\n" for line in by_pip) + "fi"
         )

@@ -1,4 +1,4 @@
-"""SSH access to the tasks of a job: the key and the host key as files, and the words for `ssh`.
+"""SSH access to the tasks of a job: the key and the host key as files, and the command line of `ssh`.
 
 Never touches the user's own SSH configuration: all that is needed is in two files of one folder.
 """
@@ -29,7 +29,7 @@ class SshTask:
         self.user = str(raw.get("user") or _ROOT)
         self.name = self.user.partition("+")[2]
         for word in (self.host, self.port, self.user):
-            # They become words of a command line and of a configuration file.
+            # They become arguments of a command line and of a configuration file.
             if not word or word[0] == "-" or not word.isprintable() or any(c in " \"'\\#" for c in word):
                 raise PaiError("The cluster's response has no valid SSH address.")
 
@@ -78,13 +78,13 @@ class SshAccess:
         ]
 
     def command(self, task: SshTask) -> list[str]:
-        """Words of the command that connects with a task, in the folder of the files."""
+        """Command line that connects with a task, in the folder of the files."""
         (_, key), *others = self.options()
         # Without the user's own configuration, whose `Host *` would apply.
-        words = ["ssh", "-F", "none", "-i", key]
+        command = ["ssh", "-F", "none", "-i", key]
         for name, value in others:
-            words += ["-o", f"{name}={value}"]
-        return [*words, "-p", task.port, f"{task.user}@{task.host}"]
+            command += ["-o", f"{name}={value}"]
+        return [*command, "-p", task.port, f"{task.user}@{task.host}"]
 
     def write_files(self, cluster: ClusterClient) -> None:
         """Write the key and the host key into the current folder."""

@@ -61,7 +61,7 @@ with / at the end of the source, its content is copied. The cloud expands patter
 def copy(argv: list[str]) -> int:
     """``paddlecloud pfs cp [-r] <source> ... <destination>``"""
     args = COPY.parse(argv)
-    *sources, destination = args.words
+    *sources, destination = args.positional
     in_cloud = [is_pfs(path) for path in sources]
     if is_pfs(destination) and not any(in_cloud):
         return _upload(args, sources, destination)

@@ -44,7 +44,7 @@ def put(argv: list[str]) -> int:
     from openpaisdk.paddlecloud.local_tree import collect_file, collect_folder
 
     args = PUT.parse(argv)
-    source, destination = args.words
+    source, destination = args.positional
     target = check_pfs(destination)
     if not os.path.exists(source):
         raise UsageError(f"{source}: no such file or folder.", hint="Nothing was uploaded.")
@@ -66,7 +66,7 @@ def get_file(argv: list[str]) -> int:
     from openpaisdk.paddlecloud.local_tree import check_parent
 
     args = GET_FILE.parse(argv)
-    source, destination = args.words
+    source, destination = args.positional
     path = check_pfs(source)
     if destination.endswith("/") or os.path.isdir(destination):
         destination = os.path.join(destination, base_name(path))
@@ -91,7 +91,7 @@ def get_file(argv: list[str]) -> int:
 def list_names(argv: list[str]) -> int:
     """``paddlecloud file ls <remote folder>``"""
     args = LIST_NAMES.parse(argv)
-    path = check_pfs(args.words[0])
+    path = check_pfs(args.positional[0])
     client = open_datacenter(datacenter_of([path], args.text("datacenter")), print_notice)
     sys.stdout.write("".join(printable(name) + "\n" for name in client.file_names(path)))
     return 0

@@ -54,13 +54,13 @@ class HelpRequested(Exception):
 
 
 class Arguments:
-    """A parsed command line: values of options by their first name, and the words that are no options."""
+    """A parsed command line: values of options by their first name, and the positional arguments."""
 
-    __slots__ = ("values", "words")
+    __slots__ = ("positional", "values")
 
-    def __init__(self, values: dict[str, object], words: list[str]):
+    def __init__(self, values: dict[str, object], positional: list[str]):
         self.values = values
-        self.words = words
+        self.positional = positional
 
     def text(self, name: str) -> str:
         return str(self.values[name])
@@ -75,22 +75,22 @@ class Arguments:
 
 
 class FlagCommand:
-    """A command: its options, how many words it takes, and its help."""
+    """A command: its options, how many positional arguments it takes, and its help."""
 
     def __init__(
         self,
         name: str,
-        words: str,
+        placeholders: str,
         summary: str,
         example: str,
         *flags: Flag,
         count: tuple[int, int | None] = (0, 0),
         details: str = "",
     ):
-        """``words`` shows the arguments in the usage; ``count`` is the least and the greatest number of them,
-        None for any number."""
+        """``placeholders`` stand for the positional arguments in the usage; ``count`` is the least and the
+        greatest number of them, None for any number."""
         self.name = name
-        self.words = words
+        self.placeholders = placeholders
         self.summary = summary
         self.example = example.strip()
         self.details = details.strip()
@@ -100,7 +100,7 @@ class FlagCommand:
 
     @property
     def usage(self) -> str:
-        return f"paddlecloud {self.name} [options] {self.words}".rstrip()
+        return f"paddlecloud {self.name} [options] {self.placeholders}".rstrip()
 
     def help_text(self) -> str:
         width = max(len(flag.shown) for flag in self.flags)
@@ -114,16 +114,16 @@ class FlagCommand:
 
     def parse(self, argv: Sequence[str]) -> Arguments:
         values: dict[str, object] = {flag.names[0]: flag.default for flag in self.flags}
-        words: list[str] = []
+        positional: list[str] = []
         at = 0
         while at < len(argv):
             word = argv[at]
             at += 1
             if word == "--":
-                words += argv[at:]
+                positional += argv[at:]
                 break
             if not word.startswith("-") or word == "-":
-                words.append(word)
+                positional.append(word)
                 continue
             name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
             if name in ("h", "help"):
@@ -141,12 +141,12 @@ class FlagCommand:
                 value = argv[at]
                 at += 1
             values[flag.names[0]] = self._read_value(flag, name, value)
-        self._check_count(words)
+        self._check_count(positional)
         if values["debug"]:
             from openpaisdk.cli.debug import enable_debug
 
             enable_debug()
-        return Arguments(values, words)
+        return Arguments(values, positional)
 
     def error(self, message: str) -> UsageError:
         return UsageError(f"{self.name}: {message}.", hint=f"paddlecloud {self.name} --help shows the usage.")
@@ -162,15 +162,15 @@ class FlagCommand:
         except UsageError as e:
             raise self.error(f"-{name}: {e.message.rstrip('.')}") from None
 
-    def _check_count(self, words: list[str]) -> None:
+    def _check_count(self, positional: list[str]) -> None:
         least, most = self.count
-        if len(words) < least:
+        if len(positional) < least:
             raise UsageError(
-                f"{self.name}: arguments are missing: {self.words.removesuffix(' ...')}.",
+                f"{self.name}: arguments are missing: {self.placeholders.removesuffix(' ...')}.",
                 hint=f"For example: {self.example.splitlines()[0]}",
             )
-        if most is not None and len(words) > most:
-            raise self.error(f"unexpected argument {words[most]!r}")
+        if most is not None and len(positional) > most:
+            raise self.error(f"unexpected argument {positional[most]!r}")
 
     def _unknown(self, name: str) -> UsageError:
         from difflib import get_close_matches

@@ -41,7 +41,7 @@ JOBS = FlagCommand(
 def get(argv: list[str]) -> int:
     """``paddlecloud get [-a] <resource>``"""
     args = GET.parse(argv)
-    resource, *names = args.words
+    resource, *names = args.positional
     show = _RESOURCES.get(resource)
     if show is None:
         raise GET.error(f"there is no resource {resource!r}; there are {', '.join(_RESOURCES)}")

@@ -20,5 +20,5 @@ KILL = FlagCommand(
 def kill(argv: list[str]) -> int:
     """``paddlecloud kill [-rm] <job name>``"""
     args = KILL.parse(argv)
-    open_datacenter(args.text("datacenter"), print_notice).kill(args.words[0], remove=args.is_set("rm"))
+    open_datacenter(args.text("datacenter"), print_notice).kill(args.positional[0], remove=args.is_set("rm"))
     return 0

@@ -38,7 +38,7 @@ def logs(argv: list[str]) -> int:
     """``paddlecloud logs [-n lines] [-w worker] [job]``"""
     args = LOGS.parse(argv)
     client = open_datacenter(args.text("datacenter"), print_notice)
-    job = args.words[0] if args.words else _newest_job(client)
+    job = args.positional[0] if args.positional else _newest_job(client)
     text = client.logs(job, args.number("n"), args.text("w"))
     if not text:
         print_notice(f"Job {job} has no log yet. See why: paddlecloud get workers {job}")

@@ -55,7 +55,7 @@ def list_files(argv: list[str]) -> int:
     """``paddlecloud pfs ls [-r] <path> ...``"""
     args = LIST_FILES.parse(argv)
     pfs = _open(args)
-    for word in args.words:
+    for word in args.positional:
         try:
             found = pfs.list(check_pfs(word), recursive=args.is_set("r"))
         except NotFound as e:
@@ -94,7 +94,7 @@ def make_folders(argv: list[str]) -> int:
 
 def _change_each(args: Arguments, verb: str, change: Callable[[PfsClient, str], None]) -> int:
     """Change one path after the other; each is printed when it is done. A wrong path changes nothing."""
-    paths = [check_pfs(word) for word in args.words]
+    paths = [check_pfs(word) for word in args.positional]
     pfs = _open(args)
     for path in paths:
         change(pfs, path)
@@ -103,4 +103,4 @@ def _change_each(args: Arguments, verb: str, change: Callable[[PfsClient, str], 
 
 
 def _open(args: Arguments) -> PfsClient:
-    return PfsClient(open_datacenter(datacenter_of(args.words, args.text("datacenter")), print_notice))
+    return PfsClient(open_datacenter(datacenter_of(args.positional, args.text("datacenter")), print_notice))

@@ -22,7 +22,7 @@ PUBLISH = FlagCommand(
 def publish(argv: list[str]) -> int:
     """``paddlecloud publish [path]``"""
     args = PUBLISH.parse(argv)
-    path = args.words[0] if args.words else ""
+    path = args.positional[0] if args.positional else ""
     client = open_datacenter(datacenter_of([path] if path else [], args.text("datacenter")), print_notice)
     if path:
         sys.stdout.write(client.publish(path) + "\n")

@@ -32,8 +32,8 @@ DELETE_REGISTRY = FlagCommand(
 def add_registry(argv: list[str]) -> int:
     """``paddlecloud registry -name ... -username ... -password ... -server ...``"""
     args = ADD_REGISTRY.parse(argv)
-    if args.words not in ([], ["add"]):
-        raise ADD_REGISTRY.error(f"unexpected argument {args.words[0]!r}")
+    if args.positional not in ([], ["add"]):
+        raise ADD_REGISTRY.error(f"unexpected argument {args.positional[0]!r}")
     missing = [name for name in ("name", "username", "password", "server") if not args.text(name)]
     if missing:
         raise ADD_REGISTRY.error(f"all four options are needed; missing are {', '.join(missing)}")
@@ -56,7 +56,7 @@ def _read_password() -> str:
 def delete_registry(argv: list[str]) -> int:
     """``paddlecloud delete registry <name>``"""
     args = DELETE_REGISTRY.parse(argv)
-    name = args.words[0]
+    name = args.positional[0]
     open_datacenter(args.text("datacenter"), print_notice).delete_registry(name)
     sys.stdout.write(f"registry: [{printable(name)}] is deleted\n")
     return 0

@@ -96,7 +96,7 @@ name in your home in the cloud, or with -jobname to jobs/NAME there; one that be
 def submit(argv: list[str]) -> int:
     """``paddlecloud submit [options] <package path>``"""
     args = SUBMIT.parse(argv)
-    package = args.words[0]
+    package = args.positional[0]
     if args.number("min_instance") > args.number("max_instance"):
         raise SUBMIT.error("-min_instance is greater than -max_instance")
     if args.is_set("faulttolerant") and args.text("topology") and args.text("entry") == DEFAULT_ENTRY:

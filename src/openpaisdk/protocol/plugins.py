@@ -88,13 +88,13 @@ def _ssh(plugin: Plugin, job: JobSpec) -> list[str]:
     connects, waits = (plugin.parameters.get(name) is True for name in ("jobssh", "sshbarrier"))
     if not (connects or waits) or not job.gang:
         return []
-    words = ["pai-runtime", "job-ssh", *(["--config"] if connects else [])]
+    arguments = ["pai-runtime", "job-ssh", *(["--config"] if connects else [])]
     if waits:
         minutes = plugin.parameters.get("sshbarrierTimeout")
         is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool) and minutes > 0
-        words += ["--barrier", str(minutes if is_number else _SSH_BARRIER_MINUTES)]
-    words += [f"{role.name}:{role.instances}" for role in job.task_roles]
-    command = f"pai_ssh=$({shlex.join(words)})"
+        arguments += ["--barrier", str(minutes if is_number else _SSH_BARRIER_MINUTES)]
+    arguments += [f"{role.name}:{role.instances}" for role in job.task_roles]
+    command = f"pai_ssh=$({shlex.join(arguments)})"
     if plugin.ignore_failure:
         command += f" || {_failure_message(plugin)}"
     return [f'{command}\neval "$pai_ssh"']

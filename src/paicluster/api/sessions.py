@@ -52,7 +52,7 @@ class Sessions:
     async def start_host(
         self,
         owner: Identity,
-        words: Sequence[str],
+        command: Sequence[str],
         connection: socket.socket,
         holders: Sequence[str] | None = None,
     ) -> asyncio.Task[None]:
@@ -65,7 +65,7 @@ class Sessions:
             # Not by asyncio: uvloop forks, which takes long in a large process. This one shares its memory
             # with the child until that has called exec (vfork).
             host = subprocess.Popen(
-                words,
+                command,
                 stdin=connection.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -132,13 +132,13 @@ async def _wait_for_first(ended: asyncio.Task[Any], changed: asyncio.Event) -> N
 class SessionChannel:
     """The connection of one exec session: it becomes the standard input of a host."""
 
-    def __init__(self, sessions: Sessions, owner: Identity, words: Sequence[str]):
+    def __init__(self, sessions: Sessions, owner: Identity, command: Sequence[str]):
         self._sessions = sessions
         self._owner = owner
-        self._words = words
+        self._command = command
 
     async def start(self, connection: socket.socket) -> None:
-        await self._sessions.start_host(self._owner, self._words, connection)
+        await self._sessions.start_host(self._owner, self._command, connection)
 
     async def proceed(self) -> None:
         """The host sends nothing before the client does, and the client waits for the response."""

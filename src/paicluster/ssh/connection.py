@@ -219,11 +219,11 @@ class SshConnection(asyncssh.SSHServer):
         assert self._identity is not None
         row, role, index = await self._task(named_task)
         ctx.sessions.check_limits(self._identity.username)
-        words = await host_command(ctx, row, role, index, terminal=has_terminal)
+        command = await host_command(ctx, row, role, index, terminal=has_terminal)
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                await ctx.sessions.start_host(self._identity, words, theirs, self._holders)
+                await ctx.sessions.start_host(self._identity, command, theirs, self._holders)
             loop = asyncio.get_running_loop()
             _, session = await loop.create_connection(lambda: SessionClient(listener), sock=ours)
         except OSError as error:

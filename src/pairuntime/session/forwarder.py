@@ -226,11 +226,11 @@ def run_local(folder: "str", marker: "str" = "") -> "int":
     return 0
 
 
-def run_with_command(folder: "str", words: "list[str]") -> "int":
+def run_with_command(folder: "str", node_command: "list[str]") -> "int":
     """Serve a task on another machine, where this command line runs the node's end (`run_on_node`)."""
     control_socket = take_control_socket()
     node = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+        node_command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
     )
     assert node.stdin is not None and node.stdout is not None
     loop = RelayLoop()

@@ -102,9 +102,9 @@ class RemoteProcess:
                     variables["TERM"] = self._term
                 status = exec_in_task.run(self._entrance.folder, command, variables, cgroup)
             else:
-                words = [*self._entrance.prefix, "/bin/sh", "-c", _SET_VARIABLES, "sh", session, self._term]
+                prefix = [*self._entrance.prefix, "/bin/sh", "-c", _SET_VARIABLES, "sh", session, self._term]
                 exec_in_task.restore_signals()
-                os.execvp(words[0], words + command)
+                os.execvp(prefix[0], prefix + command)
         except Exception as e:  # noqa: BLE001 - whatever it is, this process must not go on as a host
             sys.stderr.write("The command could not be started: %s\n" % e)
         finally:

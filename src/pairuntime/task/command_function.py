@@ -30,10 +30,10 @@ class CommandFunction:
         self.env = dict(env or {})
 
     def __call__(self, *args: "object", **kwargs: "object") -> "str":
-        words = self.command + [str(arg) for arg in args]
-        words += ["--%s=%s" % (key, value) for key, value in kwargs.items()]
+        command_line = self.command + [str(arg) for arg in args]
+        command_line += ["--%s=%s" % (key, value) for key, value in kwargs.items()]
         process = subprocess.Popen(
-            words,
+            command_line,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             universal_newlines=True,
@@ -44,5 +44,5 @@ class CommandFunction:
         if self.verbose:
             print(output, end="", flush=True)
         if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, words, output, errors)
+            raise subprocess.CalledProcessError(process.returncode, command_line, output, errors)
         return output

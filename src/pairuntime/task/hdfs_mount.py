@@ -59,7 +59,7 @@ _ERRNO_BY_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 507
 
 def main(argv: "list[str]") -> "int":
     flags = [word for word in argv if word.startswith("-")]
-    words = [word for word in argv if not word.startswith("-")]
+    paths = [word for word in argv if not word.startswith("-")]
     if "-h" in flags or "--help" in flags:
         sys.stdout.write(_USAGE)
         return 0
@@ -67,13 +67,13 @@ def main(argv: "list[str]") -> "int":
     if unknown:
         sys.stderr.write("hdfs-mount: there is no option %s.\n%s" % (unknown[0], _USAGE))
         return 2
-    if len(words) != 2:
+    if len(paths) != 2:
         sys.stderr.write(_USAGE)
         return 2
     is_read_only = any(flag in _READ_ONLY for flag in flags)
 
     def run(on_mounted: "Callable[[], None]") -> "int":
-        return _report_errors(lambda: _mount(words[0], words[1], is_read_only, on_mounted))
+        return _report_errors(lambda: _mount(paths[0], paths[1], is_read_only, on_mounted))
 
     if "--background" not in flags:
         return run(lambda: None)

@@ -38,15 +38,15 @@ class JobSshError(Exception):
 
 
 def main(argv: "list[str]") -> "int":
-    words = list(argv)
+    arguments = list(argv)
     minutes = None  # type: float | None
-    wants_config = words[:1] == ["--config"]
+    wants_config = arguments[:1] == ["--config"]
     if wants_config:
-        words.pop(0)
-    if words[:1] == ["--barrier"]:
-        minutes = float(words[1])
-        del words[:2]
-    tasks = ["%s-%d" % (role, index) for role, count in map(_role, words) for index in range(count)]
+        arguments.pop(0)
+    if arguments[:1] == ["--barrier"]:
+        minutes = float(arguments[1])
+        del arguments[:2]
+    tasks = ["%s-%d" % (role, index) for role, count in map(_role, arguments) for index in range(count)]
     try:
         server = Storage(os.environ["PAI_REST_SERVER_URI"], os.environ["PAI_USER_TOKEN"])
         if wants_config:
@@ -69,8 +69,8 @@ def main(argv: "list[str]") -> "int":
     return 0
 
 
-def _role(word: "str") -> "tuple[str, int]":
-    role, _, count = word.rpartition(":")
+def _role(argument: "str") -> "tuple[str, int]":
+    role, _, count = argument.rpartition(":")
     return role, int(count)
 
 

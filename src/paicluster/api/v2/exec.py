@@ -31,8 +31,8 @@ async def exec_session(request: Request) -> Response:
     # Before the upgrade is looked at: a page learns why there is no session by asking without one.
     ctx.sessions.check_limits(identity.username)
     accept = accept_upgrade(request, PROTOCOL)
-    words = _host_command(ctx, task, terminal=request.query_params.get("terminal") == "true")
-    return UpgradeResponse(SessionChannel(ctx.sessions, identity, words), accept, PROTOCOL)
+    command = _host_command(ctx, task, terminal=request.query_params.get("terminal") == "true")
+    return UpgradeResponse(SessionChannel(ctx.sessions, identity, command), accept, PROTOCOL)
 
 
 async def host_command(ctx: Context, row: JobRow, role: str, index: int, *, terminal: bool) -> Sequence[str]:

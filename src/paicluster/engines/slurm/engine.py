@@ -243,7 +243,7 @@ class SlurmEngine:
         """The runtime and the attempt folder, as the node has them."""
         return gang_folder.on_node(self._home, uid) or (self._runtime, self._home.task(uid))
 
-    def _node_command(self, uid: str, words: Sequence[str], *step_options: str) -> list[str]:
+    def _node_command(self, uid: str, arguments: Sequence[str], *step_options: str) -> list[str]:
         """Command line that runs a command of the runtime in the job of a running task, on its node."""
         path = self._home.task(uid)
         job, placement = gang_folder.job_of(path), untrusted_files.read_placement(path)
@@ -252,7 +252,7 @@ class SlurmEngine:
         srun = ["srun", "--overlap", *job, f"--nodelist={placement.node}", "--nodes=1", "--ntasks=1"]
         srun += ["--quiet", *step_options]
         archive, _ = self._runtime_on_node(uid)
-        srun += [self._options.python, "-I", "-S", str(archive), *words]
+        srun += [self._options.python, "-I", "-S", str(archive), *arguments]
         owner = gang_folder.run_folder(self._home, uid).stat()
         if os.geteuid() == 0 and owner.st_uid != 0:
             account = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}")
