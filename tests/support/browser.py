@@ -89,8 +89,8 @@ class Browser:
                 "--no-first-run",
                 "--disable-extensions",
                 "--disable-background-networking",
-                # Pages that Chromium loads for the address field of each window: a second of processor time.
-                "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
+                # Pages that Chromium loads for the address field of each window, and a process for a page that may follow.
+                "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess",
                 "--remote-debugging-pipe",
                 f"--user-data-dir={self._folder}",
                 *arguments,
@@ -215,6 +215,12 @@ class Page:
     def open(self, url: str) -> None:
         self.send("Page.navigate", {"url": url})
         self.wait_for("document.readyState === 'complete'")
+
+    def reload(self) -> None:
+        """Load the page again. Cheaper than `open` at another address: its process stays."""
+        self.evaluate("window.isLeft = true")
+        self.send("Page.reload")
+        self.wait_for("window.isLeft === undefined && document.readyState === 'complete'")
 
     def evaluate(self, expression: str) -> Any:
         answer = self.send(

@@ -13,7 +13,7 @@ import pytest
 from support.browser import Browser, Page
 from support.external_services import missing
 from support.paths import REPOSITORY
-from support.portal import NewPage, sign_in, url_of
+from support.portal import NewPage, open_signed_in, sign_in, url_of
 from support.team_cluster import MACHINE, USERS, TeamCluster, add_users
 
 # Failed requests are what some tests are about. And a browser copies styles when it edits text itself: the
@@ -71,6 +71,9 @@ def new_page(browser: Browser, cluster: TeamCluster) -> Iterator[NewPage]:
         def make(user: str | None = "alice", at: str = "/jobs", **more: object) -> Page:
             page = stack.enter_context(browser.page(**more))  # type: ignore[arg-type]
             pages.append(page)
+            if user in cluster.tokens:
+                open_signed_in(page, cluster, user, at)
+                return page
             page.open(f"{url_of(cluster)}/#{at}")
             if user is not None:
                 sign_in(page, user)

@@ -25,7 +25,8 @@ def test_wrong_password_says_so_and_the_right_one_leads_to_the_jobs(new_page: Ne
 
 
 def test_page_of_a_link_is_shown_after_the_sign_in(new_page: NewPage) -> None:
-    page = new_page("bob", at="/cluster")
+    page = new_page(None, at="/cluster")
+    sign_in(page, "bob")
     page.wait_for_text("Virtual clusters")
 
 
