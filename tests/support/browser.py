@@ -89,7 +89,7 @@ class Browser:
                 "--no-first-run",
                 "--disable-extensions",
                 "--disable-background-networking",
-                # Pages that Chromium loads for the address field of each window, and a process for a page that may follow.
+                # Pages for the address field of each window, and a process for a page that may follow.
                 "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess",
                 "--remote-debugging-pipe",
                 f"--user-data-dir={self._folder}",
