@@ -53,6 +53,8 @@ _USED_PACKAGES = (
 _SERVER, _USER_PROGRAM = "server", "user-program"
 
 _REQUEST_LIMIT = 1 << 20
+# With the variables it has to fit into one message, of which the kernel takes about 200 kB.
+_MAX_COMMAND_CHARS = 1 << 16
 # What a pipe takes before anything is read from it.
 _PIPE_BYTES = 1 << 16
 
@@ -136,6 +138,8 @@ def fork_server(
 def can_fork_command(command: Sequence[str], environment: Mapping[str, str], stdin: str) -> bool:
     """Whether a forked process is like this command, which is found by the PATH of these variables."""
     if command[0] not in USER_PROGRAMS or len(stdin.encode()) > _PIPE_BYTES:
+        return False
+    if sum(map(len, command)) > _MAX_COMMAND_CHARS:
         return False
     if "--background" in command:
         return False  # what stays behind is known by its command line, which a forked process does not have
