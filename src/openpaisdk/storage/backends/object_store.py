@@ -20,6 +20,7 @@ from openpaisdk.storage.backends.base import (
     part_size,
 )
 from openpaisdk.storage.backends.connection_pool import with_retries
+from openpaisdk.storage.backends.request_body import RequestBody
 from openpaisdk.storage.file_info import FileInfo, is_valid_name
 
 TYPE_CHECKING = False
@@ -405,9 +406,9 @@ def object_part_size(size: int) -> int:
     return length
 
 
-def _collect(chunks: Chunks, length: int) -> bytearray:
+def _collect(chunks: Chunks, length: int) -> RequestBody:
     """The bytes of a part, in memory that is allocated once."""
-    data = bytearray(length)
+    data = RequestBody(length)
     at = 0
     for chunk in chunks:
         data[at : at + len(chunk)] = chunk

@@ -16,6 +16,7 @@ from openpaisdk.errors import (
 from openpaisdk.storage.backends.base import changed_error
 from openpaisdk.storage.backends.fsspec_store import FsspecStore
 from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, PartUpload
+from openpaisdk.storage.backends.request_body import register_payload
 from openpaisdk.storage.backends.unfinished_uploads import UploadRecord
 
 TYPE_CHECKING = False
@@ -83,6 +84,7 @@ class S3Backend(FsspecStore):
     def make_filesystem(self, loop: asyncio.AbstractEventLoop) -> Any:
         from aiobotocore.session import AioSession
 
+        register_payload()
         options = self._options
         session = AioSession()
         session.register_component("data_loader", self._loader)
