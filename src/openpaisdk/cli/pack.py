@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
+    from openpaisdk.storage.backends.base import Backend
     from openpaisdk.storage.transfer.executor import TransferProgress
 
     T = TypeVar("T")
@@ -62,7 +63,7 @@ def pack(argv: list[str]) -> int:
         "--jobs",
         type=int,
         metavar="N",
-        help="shards written at the same time (default: one per processor, at most 4)",
+        help="shards written at the same time (default: one per processor, at most 4; 2 with a cloud)",
     )
     parser.add_argument("source", help=f"the folder to pack: {PATH}")
     parser.add_argument("target", help="the folder of the pack")
@@ -72,7 +73,7 @@ def pack(argv: list[str]) -> int:
     from openpaisdk.storage.catalog import StorageOpener
     from openpaisdk.storage.transfer.plan import count_of, list_names
 
-    jobs = min(4, os.cpu_count() or 1) if args.jobs is None else args.jobs
+    jobs = 1 if args.jobs is None else args.jobs
     if not 1 <= jobs <= MAX_JOBS:
         raise UsageError(f"--jobs must be between 1 and {MAX_JOBS}, not {jobs}.")
     options = PackOptions(
@@ -94,6 +95,8 @@ def pack(argv: list[str]) -> int:
         )
     if target_name.startswith(name + "/"):
         raise UsageError(f"{args.target} lies inside {args.source}: the pack would be packed, too.")
+    if args.jobs is None:
+        options.jobs = _default_jobs(backend, target)
     operation = PackOperation(backend, path, target, target_path, options)
     operation.scan()
     manifest = _with_bar(operation.run, RESUME_HINT)
@@ -151,6 +154,10 @@ def unpack(argv: list[str]) -> int:
         lambda: f"{count_of(len(opened))}, {format_size(operation.progress.bytes)}: {result['target']}",
     )
     return 0
+
+
+def _default_jobs(source: Backend, target: Backend) -> int:
+    return min(source.default_streams, target.default_streams, os.cpu_count() or 1)
 
 
 def _with_bar(run: Callable[[Callable[[TransferProgress], None] | None], T], hint: str) -> T:

@@ -184,6 +184,8 @@ class Backend:
     """Folder in which the user may always write; empty if there is none, or it is not known."""
     workers = WORKERS
     """Useful number of transfer threads."""
+    default_streams = 4
+    """Files that are streamed at a time, unless the user says how many: some storages need much memory."""
 
     def status(self, path: str) -> FileInfo | None:
         raise NotImplementedError

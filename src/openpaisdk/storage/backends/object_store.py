@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MAX_OBJECT_PART_BYTES = 16 << 20
 """Parts lie in memory, one for each transfer thread."""
+STREAM_PIECE_BYTES = 4 << 20
+"""Of a file that is read from its beginning to its end: a library copies each response several times."""
 MAX_OBJECT_PARTS = 10_000
 """S3 accepts no more parts of one object (Azure: 50 000); beyond this their size doubles."""
 MAX_KEY_BYTES = 1024
@@ -95,6 +97,7 @@ class ObjectStore(Backend):
 
     keeps_times = False
     has_implicit_folders = True
+    default_streams = 2
     upload_records = ""
     """Folder of the records of unfinished uploads; empty: that of this machine's user."""
 
@@ -303,12 +306,15 @@ class ObjectSource(SourceFile):
 
     def chunks(self, offset: int, length: int) -> Chunks:
         end = offset + length
+        # A part is one request. Of a whole file, which a program reads as it goes, less is in memory.
+        max_step = MAX_OBJECT_PART_BYTES if length <= MAX_OBJECT_PART_BYTES else STREAM_PIECE_BYTES
         while offset < end:
-            step = min(MAX_OBJECT_PART_BYTES, end - offset)
+            step = min(max_step, end - offset)
             data = self._store.read_range(self._found.key, offset, step, self._found.etag)
             if len(data) != step:
                 raise changed_error(self._store.display_path(self._path), "became shorter")
             yield data
+            del data  # before the next one comes
             offset += step
 
     def check(self) -> None:

@@ -27,6 +27,7 @@ from support.cloud_servers import (
     RefusingProxy,
 )
 from support.faulty_proxy import FaultyProxy
+from support.measured_command import measured_pai
 from support.storage_fixture import tree_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("cloud")]
@@ -327,6 +328,17 @@ def test_pack_is_written_read_and_unpacked(cloud: CloudUser) -> None:
     cloud.ok("unpack", f"{cloud.top}/packed", f"{cloud.top}/unpacked")
     cloud.ok("copy", f"{cloud.top}/unpacked", "back")
     assert tree_of(cloud.local / "back") == tree_of(cloud.local / "images")
+
+
+def test_large_files_are_packed_in_bounded_memory(s3: CloudUser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two shards at a time, as by default, each with several parts."""
+    for number in range(4):
+        s3.write(f"large/{number}", os.urandom(LARGE))
+    for name, value in {**s3.server.env, "HOME": str(s3.person.home)}.items():
+        monkeypatch.setenv(name, value)
+    words = ("pack", "--jobs", 2, "--shard-size", "16m", s3.local / "large", f"{s3.top}/packed")
+    packed = measured_pai(*words, limit_s=300)
+    assert packed.status == 0 and packed.memory_mb < 200, packed
 
 
 def test_record_is_one_request(cloud: CloudUser, monkeypatch: pytest.MonkeyPatch) -> None:

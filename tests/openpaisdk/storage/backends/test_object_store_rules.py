@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from openpaisdk.cli.pack import _default_jobs
 from openpaisdk.errors import ConfigError, ConnectionFailed, TooManyRequests, Unauthorized, UsageError
 from openpaisdk.storage.backends import connection_pool
 from openpaisdk.storage.backends.azure_account import AzureAccount, find_account, split_host
+from openpaisdk.storage.backends.local import LocalBackend
 from openpaisdk.storage.backends.object_store import (
     MAX_OBJECT_PARTS,
     ObjectInfo,
@@ -171,6 +173,16 @@ def test_unfinished_upload_without_a_record_is_aborted() -> None:
     second.close()
     first.close()
     assert store.requests == [*["create_multipart_upload"] * 2, "abort_multipart_upload"]
+
+
+@pytest.mark.parametrize(("processors", "local", "cloud"), [(1, 1, 1), (16, 4, 2)])
+def test_fewer_shards_are_packed_at_a_time_with_a_cloud(
+    monkeypatch: pytest.MonkeyPatch, processors: int, local: int, cloud: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    machine, bucket = LocalBackend(), FakeS3("data", S3Options())
+    assert _default_jobs(machine, machine) == local
+    assert _default_jobs(machine, bucket) == _default_jobs(bucket, machine) == cloud
 
 
 class ListedS3(S3Backend):
