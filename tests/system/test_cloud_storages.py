@@ -175,7 +175,9 @@ def test_download_ends_with_its_token_and_gives_its_place_back(
             responses.append(connection.getresponse())
         refused = vision.get(CONTENT, token=token)
         assert refused.status == 503
-        assert refused.json()["message"] == "User bob has 4 downloads from clouds, which is the limit."
+        assert (
+            refused.json()["message"] == "User bob has 4 downloads from remote storages, which is the limit."
+        )
         assert vision.ask("DELETE", f"/api/v2/tokens/{token}", token=token).status == 200
     finally:
         objects.gate.set()
@@ -345,7 +347,7 @@ def test_users_list_and_read_storages_in_clouds(
     unreadable = entries(cluster, "bare", "/")
     assert (unreadable.status, unreadable.json()["code"]) == (403, "NoStorageCredentialsError")
     own = entries(cluster, "home", "/")
-    assert (own.status, own.json()["message"]) == (400, "The storage home is not in a cloud.")
+    assert (own.status, own.json()["message"]) == (400, "These routes do not read the storage home.")
 
     credentials_file(tmp_path / "s3.yaml", access_key_id=ACCESS_KEY, secret_access_key="wrong")
     refused = entries(cluster, "sets", "/")

@@ -2,8 +2,10 @@
 import { get, request } from "../api.ts";
 import { encodePath } from "./paths.ts";
 
-/** Types of storages that the cluster reads in a cloud. */
+/** Types of storages in a cloud. */
 const CLOUD_TYPES: readonly string[] = ["s3", "azureBlob"];
+/** A share of a file server that the cluster reads. */
+const SHARE_TYPE = "samba";
 
 export interface StorageDetail {
   readonly name: string;
@@ -43,6 +45,10 @@ interface FileStatus {
 }
 
 export const isInCloud = (storage: StorageDetail) => CLOUD_TYPES.includes(storage.type);
+
+/** Whether the cluster reads a storage that is not its own: in a cloud, a share, or at the address of an HDFS. */
+export const isReadByCluster = (storage: StorageDetail) =>
+  isInCloud(storage) || storage.type === SHARE_TYPE || storage.data.url !== undefined;
 
 /** How the files of a storage are read. */
 export interface StorageReader {

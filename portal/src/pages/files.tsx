@@ -4,7 +4,6 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { attempt, attemptEach } from "../components/forms.tsx";
 import { Command, Confirm, Empty, ErrorNotice, Loading, toast } from "../components/parts.tsx";
-import { cloudFiles } from "../files/cloud_files.ts";
 import { droppedFiles } from "../files/dropped.ts";
 import { FileTable } from "../files/file_table.tsx";
 import { parseOrder } from "../files/listing.ts";
@@ -12,7 +11,16 @@ import { ownFiles } from "../files/own_files.ts";
 import { MoveDialog, NewFolderDialog } from "../files/path_dialogs.tsx";
 import { baseName, decodePath, join, namesOf, parentOf } from "../files/paths.ts";
 import { Preview } from "../files/preview.tsx";
-import { isInCloud, listStorages, ownStorage, type Entry, type StorageDetail, type StorageFiles } from "../files/storage.ts";
+import { remoteFiles } from "../files/remote_files.ts";
+import {
+  isInCloud,
+  isReadByCluster,
+  listStorages,
+  ownStorage,
+  type Entry,
+  type StorageDetail,
+  type StorageFiles,
+} from "../files/storage.ts";
 import { arrived, startUploads, type NewFile } from "../files/upload.ts";
 import { UploadList } from "../files/upload_list.tsx";
 import { counted, exactTime, fileSize } from "../format.ts";
@@ -93,10 +101,10 @@ function NoStorage({ name }: { name: string }) {
   );
 }
 
-/** The cluster serves its own storage and those in clouds; of others it only knows the address. */
+/** The cluster serves its own storage and reads most others; of some it only knows the address. */
 function StorageView({ storage, path, isOwn }: { storage: StorageDetail; path: string; isOwn: boolean }) {
-  if (!isOwn && !isInCloud(storage)) return <OutsideStorage storage={storage} />;
-  const files = isOwn ? ownFiles : cloudFiles(storage.name);
+  if (!isOwn && !isReadByCluster(storage)) return <OutsideStorage storage={storage} />;
+  const files = isOwn ? ownFiles : remoteFiles(storage.name);
   return <Browser storage={storage} path={path} files={files} isEditable={!storage.readOnly} />;
 }
 
@@ -113,23 +121,17 @@ function OutsideStorage({ storage }: { storage: StorageDetail }) {
   );
 }
 
-/** Types of OpenPAI for shares of file servers. */
-const SHARE_TYPES: readonly string[] = ["nfs", "samba", "azureFile"];
-
 function wayTo(storage: StorageDetail): readonly [string, string] {
   const { name, type, data } = storage;
-  const listed = `pai listdir pai://CLUSTER/${name}/`;
   if (type === "nfs" && !data.server && data.path) {
     return ["It is a folder on the machines of the cluster, which this page cannot show: tasks find it at this path.", data.path];
   }
-  if (SHARE_TYPES.includes(type)) {
-    const mounted = "It is a share of a file server, which this page cannot show: a job that names it in its extras finds it mounted.";
-    return [mounted, `storages: [{name: ${name}}]`];
-  }
   if (isInCloud(storage)) {
-    return ["The cluster has no credentials for it, so this page cannot show it: pai lists and copies its files with yours.", listed];
+    const copied = "The cluster has no credentials for it, so this page cannot show it: pai lists and copies its files with yours.";
+    return [copied, `pai listdir pai://CLUSTER/${name}/`];
   }
-  return ["Its files are on an HDFS, which this page cannot show: pai lists and copies them from a shell.", listed];
+  const mounted = "It is a share of a file server, which this page cannot show: a job that names it in its extras finds it mounted.";
+  return [mounted, `storages: [{name: ${name}}]`];
 }
 
 interface PathProps {
@@ -363,7 +365,7 @@ function SelectionActions({ names, isEditable, onDownload, onMove, onDelete }: S
 
 async function downloadAll(files: StorageFiles, entries: readonly Entry[], folder: string): Promise<void> {
   const saved = entries.filter((one) => !one.isFolder || files.hasArchives);
-  if (saved.length < entries.length) toast("Folders of this storage are not downloaded here. From a shell, pai copies them.");
+  if (saved.length < entries.length) toast("Folders of this storage are not downloaded here: open them, and choose files.");
   for (const { name, isFolder } of saved) await attempt(() => files.download(join(folder, name), name, isFolder));
 }
 

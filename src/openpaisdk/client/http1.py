@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         def request(
             self, method: str, target: str, headers: dict[str, str], body: bytes | Body | None, timeout: float
         ) -> Response: ...
+        def interrupt(self) -> None: ...
         def detach(self) -> socket.socket: ...
         def close(self) -> None: ...
 
@@ -83,6 +84,7 @@ class SocketConnection:
         "buffer",
         "connect_timeout",
         "host",
+        "is_interrupted",
         "on_slow_response",
         "pending",
         "port",
@@ -94,6 +96,7 @@ class SocketConnection:
         self.on_slow_response: Callable[[], None] | None = None
         """Called once when a response is slow, to inform the user at the terminal."""
         self.remaining_timeout = 0.0
+        self.is_interrupted = False
         self.host = host
         self.port = port
         self.connect_timeout = connect_timeout
@@ -114,6 +117,8 @@ class SocketConnection:
         if sock is None:
             sock = self.sock = _open_socket(self.host, self.port, self.connect_timeout, self.on_slow_response)
             self.buffer = b""
+        if self.is_interrupted:
+            shut_down(sock)
         sock.settimeout(timeout)
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
         if isinstance(body, bytes):
@@ -142,6 +147,11 @@ class SocketConnection:
             raise
         self.pending = response
         return response
+
+    def interrupt(self) -> None:
+        """Let a request fail that another thread waits for, and those after it."""
+        self.is_interrupted = True
+        shut_down(self.sock)
 
     def detach(self) -> socket.socket:
         """The socket, after the server has switched to another protocol. It waits for the client's bytes."""
@@ -202,6 +212,15 @@ class SocketConnection:
             self.buffer = self.receive()
         data, self.buffer = self.buffer[:size], self.buffer[size:]
         return data
+
+
+def shut_down(sock: socket.socket | None) -> None:
+    """End both directions of a connection: unlike a close, it wakes a thread that waits for it."""
+    if sock is not None:
+        try:
+            sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # not connected any more
 
 
 def _open_socket(host: str, port: int, timeout: float, on_slow: Callable[[], None] | None) -> socket.socket:

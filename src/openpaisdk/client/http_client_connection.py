@@ -15,6 +15,7 @@ from openpaisdk.client.http1 import (
     ConnectTimeout,
     HttpProtocolError,
     detect_dead_peer,
+    shut_down,
 )
 from openpaisdk.errors import PaiError
 
@@ -73,6 +74,7 @@ class HttpClientConnection:
     ):
         self.prefix = ""
         self.connect_timeout = connect_timeout
+        self.is_interrupted = False
         self.proxy_headers: dict[str, str] = {}
         proxy_address = _proxy_address(proxy) if proxy else None
         host, port = (
@@ -112,6 +114,8 @@ class HttpClientConnection:
         try:
             if self.http.sock is None:
                 self._connect()
+            if self.is_interrupted:
+                shut_down(self.http.sock)
             self.http.sock.settimeout(timeout)
             self.http.request(method, self.prefix + target, content, sent)  # type: ignore[arg-type]
             self.last = HttpClientResponse(self.http.getresponse())
@@ -148,6 +152,11 @@ class HttpClientConnection:
         except TimeoutError:
             raise ConnectTimeout from None
         detect_dead_peer(self.http.sock)
+
+    def interrupt(self) -> None:
+        """Let a request fail that another thread waits for, and those after it."""
+        self.is_interrupted = True
+        shut_down(self.http.sock)
 
     def detach(self) -> socket.socket:
         """The socket, after the server has switched to another protocol."""

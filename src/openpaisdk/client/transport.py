@@ -90,6 +90,7 @@ class Transport:
         self._process = os.getpid()
         self.on_slow_response: Callable[[str], None] | None = None
         """Called once, at a terminal, when the cluster is slow to respond."""
+        self._is_interrupted = False
         self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, MAX_ATTEMPTS
         self.logs_requests = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
 
@@ -130,6 +131,8 @@ class Transport:
                 response = self._send(method, path, values, body, headers, timeout, at_root)
             except OSError as e:
                 self.close()
+                if self._is_interrupted:
+                    raise connection_error(e, self.where, timeout) from None
                 if was_open and not has_timed_out(e):
                     continue  # the persistent connection was stale; retry on a new one
                 if self.renew and not renewed and tries > 1:
@@ -205,6 +208,12 @@ class Transport:
             self.connection.close()
             self.connection = None
 
+    def interrupt(self) -> None:
+        """Let a request fail that another thread waits for; none is repeated from now on."""
+        self._is_interrupted = True
+        if (connection := self.connection) is not None:
+            connection.interrupt()
+
     def _send(
         self,
         method: str,
@@ -224,6 +233,8 @@ class Transport:
                 and sys.stderr.isatty()
             ):
                 self.connection.on_slow_response = self._notify_slow
+        if self._is_interrupted:
+            self.connection.interrupt()
         sent = {"Host": endpoint.address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if endpoint.token:
             sent["Authorization"] = f"{endpoint.scheme} {endpoint.token}"

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from openpaisdk.client import ClusterClient
+    from openpaisdk.client import ClusterClient, Endpoint
     from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
     from openpaisdk.storage.backends.base import Backend
 
@@ -175,6 +175,13 @@ def webhdfs_url(address: str, extension: dict[str, object]) -> str:
     if configured.startswith(("http://", "https://")):
         return configured.rstrip("/")
     return f"http://{name}:{configured or WEBHDFS_PORT}" if name else ""
+
+
+def webhdfs_endpoint(url: str, user: str = "") -> Endpoint:
+    """The endpoint of an HDFS; of ``hdfs://`` addresses that of its name node's WebHDFS."""
+    from openpaisdk.client import Endpoint
+
+    return Endpoint(webhdfs_url(url, {}), user, rest_path="")
 
 
 def configured_storages(entry: ClusterEntry) -> list[StorageEntry]:
@@ -477,12 +484,11 @@ def open_external(entry: StorageEntry, alias: str, user: str = "") -> Backend:
     if entry.kind == HDFS:
         if not entry.webhdfs:
             raise ConfigError(f"The storage {url} has no WebHDFS address.")
-        from openpaisdk.client import Endpoint
         from openpaisdk.storage.backends.connection_pool import ConnectionPool
         from openpaisdk.storage.backends.webhdfs import BASE, WebHdfs
 
         return WebHdfs(
-            ConnectionPool(url, Endpoint(entry.webhdfs, user, rest_path="")),
+            ConnectionPool(url, webhdfs_endpoint(entry.webhdfs, user)),
             url=url,
             user=user,
             base=BASE,

@@ -9,7 +9,10 @@ SAMBA = "samba"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from openpaisdk.storage.backends.base import Backend
+    from openpaisdk.storage.backends.samba import SambaBackend
     from openpaisdk.storage.location import Location
 
 
@@ -36,17 +39,7 @@ def open_storage(
     ``endpoint_url``.
     """
     if kind == SAMBA:
-        from openpaisdk.storage.backends.samba import SambaBackend, ShareAddress
-
-        domain = options.get("domain", "")
-        return SambaBackend(
-            ShareAddress(endpoint_url),
-            f"{domain}\\{options.get('username', '')}" if domain else options.get("username", ""),
-            options.get("password", ""),
-            url=url,
-            root=path,
-            read_only=read_only,
-        )
+        return open_share(endpoint_url, url, path, options=options, read_only=read_only)
     bucket, _, root = path.strip("/").partition("/")
     if not bucket:
         raise ConfigError(f"The storage {url} names no bucket.")
@@ -73,3 +66,27 @@ def open_storage(
     if not account.has_secret:
         account = find_account(account, url)
     return AzureBlobBackend(bucket, account, url=url, root=root, read_only=read_only)
+
+
+def open_share(
+    address: str,
+    url: str,
+    folder: str,
+    *,
+    options: Mapping[str, str],
+    read_only: bool,
+    allows_old_guests: bool = True,
+) -> SambaBackend:
+    """Backend of a share of Samba, with the credentials in ``options``; without any, as a guest."""
+    from openpaisdk.storage.backends.samba import SambaBackend, ShareAddress
+
+    domain, username = options.get("domain", ""), options.get("username", "")
+    return SambaBackend(
+        ShareAddress(address),
+        f"{domain}\\{username}" if domain else username,
+        options.get("password", ""),
+        url=url,
+        root=folder,
+        read_only=read_only,
+        allows_old_guests=allows_old_guests,
+    )

@@ -60,7 +60,7 @@ FILES = Authority(frozenset(TokenKind))
 # Jobs, logs, sources, and what a client reads in order to submit a job. A job's token reaches its user's.
 JOBS = Authority(_JOBS)
 JOBS_V1 = Authority(_JOBS, allows_anonymous=True)
-# The same for what a browser or curl reads by an address alone: logs, files in clouds.
+# The same for what a browser or curl reads by an address alone: logs, files of remote storages.
 READABLE_BY_TICKET = Authority(_JOBS, takes_ticket=True)
 # Cluster, users and groups as every user sees them; deletion of own jobs.
 CLUSTER = Authority(_PROGRAMS)

@@ -37,10 +37,10 @@ from paicluster.logs.log_watcher import LogWatcher
 from paicluster.metrics.usage_sampler import UsageSampler
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.admission import Admission
-from paicluster.services.cloud_changes import BucketChanges
-from paicluster.services.cloud_files import BucketFiles
 from paicluster.services.file_service import FileService
 from paicluster.services.quotas import Quotas
+from paicluster.services.remote_changes import RemoteChanges
+from paicluster.services.remote_files import RemoteFiles
 from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.storages import StorageConfig
 from paicluster.services.virtual_clusters import VirtualClusters
@@ -139,12 +139,12 @@ class Context:
     usage: UsageSampler = field(default_factory=UsageSampler.idle)
     source_checkouts: SourceCheckouts = field(init=False)
     admission: Admission = field(init=False)
-    cloud_changes: BucketChanges = field(init=False)
+    remote_changes: RemoteChanges = field(init=False)
     sessions: Sessions = field(init=False)
     forwarders: Forwarders = field(init=False)
     job_parser: JobParser = field(default_factory=JobParser)
     follow_turns: FollowTurns = field(default_factory=FollowTurns)
-    cloud_files: BucketFiles = field(default_factory=BucketFiles)
+    remote_files: RemoteFiles = field(default_factory=RemoteFiles)
     # Searches in logs take turns: each holds the interpreter and a few blocks of memory.
     log_search_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     sign_in_links: SignInLinks = field(default_factory=SignInLinks)
@@ -167,7 +167,7 @@ class Context:
         )
         object.__setattr__(self, "source_checkouts", checkouts)
         object.__setattr__(self, "admission", admission)
-        object.__setattr__(self, "cloud_changes", BucketChanges(self.sources.parent))
+        object.__setattr__(self, "remote_changes", RemoteChanges(self.sources.parent))
         object.__setattr__(self, "sessions", Sessions(self.tokens))
         object.__setattr__(self, "forwarders", Forwarders(self.sessions))
 

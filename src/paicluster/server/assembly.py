@@ -157,8 +157,8 @@ class Cluster:
         await self.context.job_parser.close()
         self.context.policies.close()
         self.context.files.close()
-        self.context.cloud_files.close()
-        self.context.cloud_changes.close()
+        self.context.remote_files.close()
+        self.context.remote_changes.close()
         self.context.log_watcher.close()
         self.store.close()
 

@@ -32,6 +32,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class ExternalHdfs:
+    """An HDFS of other machines, at ``url``. It has no credentials: users have their names there."""
+
+    url: str
+
+    def data_with_secrets(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class StorageConfig:
     """A storage. ``type`` and ``data`` are those of OpenPAI's StorageDetail; ``url`` is its WebHDFS URL.
 
@@ -46,8 +56,8 @@ class StorageConfig:
     read_only: bool = False
     groups: tuple[str, ...] = ()
     default: bool = False
-    # Where it is, if it is neither on this cluster nor an HDFS.
-    remote: CloudBucket | NetworkShare | None = None
+    # Where it is, if it is on other machines.
+    remote: CloudBucket | NetworkShare | ExternalHdfs | None = None
 
     def is_usable_by(self, access: UserGrants) -> bool:
         return access.may_use_storage(self.name, self.groups)
@@ -75,7 +85,7 @@ def of_settings(settings: Sequence[StorageSettings], url: str) -> tuple[StorageC
             storage.read_only,
             storage.groups,
             default=index == 0,
-            remote=remote_of(storage),
+            remote=remote_of(storage) or _hdfs_of(storage),
         )
         for index, storage in enumerate(settings)
     )
@@ -86,6 +96,10 @@ def remote_of(storage: StorageSettings) -> CloudBucket | NetworkShare | None:
     if storage.bucket is not None:
         return CloudBucket(storage.kind, storage.bucket)
     return None if storage.network_share is None else NetworkShare(storage.kind, storage.network_share)
+
+
+def _hdfs_of(storage: StorageSettings) -> ExternalHdfs | None:
+    return ExternalHdfs(storage.url) if storage.kind == "hdfs" and storage.url else None
 
 
 def _data(storage: StorageSettings) -> Mapping[str, Any]:

@@ -9,7 +9,8 @@ import os
 import struct
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,6 +20,8 @@ import s3fs
 from support.browser import Browser, Page
 from support.cloud_servers import ACCESS_KEY, SECRET_KEY, seaweedfs
 from support.portal import HOLD_PARTS, NewPage, end_sessions, sign_in, url_of
+from support.ports import free_port
+from support.samba_server import SambaServer, samba_server_fixture  # noqa: F401
 from support.server_fixture import eventually, job
 from support.team_cluster import TeamCluster, add_users
 
@@ -402,8 +405,8 @@ allow-shared-account: true
 storages:
   - {name: own, type: own, path: storage, read-only: true}
   - {name: nas, type: mount, path: /mnt/nas}
-  - {name: lake, type: hdfs, url: "http://namenode:9870"}
-  - {name: office, type: samba, address: //files/team}
+  - {name: lake, type: hdfs, url: "http://127.0.0.1:PORT"}
+  - {name: office, type: nfs, server: files, path: /team}
 """
 
 
@@ -412,7 +415,7 @@ def test_other_storages_say_how_to_reach_them(
 ) -> None:
     home = tmp_path_factory.mktemp("storages") / "home"
     add_users(home)
-    (home / "cluster.yaml").write_text(STORAGES)
+    (home / "cluster.yaml").write_text(STORAGES.replace("PORT", str(free_port())))
     cluster = TeamCluster(home, ("--config", str(home / "cluster.yaml")))
     try:
         cluster.start()
@@ -430,18 +433,14 @@ def test_other_storages_say_how_to_reach_them(
             page.wait_for_text("a share of a file server, which this page cannot show")
             page.wait_for_text("storages: [{name: office}]")
             page.choose("select[aria-label=Storage]", "lake")
-            page.wait_for_text("on an HDFS, which this page cannot show")
-            page.wait_for_text("pai listdir pai://CLUSTER/lake/")
+            page.wait_for_text("The storage lake cannot be read")
+            page.wait_for_text("connection refused")
     finally:
         cluster.close()
 
 
-def change_files_of_a_cloud(page: Page, folder: Path, objects: Callable[[], list[str]]) -> None:
-    """Upload, make, move and delete in the folder `notes`, which the cloud has in ``objects``."""
-
-    def in_cloud() -> set[str]:
-        return {key.partition("/vision/")[2] for key in objects()}
-
+def change_remote_files(page: Page, folder: Path, stored: Callable[[], set[str]]) -> None:
+    """Upload, make, move and delete in the folder `notes` of a storage, whose files are ``stored``."""
     large, small = folder / "large.bin", folder / "small.txt"
     large.write_bytes(os.urandom(9 * MIB))
     small.write_text("small")
@@ -449,7 +448,7 @@ def change_files_of_a_cloud(page: Page, folder: Path, objects: Callable[[], list
     page.choose_files(UPLOAD, large, small)
     page.wait_for_text("2 files uploaded")
     page.wait_for("document.querySelectorAll('.files tbody tr').length === 3")
-    assert {"notes/large.bin", "notes/small.txt"} <= in_cloud()
+    assert {"notes/large.bin", "notes/small.txt"} <= stored()
     page.click("button", "New folder")
     page.fill("dialog input", "sub")
     page.press("Enter")
@@ -460,13 +459,13 @@ def change_files_of_a_cloud(page: Page, folder: Path, objects: Callable[[], list
     page.fill("dialog input", "sub")
     page.click("dialog button", "Move")
     page.wait_for("document.querySelectorAll('.files tbody tr').length === 2")
-    assert {"notes/sub/large.bin", "notes/sub/small.txt"} <= in_cloud()
+    assert {"notes/sub/large.bin", "notes/sub/small.txt"} <= stored()
     page.click("input", "Select sub")
     page.click("button", "Delete")
     page.wait_for_text("cannot be undone")
     page.click("dialog button", "Delete")
     page.wait_for_text("sub is deleted.")
-    assert in_cloud() == {"notes/<b>read me.txt"}
+    assert stored() == {"notes/<b>read me.txt"}
 
 
 def test_storage_in_a_cloud_is_browsed_and_changed_with_the_credentials_of_the_cluster(
@@ -505,7 +504,10 @@ def test_storage_in_a_cloud_is_browsed_and_changed_with_the_credentials_of_the_c
                 page.evaluate("location.hash = document.querySelector('.files td.c-name a').hash")
                 page.wait_for("document.querySelector('pre.config')?.innerText === '<b>from the cloud</b>'")
                 assert SECRET_KEY not in page.evaluate("document.documentElement.outerHTML")
-                change_files_of_a_cloud(page, folder, lambda: store.find(f"{s3.bucket}/vision"))
+                prefix = f"{s3.bucket}/vision/"
+                change_remote_files(
+                    page, folder, lambda: {key.removeprefix(prefix) for key in store.find(prefix)}
+                )
                 page.choose("select[aria-label=Storage]", "fixed")
                 page.click(".files a", "notes")
                 page.wait_for_text("<b>read me.txt")
@@ -516,3 +518,65 @@ def test_storage_in_a_cloud_is_browsed_and_changed_with_the_credentials_of_the_c
                 page.wait_for_text("pai listdir pai://CLUSTER/bare/")
         finally:
             cluster.close()
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def cluster_with(tmp_path_factory: pytest.TempPathFactory, settings: str) -> Iterator[TeamCluster]:
+    home = tmp_path_factory.mktemp("remote") / "home"
+    add_users(home)
+    (home / "cluster.yaml").write_text(settings)
+    cluster = TeamCluster(home, ("--config", str(home / "cluster.yaml"), "--allow-shared-account"))
+    try:
+        cluster.start()
+        cluster.tokens = {user: cluster.log_in(user) for user in ("admin", "alice")}
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def test_hdfs_and_share_are_browsed_and_changed(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser, samba_server: SambaServer
+) -> None:
+    name = "<b>read me.txt"
+    share = samba_server.folder / "portal"
+    (share / "notes").mkdir(parents=True)
+    (share / "notes" / name.replace("<", "(").replace(">", ")")).write_text("<b>of the share</b>")
+    credentials = tmp_path_factory.mktemp("credentials") / "samba.yaml"
+    credentials.touch(mode=0o600)
+    credentials.write_text(f"username: {samba_server.username}\npassword: {samba_server.password}\n")
+    with cluster_with(tmp_path_factory, "authentication: {trust-user-name: true}\n") as hdfs:
+        put(hdfs, f"/user/alice/notes/{name}", b"<b>of the HDFS</b>")
+        with (
+            cluster_with(
+                tmp_path_factory,
+                "storages:\n  - {name: own, type: own}\n"
+                f"  - {{name: lake, type: hdfs, url: '{url_of(hdfs)}'}}\n"
+                f"  - {{name: office, type: samba, address: '{samba_server.address}/portal',\n"
+                f"     credentials: {credentials}}}\n",
+            ) as cluster,
+            browser.page() as page,
+        ):
+            page.open(f"{url_of(cluster)}/#/files/lake/user/alice")
+            sign_in(page, "alice")
+            page.click(".files a", "notes")
+            page.click(".files a", name)
+            page.wait_for("document.querySelector('pre.config')?.innerText === '<b>of the HDFS</b>'")
+            stored = storage_path(hdfs, "/user/alice")
+            change_remote_files(page, tmp_path_factory.mktemp("sent"), lambda: files_in(stored))
+            page.open(f"{url_of(cluster)}/#/files/lake/user/bob")
+            page.wait_for_text("permission denied")
+
+            page.choose("select[aria-label=Storage]", "office")
+            page.click(".files a", "notes")
+            page.click(".files a", "(b)read me.txt")
+            page.wait_for("document.querySelector('pre.config')?.innerText === '<b>of the share</b>'")
+            assert samba_server.password not in page.evaluate("document.documentElement.outerHTML")
+            change_remote_files(
+                page,
+                tmp_path_factory.mktemp("sent"),
+                lambda: {path.replace("(b)", "<b>") for path in files_in(share)},
+            )

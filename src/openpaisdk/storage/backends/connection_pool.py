@@ -7,8 +7,8 @@ import threading
 import time
 
 from openpaisdk.client.http_errors import connection_error
-from openpaisdk.client.transport import Endpoint, Transport, connect
-from openpaisdk.errors import ConnectionFailed, NotConnected, TooManyRequests, Unavailable
+from openpaisdk.client.transport import CONNECT_TIMEOUT_S, Endpoint, Transport, connect
+from openpaisdk.errors import ConnectionFailed, NotConnected, PaiError, TooManyRequests, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,13 +36,25 @@ _retry_state = threading.local()
 class ConnectionPool:
     """Connections of all threads to one storage."""
 
-    def __init__(self, alias: str, endpoint: Endpoint, renew: Renew | None = None):
+    def __init__(
+        self,
+        alias: str,
+        endpoint: Endpoint,
+        renew: Renew | None = None,
+        *,
+        request_timeout_s: float | None = None,
+    ):
+        """``request_timeout_s``: for each request, which is then not repeated."""
         self.alias = alias
         self.endpoint = endpoint
+        self.request_timeout_s = request_timeout_s or REQUEST_TIMEOUT_S
+        self._is_patient = request_timeout_s is None
         self._renew = renew
         self._lock = threading.Lock()
         self._local = threading.local()
         self._all: list[Transport] = []
+        self._redirects: list[dict[tuple[int, str], Connection]] = []
+        self._is_interrupted = False
 
     def transport(self, *, streaming: bool = False) -> Transport:
         """This thread's transport to the storage's own address.
@@ -50,10 +62,13 @@ class ConnectionPool:
         A response that is being streamed may be written to the same storage at the same time, so streamed
         reads have a transport of their own.
         """
+        self._check_usable()
         name = "streaming" if streaming else "requests"
         current: Transport | None = getattr(self._local, name, None)
         if current is None:
             current = Transport(self.alias, self.endpoint, self._renew_endpoint if self._renew else None)
+            if not self._is_patient:
+                current.shorten_timeouts(self.request_timeout_s)
             setattr(self._local, name, current)
             with self._lock:
                 self._all.append(current)
@@ -79,6 +94,7 @@ class ConnectionPool:
         address."""
         from openpaisdk.client.address import parse_uri
 
+        self._check_usable()
         scheme, _, rest = location.partition("://")
         authority, _, target = rest.partition("/")
         here = self.endpoint
@@ -87,7 +103,7 @@ class ConnectionPool:
             f"{scheme}://{authority}", rest_path="", verify=here.verify, authority_file=here.authority_file
         )
         # Per process: a fork shares these sockets with its parent, and each would read the other's responses.
-        connections: dict[tuple[int, str], Connection] = self._local.__dict__.setdefault("redirects", {})
+        connections = self._redirect_connections()
         key = (os.getpid(), authority)
         headers = {"Host": address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if str(address) == f"{here.address.scheme}://{here.address.authority}" and here.token:
@@ -97,15 +113,41 @@ class ConnectionPool:
         for is_retry in (False, True):
             connection = connections.get(key)
             if connection is None or is_retry:
-                connection = connections[key] = connect(there)
+                connection = connections[key] = connect(there, min(CONNECT_TIMEOUT_S, self.request_timeout_s))
+            if self._is_interrupted:
+                connection.interrupt()
             was_open = connection.is_open
             try:
-                return connection.request(method, "/" + target, headers, body, REQUEST_TIMEOUT_S)
+                return connection.request(method, "/" + target, headers, body, self.request_timeout_s)
             except OSError as e:
                 connection.close()
-                if not was_open or is_retry:
-                    raise connection_error(e, f"The storage at {authority}", REQUEST_TIMEOUT_S) from None
+                if not was_open or is_retry or self._is_interrupted:
+                    raise connection_error(e, f"The storage at {authority}", self.request_timeout_s) from None
         raise AssertionError("unreachable")
+
+    def _redirect_connections(self) -> dict[tuple[int, str], Connection]:
+        """This thread's connections to the addresses of redirects."""
+        found: dict[tuple[int, str], Connection] | None = getattr(self._local, "redirects", None)
+        if found is None:
+            found = self._local.redirects = {}
+            with self._lock:
+                self._redirects.append(found)
+        return found
+
+    def interrupt(self) -> None:
+        """Let the requests of all threads fail. No more can be sent: the program ends."""
+        self._is_interrupted = True
+        with self._lock:
+            for transport in self._all:
+                transport.interrupt()
+            for connections in self._redirects:
+                for connection in list(connections.values()):
+                    connection.interrupt()
+
+    def _check_usable(self) -> None:
+        if self._is_interrupted:
+            # Not an error after which a request is repeated.
+            raise PaiError(f"The connections to the storage {self.alias} are closed.")
 
     def close(self) -> None:
         for transport in self._all:
@@ -156,13 +198,14 @@ def _retry(action: Callable[[], T]) -> T:
         pause = min(pause * 2, BACKOFF_MAX_S)
 
 
-def iter_body(response: Response, url: str) -> Iterator[bytes]:
-    """Bytes of a response; a lost connection raises our error, not an OSError."""
+def iter_body(response: Response, url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Iterator[bytes]:
+    """Bytes of a response; a lost connection raises our error, not an OSError. ``timeout_s`` is that of its
+    request."""
     try:
         while data := response.read_some():
             yield data
     except OSError as e:
-        raise connection_error(e, url, REQUEST_TIMEOUT_S) from None
+        raise connection_error(e, url, timeout_s) from None
 
 
 def iter_blocks(response: Response, url: str, buffer: memoryview) -> Iterator[memoryview]:
@@ -174,8 +217,16 @@ def iter_blocks(response: Response, url: str, buffer: memoryview) -> Iterator[me
         raise connection_error(e, url, REQUEST_TIMEOUT_S) from None
 
 
-def read_all(response: Response, url: str) -> bytes:
-    return b"".join(iter_body(response, url))
+def read_all(
+    response: Response, url: str, timeout_s: float = REQUEST_TIMEOUT_S, *, max_bytes: int | None = None
+) -> bytes:
+    data, size = [], 0
+    for chunk in iter_body(response, url, timeout_s):
+        size += len(chunk)
+        if max_bytes is not None and size > max_bytes:
+            raise PaiError(f"The storage {url} sent a response of more than {max_bytes >> 20} MiB.")
+        data.append(chunk)
+    return b"".join(data)
 
 
 __all__ = ["ConnectionPool", "iter_blocks", "iter_body", "read_all", "with_retries"]

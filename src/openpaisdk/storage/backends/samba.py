@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import stat
 import threading
+from contextlib import closing
+from itertools import islice
 
+from openpaisdk.client.http1 import shut_down
 from openpaisdk.errors import (
     ConfigError,
     Conflict,
@@ -35,6 +38,7 @@ from openpaisdk.storage.file_info import FileInfo
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
     from typing import Any, TypeVar
 
     from openpaisdk.storage.backends.base import Chunks, Range
@@ -46,7 +50,7 @@ CONNECT_TIMEOUT_S = 10
 DEFAULT_PORT = 445
 _GUEST = "guest"
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
-_FORBIDDEN_CHARACTERS = '\\:*?"<>|'
+_FORBIDDEN_CHARACTERS = '\\:*?"<>|' + "".join(map(chr, range(32)))
 # Codes of Windows that the library does not translate.
 _FULL_STATUSES = (0xC000007F, 0xC0000044)  # disk full, quota exceeded
 _DENIED_STATUS = 0xC0000022
@@ -67,6 +71,10 @@ class ShareAddress:
 class SambaBackend(Backend):
     """One share, or a folder of it. Without a user name, as a guest."""
 
+    call_timeout_s: float | None = None
+    """How long one call may take; then the connection is dropped, and the call is not repeated. The library
+    waits for responses without a limit. None: no limit, and calls are repeated as those of copies are."""
+
     def __init__(
         self,
         address: ShareAddress,
@@ -76,7 +84,10 @@ class SambaBackend(Backend):
         url: str,
         root: str = "",
         read_only: bool = False,
+        allows_old_guests: bool = True,
     ):
+        """``allows_old_guests``: be a guest also of a server before SMB 3.1.1, which needs a setting of all
+        connections of this process."""
         try:
             import smbclient
         except ImportError:
@@ -100,10 +111,10 @@ class SambaBackend(Backend):
             "connection_cache": {},
         }
         if not username:
-            # A guest has no key: nothing can be signed or verified with it. The second setting is for all
-            # connections of this process; SMB 3.1.1, which every current server has, does not need it.
+            # A guest has no key: nothing can be signed or verified with it.
             self._session.update(auth_protocol="ntlm", require_signing=False)
-            smbclient.ClientConfig(require_secure_negotiate=False)
+            if allows_old_guests:
+                smbclient.ClientConfig(require_secure_negotiate=False)
         # Two threads must not connect at once: the library would keep one of the connections only.
         self._connecting = threading.Lock()
 
@@ -116,14 +127,18 @@ class SambaBackend(Backend):
         """Call a function of the library; its errors become ours. A lost connection is made again."""
 
         def run() -> T:
-            try:
-                with self._connecting:
-                    self._client.register_session(self._address.host, **self._session)
+            with _CallDeadline(self, path), self._connecting:
+                self._client.register_session(self._address.host, **self._session)
+            with _CallDeadline(self, path):
                 return action(*arguments, **options, **self._session)
-            except Exception as e:
-                raise self.error(path, e) from e
 
-        return with_retries(run)
+        return with_retries(run) if self.call_timeout_s is None else run()
+
+    def drop_connection(self) -> None:
+        """Let the calls fail that wait for the server; the next one connects again."""
+        for connection in list(self._session["connection_cache"].values()):
+            # Not its `close`, which waits until the library has sent what a dead server does not take.
+            shut_down(getattr(connection.transport, "_sock", None))
 
     def error(self, path: str, error: Exception) -> PaiError:
         """An error of the library as a sentence for the user."""
@@ -156,7 +171,12 @@ class SambaBackend(Backend):
 
     def invalid_name_reason(self, path: str) -> str:
         bad = sorted(set(path) & set(_FORBIDDEN_CHARACTERS))
-        return f"a share has no names with {bad[0]}" if bad else ""
+        if bad:
+            return f"a share has no names with {bad[0] if bad[0].isprintable() else repr(bad[0])}"
+        # Windows ignores dots and spaces at the end: such a name may be that of the folder above.
+        if any(part and not part.strip(". ") for part in path.split("/")):
+            return "a share has no names of dots and spaces alone"
+        return ""
 
     def status(self, path: str) -> FileInfo | None:
         try:
@@ -166,21 +186,27 @@ class SambaBackend(Backend):
         return _file_info(path.rstrip("/").rpartition("/")[2], found)
 
     def list_folder(self, path: str) -> list[FileInfo]:
-        def scan(folder: str, **session: Any) -> list[FileInfo]:
-            return [
-                FileInfo(
-                    entry.name,
-                    entry.is_dir(),
-                    0 if entry.is_dir() else entry.smb_info.end_of_file,
-                    int(entry.smb_info.last_write_time.timestamp()) * 10**9
-                    + entry.smb_info.last_write_time.microsecond * 1000,
-                    FOLDER_MODE if entry.is_dir() else FILE_MODE,
-                )
-                for entry in self._client.scandir(folder, **session)
-                if not entry.is_symlink()
-            ]
+        return sorted(self.list_some(path), key=lambda found: found.name)
 
-        return sorted(self.call(path, scan, self.unc_path(path)), key=lambda found: found.name)
+    def list_some(self, path: str, limit: int | None = None) -> list[FileInfo]:
+        """The first entries of a folder, in the order of the server."""
+
+        def scan(folder: str, **session: Any) -> list[FileInfo]:
+            with closing(self._client.scandir(folder, **session)) as entries:
+                return [
+                    FileInfo(
+                        entry.name,
+                        entry.is_dir(),
+                        0 if entry.is_dir() else entry.smb_info.end_of_file,
+                        int(entry.smb_info.last_write_time.timestamp()) * 10**9
+                        + entry.smb_info.last_write_time.microsecond * 1000,
+                        FOLDER_MODE if entry.is_dir() else FILE_MODE,
+                    )
+                    for entry in islice(entries, limit)
+                    if not entry.is_symlink()
+                ]
+
+        return self.call(path, scan, self.unc_path(path))
 
     def open(self, path: str, file_stat: FileStat | None = None) -> SourceFile:
         return SambaSource(self, path)
@@ -191,11 +217,25 @@ class SambaBackend(Backend):
             path, self._client.open_file, self.unc_path(path), mode, buffering=0, share_access="rwd"
         )
 
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """A range of a file, in one call; it is shorter at the end of the file."""
+
+        def read(name: str, **session: Any) -> bytes:
+            data = bytearray()
+            opened = self._client.open_file(name, "rb", buffering=0, share_access="rwd", **session)
+            with opened as file:
+                file.seek(offset)
+                while len(data) < length and (chunk := file.read(length - len(data))):
+                    data += chunk
+            return bytes(data)
+
+        return self.call(path, read, self.unc_path(path))
+
     def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> TargetFile:
         self.check_writable(path)
         if not overwrite and self.status(path) is not None:
             raise already_exists_error(self.display_path(path))
-        return SambaTarget(self, path, source_stat, key)
+        return SambaTarget(self, path, source_stat, key, overwrite=overwrite)
 
     def make_folder(self, path: str) -> None:
         self.check_writable(path)
@@ -207,21 +247,38 @@ class SambaBackend(Backend):
         if found is None:
             raise NotFound(f"{self.display_path(path)}: there is no such file or folder.")
         if not found.is_folder:
-            self.call(path, self._client.remove, self.unc_path(path))
+            self.delete_file(path)
             return
         for entry in self.list_folder(path):
             self.delete(f"{path.rstrip('/')}/{entry.name}")
         if path.strip("/"):
-            self.call(path, self._client.rmdir, self.unc_path(path))
+            self.delete_empty(path)
 
-    def rename(self, path: str, target: str) -> None:
+    def delete_empty(self, path: str) -> None:
+        """Delete a folder without entries."""
         self.check_writable(path)
-        self.call(path, self._client.replace, self.unc_path(path), self.unc_path(target))
+        self.call(path, self._client.rmdir, self.unc_path(path))
 
-    def publish(self, path: str, partial: str, mtime_ns: int) -> None:
+    def delete_file(self, path: str) -> None:
+        self.check_writable(path)
+        self.call(path, self._client.remove, self.unc_path(path))
+
+    def rename(self, path: str, target: str, *, overwrite: bool = True) -> None:
+        self.check_writable(path)
+        rename = self._client.replace if overwrite else self._client.rename
+        self.call(path, rename, self.unc_path(path), self.unc_path(target))
+
+    def publish(self, path: str, partial: str, mtime_ns: int, *, overwrite: bool = True) -> None:
         """Give a complete partial file its time and its name."""
         self.call(path, self._client.utime, self.unc_path(partial), ns=(mtime_ns, mtime_ns))
-        self.call(path, self._client.replace, self.unc_path(partial), self.unc_path(path))
+        self.rename(partial, path, overwrite=overwrite)
+
+    def close_file(self, path: str, file: Any) -> None:
+        try:
+            with _CallDeadline(self, path):
+                file.close()
+        except Exception:
+            pass  # its connection is lost
 
     def free_bytes(self, path: str) -> int | None:
         return int(self.call(path, self._client.stat_volume, self.unc_path(path)).actual_available_size)
@@ -229,6 +286,36 @@ class SambaBackend(Backend):
     def check_writable(self, path: str) -> None:
         if self._read_only:
             raise Forbidden(f"{self.display_path(path)}: the storage is read-only.")
+
+
+class _CallDeadline:
+    """``with _CallDeadline(backend, path):`` ends a call of the library in time and translates its errors."""
+
+    def __init__(self, backend: SambaBackend, path: str):
+        self._backend = backend
+        self._path = path
+        self._has_passed = False
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> None:
+        if self._backend.call_timeout_s is not None:
+            self._timer = threading.Timer(self._backend.call_timeout_s, self._pass)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _pass(self) -> None:
+        self._has_passed = True
+        self._backend.drop_connection()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if isinstance(error, Exception) and not isinstance(error, PaiError):
+            if self._has_passed:
+                raise ConnectionFailed(f"The storage {self._backend.url} did not answer in time.") from error
+            raise self._backend.error(self._path, error) from error
 
 
 class SambaSource(SourceFile):
@@ -259,13 +346,12 @@ class SambaSource(SourceFile):
     def _read(self, offset: int, length: int) -> bytes:
         with self._lock:
             try:
-                self._file.seek(offset)
-                return bytes(self._file.read(length))
-            except Exception as e:
-                error = self._backend.error(self._path, e)
-                if isinstance(error, ConnectionFailed):
-                    self._file = self._backend.open_raw(self._path, "rb")
-                raise error from e
+                with _CallDeadline(self._backend, self._path):
+                    self._file.seek(offset)
+                    return bytes(self._file.read(length))
+            except ConnectionFailed:
+                self._file = self._backend.open_raw(self._path, "rb")
+                raise
 
     def check(self) -> None:
         found = self._backend.status(self._path)
@@ -275,49 +361,62 @@ class SambaSource(SourceFile):
             raise changed_error(self._backend.display_path(self._path))
 
     def close(self) -> None:
-        _close(self._file)
+        self._backend.close_file(self._path, self._file)
 
 
 class SambaTarget(TargetFile):
-    """A file being written beside its target, which it replaces when it is complete."""
+    """A file being written beside its target, which it replaces when it is complete. Ranges come in order, so
+    that the size of the partial file tells where an interrupted copy goes on."""
 
     algorithm = ""
+    in_order = True
 
-    def __init__(self, backend: SambaBackend, path: str, source_stat: FileStat, key: str):
+    def __init__(
+        self, backend: SambaBackend, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True
+    ):
         self.size, self._mtime_ns, _ = source_stat
         self._backend = backend
         self._path = path
+        self._overwrite = overwrite
         folder, _, name = path.rpartition("/")
         self._partial = f"{folder}/{partial_name(name, key)}"
-        self._file = backend.open_raw(self._partial, "wb")
+        # Opened by the first range: to ask what is missing changes nothing.
+        self._file: Any = None
         self._lock = threading.Lock()
 
     def missing_ranges(self, max_bytes: int = 0) -> list[Range]:
+        found = self._backend.status(self._partial)
+        have = found.size if found is not None and 0 < found.size <= self.size else 0
+        if have:
+            return [(have + at, length) for at, length in split_ranges(self.size - have) if length]
         return split_ranges(self.size)
 
     def put(
         self, offset: int, length: int, chunks: Callable[[], Chunks], source: SourceFile | None = None
     ) -> None:
         at = offset
-        for chunk in chunks():
-            with self._lock:
-                try:
-                    self._file.seek(at)
-                    rest = memoryview(chunk)
-                    while rest:
-                        rest = rest[self._file.write(bytes(rest)) :]
-                except Exception as e:
-                    raise self._backend.error(self._path, e) from e
-            at += len(chunk)
+        with self._lock:
+            if self._file is None:
+                self._file = self._backend.open_raw(self._partial, "r+b" if offset else "wb")
+            for chunk in chunks():
+                rest = memoryview(chunk)
+                while rest:
+                    with _CallDeadline(self._backend, self._path):
+                        self._file.seek(at)
+                        written = self._file.write(bytes(rest[:CHUNK_BYTES]))
+                    rest = rest[written:]
+                    at += written
         if at != offset + length:
             raise changed_error(self._backend.display_path(self._path), "became shorter")
 
     def finish(self, size: int) -> None:
         self.close()
-        self._backend.publish(self._path, self._partial, self._mtime_ns)
+        self._backend.publish(self._path, self._partial, self._mtime_ns, overwrite=self._overwrite)
 
     def close(self) -> None:
-        _close(self._file)
+        if self._file is not None:
+            self._backend.close_file(self._path, self._file)
+            self._file = None
 
     def abandon(self) -> None:
         self.close()
@@ -325,13 +424,6 @@ class SambaTarget(TargetFile):
             self._backend.delete(self._partial)
         except PaiError:
             pass  # the server may be gone
-
-
-def _close(file: Any) -> None:
-    try:
-        file.close()
-    except Exception:
-        pass  # its connection is lost
 
 
 def _file_info(name: str, found: Any) -> FileInfo:

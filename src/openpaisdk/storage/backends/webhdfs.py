@@ -32,7 +32,6 @@ from openpaisdk.storage.backends.base import (
     partial_name,
 )
 from openpaisdk.storage.backends.connection_pool import (
-    REQUEST_TIMEOUT_S,
     ConnectionPool,
     iter_body,
     read_all,
@@ -77,6 +76,7 @@ _LEASE_MESSAGES = (
 )
 """HDFS holds the write lease of a file for a minute after its writer died."""
 LEASE_TIMEOUT_S = 90.0
+_ERROR_STATUSES = (400, 403, 404, 405, 409, 410, 500, 501, 507)
 _REDIRECT_STATUSES = (300, 301, 302, 303, 307, 308)
 # Value of `data`: our own server then sends what is asked for at once. HDFS ignores it and redirects.
 _IN_ONE_STEP = "true"
@@ -108,6 +108,8 @@ class WebHdfs(Backend):
         self.base = base
         self.root = root.rstrip("/")
         self.own_folder = f"/user/{user}" if user and not self.root else ""
+        self.max_response_bytes: int | None = None
+        """Bound of a response that is no content of a file; None: there is none."""
         self._checksum_type: str | None = None
         self._supports_batches = True
 
@@ -128,6 +130,14 @@ class WebHdfs(Backend):
         if not isinstance(status, dict):
             raise self._unexpected_response()
         return _file_info(status, path.rstrip("/").rpartition("/")[2])
+
+    def list_page(self, path: str, after: str) -> tuple[list[FileInfo], str]:
+        """Entries of a folder after a name, and the name after which the next page begins; empty at the
+        end."""
+        entries, left, last = self._batch(path, after)
+        if left and last <= after:
+            raise self._unexpected_response()
+        return entries, last if left else ""
 
     def list_folder(self, path: str) -> list[FileInfo]:
         entries = [entry for page in self.list_pages(path) for entry in page]
@@ -199,7 +209,7 @@ class WebHdfs(Backend):
             self._check(response, path)
         got = 0
         announced = response.headers.get("content-length", "")
-        for data in iter_body(response, self.url):
+        for data in iter_body(response, self.url, self.pool.request_timeout_s):
             got += len(data)
             yield data
         if announced.isdecimal() and got != int(announced):
@@ -216,7 +226,7 @@ class WebHdfs(Backend):
             if response.status in _REDIRECT_STATUSES:
                 response = self.pool.follow_redirect("GET", self._location(response), None)
                 self._check(response, path)
-            checksum = json.loads(read_all(response, self.url))["FileChecksum"]
+            checksum = json.loads(self._read(response))["FileChecksum"]
             return Checksum(str(checksum["algorithm"]), str(checksum["bytes"]))
         except (PaiError, ValueError, KeyError, TypeError):
             return None
@@ -248,7 +258,7 @@ class WebHdfs(Backend):
         response = self._call(
             "PUT", path, "RENAME", destination=self.root + target, renameoptions=option, body=b""
         )
-        body = read_all(response, self.url)
+        body = self._read(response)
         if body and json.loads(body).get("boolean") is False:
             raise PaiError(f"{self.display_path(path)} could not be renamed to {self.display_path(target)}.")
 
@@ -260,7 +270,7 @@ class WebHdfs(Backend):
 
     def set_time(self, path: str, mtime_ns: int) -> None:
         modified = max(0, mtime_ns // 1_000_000)  # no times before 1970 (see ``file_info.is_unchanged``)
-        read_all(self._call("PUT", path, "SETTIMES", modificationtime=modified, body=b""), self.url)
+        self._read(self._call("PUT", path, "SETTIMES", modificationtime=modified, body=b""))
 
     # -- file transfer -------------------------------------------------------------------------
 
@@ -288,10 +298,10 @@ class WebHdfs(Backend):
         location = self._location(first)
         second = self.pool.follow_redirect(method, location, ChunkedBody(size, chunks))
         self._check(second, path)
-        read_all(second, self.url)
+        self._read(second)
 
     def _location(self, response: Response) -> str:
-        body = read_all(response, self.url)
+        body = self._read(response)
         location = response.headers.get("location", "")
         if not location and body:
             try:
@@ -305,7 +315,7 @@ class WebHdfs(Backend):
     def _json(self, method: str, path: str, op: str, **values: object) -> dict[str, object]:
         response = self._call(method, path, op, body=None if method == "GET" else b"", **values)
         try:
-            found = json.loads(read_all(response, self.url))
+            found = json.loads(self._read(response))
         except ValueError:
             raise self._unexpected_response() from None
         if not isinstance(found, dict):
@@ -320,25 +330,30 @@ class WebHdfs(Backend):
         if self.user and not transport.endpoint.token:
             parameters["user.name"] = self.user
         target = self.base + self.quote_path(path) + query(parameters)
+        # Of a cluster with a token, a 401 is about that token; else it is what the storage says of the user.
+        accepted = _ERROR_STATUSES if transport.endpoint.token else (*_ERROR_STATUSES, 401)
         try:
             response = transport.request(
                 method,
                 target,
                 body=body,
-                timeout=REQUEST_TIMEOUT_S,
-                accept=(400, 403, 404, 405, 409, 410, 500, 501, 507),
+                timeout=self.pool.request_timeout_s,
+                accept=accepted,
             )
         except ConnectionFailed as e:
             raise ConnectionFailed(e.message.replace("The cluster", "The storage", 1), hint=e.hint) from None
         self._check(response, path)
         return response
 
+    def _read(self, response: Response) -> bytes:
+        return read_all(response, self.url, self.pool.request_timeout_s, max_bytes=self.max_response_bytes)
+
     def quote_path(self, path: str) -> str:
         return "/".join(quote(part) for part in (self.root + path).split("/"))
 
     def _check(self, response: Response, path: str) -> None:
         if response.status >= 400:
-            raise self._error(response.status, read_all(response, self.url), path)
+            raise self._error(response.status, self._read(response), path)
 
     def _error(self, status: int, body: bytes, path: str) -> PaiError:
         try:

@@ -11,7 +11,7 @@ from paicluster.api.middleware.security_headers import SecurityHeaders
 from paicluster.config.settings import Settings
 from paicluster.metrics.http_metrics import HttpMetrics
 from paicluster.metrics.loop_watchdog import LoopWatchdog
-from paicluster.services.cloud_changes import MAX_UPLOAD_MEMORY_BYTES
+from paicluster.services.remote_changes import MAX_UPLOAD_MEMORY_BYTES
 
 # Keys of a request's scope: the rate window that counts it once its user is authenticated, and the
 # authority of its route.

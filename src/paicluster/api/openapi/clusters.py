@@ -95,11 +95,13 @@ class StorageEntry(WireModel):
 
 
 class StorageEntries(WireModel):
-    """``file``: the path is a file. ``next`` is the cursor of the next page, and empty at the end."""
+    """``file``: the path is a file. ``next`` is the cursor of the next page, and empty at the end.
+    ``isTruncated``: the folder has more entries, which are not listed."""
 
     file: StorageEntry | None
     entries: list[StorageEntry]
     next: str
+    is_truncated: bool
 
 
 class DeletedObjects(WireModel):
@@ -380,14 +382,14 @@ OPERATIONS: dict[str, Operation] = {
         query=(Query("secrets", bool, description="`false`: without the credentials."),),
     ),
     "v2.storage_files.list_entries": Operation(
-        "List a folder of a storage in a cloud, in pages",
+        "List a folder of a remote storage, in pages",
         _STORAGE,
         {200: StorageEntries},
         (400, 403, 404, 503),
         query=(Query("path"), Query("cursor", description="`next` of the page before.")),
     ),
     "v2.storage_files.read_content": Operation(
-        "Read a file of a storage in a cloud",
+        "Read a file of a remote storage",
         _STORAGE,
         {200: Text(_OCTET_STREAM, binary=True)},
         (400, 403, 404, 503),
@@ -399,21 +401,21 @@ OPERATIONS: dict[str, Operation] = {
         ),
     ),
     "v2.storage_changes.make_folder": Operation(
-        "Make a folder in a storage in a cloud",
+        "Make a folder in a remote storage",
         _STORAGE,
         {201: Message},
         _CHANGE_ERRORS,
         query=(Query("path"),),
     ),
     "v2.storage_changes.delete_entry": Operation(
-        "Delete a file of a storage in a cloud, or up to 1000 objects of a folder",
+        "Delete a file of a remote storage, or up to 1000 objects of a folder",
         _STORAGE,
         {200: DeletedObjects},
         _CHANGE_ERRORS,
         query=(Query("path"),),
     ),
     "v2.storage_changes.move_entry": Operation(
-        "Move or rename a file of a storage in a cloud, or up to 100 objects of a folder",
+        "Move or rename a file of a remote storage, or up to 100 objects of a folder",
         _STORAGE,
         {200: MovedObjects},
         _CHANGE_ERRORS,
@@ -424,21 +426,21 @@ OPERATIONS: dict[str, Operation] = {
         ),
     ),
     "v2.storage_changes.begin_upload": Operation(
-        "Ask where an upload to a storage in a cloud begins, or goes on",
+        "Ask where an upload to a remote storage begins, or goes on",
         _STORAGE,
         {200: UploadOffset},
         (*_CHANGE_ERRORS, 413),
         query=(Query("path"), Query("size", int), _UPLOAD, _OVERWRITE),
     ),
     "v2.storage_changes.cancel_upload": Operation(
-        "Delete what has arrived of an upload to a storage in a cloud",
+        "Delete what has arrived of an upload to a remote storage",
         _STORAGE,
         {200: Message},
         (*_CHANGE_ERRORS, 413),
         query=(Query("path"), Query("size", int), _UPLOAD),
     ),
     "v2.storage_changes.write_content": Operation(
-        "Write a file of a storage in a cloud, or the rest of one",
+        "Write a file of a remote storage, or the rest of one",
         _STORAGE,
         {201: StoredFile},
         (*_CHANGE_ERRORS, 411),
@@ -451,7 +453,7 @@ OPERATIONS: dict[str, Operation] = {
         body=Body({_OCTET_STREAM: Text(_OCTET_STREAM, binary=True)}),
     ),
     "v2.storage_files.issue_content_link": Operation(
-        "Issue an address of a file of a storage in a cloud that needs no header",
+        "Issue an address of a file of a remote storage that needs no header",
         _STORAGE,
         {200: ContentLink},
         (400, 403, 404, 503),

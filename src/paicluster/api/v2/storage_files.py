@@ -1,5 +1,5 @@
-"""Routes that read files in storages that are in a cloud: list a folder, read a file. The cluster's own
-storage has WebHDFS."""
+"""Routes that read files in remote storages: list a folder, read a file. The cluster's own storage has
+WebHDFS."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from paicluster.api.responses import int_param, json_response
 from paicluster.api.v2.storages import storage_named
 from paicluster.auth.tickets import holder_of
 from paicluster.auth.tokens import Identity, Tokens
-from paicluster.services.cloud_buckets import CloudBucket
-from paicluster.services.cloud_files import CloudEntry
+from paicluster.services.remote_clients import is_readable
+from paicluster.services.remote_tree import RemoteEntry
 from paicluster.services.storages import StorageConfig
 from paicluster.store import groups, users
 
@@ -30,10 +30,10 @@ _TICKET_LIFETIME_S = 600
 async def list_entries(request: Request) -> Response:
     """One page of a folder, or the file that the path is. ``cursor`` continues a listing."""
     identity = await authenticate(request)
-    storage = cloud_storage(request, identity)
+    storage = remote_storage(request, identity)
     query = request.query_params
     path = query.get("path") or "/"
-    listing = await context(request).cloud_files.list(
+    listing = await context(request).remote_files.list(
         storage, identity.username, path, query.get("cursor", "")
     )
     return json_response(
@@ -41,11 +41,12 @@ async def list_entries(request: Request) -> Response:
             "file": None if listing.file is None else _wire(listing.file),
             "entries": [_wire(entry) for entry in listing.entries],
             "next": listing.next,
+            "isTruncated": listing.is_truncated,
         }
     )
 
 
-def _wire(entry: CloudEntry) -> dict[str, object]:
+def _wire(entry: RemoteEntry) -> dict[str, object]:
     return {
         "name": entry.name,
         "type": "directory" if entry.is_folder else "file",
@@ -57,10 +58,10 @@ def _wire(entry: CloudEntry) -> dict[str, object]:
 async def issue_content_link(request: Request) -> Response:
     """The address of a file's bytes, which needs no header; for downloads of a browser."""
     identity = await authenticate(request)
-    storage = cloud_storage(request, identity)
+    storage = remote_storage(request, identity)
     ctx = context(request)
     path = request.query_params.get("path") or "/"
-    await ctx.cloud_files.open(storage, identity.username, path)
+    await ctx.remote_files.open(storage, identity.username, path)
     subject = _subject(storage.name, identity.username, path)
     ticket = ctx.tickets.issue(subject, _TICKET_LIFETIME_S, holder=identity.token_id)
     values = {"path": path, "user": identity.username, "ticket": ticket}
@@ -81,8 +82,8 @@ async def read_content(request: Request) -> Response:
         identity = await authenticate(request)
         username, holder = identity.username, identity.token_id
         storage = storage_named(request, username, identity.access)
-    storage = _in_cloud(storage)
-    file = await ctx.cloud_files.open(storage, username, path)
+    storage = _readable(storage)
+    file = await ctx.remote_files.open(storage, username, path)
     length = min(file.size, int_param(query.get("length"), "length", file.size))
     headers = {
         "content-length": str(length),
@@ -91,8 +92,8 @@ async def read_content(request: Request) -> Response:
     }
     if request.method == "HEAD":
         return Response(headers=headers, media_type=_OCTET_STREAM)
-    end_download = ctx.cloud_files.begin_download(username)
-    pieces = while_live(ctx.tokens, holder, ctx.cloud_files.pieces(storage, file, length))
+    end_download = ctx.remote_files.begin_download(username)
+    pieces = while_live(ctx.tokens, holder, ctx.remote_files.pieces(storage, file, length))
     return _DownloadResponse(end_download, pieces, headers=headers, media_type=_OCTET_STREAM)
 
 
@@ -138,14 +139,15 @@ def _subject(storage: str, username: str, path: str) -> str:
     return "\n".join(("storage", storage, username, path))
 
 
-def cloud_storage(request: Request, identity: Identity) -> StorageConfig:
-    """The storage of the route, which is in a cloud, if the caller may use it."""
-    return _in_cloud(storage_named(request, identity.username, identity.access))
+def remote_storage(request: Request, identity: Identity) -> StorageConfig:
+    """The storage of the route, which is a remote one, if the caller may use it."""
+    return _readable(storage_named(request, identity.username, identity.access))
 
 
-def _in_cloud(storage: StorageConfig) -> StorageConfig:
-    if not isinstance(storage.remote, CloudBucket):
-        raise InvalidParameters(
-            f"The storage {storage.name} is not in a cloud.", hint="WebHDFS serves the cluster's own storage."
-        )
-    return storage
+def _readable(storage: StorageConfig) -> StorageConfig:
+    if is_readable(storage):
+        return storage
+    hint = "Jobs that name the storage find it mounted."
+    if storage.url is not None:
+        hint = "WebHDFS serves the cluster's own storage."
+    raise InvalidParameters(f"These routes do not read the storage {storage.name}.", hint=hint)

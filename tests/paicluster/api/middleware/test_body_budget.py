@@ -17,7 +17,8 @@ from paicluster.api.middleware.body_budget import RESERVED_KEY, BodyBudget
 from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.config.sections import RequestLimits
 from paicluster.config.settings import Settings
-from paicluster.services.cloud_changes import MAX_UPLOAD_BYTES, MAX_UPLOAD_MEMORY_BYTES, upload_memory_bytes
+from paicluster.services.remote_changes import MAX_UPLOAD_MEMORY_BYTES, upload_memory_bytes
+from paicluster.services.remote_tree import MAX_UPLOAD_BYTES
 from support.server_fixture import DEADLINE_S, eventually, job
 from support.team_cluster import TeamCluster
 

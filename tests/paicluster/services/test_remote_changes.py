@@ -14,10 +14,11 @@ import pytest
 from openpaisdk.errors import Conflict, ConnectionFailed, Forbidden, NotFound, Unavailable
 from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, ObjectStore
 from paicluster.config.sections import BucketSettings
-from paicluster.services import cloud_changes
+from paicluster.services import bucket_tree, remote_changes, remote_tree
 from paicluster.services.cloud_buckets import CloudBucket
-from paicluster.services.cloud_changes import BucketChanges, NewFile
-from paicluster.services.cloud_files import BucketFiles
+from paicluster.services.remote_changes import RemoteChanges
+from paicluster.services.remote_files import RemoteFiles
+from paicluster.services.remote_tree import NewFile
 from paicluster.services.storages import StorageConfig
 from support.cloud_servers import (  # noqa: F401
     ACCESS_KEY,
@@ -74,8 +75,8 @@ def storage_in_a_cloud(
 
 
 @pytest.fixture(name="changes")
-def bucket_changes(tmp_path: Path) -> Iterator[BucketChanges]:
-    changes = BucketChanges(tmp_path / "home")
+def bucket_changes(tmp_path: Path) -> Iterator[RemoteChanges]:
+    changes = RemoteChanges(tmp_path / "home")
     yield changes
     changes.close()
 
@@ -91,12 +92,12 @@ async def broken_off(data: bytes) -> AsyncIterator[bytes]:
     raise ConnectionResetError
 
 
-async def write(changes: BucketChanges, storage: StorageConfig, path: str, data: bytes = b"x") -> None:
+async def write(changes: RemoteChanges, storage: StorageConfig, path: str, data: bytes = b"x") -> None:
     await changes.upload(storage, "alice", NewFile(path, len(data), overwrite=True), 0, sent(data))
 
 
 async def listed(storage: StorageConfig, path: str) -> list[str]:
-    files = BucketFiles()
+    files = RemoteFiles()
     try:
         found = await files.list(storage, "alice", path, "")
         return [f"{one.name}/" if one.is_folder else one.name for one in found.entries]
@@ -105,7 +106,7 @@ async def listed(storage: StorageConfig, path: str) -> list[str]:
 
 
 async def content(storage: StorageConfig, path: str) -> bytes:
-    files = BucketFiles()
+    files = RemoteFiles()
     try:
         file = await files.open(storage, "alice", path)
         return b"".join([piece async for piece in files.pieces(storage, file, file.size)])
@@ -114,10 +115,10 @@ async def content(storage: StorageConfig, path: str) -> bytes:
 
 
 async def test_folder_is_moved_and_deleted_in_steps(
-    storage: StorageConfig, changes: BucketChanges, monkeypatch: pytest.MonkeyPatch
+    storage: StorageConfig, changes: RemoteChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("MAX_MOVED", "MAX_DELETED"):
-        monkeypatch.setattr(cloud_changes, name, 2)
+        monkeypatch.setattr(bucket_tree, name, 2)
     for name in ("a", "b", "deep/c", "deep/er/d", "e"):
         await write(changes, storage, f"/top/old/{name}", name.encode())
     steps = [await changes.move(storage, "alice", "/top/old", "/top/new", resumes=False)]
@@ -173,23 +174,23 @@ class HierarchicalStore(ObjectStore):
 
 def test_real_folders_are_deleted_and_moved_after_what_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_MOVED", "MAX_DELETED"):
-        monkeypatch.setattr(cloud_changes, name, 4)
+        monkeypatch.setattr(bucket_tree, name, 4)
     names = ["top/a", "top/b-/x", "top/b/1", "top/b/c/2", "top/b/c/3", "top/b/c/d/4", "top/e/f/5", "top/g"]
     store = HierarchicalStore(*names)
     everything = dict(store.is_folder)
     for step in range(20):
-        if cloud_changes._move(store, ["top"], "/top", "new", resumes=step > 0).is_complete:
+        if bucket_tree._move(store, ["top"], "/top", "new", resumes=step > 0).is_complete:
             break
     moved = {f"new{key[3:]}": is_folder for key, is_folder in everything.items() if key != "top"}
     assert store.is_folder == moved
     store = HierarchicalStore(*names)
     for _ in range(20):
-        if cloud_changes._delete(store, ["top"], "/top").is_complete:
+        if bucket_tree._delete(store, ["top"], "/top").is_complete:
             break
     assert store.is_folder == {}
 
 
-async def test_empty_folders_are_moved(storage: StorageConfig, changes: BucketChanges) -> None:
+async def test_empty_folders_are_moved(storage: StorageConfig, changes: RemoteChanges) -> None:
     await changes.make_folder(storage, "alice", "/alone")
     await changes.move(storage, "alice", "/alone", "/moved", resumes=False)
     assert await listed(storage, "/") == ["moved/"]
@@ -201,7 +202,7 @@ async def test_empty_folders_are_moved(storage: StorageConfig, changes: BucketCh
     assert await listed(storage, "/moved/full") == ["empty/", "file"]
 
 
-async def test_upload_goes_on_where_it_was_broken_off(storage: StorageConfig, changes: BucketChanges) -> None:
+async def test_upload_goes_on_where_it_was_broken_off(storage: StorageConfig, changes: RemoteChanges) -> None:
     file = NewFile("/large.bin", len(CONTENT), key="one")
     assert await changes.begin_upload(storage, "alice", file) == 0
     with pytest.raises(ConnectionResetError):
@@ -219,7 +220,7 @@ async def test_upload_goes_on_where_it_was_broken_off(storage: StorageConfig, ch
 
 
 async def test_upload_goes_on_when_the_request_before_it_has_ended(
-    storage: StorageConfig, changes: BucketChanges
+    storage: StorageConfig, changes: RemoteChanges
 ) -> None:
     file = NewFile("/large.bin", len(CONTENT), key="one")
     is_lost = asyncio.Event()
@@ -244,28 +245,28 @@ async def test_upload_goes_on_when_the_request_before_it_has_ended(
 
 
 async def test_upload_that_opens_too_late_leaves_its_record(
-    s3_server: CloudServer, tmp_path: Path, changes: BucketChanges, monkeypatch: pytest.MonkeyPatch
+    s3_server: CloudServer, tmp_path: Path, changes: RemoteChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
     file = NewFile("/large.bin", len(CONTENT), key="one")
     begins, goes_on, has_ended = asyncio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
-    opened = cloud_changes._open_upload
+    opened = bucket_tree._open_upload
 
     def slow(*arguments: Any) -> Any:
         loop.call_soon_threadsafe(begins.set)
         assert goes_on.wait(30)
         return opened(*arguments)
 
-    end = cloud_changes._Upload.end
+    end = remote_tree.Upload.end
 
     def recorded_end(upload: Any, *, is_kept: bool) -> None:
         end(upload, is_kept=is_kept)
         has_ended.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(cloud_changes, "_open_upload", slow)
-        patch.setattr(cloud_changes._Upload, "end", recorded_end)
+        patch.setattr(bucket_tree, "_open_upload", slow)
+        patch.setattr(remote_tree.Upload, "end", recorded_end)
         request = asyncio.create_task(changes.upload(storage, "alice", file, 0, sent(CONTENT)))
         await begins.wait()
         request.cancel()
@@ -280,7 +281,7 @@ async def test_upload_that_opens_too_late_leaves_its_record(
 
 @pytest.mark.parametrize("name", ["file", "folder"])
 async def test_move_goes_on_when_the_originals_could_not_be_deleted(
-    storage: StorageConfig, changes: BucketChanges, name: str, monkeypatch: pytest.MonkeyPatch
+    storage: StorageConfig, changes: RemoteChanges, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in ("/file", "/folder/a", "/folder/b"):
         await write(changes, storage, path)
@@ -289,7 +290,7 @@ async def test_move_goes_on_when_the_originals_could_not_be_deleted(
         raise ConnectionFailed("The connection was lost.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cloud_changes, "_delete_objects", failing)
+        patch.setattr(bucket_tree, "_delete_objects", failing)
         step = await changes.move(storage, "alice", f"/{name}", "/new", resumes=False)
         assert (step.count, step.is_complete) == (0, False)
         # A step that goes on reports it: the caller would repeat it at once.
@@ -304,7 +305,7 @@ async def test_move_goes_on_when_the_originals_could_not_be_deleted(
 
 
 async def test_cancelled_upload_starts_again(
-    s3_server: CloudServer, tmp_path: Path, changes: BucketChanges
+    s3_server: CloudServer, tmp_path: Path, changes: RemoteChanges
 ) -> None:
     storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
     file = NewFile("/large.bin", len(CONTENT), key="one")
@@ -326,7 +327,7 @@ async def test_cancelled_upload_starts_again(
 
 
 async def test_credentials_that_may_only_read_are_refused_in_a_sentence(
-    s3_server: CloudServer, tmp_path: Path, changes: BucketChanges
+    s3_server: CloudServer, tmp_path: Path, changes: RemoteChanges
 ) -> None:
     storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path, READER_KEY, READER_SECRET))
     with pytest.raises(Forbidden) as error:
@@ -336,7 +337,7 @@ async def test_credentials_that_may_only_read_are_refused_in_a_sentence(
 
 
 async def test_changes_of_a_server_that_stops_can_be_repeated(
-    s3_server: CloudServer, tmp_path: Path, changes: BucketChanges
+    s3_server: CloudServer, tmp_path: Path, changes: RemoteChanges
 ) -> None:
     storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
 
@@ -347,10 +348,10 @@ async def test_changes_of_a_server_that_stops_can_be_repeated(
         await changes.clients.run(storage, stopping)
 
 
-async def test_uploads_are_counted(s3_server: CloudServer, tmp_path: Path, changes: BucketChanges) -> None:
+async def test_uploads_are_counted(s3_server: CloudServer, tmp_path: Path, changes: RemoteChanges) -> None:
     storage = StorageConfig("sets", remote=bucket(s3_server, tmp_path))
-    taken = [changes._uploads.acquire("alice") for _ in range(cloud_changes.MAX_UPLOADS_PER_USER)]
-    with pytest.raises(Unavailable, match="User alice has 4 uploads to clouds, which is the limit"):
+    taken = [changes._uploads.acquire("alice") for _ in range(remote_changes.MAX_UPLOADS_PER_USER)]
+    with pytest.raises(Unavailable, match="User alice has 4 uploads to remote storages, which is the limit"):
         await write(changes, storage, "/file")
     taken[0]()
     await write(changes, storage, "/file")

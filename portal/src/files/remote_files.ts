@@ -1,13 +1,20 @@
-// Files of a storage in a cloud, which the cluster reads and changes with its credentials.
+// Files of a remote storage (in a cloud, on an HDFS, of a file server), which the cluster reads and changes.
 import { ApiError, get, request, uploadBody } from "../api.ts";
 import { onceAborted } from "./cancel.ts";
 import { MAX_ENTRIES, save, type Entry, type StorageFiles } from "./storage.ts";
 
-interface CloudEntry {
+interface RemoteEntry {
   readonly name: string;
   readonly type: "file" | "directory";
   readonly size: number;
   readonly modifiedTime: number;
+}
+
+interface Page {
+  readonly file: RemoteEntry | null;
+  readonly entries: readonly RemoteEntry[];
+  readonly next: string;
+  readonly isTruncated: boolean;
 }
 
 /** As much of a file as arrives whole, whatever is answered; of a larger one a refusal could get lost. */
@@ -15,7 +22,7 @@ const SMALL_BYTES = 64 << 10;
 /** Moves of folders that were interrupted, by their addresses: the same move goes on. */
 const unfinishedMoves = new Set<string>();
 
-export function cloudFiles(storage: string): StorageFiles {
+export function remoteFiles(storage: string): StorageFiles {
   const of = (what: string, values: Readonly<Record<string, string>>) =>
     `api/v2/storages/${encodeURIComponent(storage)}/${what}?${new URLSearchParams(values).toString()}`;
   return {
@@ -23,14 +30,13 @@ export function cloudFiles(storage: string): StorageFiles {
     async list(path, signal, onPage = () => undefined) {
       const entries: Entry[] = [];
       for (let cursor = ""; ; ) {
-        const page = await get<{ file: CloudEntry | null; entries: CloudEntry[]; next: string }>(
-          of("entries", { path, cursor }),
-          signal,
-        );
-        if (page.file) return { file: cloudEntry(page.file), entries: [], remaining: 0 };
-        for (const one of page.entries) entries.push(cloudEntry(one));
+        const page = await get<Page>(of("entries", { path, cursor }), signal);
+        if (page.file) return { file: remoteEntry(page.file), entries: [], remaining: 0 };
+        for (const one of page.entries) entries.push(remoteEntry(one));
         cursor = page.next;
-        if (!cursor || entries.length >= MAX_ENTRIES) return { file: null, entries, remaining: cursor ? Infinity : 0 };
+        if (!cursor || entries.length >= MAX_ENTRIES) {
+          return { file: null, entries, remaining: cursor || page.isTruncated ? Infinity : 0 };
+        }
         onPage(entries.slice());
       }
     },
@@ -85,6 +91,6 @@ async function isLastStep(step: Promise<Response>, isResumed: boolean): Promise<
   }
 }
 
-function cloudEntry({ name, type, size, modifiedTime: modified }: CloudEntry): Entry {
+function remoteEntry({ name, type, size, modifiedTime: modified }: RemoteEntry): Entry {
   return { name, isFolder: type === "directory", size, modified, owner: "", permission: "" };
 }

@@ -12,10 +12,10 @@ import pytest
 
 from openpaisdk.errors import Unavailable
 from paicluster.config.sections import BucketSettings
-from paicluster.services import cloud_files
+from paicluster.services import remote_files
 from paicluster.services.cloud_buckets import CloudBucket
-from paicluster.services.cloud_clients import CloudClients
-from paicluster.services.cloud_files import BucketFiles
+from paicluster.services.remote_clients import ClientSettings, RemoteClients
+from paicluster.services.remote_files import RemoteFiles
 from paicluster.services.storages import StorageConfig
 from support.object_server import ObjectServer, silent_server
 from support.server_fixture import DEADLINE_S, eventually
@@ -45,13 +45,13 @@ def storage(name: str, endpoint: str, tmp_path: Path) -> StorageConfig:
 
 
 def client_threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name.startswith("cloud")]
+    return [each for each in threading.enumerate() if each.name.startswith(("remote", "cloud"))]
 
 
 async def test_cloud_that_does_not_answer_holds_up_neither_others_nor_the_stop(
     server: ObjectServer, tmp_path: Path
 ) -> None:
-    files, before = BucketFiles(CloudClients("read", 3600.0, 3600.0)), client_threads()
+    files, before = RemoteFiles(RemoteClients(ClientSettings("read", 3600.0, 3600.0))), client_threads()
     works = storage("works", server.url, tmp_path)
     with silent_server() as endpoint:
         silent = storage("silent", endpoint, tmp_path)
@@ -59,7 +59,7 @@ async def test_cloud_that_does_not_answer_holds_up_neither_others_nor_the_stop(
         for user in ("alice", "bob"):
             waiting += [asyncio.create_task(files.list(silent, user, "/", "")) for _ in range(8)]
         await asyncio.sleep(0)  # each has begun
-        with pytest.raises(Unavailable, match="8 requests of user alice wait for storages in clouds"):
+        with pytest.raises(Unavailable, match="8 requests of user alice wait for remote storages"):
             await files.list(works, "alice", "/", "")
         with pytest.raises(Unavailable, match="Too many requests wait for the storage silent"):
             await files.list(silent, "carol", "/", "")
@@ -75,21 +75,21 @@ async def test_cloud_that_does_not_answer_holds_up_neither_others_nor_the_stop(
 
 
 async def test_cloud_is_asked_once_and_not_for_long(tmp_path: Path) -> None:
-    files = BucketFiles(CloudClients("read", 0.1, cloud_files.RESPONSE_TIMEOUT_S))
+    files = RemoteFiles(RemoteClients(ClientSettings("read", 0.1, remote_files.RESPONSE_TIMEOUT_S)))
     with silent_server() as endpoint:
         silent = storage("silent", endpoint, tmp_path)
         with pytest.raises(Unavailable) as error:
             await files.list(silent, "alice", "/", "")
         assert "The storage silent cannot be read: " in error.value.message
         assert "did not answer in time" in error.value.message
-        files.clients.response_timeout_s = 0.01
-        with pytest.raises(Unavailable, match="its cloud does not answer"):
+        files.clients.settings.response_timeout_s = 0.01
+        with pytest.raises(Unavailable, match="it does not answer"):
             await files.list(silent, "alice", "/", "")
         files.close()
 
 
 async def test_file_arrives_in_small_pieces(server: ObjectServer, tmp_path: Path) -> None:
-    files = BucketFiles()
+    files = RemoteFiles()
     works = storage("works", server.url, tmp_path)
     file = await files.open(works, "alice", "/file")
     pieces = [piece async for piece in files.pieces(works, file, file.size)]
@@ -98,20 +98,22 @@ async def test_file_arrives_in_small_pieces(server: ObjectServer, tmp_path: Path
 
 
 def test_downloads_are_counted() -> None:
-    files = BucketFiles()
-    of_alice = [files.begin_download("alice") for _ in range(cloud_files.MAX_DOWNLOADS_PER_USER)]
-    with pytest.raises(Unavailable, match="User alice has 4 downloads from clouds, which is the limit"):
+    files = RemoteFiles()
+    of_alice = [files.begin_download("alice") for _ in range(remote_files.MAX_DOWNLOADS_PER_USER)]
+    with pytest.raises(
+        Unavailable, match="User alice has 4 downloads from remote storages, which is the limit"
+    ):
         files.begin_download("alice")
-    for number in range(cloud_files.MAX_DOWNLOADS - len(of_alice)):
+    for number in range(remote_files.MAX_DOWNLOADS - len(of_alice)):
         files.begin_download(f"user-{number}")
-    with pytest.raises(Unavailable, match="The cluster has 16 downloads from clouds"):
+    with pytest.raises(Unavailable, match="The cluster has 16 downloads from remote storages"):
         files.begin_download("bob")
     of_alice[0]()
     files.begin_download("bob")
 
 
 async def test_client_with_old_credentials_is_closed(server: ObjectServer, tmp_path: Path) -> None:
-    files, before = BucketFiles(), client_threads()
+    files, before = RemoteFiles(), client_threads()
     works = storage("works", server.url, tmp_path)
 
     def loops() -> list[threading.Thread]:

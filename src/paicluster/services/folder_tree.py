@@ -1,0 +1,233 @@
+"""Files of remote storages that have folders: another HDFS, and shares of Samba.
+
+A file is written beside its target, which it replaces when it is complete. What has arrived of an upload
+stays there, hidden from listings, until the upload goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, PaiError
+from paicluster.services.remote_tree import (
+    MAX_DELETED,
+    STEP_S,
+    ChangeStep,
+    NewFile,
+    RemoteEntry,
+    RemoteFile,
+    RemoteListing,
+    RemoteTree,
+    Upload,
+    missing_entry,
+    missing_file,
+)
+
+if TYPE_CHECKING:
+    from openpaisdk.storage.backends.base import Range
+    from openpaisdk.storage.backends.samba import SambaBackend
+    from openpaisdk.storage.backends.webhdfs import WebHdfs
+    from openpaisdk.storage.file_info import FileInfo
+
+MAX_SHARE_ENTRIES = 10_000
+"""Entries of a folder of a share that are listed: it has no pages, and each entry takes the server's time."""
+_FILE_MODE = 0o644
+
+B = TypeVar("B", "WebHdfs", "SambaBackend")
+
+
+class FolderTree(RemoteTree, Generic[B]):
+    def __init__(self, backend: Callable[[], B]):
+        """``backend``: the one of the thread that calls it."""
+        self._backend: Callable[[], B] = backend
+
+    @abstractmethod
+    def list_page(self, where: str, cursor: str) -> tuple[list[FileInfo], str, bool]:
+        """Some entries of a folder, what continues the listing, and whether some cannot be listed."""
+
+    @abstractmethod
+    def read_range(self, where: str, at: int, size: int) -> bytes: ...
+
+    @abstractmethod
+    def delete_folder(self, where: str) -> ChangeStep: ...
+
+    def list_folder(self, names: list[str], path: str, cursor: str) -> RemoteListing:
+        where = self._where(names, path)
+        if not cursor:
+            found = self._backend().status(where)
+            if found is None and path.strip("/"):
+                raise missing_entry(path)
+            if found is None:
+                # The folder of a user who has stored nothing yet.
+                return RemoteListing(None, [])
+            if not found.is_folder:
+                return RemoteListing(_entry(found), [])
+        entries, next_cursor, is_truncated = self.list_page(where, cursor)
+        shown = sorted(filter(_is_shown, entries), key=lambda one: one.name)
+        return RemoteListing(None, [_entry(one) for one in shown], next_cursor, is_truncated)
+
+    def open(self, names: list[str], path: str) -> RemoteFile:
+        where = self._where(names, path)
+        found = self._backend().status(where)
+        if found is None or found.is_folder:
+            raise missing_file(path)
+        return RemoteFile(names[-1], found.size, self, where, _version(found))
+
+    def read_block(self, file: RemoteFile, at: int, size: int) -> bytes:
+        data = self.read_range(file.key, at, size)
+        is_end_of_several = at > 0 and at + size >= file.size
+        if len(data) != size or (is_end_of_several and not self._is_unchanged(file)):
+            raise PaiError(f"{file.name} has changed while it was read.")
+        return data
+
+    def _is_unchanged(self, file: RemoteFile) -> bool:
+        found = self._backend().status(file.key)
+        return found is not None and _version(found) == file.version
+
+    def make_folder(self, names: list[str], path: str) -> None:
+        where = self._where(names, path)
+        self._check_parent(names, path)
+        found = self._backend().status(where)
+        if found is not None and not found.is_folder:
+            raise Conflict(f"{path} already exists, and is a file.")
+        self._backend().make_folder(where)
+
+    def delete(self, names: list[str], path: str) -> ChangeStep:
+        where = self._where(names, path)
+        found = self._backend().status(where)
+        if found is None:
+            raise missing_entry(path)
+        if found.is_folder:
+            return self.delete_folder(where)
+        self._backend().delete(where)
+        return ChangeStep(1, True)
+
+    def move(
+        self, names: list[str], path: str, target_names: list[str], target: str, *, resumes: bool
+    ) -> ChangeStep:
+        where, target_where = self._where(names, path), self._where(target_names, target)
+        if self._backend().status(where) is None:
+            raise missing_entry(path)
+        if self._check_parent(target_names, target) is None:
+            raise missing_entry(_parent_of(target))
+        if self._backend().status(target_where) is not None:
+            raise Conflict(f"{target} already exists.")
+        self._backend().rename(where, target_where, overwrite=False)
+        return ChangeStep(1, True)
+
+    def open_upload(self, names: list[str], file: NewFile, key: str) -> Upload:
+        from openpaisdk.storage.backends.base import content_key
+
+        where = self._where(names, file.path)
+        if self._check_parent(names, file.path) is None:
+            self._backend().make_folder(where.rpartition("/")[0])
+        found = self._backend().status(where)
+        if found is not None and found.is_folder:
+            raise Conflict(f"{file.path} already exists, and is a folder.")
+        if found is not None and not file.overwrite:
+            raise Conflict(f"{file.path} already exists.")
+        target = self._backend().create(
+            where,
+            (file.size, time.time_ns(), _FILE_MODE),
+            content_key(key, file.size),
+            overwrite=file.overwrite,
+        )
+        return Upload(file, target, _parts(target.missing_ranges(), file.size))
+
+    def _where(self, names: list[str], path: str) -> str:
+        """Path on the storage. Some characters would lead out of what the user may see."""
+        where = "/" + "/".join(names)
+        if reason := self._backend().invalid_name_reason(where):
+            raise InvalidParameters(f"{path} is not a path of this storage: {reason}.")
+        return where
+
+    def _check_parent(self, names: list[str], path: str) -> FileInfo | None:
+        """The folder of a new entry, if it exists."""
+        found = self._backend().status("/" + "/".join(names[:-1]))
+        if found is not None and not found.is_folder:
+            raise Conflict(f"{_parent_of(path)} is a file and not a folder.")
+        return found
+
+
+class HdfsTree(FolderTree["WebHdfs"]):
+    def list_page(self, where: str, cursor: str) -> tuple[list[FileInfo], str, bool]:
+        return (*self._backend().list_page(where, cursor), False)
+
+    def read_range(self, where: str, at: int, size: int) -> bytes:
+        data = bytearray()
+        for chunk in self._backend().read(where, at, size):
+            data += chunk
+            if len(data) > size:
+                raise ConnectionFailed("The HDFS sent more of a file than was asked for.")
+        return bytes(data)
+
+    def delete_folder(self, where: str) -> ChangeStep:
+        """In one request: the name node deletes what is in it."""
+        self._backend().delete(where)
+        return ChangeStep(1, True)
+
+
+class ShareTree(FolderTree["SambaBackend"]):
+    def list_page(self, where: str, cursor: str) -> tuple[list[FileInfo], str, bool]:
+        entries = self._backend().list_some(where, MAX_SHARE_ENTRIES + 1)
+        return entries[:MAX_SHARE_ENTRIES], "", len(entries) > MAX_SHARE_ENTRIES
+
+    def read_range(self, where: str, at: int, size: int) -> bytes:
+        return self._backend().read_range(where, at, size)
+
+    def delete_folder(self, where: str) -> ChangeStep:
+        """Entry by entry: only empty folders can be deleted. A step ends after some time, but deletes one
+        entry at least."""
+        backend = self._backend()
+        ends = time.monotonic() + STEP_S
+        count = 0
+        folders = [where]
+        while folders:
+            entries = backend.list_some(folders[-1], MAX_DELETED)
+            for entry in entries:
+                if entry.is_folder:
+                    continue
+                if count and (count >= MAX_DELETED or time.monotonic() > ends):
+                    return ChangeStep(count, False)
+                backend.delete_file(f"{folders[-1]}/{entry.name}")
+                count += 1
+            inner = [f"{folders[-1]}/{entry.name}" for entry in entries if entry.is_folder]
+            if inner:
+                folders += inner
+            elif len(entries) < MAX_DELETED:
+                if count and (count >= MAX_DELETED or time.monotonic() > ends):
+                    return ChangeStep(count, False)
+                backend.delete_empty(folders.pop())
+                count += 1
+        return ChangeStep(count, True)
+
+
+def _is_shown(entry: FileInfo) -> bool:
+    from openpaisdk.storage.backends.base import PARTIAL_SUFFIX
+
+    return not entry.name.endswith(PARTIAL_SUFFIX)
+
+
+def _entry(found: FileInfo) -> RemoteEntry:
+    return RemoteEntry(found.name, found.is_folder, found.size, found.mtime_ns // 1_000_000)
+
+
+def _version(found: FileInfo) -> str:
+    return f"{found.size} {found.mtime_ns}"
+
+
+def _parent_of(path: str) -> str:
+    return "/" + path.strip("/").rpartition("/")[0]
+
+
+def _parts(missing: list[Range], size: int) -> list[Range]:
+    """The bytes that are missing at the end of a file, in parts that fit into the memory of an upload."""
+    from openpaisdk.storage.backends.object_store import object_part_size
+
+    if size == 0 or not missing:
+        return missing
+    part = object_part_size(size)
+    return [(at, min(part, size - at)) for at in range(missing[0][0], size, part)]
