@@ -23,7 +23,7 @@ from support.portal import HOLD_PARTS, NewPage, end_sessions, sign_in, url_of
 from support.ports import free_port
 from support.samba_server import SambaServer, samba_server_fixture  # noqa: F401
 from support.server_fixture import eventually, job
-from support.team_cluster import TeamCluster, add_users
+from support.team_cluster import USERS, TeamCluster, add_users
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
 
@@ -532,7 +532,7 @@ def cluster_with(tmp_path_factory: pytest.TempPathFactory, settings: str) -> Ite
     cluster = TeamCluster(home, ("--config", str(home / "cluster.yaml"), "--allow-shared-account"))
     try:
         cluster.start()
-        cluster.tokens = {user: cluster.log_in(user) for user in ("admin", "alice")}
+        cluster.tokens = {user: cluster.log_in(user) for user in USERS}
         yield cluster
     finally:
         cluster.close()
@@ -550,6 +550,7 @@ def test_hdfs_and_share_are_browsed_and_changed(
     credentials.write_text(f"username: {samba_server.username}\npassword: {samba_server.password}\n")
     with cluster_with(tmp_path_factory, "authentication: {trust-user-name: true}\n") as hdfs:
         put(hdfs, f"/user/alice/notes/{name}", b"<b>of the HDFS</b>")
+        put(hdfs, "/user/bob/secret", b"x", user="bob")
         with (
             cluster_with(
                 tmp_path_factory,
