@@ -22,7 +22,7 @@ from paicluster.services.remote_tree import (
     RemoteFile,
     RemoteListing,
     RemoteTree,
-    Upload,
+    RemoteUpload,
     missing_entry,
     missing_file,
 )
@@ -70,7 +70,7 @@ class BucketTree(RemoteTree):
                 )
         return _move(self._store, names, path, self._store.key_of("/".join(target_names)), resumes=resumes)
 
-    def open_upload(self, names: list[str], file: NewFile, key: str) -> Upload:
+    def open_upload(self, names: list[str], file: NewFile, key: str) -> RemoteUpload:
         return _open_upload(self._store, names, file, key)
 
 
@@ -238,7 +238,7 @@ def _keep_folder(store: ObjectStore, names: list[str], path: str) -> None:
         store.make_folder("/".join(names[:-1]))
 
 
-def _open_upload(store: ObjectStore, names: list[str], file: NewFile, key: str) -> Upload:
+def _open_upload(store: ObjectStore, names: list[str], file: NewFile, key: str) -> RemoteUpload:
     path = "/".join(names)
     _check_new(store, names, file.path)
     if file.overwrite and (found := store.status(path)) is not None and found.is_folder:
@@ -247,4 +247,4 @@ def _open_upload(store: ObjectStore, names: list[str], file: NewFile, key: str) 
         target = store.create(path, (file.size, 0, 0), key, overwrite=file.overwrite)
     except Conflict:
         raise Conflict(f"{file.path} already exists.") from None
-    return Upload(file, target, target.missing_ranges())
+    return RemoteUpload(file, target, target.missing_ranges())

@@ -21,7 +21,7 @@ from paicluster.services.remote_tree import (
     RemoteFile,
     RemoteListing,
     RemoteTree,
-    Upload,
+    RemoteUpload,
     missing_entry,
     missing_file,
 )
@@ -118,7 +118,7 @@ class FolderTree(RemoteTree, Generic[B]):
         self._backend().rename(where, target_where, overwrite=False)
         return ChangeStep(1, True)
 
-    def open_upload(self, names: list[str], file: NewFile, key: str) -> Upload:
+    def open_upload(self, names: list[str], file: NewFile, key: str) -> RemoteUpload:
         from openpaisdk.storage.backends.base import content_key
 
         where = self._where(names, file.path)
@@ -135,7 +135,7 @@ class FolderTree(RemoteTree, Generic[B]):
             content_key(key, file.size),
             overwrite=file.overwrite,
         )
-        return Upload(file, target, _parts(target.missing_ranges(), file.size))
+        return RemoteUpload(file, target, _parts(target.missing_ranges(), file.size))
 
     def _where(self, names: list[str], path: str) -> str:
         """Path on the storage. Some characters would lead out of what the user may see."""

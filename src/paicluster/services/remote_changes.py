@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, PaiError, Unavailable
 from paicluster.services.remote_clients import ClientSettings, ConcurrencyLimit, RemoteClients, names_of
-from paicluster.services.remote_tree import MAX_PART_BYTES, ChangeStep, NewFile, Upload
+from paicluster.services.remote_tree import MAX_PART_BYTES, ChangeStep, NewFile, RemoteUpload
 from paicluster.services.storages import StorageConfig
 
 if TYPE_CHECKING:
@@ -146,7 +146,9 @@ class RemoteChanges:
                 retry_after_s=_ARRIVING_RETRY_S,
             )
 
-    async def _send(self, storage: StorageConfig, upload: Upload, offset: int, body: _SentBytes) -> None:
+    async def _send(
+        self, storage: StorageConfig, upload: RemoteUpload, offset: int, body: _SentBytes
+    ) -> None:
         if upload.missing and upload.missing[0][0] < offset:
             raise Conflict(
                 f"The upload of {upload.file.path} is at byte {upload.missing[0][0]}.",
@@ -158,7 +160,7 @@ class RemoteChanges:
         await body.skip_to(upload.file.size)
         await self.clients.run(storage, upload.finish)
 
-    def _opener(self, storage: StorageConfig, username: str, file: NewFile) -> Callable[[], Upload]:
+    def _opener(self, storage: StorageConfig, username: str, file: NewFile) -> Callable[[], RemoteUpload]:
         """What opens an upload, in a thread."""
         names = _entry_names(storage, username, file.path)
         # No user goes on with the upload of another.
@@ -174,12 +176,12 @@ class _OpeningUpload:
     """An upload that a thread opens. If its request ends meanwhile, the thread closes it: else it would hold
     its record, and no other request could go on with its parts."""
 
-    open_upload: Callable[[], Upload]
+    open_upload: Callable[[], RemoteUpload]
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _opened: Upload | None = None
+    _opened: RemoteUpload | None = None
     _is_dropped: bool = False
 
-    def open(self) -> Upload:
+    def open(self) -> RemoteUpload:
         upload = self.open_upload()
         with self._lock:
             self._opened = upload
@@ -188,7 +190,7 @@ class _OpeningUpload:
             upload.end(is_kept=bool(upload.file.key))
         return upload
 
-    def drop(self) -> Upload | None:
+    def drop(self) -> RemoteUpload | None:
         """The upload, which the caller ends; None if it is not open yet."""
         with self._lock:
             self._is_dropped = True

@@ -104,7 +104,7 @@ class NewFile:
 
 
 @dataclass(slots=True)
-class Upload:
+class RemoteUpload:
     """A file that is being written: the ranges that have not arrived, each at most MAX_PART_BYTES long."""
 
     file: NewFile
@@ -154,7 +154,7 @@ class RemoteTree(ABC):
         """Move a file, or some of what is in a folder. ``resumes``: earlier steps made the target."""
 
     @abstractmethod
-    def open_upload(self, names: list[str], file: NewFile, key: str) -> Upload:
+    def open_upload(self, names: list[str], file: NewFile, key: str) -> RemoteUpload:
         """``key`` identifies the content and its user."""
 
 

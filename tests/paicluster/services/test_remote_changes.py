@@ -258,7 +258,7 @@ async def test_upload_that_opens_too_late_leaves_its_record(
         assert goes_on.wait(30)
         return opened(*arguments)
 
-    end = remote_tree.Upload.end
+    end = remote_tree.RemoteUpload.end
 
     def recorded_end(upload: Any, *, is_kept: bool) -> None:
         end(upload, is_kept=is_kept)
@@ -266,7 +266,7 @@ async def test_upload_that_opens_too_late_leaves_its_record(
 
     with monkeypatch.context() as patch:
         patch.setattr(bucket_tree, "_open_upload", slow)
-        patch.setattr(remote_tree.Upload, "end", recorded_end)
+        patch.setattr(remote_tree.RemoteUpload, "end", recorded_end)
         request = asyncio.create_task(changes.upload(storage, "alice", file, 0, sent(CONTENT)))
         await begins.wait()
         request.cancel()

@@ -72,6 +72,8 @@ class ConnectionPool:
             setattr(self._local, name, current)
             with self._lock:
                 self._all.append(current)
+            if self._is_interrupted:
+                current.interrupt()  # meanwhile
         current.endpoint = self.endpoint
         return current
 
