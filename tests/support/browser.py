@@ -67,8 +67,12 @@ class BrowserError(AssertionError):
 class Browser:
     """A process of Chromium. Each page has a context of its own: no cookies or storage are shared."""
 
-    def __init__(self, *, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, *, arguments: Sequence[str] = (), spare_process: bool = False) -> None:
+        """With `spare_process`, a process is ready for a page that may follow, as in users' browsers."""
         debian([_PROGRAM], commands=[_PROGRAM])
+        unused = ["WebUIOmniboxPopup", "WebUIOmniboxAimPopup"]  # pages for the address field of each window
+        if not spare_process:
+            unused.append("SpareRendererForSitePerProcess")
         self._folder = tempfile.mkdtemp(prefix="chromium-")
         to_browser, self._to = os.pipe()
         self._from, from_browser = os.pipe()
@@ -89,8 +93,7 @@ class Browser:
                 "--no-first-run",
                 "--disable-extensions",
                 "--disable-background-networking",
-                # Pages for the address field of each window, and a process for a page that may follow.
-                "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess",
+                f"--disable-features={','.join(unused)}",
                 "--remote-debugging-pipe",
                 f"--user-data-dir={self._folder}",
                 *arguments,
