@@ -114,17 +114,18 @@ def _call(argv: list[str]) -> int:
 
 
 def _print_error(program: str, message: str, hint: str, status: int) -> int:
-    try:
-        from openpaisdk.output.untrusted_text import visible
+    from openpaisdk.output.untrusted_text import visible
 
+    try:
         sys.stdout.flush()
+    except (OSError, ValueError):
+        from openpaisdk.stdio import silence_broken_pipe
+
+        silence_broken_pipe()  # the interpreter flushes it again at its end
+    try:
         indent = " " * len(f"{program}: ")
         sys.stderr.write(visible(f"{program}: {message}\n" + (f"{indent}{hint}\n" if hint else "")))
         sys.stderr.flush()
-    except BrokenPipeError:
-        from openpaisdk.stdio import silence_broken_pipe
-
-        silence_broken_pipe()
     except (OSError, ValueError):
         pass
     return status

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
@@ -125,6 +126,27 @@ def test_5_is_a_job_that_did_not_finish_in_time(user) -> None:
         assert done.status == 5 and done.out == "", done
         assert f"Not finished after {limit} seconds: {job}\n" in done.err, done
     user.pai("stop-job", job)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--version"], 0),  # exit_at_once
+        (["list-jobs", "--help"], 0),
+        (["listdir", "."], 0),  # imports threading
+        (["job-status", "nosuchjob"], 1),
+        (["nosuchcommand"], 2),
+    ],
+)
+def test_forked_command_ends_as_its_executable(user, words: list[str], status: int) -> None:
+    forked, executed = user.pai(*words), user.sh(shlex.join(["pai", *words]))
+    assert (forked.status, forked.out, forked.err) == (executed.status, executed.out, executed.err)
+    assert forked.status == status, forked
+
+
+def test_1_is_output_that_cannot_be_written(user) -> None:
+    done = user.sh("pai --version >/dev/full")
+    assert done.status == 1 and done.err == "pai: No space left on device.\n", done
 
 
 def test_130_is_ctrl_c_and_the_job_continues(user) -> None:
