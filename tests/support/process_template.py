@@ -4,6 +4,11 @@ A process of the tests has two templates, each from its first use: one for serve
 users. They end with it. A forked process runs the function of its program, or a Python file, with its own
 arguments, variables, folder and streams. The programs themselves are started by the tests of their start, by
 every shell and terminal, and by every `pai` that starts the embedded cluster.
+
+A forked command ends in another way: `exit_at_once` never ends it, because all modules are imported. It waits
+for its threads, calls its `atexit` functions, and flushes its output, but does nothing else of what an
+interpreter does at its end. When the last output cannot be written, it has the status of such an interpreter,
+without the message. `tests/openpaisdk/cli/test_exit_statuses.py` compares the ends of both.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,11 +57,14 @@ _USED_PACKAGES = (
 )
 _SERVER, _USER_PROGRAM = "server", "user-program"
 
-_REQUEST_LIMIT = 1 << 20
-# With the variables it has to fit into one message, of which the kernel takes about 200 kB.
-_MAX_COMMAND_CHARS = 1 << 16
+_RECEIVED_BYTES = 1 << 20
+# Of the arguments and variables, as they are sent: in one message, of which the kernel takes about 200 kB.
+_MAX_REQUEST_BYTES = 1 << 17
 # What a pipe takes before anything is read from it.
 _PIPE_BYTES = 1 << 16
+
+# The status of an interpreter that could not write the rest of its output.
+_UNWRITTEN_OUTPUT_STATUS = 120
 
 # Python and the loader read these once, when a process starts.
 _READ_AT_EXEC = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
@@ -67,6 +75,10 @@ _OF_DEVELOPERS = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 
 # Of each command that has ended: the kernel does not count them as children of this process.
 commands_cpu_s: list[float] = []
+
+
+class TemplateDied(Exception):
+    """The template has ended, and with it the reports about its processes."""
 
 
 class ForkedProcess:
@@ -102,7 +114,10 @@ class ForkedProcess:
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and self._is_reported(timeout):
             reported = self._status.recv(64)
-            assert reported, "the template of the processes has died"
+            if not reported:
+                raise TemplateDied(
+                    f"The status of {self.args} is unknown: the template of its process ended."
+                )
             code, cpu_s = reported.split()
             self.returncode, self.cpu_s = int(code), float(cpu_s)
             self._status.close()
@@ -139,7 +154,7 @@ def can_fork_command(command: Sequence[str], environment: Mapping[str, str], std
     """Whether a forked process is like this command, which is found by the PATH of these variables."""
     if command[0] not in USER_PROGRAMS or len(stdin.encode()) > _PIPE_BYTES:
         return False
-    if sum(map(len, command)) > _MAX_COMMAND_CHARS:
+    if len(json.dumps([list(command), dict(environment)])) > _MAX_REQUEST_BYTES:
         return False
     if "--background" in command:
         return False  # what stays behind is known by its command line, which a forked process does not have
@@ -169,26 +184,30 @@ def run_command(
             ours = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
             return ends.enter_context(ours[0]), ends.enter_context(ours[1])
 
-        typed, typing = pipe()
-        out, out_end = pipe()
-        err, err_end = pipe()
-        streams = [typed.fileno(), out_end.fileno(), err_end.fileno()]
+        stdin_reader, stdin_writer = pipe()
+        stdout_reader, stdout_writer = pipe()
+        stderr_reader, stderr_writer = pipe()
+        ends_of_command = (stdin_reader, stdout_writer, stderr_writer)
+        streams = [end.fileno() for end in ends_of_command]
         process = _fork(_USER_PROGRAM, command[0], command[1:], environment, folder, streams)
-        for theirs in (typed, out_end, err_end):
-            theirs.close()
         try:
-            typing.write(stdin.encode())
-        except BrokenPipeError:
-            pass  # it ended without having read all of it
-        typing.close()
-        try:
+            for end in ends_of_command:
+                end.close()
+            with contextlib.suppress(BrokenPipeError):  # it may end without having read all of it
+                stdin_writer.write(stdin.encode())
+            stdin_writer.close()
             deadline = time.monotonic() + timeout
-            texts = _read_to_end([out, err], deadline)
+            texts = _read_to_end([stdout_reader, stderr_reader], deadline)
             process.wait(max(0.0, deadline - time.monotonic()))
+        except BaseException as e:
+            with contextlib.suppress(TemplateDied):
+                process.kill()
+                process.wait()
+            if isinstance(e, (subprocess.TimeoutExpired, TimeoutError)):
+                raise subprocess.TimeoutExpired(list(command), timeout) from None
+            raise
+        finally:
             commands_cpu_s.append(process.cpu_s)
-        except (subprocess.TimeoutExpired, TimeoutError):
-            process.kill()
-            raise subprocess.TimeoutExpired(list(command), timeout) from None
     return subprocess.CompletedProcess(list(command), process.returncode or 0, *texts)
 
 
@@ -219,43 +238,95 @@ def _fork(
     folder: Path,
     streams: Sequence[int],
 ) -> ForkedProcess:
+    request = {
+        "program": program,
+        "arguments": list(arguments),
+        "environment": dict(environment),
+        "folder": str(folder),
+        "umask": _umask(),
+        # As a child of this process would inherit them: the template may have been started under nohup, and
+        # ignores Ctrl-C itself.
+        "ignores-hangup": signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
+        "ignores-interrupt": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+    }
+    message = json.dumps(request).encode()
     template = _running_template(kind)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        request = {
-            "program": program,
-            "arguments": list(arguments),
-            "environment": dict(environment),
-            "folder": str(folder),
-            "umask": _umask(),
-            # As a child of this process would inherit it; the template may have been started under nohup.
-            "ignores-hangup": signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
-        }
-        socket.send_fds(template, [json.dumps(request).encode()], [*streams, theirs.fileno()])
-    return ForkedProcess(int(ours.recv(16)), [program, *arguments], ours)
+    forked = template.fork(message, streams)
+    if forked is None:
+        # Servers have to be stopped by commands after its end, too.
+        _remove_template(kind, template)
+        forked = _running_template(kind).fork(message, streams)
+        if forked is None:
+            raise TemplateDied(f"The template of {kind} processes ended twice.")
+    pid, status = forked
+    return ForkedProcess(pid, [program, *arguments], status)
 
 
 def _umask() -> int:
-    now = os.umask(0o077)
-    os.umask(now)
-    return now
+    """The umask of this process. `os.umask` reads it by a change, which other threads would notice."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
 
 
-@cache
-def _running_template(kind: str) -> socket.socket:
-    """The requests of a template of this process, which ends when this end is closed."""
+@dataclass
+class _RunningTemplate:
+    """A template of this process, which ends when this end of its requests is closed."""
+
+    process: subprocess.Popen[bytes]
+    requests: socket.socket
+    has_forked: bool = False
+
+    def fork(self, request: bytes, streams: Sequence[int]) -> tuple[int, socket.socket] | None:
+        """Pid of a new process, and the socket that reports its end; None where the template has ended."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = b""
+        with contextlib.suppress(ConnectionError):
+            with theirs:
+                socket.send_fds(self.requests, [request], [*streams, theirs.fileno()])
+            pid = ours.recv(16)
+        if pid:
+            self.has_forked = True
+            return int(pid), ours
+        ours.close()
+        status = self.process.wait(30)
+        if not self.has_forked and status > 0:
+            raise TemplateDied(
+                f"The template failed with status {status} before its first process; see stderr."
+            )
+        return None
+
+
+_templates: dict[str, _RunningTemplate] = {}
+_templates_lock = threading.Lock()
+
+
+def _running_template(kind: str) -> _RunningTemplate:
+    with _templates_lock:
+        if kind not in _templates:
+            _templates[kind] = _start_template(kind)
+        return _templates[kind]
+
+
+def _remove_template(kind: str, ended: _RunningTemplate) -> None:
+    with _templates_lock:
+        if _templates.get(kind) is ended:  # another thread may have started a new one
+            del _templates[kind]
+    ended.requests.close()
+
+
+def _start_template(kind: str) -> _RunningTemplate:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         # -P: the modules beside this one must not hide others.
         command = [sys.executable, "-P", str(Path(__file__)), kind, str(theirs.fileno())]
-        subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=_template_environment(kind),
             pass_fds=[theirs.fileno()],
         )
-    return ours
+    return _RunningTemplate(process, ours)
 
 
 # -- in the template ----------------------------------------------------------------------------------------
@@ -281,7 +352,7 @@ class _Template:
                 self._woken.recv(4096)
                 self._report_ended()
             if self._requests.fileno() in ready:
-                text, fds, _, _ = socket.recv_fds(self._requests, _REQUEST_LIMIT, 4)
+                text, fds, _, _ = socket.recv_fds(self._requests, _RECEIVED_BYTES, 4)
                 if not text:
                     return None
                 request: dict[str, Any] = json.loads(text)
@@ -304,15 +375,19 @@ class _Template:
             return True
         for stream in streams:
             os.close(stream)
-        report.send(str(pid).encode())
         self._reports[pid] = report
+        try:
+            report.send(str(pid).encode())
+        except OSError:
+            os.kill(pid, signal.SIGKILL)  # the test was interrupted: no one will end it
         return False
 
     def _report_ended(self) -> None:
         for pid in list(self._reports):
             ended, status, used = os.wait4(pid, os.WNOHANG)
             if ended:
-                with self._reports.pop(pid) as report:
+                # A test may have abandoned its process.
+                with self._reports.pop(pid) as report, contextlib.suppress(OSError):
                     cpu_s = used.ru_utime + used.ru_stime
                     report.send(f"{os.waitstatus_to_exitcode(status)} {cpu_s:.4f}".encode())
 
@@ -325,6 +400,8 @@ class _Template:
             inherited.detach()  # else it would close a descriptor of the process when it is collected
         os.closerange(3, 1 << 16)
         signal.signal(signal.SIGHUP, signal.SIG_IGN if request["ignores-hangup"] else signal.SIG_DFL)
+        if not request["ignores-interrupt"]:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         os.umask(request["umask"])
         os.environ.clear()
         os.environ.update(request["environment"])
@@ -333,6 +410,8 @@ class _Template:
 
 
 def _main(kind: str, requests: int) -> int:
+    # Ctrl-C reaches every process of the terminal; afterwards fixtures run commands that stop their servers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     if kind == _SERVER:
         import paicluster.cli.serve_options
@@ -365,9 +444,10 @@ def _import_user_programs() -> None:
 
 
 def _run_user_program(program: str, arguments: Sequence[str]) -> int:
-    # Text streams remember whether their file can be sought, and how it is buffered.
+    # Text streams remember whether their file can be sought, and how it is buffered. Python opens its own
+    # with this newline, which keeps carriage returns.
     sys.stdin, sys.stdout, sys.stderr = (
-        os.fdopen(number, mode, buffering, old.encoding, old.errors, closefd=False)
+        os.fdopen(number, mode, buffering, old.encoding, old.errors, newline="\n", closefd=False)
         for number, mode, buffering, old in (
             (0, "r", -1, sys.stdin),
             (1, "w", -1, sys.stdout),
@@ -379,14 +459,21 @@ def _run_user_program(program: str, arguments: Sequence[str]) -> int:
     try:
         status = getattr(importlib.import_module(module), function)()
     except SystemExit as end:
-        status = 0 if end.code is None else end.code
+        status = end.code
     # As at the end of an interpreter, without the destruction of all that was imported.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    if status is None:
+        status = 0
+    elif not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        try:
             stream.flush()
-    os._exit(status if isinstance(status, int) else 1)
+        except (OSError, ValueError):
+            status = _UNWRITTEN_OUTPUT_STATUS
+    os._exit(status)
 
 
 if __name__ == "__main__":
