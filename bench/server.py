@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -56,6 +57,7 @@ class Server:
         self.home = home or Path(tempfile.mkdtemp(prefix="home-", dir=_separate_folder()))
         self.url = self.token = self.user = ""
         self.ready_s = 0.0
+        self._is_started = False
 
     def start(self) -> None:
         handshake = self.home / "server.json"
@@ -85,9 +87,17 @@ class Server:
         self.ready_s = time.perf_counter() - began
         values = json.loads(handshake.read_text())
         self.url, self.token, self.user = values["url"], values["token"], values["user"]
+        self._is_started = True
 
     def stop(self) -> None:
+        self._is_started = False
         self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+    def kill(self) -> None:
+        """Kill the server alone; its tasks continue."""
+        self._is_started = False
+        self.process.kill()
         self.process.wait(30)
 
     def __enter__(self) -> Server:
@@ -101,6 +111,10 @@ class Server:
             if self.process.poll() is None:
                 self.stop_all_jobs()
                 self.stop()
+            # Ctrl-C ends the server, too.
+            elif self._is_started and (kind is None or issubclass(kind, Exception)):
+                log = (self.home / "server.log").read_text(errors="replace")
+                raise RuntimeError(f"The server ended with {self.process.returncode}: {log[-2000:]}")
         finally:
             self.end_tasks()
             if self._own_home:
@@ -147,13 +161,14 @@ class Server:
 
     def remaining_pids(self) -> list[int]:
         """Processes that have this home in their command line or in their variables."""
-        home = os.fsencode(self.home)
+        # A longer name is the folder of someone else.
+        home = re.compile(re.escape(os.fsencode(self.home)) + rb"(?=[/\0]|\Z)")
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it may have ended
                 command = (folder / "cmdline").read_bytes()
                 # A zombie has no command line.
-                if command and home in command + b"\0" + (folder / "environ").read_bytes():
+                if command and home.search(command + b"\0" + (folder / "environ").read_bytes()):
                     found.append(int(folder.name))
         return [pid for pid in found if pid != os.getpid()]
 

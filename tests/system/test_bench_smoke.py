@@ -62,10 +62,31 @@ def test_tasks_of_a_killed_server_are_ended() -> None:
         server.call("POST", "/api/v2/jobs", job("sleeper", "sleep 1000"))
         path = f"/api/v2/jobs/{server.user}~sleeper"
         eventually(lambda: server.call("GET", path)["jobStatus"]["state"] == "RUNNING")
-        server.process.kill()
-        server.process.wait()
+        server.kill()
         assert server.remaining_pids()
     assert server.remaining_pids() == []
+
+
+def test_server_that_ended_by_itself_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="The server ended with -9"), Server() as server:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_processes_of_a_folder_with_a_longer_name_are_left_alone(tmp_path: Path) -> None:
+    server = Server(home=tmp_path / "home-1")
+    command = "read line  # a process of its own"
+    with (
+        subprocess.Popen(["sh", "-c", command, f"{server.home}0"], stdin=subprocess.PIPE) as other,
+        subprocess.Popen(["sh", "-c", command, f"{server.home}/tasks"], stdin=subprocess.PIPE) as own,
+    ):
+        eventually(lambda: str(server.home) in Path(f"/proc/{own.pid}/cmdline").read_text())
+        eventually(lambda: str(server.home) in Path(f"/proc/{other.pid}/cmdline").read_text())
+        assert server.remaining_pids() == [own.pid]
+        server.end_tasks()
+        assert other.poll() is None
+        assert other.stdin is not None
+        other.stdin.close()
 
 
 def test_every_part_has_a_smoke_run() -> None:
