@@ -59,10 +59,10 @@ def exec_command(argv: list[str]) -> int:
 
 
 def _parse(parser: Parser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Options may stand before and after the job; the command starts at the next word, or after --."""
-    options, words = parser.split_command(argv)
-    more_options, command = parser.split_command(words[1:])
-    args = parser.parse([*options, *more_options, *words[:1]])
+    """Options may stand before and after the job; the command starts at the next argument, or after --."""
+    options, job_and_command = parser.split_command(argv)
+    more_options, command = parser.split_command(job_and_command[1:])
+    args = parser.parse([*options, *more_options, *job_and_command[:1]])
     if not command and not args.tty:
         raise UsageError(
             "pai exec: the command is missing.",

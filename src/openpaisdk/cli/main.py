@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = None) -> int:
     """Run one command line of ``pai`` and return the exit status."""
-    return run_program("pai", argv, lambda words: _call(translate(words) if translate else words))
+    return run_program("pai", argv, lambda arguments: _call(translate(arguments) if translate else arguments))
 
 
 def run_program(program: str, argv: list[str], call: Callable[[list[str]], int]) -> int:

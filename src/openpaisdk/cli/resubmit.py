@@ -47,8 +47,8 @@ def resubmit(argv: list[str]) -> int:
     )
     parser.usage = "pai resubmit [options] JOB|NOTEBOOK [-- command ...]"
     _add_options(parser)
-    words, command = _split_command(argv)
-    args = parser.parse(words)
+    arguments, command = _split_command(argv)
+    args = parser.parse(arguments)
     if args.job.endswith(NOTEBOOK_SUFFIX):
         return _resubmit_notebook(argv, args, command)
     if args.parameter:
@@ -158,14 +158,14 @@ def _resubmit_notebook(argv: list[str], args: argparse.Namespace, command: Seque
 
 
 def _split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words before ``--``, and the command after it."""
-    words = list(argv)
-    if "--" not in words:
-        return words, []
-    at = words.index("--")
-    if not words[at + 1 :]:
+    """The arguments before ``--``, and the command after it."""
+    arguments = list(argv)
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    if not arguments[at + 1 :]:
         raise UsageError("There is no command after --.", hint="Without --, the copy has the job's commands.")
-    return words[:at], words[at + 1 :]
+    return arguments[:at], arguments[at + 1 :]
 
 
 def _changes(args: argparse.Namespace, command: Sequence[str], env: dict[str, str]) -> CopyChanges:

@@ -65,7 +65,7 @@ def _small_file(backend: Backend, base: str, item: Item) -> bytes:
     try:
         content, mtime_ns, _ = backend.read_small(_join(base, path), file_stat)
     except PaiError as e:
-        raise _of_a_pack(e) from None
+        raise _as_pack_error(e) from None
     if len(content) != file_stat[0] or mtime_ns != file_stat[1]:
         raise _changed(backend, base, path)
     return content
@@ -103,7 +103,7 @@ def read_large_file(backend: Backend, base: str, item: Item) -> Chunks:
         finally:
             source.close()
     except PaiError as e:
-        raise _of_a_pack(e) from None
+        raise _as_pack_error(e) from None
 
 
 def read_whole(backend: Backend, path: str) -> bytes:
@@ -118,10 +118,10 @@ def read_whole(backend: Backend, path: str) -> bytes:
 
 
 def _changed(backend: Backend, base: str, path: str) -> PaiError:
-    return _of_a_pack(changed_error(backend.display_path(_join(base, path))))
+    return _as_pack_error(changed_error(backend.display_path(_join(base, path))))
 
 
-def _of_a_pack(error: PaiError) -> PaiError:
+def _as_pack_error(error: PaiError) -> PaiError:
     """An error of a file that changed, in the words of what is done with it here."""
     if error.code != FILE_CHANGED:
         return error

@@ -131,13 +131,13 @@ def _without_global_options(argv: list[str]) -> list[str]:
     at = 0
     while at < len(argv) and argv[at].startswith("-"):
         name, equals, _ = argv[at].removeprefix("-").removeprefix("-").partition("=")
-        takes_word = not equals and name in (*_LOG_OPTIONS, "datacenter")
-        words = argv[at : at + 1 + takes_word]
+        takes_next = not equals and name in (*_LOG_OPTIONS, "datacenter")
+        option = argv[at : at + 1 + takes_next]
         if name in ("datacenter", "debug"):
-            kept += words
+            kept += option
         elif name not in (*_LOG_SWITCHES, *_LOG_OPTIONS):
             return argv[at:]  # the help, the version, or a mistake
-        at += len(words)
+        at += len(option)
     rest = argv[at:]
     if not rest:
         return rest

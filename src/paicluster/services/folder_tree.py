@@ -154,7 +154,7 @@ class FolderTree(RemoteTree, Generic[B]):
 
 class HdfsTree(FolderTree["WebHdfs"]):
     def list_page(self, where: str, cursor: str) -> tuple[list[FileInfo], str, bool]:
-        return (*self._backend().list_page(where, cursor), False)
+        return (*self._backend().list_after(where, cursor), False)
 
     def read_range(self, where: str, at: int, size: int) -> bytes:
         data = bytearray()

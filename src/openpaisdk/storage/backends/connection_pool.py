@@ -48,7 +48,7 @@ class ConnectionPool:
         self.alias = alias
         self.endpoint = endpoint
         self.request_timeout_s = request_timeout_s or REQUEST_TIMEOUT_S
-        self._is_patient = request_timeout_s is None
+        self._has_own_timeout = request_timeout_s is not None
         self._renew = renew
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -67,7 +67,7 @@ class ConnectionPool:
         current: Transport | None = getattr(self._local, name, None)
         if current is None:
             current = Transport(self.alias, self.endpoint, self._renew_endpoint if self._renew else None)
-            if not self._is_patient:
+            if self._has_own_timeout:
                 current.shorten_timeouts(self.request_timeout_s)
             setattr(self._local, name, current)
             with self._lock:

@@ -131,7 +131,7 @@ class WebHdfs(Backend):
             raise self._unexpected_response()
         return _file_info(status, path.rstrip("/").rpartition("/")[2])
 
-    def list_page(self, path: str, after: str) -> tuple[list[FileInfo], str]:
+    def list_after(self, path: str, after: str) -> tuple[list[FileInfo], str]:
         """Entries of a folder after a name, and the name after which the next page begins; empty at the
         end."""
         entries, left, last = self._batch(path, after)
