@@ -96,7 +96,8 @@ class Transport:
 
     def shorten_timeouts(self, seconds: float) -> None:
         """One attempt and this timeout, for requests whose result is optional."""
-        self.connect_timeout = self.timeout = seconds
+        self.connect_timeout = min(self.connect_timeout, seconds)
+        self.timeout = seconds
         self.tries = 1
 
     @property
