@@ -275,7 +275,7 @@ class ShareClient(RemoteClient):
 
     def close_connections(self) -> None:
         for _, backend in self._of_threads.values():
-            backend.drop_connection()
+            backend.interrupt()
 
 
 def is_readable(storage: StorageConfig) -> bool:

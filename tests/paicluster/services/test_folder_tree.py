@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
@@ -348,6 +349,7 @@ async def test_share_that_stops_answering_loses_its_connection_and_works_again(
     monkeypatch.setattr("openpaisdk.storage.backends.samba.CONNECT_TIMEOUT_S", 3)
     storage = share_storage(samba_server, tmp_path, f"//127.0.0.1:{relay.port}/data")
     (samba_server.folder / f"{tmp_path.name}.bin").write_bytes(bytes(MIB))
+    before = connection_threads()
     with closing(RemoteFiles(RemoteClients(ClientSettings("read", DEADLINE_S, DEADLINE_S)))) as files:
         file = await files.open(storage, "alice", f"/{tmp_path.name}.bin")
         relay.stall()
@@ -359,12 +361,56 @@ async def test_share_that_stops_answering_loses_its_connection_and_works_again(
         relay.resume()
         shorten_calls(files, DEADLINE_S)
         assert f"{tmp_path.name}.bin {MIB}" in await listed(files, storage, "/")
+    await asyncio.to_thread(eventually, lambda: connection_threads() <= before, "no threads")
 
 
 def shorten_calls(files: RemoteFiles, seconds: float) -> None:
     for _, backend in files.clients._clients["office"]._of_threads.values():  # type: ignore[attr-defined]
         backend.call_timeout_s = seconds
     files.clients.settings.call_timeout_s = seconds
+
+
+async def test_server_that_never_answers_leaves_no_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openpaisdk.storage.backends.samba.CONNECT_TIMEOUT_S", 1)
+    before = connection_threads()
+    with silent_server() as address:
+        settings = ShareSettings(f"//{address.removeprefix('http://')}/data")
+        storage = StorageConfig("office", remote=NetworkShare(SAMBA, settings))
+        for timeout_s in (DEADLINE_S, 0.2):  # the library's, and ours
+            with closing(RemoteFiles(RemoteClients(ClientSettings("read", timeout_s, DEADLINE_S)))) as files:
+                with pytest.raises(Unavailable, match="The storage office cannot be read"):
+                    await listed(files, storage, "/")
+            await asyncio.to_thread(eventually, lambda: connection_threads() <= before, "no threads")
+        monkeypatch.setattr("openpaisdk.storage.backends.samba.CONNECT_TIMEOUT_S", 3600)
+        patient = RemoteFiles(RemoteClients(ClientSettings("read", 3600.0, 3600.0)))
+        waiting = asyncio.create_task(listed(patient, storage, "/"))
+        await asyncio.to_thread(eventually, lambda: connection_threads() - before, "a thread")
+        patient.close()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.to_thread(eventually, lambda: connection_threads() <= before, "no threads")
+
+
+def connection_threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith("msg_worker-")}
+
+
+@pytest.mark.service
+async def test_share_is_read_by_a_server_with_many_descriptors(
+    samba_server: SambaServer, tmp_path: Path, files: RemoteFiles
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    held: list[int] = []
+    try:
+        while not held or held[-1] < 1100:
+            held.append(os.dup(0))
+        await listed(files, share_storage(samba_server, tmp_path), "/")
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.service

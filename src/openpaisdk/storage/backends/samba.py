@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import select
 import stat
 import threading
 from contextlib import closing
@@ -95,6 +96,7 @@ class SambaBackend(Backend):
                 "Shares of Samba need the package smbprotocol, which is not installed.",
                 hint="Install it: pip install 'openpaisdk[samba]'",
             ) from None
+        _wait_with_poll()
         self.url = url
         self._client = smbclient
         self._address = address
@@ -108,7 +110,7 @@ class SambaBackend(Backend):
             "port": address.port,
             "connection_timeout": CONNECT_TIMEOUT_S,
             # Not the cache of the library, which every storage of this process would share.
-            "connection_cache": {},
+            "connection_cache": _ConnectionCache(f"{address.host.lower()}:{address.port}"),
         }
         if not username:
             # A guest has no key: nothing can be signed or verified with it.
@@ -117,6 +119,9 @@ class SambaBackend(Backend):
                 smbclient.ClientConfig(require_secure_negotiate=False)
         # Two threads must not connect at once: the library would keep one of the connections only.
         self._connecting = threading.Lock()
+        # Not in the cache yet.
+        self._negotiating: Any = None
+        self._is_interrupted = False
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -128,17 +133,52 @@ class SambaBackend(Backend):
 
         def run() -> T:
             with _CallDeadline(self, path), self._connecting:
-                self._client.register_session(self._address.host, **self._session)
+                self._connect()
+            if self._is_interrupted:
+                # Not an error after which a call is repeated.
+                raise PaiError(f"The connections to the storage {self.url} are closed.")
             with _CallDeadline(self, path):
                 return action(*arguments, **options, **self._session)
 
         return with_retries(run) if self.call_timeout_s is None else run()
 
+    def _connect(self) -> None:
+        """Have a connection and a session."""
+        from smbprotocol.connection import Connection
+
+        host, cache = self._address.host, self._session["connection_cache"]
+        if not cache.is_connected:
+            # The library would know it only after the negotiation, and leave its thread and its socket to a
+            # server that does not answer.
+            self._negotiating = Connection(
+                self._client.ClientConfig().client_guid,
+                host,
+                self._address.port,
+                require_signing=self._session.get("require_signing", True),
+            )
+            try:
+                self._negotiating.connect(timeout=self._session["connection_timeout"])
+                cache[cache.server] = self._negotiating
+            except BaseException:
+                if self._negotiating.transport is not None:
+                    self._negotiating.disconnect(close=False)
+                raise
+            finally:
+                self._negotiating = None
+        self._client.register_session(host, **self._session)
+
     def drop_connection(self) -> None:
         """Let the calls fail that wait for the server; the next one connects again."""
-        for connection in list(self._session["connection_cache"].values()):
+        for connection in (self._negotiating, *self._session["connection_cache"].values()):
+            if connection is None:
+                continue
             # Not its `close`, which waits until the library has sent what a dead server does not take.
             shut_down(getattr(connection.transport, "_sock", None))
+
+    def interrupt(self) -> None:
+        """Let all calls fail, also those that connect now. No more can be made: the program ends."""
+        self._is_interrupted = True
+        self.drop_connection()
 
     def error(self, path: str, error: Exception) -> PaiError:
         """An error of the library as a sentence for the user."""
@@ -151,7 +191,8 @@ class SambaBackend(Backend):
             return UsageError(f"There is no share called {self._address.share!r} at {self._address.host}.")
         if isinstance(error, (smb_errors.SMBConnectionClosed, ConnectionError, TimeoutError)):
             return ConnectionFailed(f"The connection to the storage {self.url} was lost.")
-        if isinstance(error, ValueError):  # the library has no other error for this
+        # The library has no other error for this.
+        if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):
             where = f"{self._address.host}:{self._address.port}"
             return NotConnected(f"The server of {self.url} cannot be reached at {where}.")
         if isinstance(error, smb_errors.SMBOSError):
@@ -160,7 +201,7 @@ class SambaBackend(Backend):
             return _error_of_status(shown, error)
         if isinstance(error, smb_errors.AccessDenied):
             return Forbidden(f"{shown}: permission denied.")
-        if isinstance(error, (smb_errors.SMBException, OSError)):
+        if isinstance(error, (smb_errors.SMBException, OSError, ValueError)):
             return ConnectionFailed(f"The storage {self.url} failed ({type(error).__name__}).")
         raise error
 
@@ -424,6 +465,44 @@ class SambaTarget(TargetFile):
             self._backend.delete(self._partial)
         except PaiError:
             pass  # the server may be gone
+
+
+class _ConnectionCache(dict[str, "Any"]):
+    """Connections of a backend, by the addresses of servers as the library writes them. Those to ``server``
+    are made by the backend: a call that finds it lost fails, instead of a connection that nobody could end."""
+
+    def __init__(self, server: str):
+        super().__init__()
+        self.server = server
+
+    @property
+    def is_connected(self) -> bool:
+        return self.server in self and self[self.server].transport.connected
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key == self.server and not self.is_connected:
+            raise ConnectionResetError
+        return super().get(key, default)
+
+
+class _PollSelect:
+    """``select`` for the library: that of the system refuses descriptors above 1023, which a server has."""
+
+    @staticmethod
+    def select(readers: list[Any], writers: list[Any], failing: list[Any], timeout_s: float) -> Any:
+        if len(readers) != 1 or writers or failing:
+            return select.select(readers, writers, failing, timeout_s)
+        poll = select.poll()
+        poll.register(readers[0], select.POLLIN)
+        return (readers if poll.poll(timeout_s * 1000) else []), [], []
+
+
+def _wait_with_poll() -> None:
+    from smbprotocol import transport
+
+    # Windows has no poll, and its select accepts all sockets. Another version may not use select.
+    if hasattr(select, "poll") and getattr(transport, "select", None) is select:
+        transport.select = _PollSelect
 
 
 def _file_info(name: str, found: Any) -> FileInfo:
