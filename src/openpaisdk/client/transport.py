@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 60.0
 MAX_ATTEMPTS = 3
+MAX_ERROR_BYTES = 1 << 20
+"""What is read of a response with an error: a sentence, or the page of a proxy."""
 RETRY_DELAYS_S = (0.1, 0.4, 1.0)
 CONNECTION_LOST, STREAM_LOST, TOKEN_REJECTED = "connection lost", "stream lost", "token rejected"
 """Why an endpoint is renewed."""
@@ -150,12 +152,12 @@ class Transport:
                 return response
             if response.status in (429, 502, 503, 504) and attempts + 1 < tries:
                 attempts += 1
-                response.read()
+                self._read_error(response)
                 time.sleep(
                     _retry_after(response.headers) or RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S)) - 1]
                 )
                 continue
-            error = error_from_response(response.status, response.read(), self.where)
+            error = error_from_response(response.status, self._read_error(response), self.where)
             if isinstance(error, Unauthorized) and self.renew and not renewed:
                 renewed = True
                 self.endpoint = self.renew(TOKEN_REJECTED, self.endpoint) or self.endpoint
@@ -164,6 +166,18 @@ class Transport:
             if isinstance(error, Unauthorized):
                 raise token_rejected(error, self.alias, self.endpoint.token)
             raise error
+
+    def _read_error(self, response: Response) -> bytes:
+        body = bytearray()
+        try:
+            while data := response.read_some():
+                body += data
+                if len(body) >= MAX_ERROR_BYTES:
+                    self.close()  # the rest is not the next response
+                    break
+        except OSError:
+            self.close()  # the status says enough
+        return bytes(body)
 
     def upgrade(self, path: str, values: Mapping[str, object], protocol: str) -> socket.socket:
         """Open a WebSocket with this subprotocol; returns its socket."""

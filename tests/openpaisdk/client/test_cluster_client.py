@@ -17,6 +17,7 @@ from openpaisdk.errors import (
     PaiError,
     ProtocolError,
     Unauthorized,
+    Unavailable,
 )
 from support.http_peer import reply
 from support.ports import free_port
@@ -92,6 +93,20 @@ def test_error_response_becomes_the_same_error(peer, status: int, code: str, kin
     with pytest.raises(kind, match="Because") as caught:
         cluster(p.uri).virtual_clusters()
     assert caught.value.code == code and type(caught.value) is kind
+
+
+def test_error_without_an_end_is_read_in_part(peer) -> None:
+    def endless(r):
+        yield b"HTTP/1.1 503 Unavailable\r\nTransfer-Encoding: chunked\r\n\r\n"
+        for _ in range(64):
+            yield b"10000\r\n" + bytes(1 << 16) + b"\r\n"
+        yield b"the connection must be closed by now"
+
+    p = peer(lambda r: endless(r) if r.path.endswith("/jobs") else reply([]))
+    client = cluster(p.uri)
+    with pytest.raises(Unavailable):
+        client.jobs()
+    assert client.transport.request("GET", "/next").read() == b"[]"
 
 
 def test_hint_of_the_cluster_is_kept(peer) -> None:
