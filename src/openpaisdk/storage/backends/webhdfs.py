@@ -259,7 +259,8 @@ class WebHdfs(Backend):
             "PUT", path, "RENAME", destination=self.root + target, renameoptions=option, body=b""
         )
         body = self._read(response)
-        if body and json.loads(body).get("boolean") is False:
+        # Hadoop sends none with an option.
+        if body and self._parse(body).get("boolean") is False:
             raise PaiError(f"{self.display_path(path)} could not be renamed to {self.display_path(target)}.")
 
     def put(self, path: str, size: int, chunks: Callable[[], Chunks], mode: int = 0o644) -> None:
@@ -314,8 +315,11 @@ class WebHdfs(Backend):
 
     def _json(self, method: str, path: str, op: str, **values: object) -> dict[str, object]:
         response = self._call(method, path, op, body=None if method == "GET" else b"", **values)
+        return self._parse(self._read(response))
+
+    def _parse(self, body: bytes) -> dict[str, object]:
         try:
-            found = json.loads(self._read(response))
+            found = json.loads(body)
         except ValueError:
             raise self._unexpected_response() from None
         if not isinstance(found, dict):

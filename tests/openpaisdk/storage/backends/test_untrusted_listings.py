@@ -57,6 +57,9 @@ class Answers(BaseHTTPRequestHandler):
             body = b"bad"
         self._answer(200, body, "application/octet-stream" if "op=OPEN" in self.path else "application/json")
 
+    def do_PUT(self) -> None:
+        self._answer(200, b"<html>the page of a proxy</html>", "text/html")
+
     def _answer(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
         self.send_header("content-type", kind)
@@ -153,3 +156,14 @@ def test_fsspec_writes_nothing_outside_the_target(
     fs.get("pai://untrusted_hdfs/hdfs/d", str(tmp_path / "in"), recursive=True)
     assert fs.find("pai://untrusted_hdfs/hdfs/d") == ["untrusted_hdfs/hdfs/d/good"]
     assert (tmp_path / "in/good").read_bytes() == b"bad"
+
+
+def test_page_of_a_proxy_is_not_taken_for_a_rename(untrusted_hdfs: UntrustedHdfs) -> None:
+    storage = WebHdfs(
+        ConnectionPool("untrusted_hdfs", Endpoint(untrusted_hdfs.url, "me", "")),
+        url="pai://untrusted_hdfs/hdfs",
+        user="me",
+    )
+    with pytest.raises(PaiError, match="sent a response that is not WebHDFS"):
+        storage.rename("/a", "/b")
+    storage.close()
