@@ -44,7 +44,8 @@ class ConnectionPool:
         *,
         request_timeout_s: float | None = None,
     ):
-        """``request_timeout_s``: for each request, which is then not repeated."""
+        """``request_timeout_s``: for each request, which is then repeated only if a kept-alive connection was
+        lost. If the storage had got it, the second answer says that there is nothing to move or delete."""
         self.alias = alias
         self.endpoint = endpoint
         self.request_timeout_s = request_timeout_s or REQUEST_TIMEOUT_S
