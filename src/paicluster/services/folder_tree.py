@@ -78,8 +78,8 @@ class FolderTree(RemoteTree, Generic[B]):
 
     def read_block(self, file: RemoteFile, at: int, size: int) -> bytes:
         data = self.read_range(file.key, at, size)
-        is_end_of_several = at > 0 and at + size >= file.size
-        if len(data) != size or (is_end_of_several and not self._is_unchanged(file)):
+        is_end = at + size >= file.size
+        if len(data) != size or (is_end and not self._is_unchanged(file)):
             raise PaiError(f"{file.name} has changed while it was read.")
         return data
 
@@ -122,8 +122,7 @@ class FolderTree(RemoteTree, Generic[B]):
         from openpaisdk.storage.backends.base import content_key
 
         where = self._where(names, file.path)
-        if self._check_parent(names, file.path) is None:
-            self._backend().make_folder(where.rpartition("/")[0])
+        has_parent = self._check_parent(names, file.path) is not None
         found = self._backend().status(where)
         if found is not None and found.is_folder:
             raise Conflict(f"{file.path} already exists, and is a folder.")
@@ -135,7 +134,13 @@ class FolderTree(RemoteTree, Generic[B]):
             content_key(key, file.size),
             overwrite=file.overwrite,
         )
-        return RemoteUpload(file, target, _parts(target.missing_ranges(), file.size))
+        missing = _parts(target.missing_ranges(), file.size)
+        return RemoteUpload(
+            file, target, missing, None if has_parent else lambda: self._make_parent(names, file.path)
+        )
+
+    def _make_parent(self, names: list[str], path: str) -> None:
+        self._backend().make_folder("/" + "/".join(names[:-1]))
 
     def _where(self, names: list[str], path: str) -> str:
         """Path on the storage. Some characters would lead out of what the user may see."""

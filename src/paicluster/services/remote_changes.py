@@ -156,7 +156,7 @@ class RemoteChanges:
             )
         for at, length in upload.missing:
             part = await body.read(at, length)
-            await self.clients.run(storage, upload.target.put, at, length, partial(iter, (part,)))
+            await self.clients.run(storage, upload.put, at, length, partial(iter, (part,)))
         await body.skip_to(upload.file.size)
         await self.clients.run(storage, upload.finish)
 

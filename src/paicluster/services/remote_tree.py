@@ -6,7 +6,9 @@ storage to the same place.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,12 +17,13 @@ from openpaisdk.errors import (
     ConnectionFailed,
     InvalidParameters,
     NotFound,
+    PaiError,
     TooManyRequests,
     Unavailable,
 )
 
 if TYPE_CHECKING:
-    from openpaisdk.storage.backends.base import Range, TargetFile
+    from openpaisdk.storage.backends.base import Chunks, Range, TargetFile
 
 MAX_PAGE_ENTRIES = 1000
 """Entries of one page of a listing: as many as a cloud or an HDFS lists at once."""
@@ -105,16 +108,30 @@ class NewFile:
 
 @dataclass(slots=True)
 class RemoteUpload:
-    """A file that is being written: the ranges that have not arrived, each at most MAX_PART_BYTES long."""
+    """A file that is being written: the ranges that have not arrived, each at most MAX_PART_BYTES long.
+
+    ``make_folder`` is called before the first range is written: an upload that only begins, or is cancelled,
+    creates nothing.
+    """
 
     file: NewFile
     target: TargetFile
     missing: list[Range]
+    make_folder: Callable[[], None] | None = None
+
+    def put(self, offset: int, length: int, chunks: Callable[[], Chunks]) -> None:
+        if self.make_folder is not None:
+            self.make_folder()
+            self.make_folder = None
+        self.target.put(offset, length, chunks)
 
     def finish(self) -> None:
         try:
             self.target.finish(self.file.size)
         except Conflict:
+            # The same upload would fail again.
+            with contextlib.suppress(PaiError):
+                self.target.abandon()
             raise Conflict(f"{self.file.path} already exists.") from None
         self.target.close()
 

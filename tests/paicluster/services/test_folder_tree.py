@@ -203,6 +203,54 @@ async def test_file_that_changes_during_a_download_is_not_taken_for_the_whole(
         [piece async for piece in pieces]
 
 
+async def test_file_of_one_block_that_changes_before_it_is_read_is_not_taken_for_it(
+    place: Place, files: RemoteFiles, changes: RemoteChanges
+) -> None:
+    await write(changes, place.storage, place.at("file"), b"old")
+    file = await files.open(place.storage, "alice", place.at("file"))
+    await changes.delete(place.storage, "alice", file.key)
+    await write(changes, place.storage, place.at("file"), b"new")
+    with pytest.raises(Unavailable, match="file has changed while it was read"):
+        [piece async for piece in files.pieces(place.storage, file, file.size)]
+
+
+async def test_upload_that_is_cancelled_or_only_begins_creates_nothing(
+    place: Place, files: RemoteFiles, changes: RemoteChanges
+) -> None:
+    file = NewFile(place.at("new/file"), 1, key="one")
+    assert await changes.begin_upload(place.storage, "alice", file) == 0
+    await changes.cancel_upload(place.storage, "alice", file)
+    with pytest.raises(NotFound):
+        await listed(files, place.storage, place.folder)
+    await changes.upload(place.storage, "alice", file, 0, sent(b"x"))
+    assert await listed(files, place.storage, place.at("new")) == ["file 1"]
+
+
+async def test_upload_leaves_no_parts_when_another_file_takes_its_name(
+    place: Place, changes: RemoteChanges
+) -> None:
+    file = NewFile(place.at("file"), 1, key="one")
+
+    async def overtaken() -> AsyncIterator[bytes]:
+        await write(changes, place.storage, file.path, b"first")
+        yield b"x"
+
+    with pytest.raises(Conflict, match="file already exists"):
+        await changes.upload(place.storage, "alice", file, 0, overtaken())
+    await changes.delete(place.storage, "alice", file.path)
+    assert await changes.begin_upload(place.storage, "alice", file) == 0
+
+
+async def test_path_below_a_file_is_an_error_of_the_caller(
+    place: Place, files: RemoteFiles, changes: RemoteChanges
+) -> None:
+    await write(changes, place.storage, place.at("file"))
+    with pytest.raises((InvalidParameters, NotFound)):
+        await listed(files, place.storage, place.at("file/inner"))
+    with pytest.raises((InvalidParameters, NotFound)):
+        await changes.delete(place.storage, "alice", place.at("file/inner"))
+
+
 async def test_read_only_storage_is_not_changed(place: Place, changes: RemoteChanges) -> None:
     fixed = replace(place.storage, read_only=True)
     for change in (changes.make_folder(fixed, "alice", "/x"), changes.delete(fixed, "alice", "/x")):
