@@ -25,6 +25,7 @@ from openpaisdk.errors import (
     NotFound,
     PaiError,
     Unavailable,
+    UsageError,
 )
 from paicluster.services.bucket_tree import BucketTree
 from paicluster.services.cloud_buckets import CloudBucket
@@ -107,6 +108,8 @@ class RemoteClient(ABC):
 
     hides_denials = False
     """Whether what the storage denies is wrong in the settings, and not a permission of the user."""
+    has_path_errors = False
+    """Whether a UsageError of the storage is about the path, and not about the settings."""
 
     def __init__(self, storage: StorageConfig, settings: ClientSettings):
         self.storage = storage
@@ -208,6 +211,8 @@ class BucketClient(RemoteClient):
 
 class HdfsClient(RemoteClient):
     """An HDFS gets the user's name, as from `pai`: it has the permissions of its files."""
+
+    has_path_errors = True
 
     def __init__(self, storage: StorageConfig, settings: ClientSettings, hdfs: ExternalHdfs):
         super().__init__(storage, settings)
@@ -351,10 +356,16 @@ class RemoteClients:
             is_denial = isinstance(error, Forbidden) and not client.hides_denials
             if is_denial or error.code == NO_CREDENTIALS or error.status == 507:
                 raise
+            if isinstance(error, UsageError) and client.has_path_errors:
+                raise InvalidParameters(error.message) from error
             raise self._error(storage, error) from error
 
     def _error(self, storage: StorageConfig, error: PaiError) -> PaiError:
+        from openpaisdk.storage.backends.webhdfs import LEASE_HELD
+
         message = f"The storage {storage.name} cannot be {self.settings.verb}: {error.message}"
+        if error.code == LEASE_HELD:
+            return NoResponse(message, hint="Try again in a minute: the storage releases it.")
         if isinstance(error, TRANSIENT):
             return NoResponse(message, hint=_CHECK_SETTINGS)
         # A 401 of the storage is not one of this cluster: the caller would be signed out.

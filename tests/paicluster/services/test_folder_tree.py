@@ -13,12 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, Unavailable
+from openpaisdk.errors import (
+    Conflict,
+    Forbidden,
+    InvalidParameters,
+    NotFound,
+    PaiError,
+    Unavailable,
+    UsageError,
+)
+from openpaisdk.storage.backends.webhdfs import LEASE_HELD
 from paicluster.config.sections import ShareSettings
 from paicluster.services import folder_tree
 from paicluster.services.network_shares import SAMBA, NetworkShare
 from paicluster.services.remote_changes import RemoteChanges
-from paicluster.services.remote_clients import ClientSettings, RemoteClients
+from paicluster.services.remote_clients import ClientSettings, NoResponse, RemoteClients
 from paicluster.services.remote_files import RESPONSE_TIMEOUT_S, RemoteFiles
 from paicluster.services.remote_tree import NewFile
 from paicluster.services.storages import ExternalHdfs, StorageConfig
@@ -276,6 +285,23 @@ async def test_hdfs_is_asked_as_the_user(
     assert error.value.status == 503
     with pytest.raises(InvalidParameters, match="it has a colon"):
         await listed(files, storage, "/user/alice/a:b")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (PaiError("An interrupted copy still holds the write lease.", code=LEASE_HELD), NoResponse),
+        (UsageError("/a/b: a part of this path is a file and not a folder.", status=403), InvalidParameters),
+    ],
+)
+async def test_errors_of_an_hdfs_tell_whether_a_repetition_helps(
+    changes: RemoteChanges, error: PaiError, kind: type[PaiError]
+) -> None:
+    def failing() -> None:
+        raise error
+
+    with pytest.raises(kind, match=error.message):
+        await changes.clients.run(StorageConfig("lake", remote=ExternalHdfs("http://127.0.0.1:9")), failing)
 
 
 async def test_folder_of_an_hdfs_is_listed_in_pages(hdfs: TeamCluster, files: RemoteFiles) -> None:
