@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, PaiError
+from openpaisdk.errors import Conflict, ConnectionFailed, Forbidden, InvalidParameters, PaiError
 from paicluster.services.remote_tree import (
     MAX_DELETED,
     STEP_S,
@@ -176,6 +176,38 @@ class HdfsTree(FolderTree["WebHdfs"]):
 
 
 class ShareTree(FolderTree["SambaBackend"]):
+    def __init__(self, backend: Callable[[], SambaBackend], own_folder: str = ""):
+        """``own_folder``: the only one that the user sees; empty: there is no such limit."""
+        super().__init__(backend)
+        self._own_folder = own_folder
+
+    def _where(self, names: list[str], path: str) -> str:
+        where = super()._where(names, path)
+        self._check_own_folder()
+        return where
+
+    def _make_parent(self, names: list[str], path: str) -> None:
+        super()._make_parent(names, path)
+        # Another user may have made it at the same time.
+        self._check_own_folder()
+
+    def _check_own_folder(self) -> None:
+        """Raise an error if the server would open the folder of another user: most ignore the case of names,
+        and Windows has short ones."""
+        if not self._own_folder:
+            return
+        if self._own_folder.endswith("."):
+            raise Forbidden(
+                f"A share has no folder of user {self._own_folder}: Windows ignores dots at the end of names."
+            )
+        found = self._backend().names_in_share("/" + self._own_folder)
+        if found and self._own_folder not in found:
+            raise Forbidden(
+                f"The folder {found[0]} of this storage is not that of user {self._own_folder}: the names "
+                "differ in case.",
+                hint="An administrator can rename the folder, or the user.",
+            )
+
     def list_page(self, where: str, cursor: str) -> tuple[list[FileInfo], str, bool]:
         entries = self._backend().list_some(where, MAX_SHARE_ENTRIES + 1)
         return entries[:MAX_SHARE_ENTRIES], "", len(entries) > MAX_SHARE_ENTRIES

@@ -252,7 +252,7 @@ class ShareClient(RemoteClient):
         self._of_threads: dict[int, tuple[Mapping[str, str], SambaBackend]] = {}
 
     def tree(self, username: str) -> RemoteTree:
-        return ShareTree(self._backend)
+        return ShareTree(self._backend, "" if self.storage.share else username)
 
     def _backend(self) -> SambaBackend:
         """The connection of this thread, made again for new credentials."""

@@ -371,6 +371,35 @@ async def test_share_of_folders_shows_each_user_the_own_one(
 
 
 @pytest.mark.service
+async def test_users_whose_names_differ_in_case_do_not_share_a_folder(
+    samba_server: SambaServer, tmp_path: Path, files: RemoteFiles, changes: RemoteChanges
+) -> None:
+    own = share_storage(samba_server, tmp_path, f"{samba_server.address}/{tmp_path.name}", share=False)
+    (samba_server.folder / tmp_path.name).mkdir()
+    await write(changes, own, "/deep/file")
+    (samba_server.folder / tmp_path.name / "bobby").mkdir()
+    assert await listed(files, own, "/", "bob") == []
+    new = NewFile("/new", 1)
+    for refused in (
+        listed(files, own, "/deep", "Alice"),
+        files.open(own, "Alice", "/deep/file"),
+        changes.upload(own, "Alice", new, 0, sent(b"x")),
+        changes.make_folder(own, "Alice", "/new"),
+        changes.move(own, "Alice", "/deep", "/moved", resumes=False),
+        changes.delete(own, "Alice", "/deep"),
+    ):
+        with pytest.raises(Forbidden, match="The folder alice of this storage is not that of user Alice"):
+            await refused
+    assert await listed(files, own, "/deep") == ["file 1"]
+    with pytest.raises(Forbidden, match="Windows ignores dots"):
+        await listed(files, own, "/", "alice.")
+    # A server that distinguishes them has both.
+    (samba_server.folder / tmp_path.name / "Alice").mkdir()
+    assert await listed(files, own, "/deep") == ["file 1"]
+    assert await listed(files, own, "/", "Alice") == []
+
+
+@pytest.mark.service
 async def test_large_folder_of_a_share_is_cut_off_and_deleted_in_steps(
     samba_server: SambaServer,
     tmp_path: Path,

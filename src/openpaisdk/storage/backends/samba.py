@@ -249,6 +249,19 @@ class SambaBackend(Backend):
 
         return self.call(path, scan, self.unc_path(path))
 
+    def names_in_share(self, path: str) -> list[str]:
+        """Names that the server has for the last part of a path: it may ignore case, or have short names."""
+
+        def scan(folder: str, name: str, **session: Any) -> list[str]:
+            with closing(self._client.scandir(folder, name, **session)) as entries:
+                return [entry.name for entry in entries]
+
+        folder, _, name = path.rstrip("/").rpartition("/")
+        try:
+            return self.call(path, scan, self.unc_path(folder), name)
+        except NotFound:
+            return []
+
     def open(self, path: str, file_stat: FileStat | None = None) -> SourceFile:
         return SambaSource(self, path)
 
@@ -469,7 +482,7 @@ class SambaTarget(TargetFile):
 
 class _ConnectionCache(dict[str, "Any"]):
     """Connections of a backend, by the addresses of servers as the library writes them. Those to ``server``
-    are made by the backend: a call that finds it lost fails, instead of a connection that nobody could end."""
+    are made by the backend, which can end them: a call that finds such a connection lost fails."""
 
     def __init__(self, server: str):
         super().__init__()
