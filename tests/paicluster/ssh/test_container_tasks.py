@@ -13,6 +13,8 @@ from support.server_fixture import Cluster, job, new_cluster_fixture, running_cl
 from support.ssh_client import SshClient
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
+# The job runs before its command has written the file.
+MARK = "until [ -s mark ]; do sleep 0.1; done; cat mark"
 PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
 
 
@@ -32,7 +34,7 @@ def in_image(name: str, image: str) -> dict[str, Any]:
 def test_command_runs_in_the_container_and_scp_copies(cluster: Cluster, scratch: Path) -> None:
     cluster.accept(in_image("boxed", WITH_PYTHON))
     client = SshClient.of_job(cluster, f"{cluster.user}~boxed", scratch)
-    assert client.out("cat mark; echo $PAI_JOB_NAME") == f"inside\n{cluster.user}~boxed\n"
+    assert client.out(f"{MARK}; echo $PAI_JOB_NAME") == f"inside\n{cluster.user}~boxed\n"
     assert client.ssh("exit 7").returncode == 7
     data = bytes(range(256)) * 1000
     (scratch / "data").write_bytes(data)
@@ -46,7 +48,7 @@ def test_command_runs_in_the_container_and_scp_copies(cluster: Cluster, scratch:
 def test_image_without_python_says_what_scp_needs(cluster: Cluster, scratch: Path) -> None:
     cluster.accept(in_image("plain", PLAIN))
     client = SshClient.of_job(cluster, f"{cluster.user}~plain", scratch)
-    assert client.out("cat mark") == "inside\n"
+    assert client.out(MARK) == "inside\n"
     done = client.run("scp", "task:mark", "mark")
     assert done.returncode != 0 and b"need Python 3 or an sftp-server" in done.stderr, done
     # Without either, a file still travels through a command.
