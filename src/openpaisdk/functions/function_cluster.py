@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from openpaisdk.binding.cluster import Cluster
+from openpaisdk.config.paths import user_folder
 from openpaisdk.errors import PaiError
 from openpaisdk.functions.function_files import FunctionFiles
 
@@ -105,7 +106,7 @@ class FunctionCluster:
         return self.cluster.follow(job, index=index)
 
 
-_clusters: dict[str, FunctionCluster] = {}
+_clusters: dict[tuple[str, str], FunctionCluster] = {}
 _clusters_lock = threading.Lock()
 
 
@@ -114,5 +115,7 @@ def function_cluster(cluster: Cluster | str | None) -> FunctionCluster:
     if isinstance(cluster, Cluster):
         return FunctionCluster(cluster)
     chosen = Cluster(cluster or "")
+    # A program that changes HOME has another embedded cluster, under the same alias.
+    settings = user_folder() if chosen.entry.is_embedded else ""
     with _clusters_lock:
-        return _clusters.setdefault(chosen.alias, FunctionCluster(chosen))
+        return _clusters.setdefault((chosen.alias, settings), FunctionCluster(chosen))

@@ -15,6 +15,7 @@ from openpaisdk import Job
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.functions import task_errors
 from openpaisdk.functions.function_cluster import function_cluster
+from support.python_session import BIN
 from support.server_fixture import eventually
 
 TIMEOUT_S = 180
@@ -33,6 +34,18 @@ def test_result_of_a_call(here) -> None:
 
 def test_call_runs_in_another_process(here) -> None:
     assert openpaisdk.submit(os.getpid).result(TIMEOUT_S) != os.getpid()
+
+
+def test_calls_after_a_change_of_home_run_on_its_cluster(here_on_host, tmp_path_factory, monkeypatch) -> None:
+    first = openpaisdk.submit(abs, -1)
+    assert first.result(TIMEOUT_S) == 1
+    before, other = function_cluster(None), tmp_path_factory.mktemp("other")
+    monkeypatch.setenv("HOME", str(other))
+    try:
+        assert openpaisdk.submit(abs, -2).result(TIMEOUT_S) == 2
+        assert function_cluster(None) is function_cluster("local") is not before
+    finally:
+        subprocess.run([BIN / "pai", "stop-cluster", "--now"], check=True, capture_output=True)
 
 
 def test_exception_arrives_as_itself_with_the_remote_traceback(here) -> None:
