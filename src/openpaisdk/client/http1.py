@@ -111,7 +111,7 @@ class SocketConnection:
     def request(
         self, method: str, target: str, headers: dict[str, str], body: bytes | Body | None, timeout: float
     ) -> SocketResponse:
-        if self.pending is not None and not self.pending.done:
+        if self.pending is not None:
             self.close()  # the last body was not read to its end: its rest is not the next response
         sock = self.sock
         if sock is None:
@@ -145,7 +145,7 @@ class SocketConnection:
         except BaseException:
             self.close()
             raise
-        self.pending = response
+        self.pending = None if response.done else response
         return response
 
     def interrupt(self) -> None:
@@ -428,5 +428,8 @@ class SocketResponse:
 
     def _end(self) -> None:
         self.done = True
+        self.connection.pending = (
+            None  # no cycle: an unused connection is closed at once, not by the collector
+        )
         if not self.keep_alive:
             self.connection.close()

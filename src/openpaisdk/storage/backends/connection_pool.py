@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from weakref import WeakSet
 
 from openpaisdk.client.http_errors import connection_error
 from openpaisdk.client.transport import CONNECT_TIMEOUT_S, Endpoint, Transport, connect
@@ -33,6 +34,27 @@ is noticed much earlier (``http1.DEAD_PEER_TIMEOUT_S``)."""
 _retry_state = threading.local()
 
 
+class _ThreadConnections:
+    """Connections of one thread. Only the thread holds them: they are closed when it ends."""
+
+    def __init__(self) -> None:
+        self.transports: dict[str, Transport] = {}
+        self.redirects: dict[tuple[int, str], Connection] = {}
+        """By process and address. A fork shares these sockets with its parent, and each would read the
+        other's responses."""
+
+    def interrupt(self) -> None:
+        for each in self._all():
+            each.interrupt()
+
+    def close(self) -> None:
+        for each in self._all():
+            each.close()
+
+    def _all(self) -> list[Transport | Connection]:
+        return [*self.transports.values(), *self.redirects.values()]
+
+
 class ConnectionPool:
     """Connections of all threads to one storage."""
 
@@ -53,8 +75,7 @@ class ConnectionPool:
         self._renew = renew
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._all: list[Transport] = []
-        self._redirects: list[dict[tuple[int, str], Connection]] = []
+        self._all: WeakSet[_ThreadConnections] = WeakSet()
         self._is_interrupted = False
 
     def transport(self, *, streaming: bool = False) -> Transport:
@@ -65,14 +86,13 @@ class ConnectionPool:
         """
         self._check_usable()
         name = "streaming" if streaming else "requests"
-        current: Transport | None = getattr(self._local, name, None)
+        connections = self._thread_connections()
+        current = connections.transports.get(name)
         if current is None:
             current = Transport(self.alias, self.endpoint, self._renew_endpoint if self._renew else None)
             if self._has_own_timeout:
                 current.shorten_timeouts(self.request_timeout_s)
-            setattr(self._local, name, current)
-            with self._lock:
-                self._all.append(current)
+            connections.transports[name] = current
             if self._is_interrupted:
                 current.interrupt()  # meanwhile
         current.endpoint = self.endpoint
@@ -105,8 +125,7 @@ class ConnectionPool:
         there = Endpoint(
             f"{scheme}://{authority}", rest_path="", verify=here.verify, authority_file=here.authority_file
         )
-        # Per process: a fork shares these sockets with its parent, and each would read the other's responses.
-        connections = self._redirect_connections()
+        connections = self._thread_connections().redirects
         key = (os.getpid(), authority)
         headers = {"Host": address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if str(address) == f"{here.address.scheme}://{here.address.authority}" and here.token:
@@ -128,24 +147,20 @@ class ConnectionPool:
                     raise connection_error(e, f"The storage at {authority}", self.request_timeout_s) from None
         raise AssertionError("unreachable")
 
-    def _redirect_connections(self) -> dict[tuple[int, str], Connection]:
-        """This thread's connections to the addresses of redirects."""
-        found: dict[tuple[int, str], Connection] | None = getattr(self._local, "redirects", None)
+    def _thread_connections(self) -> _ThreadConnections:
+        found: _ThreadConnections | None = getattr(self._local, "connections", None)
         if found is None:
-            found = self._local.redirects = {}
+            found = self._local.connections = _ThreadConnections()
             with self._lock:
-                self._redirects.append(found)
+                self._all.add(found)
         return found
 
     def interrupt(self) -> None:
         """Let the requests of all threads fail. No more can be sent: the program ends."""
         self._is_interrupted = True
         with self._lock:
-            for transport in self._all:
-                transport.interrupt()
-            for connections in self._redirects:
-                for connection in list(connections.values()):
-                    connection.interrupt()
+            for connections in self._all:
+                connections.interrupt()
 
     def _check_usable(self) -> None:
         if self._is_interrupted:
@@ -153,10 +168,9 @@ class ConnectionPool:
             raise PaiError(f"The connections to the storage {self.alias} are closed.")
 
     def close(self) -> None:
-        for transport in self._all:
-            transport.close()
-        for connection in getattr(self._local, "redirects", {}).values():
-            connection.close()
+        with self._lock:
+            for connections in self._all:
+                connections.close()
 
 
 def with_retries(action: Callable[[], T]) -> T:

@@ -7,12 +7,18 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
+from openpaisdk.client import Endpoint
 from openpaisdk.errors import ConnectionFailed
 from openpaisdk.storage.backends import connection_pool
-from openpaisdk.storage.backends.connection_pool import RETRY_WINDOW_S, with_retries
+from openpaisdk.storage.backends.connection_pool import RETRY_WINDOW_S, ConnectionPool, read_all, with_retries
+from support.server_fixture import eventually
 
 # So many that waiting in turn and waiting in parallel differ by more than a busy machine's delays.
 _ASKING = 16
@@ -75,6 +81,67 @@ def test_nested_retries_use_one_window(clock: Clock) -> None:
     assert clock.now - began <= RETRY_WINDOW_S
     assert way.tries > 1
     assert with_retries(Way(clock, 1, 0.0)) == "all of it"
+
+
+class CountingServer(ThreadingHTTPServer):
+    """Server of connections that stay open; counts those that clients closed."""
+
+    daemon_threads = True
+    closed = 0
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), KeptOpen)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def shutdown_request(self, request: Any) -> None:
+        self.closed += 1
+        super().shutdown_request(request)
+
+
+class KeptOpen(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[CountingServer]:
+    made = CountingServer()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_connections_end_with_their_thread_or_with_the_pool(server: CountingServer) -> None:
+    pool = ConnectionPool("storage", Endpoint(server.url, "me", ""))
+
+    def ask() -> None:
+        for response in (
+            pool.transport().request("GET", "/"),
+            pool.transport(streaming=True).request("GET", "/"),
+            pool.follow_redirect("GET", server.url + "/data", None),
+        ):
+            assert read_all(response, server.url) == b"ok"
+
+    for _ in range(4):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    eventually(lambda: server.closed == 12)
+    with ThreadPoolExecutor(1) as alive:
+        alive.submit(ask).result()
+        assert server.closed == 12
+        pool.close()
+        eventually(lambda: server.closed == 15)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are handed over on Linux only")
