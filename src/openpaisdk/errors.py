@@ -14,6 +14,7 @@ JOB_CONFLICT = "ConflictJobError"
 RUNNING_JOB = "RemoveRunningJobError"
 """OpenPAI's codes of a job that does not exist, of a job name that is in use, and of a job that cannot be
 deleted because it has not finished."""
+STORAGE_FULL = "StorageFullError"
 
 
 class PaiError(Exception):

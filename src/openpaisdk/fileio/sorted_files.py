@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from heapq import merge
 from itertools import islice
+
+from openpaisdk.errors import STORAGE_FULL, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,22 +65,48 @@ class SortedFiles:
             last = item[0]
 
     def _write_run(self) -> None:
-        if self._file is None:
-            import tempfile
-
-            self._file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - it lives as long as these files
         items = sorted(self._files.items())
         chunks = []
-        for start in range(0, len(items), _CHUNK_FILES):
-            data = pickle.dumps(items[start : start + _CHUNK_FILES])
-            chunks.append((self._file.tell(), len(data)))
-            self._file.write(data)
+        try:
+            if self._file is None:
+                import tempfile
+
+                self._file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - it lives as long as these files
+            for start in range(0, len(items), _CHUNK_FILES):
+                data = pickle.dumps(items[start : start + _CHUNK_FILES])
+                chunks.append((self._file.tell(), len(data)))
+                self._file.write(data)
+            self._file.flush()
+        except OSError as e:
+            raise _temporary_file_error(e) from None
         self._runs.append(chunks)
         self._files = {}
 
     def _read_run(self, chunks: list[tuple[int, int]]) -> Iterator[Item]:
         assert self._file is not None
         for offset, length in chunks:
-            self._file.seek(offset)
-            items: list[Item] = pickle.loads(self._file.read(length))
+            try:
+                self._file.seek(offset)
+                data = self._file.read(length)
+            except OSError as e:
+                raise _temporary_file_error(e) from None
+            items: list[Item] = pickle.loads(data)
             yield from items
+
+
+def _temporary_file_error(e: OSError) -> PaiError:
+    """An error that names the temporary folder: callers report an OSError as one of the listed folder."""
+    import tempfile
+
+    folder = f"the temporary folder {tempfile.tempdir}" if tempfile.tempdir else "a temporary folder"
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return PaiError(
+            f"The disk is full: {folder} (TMPDIR) has no space for a long list of files.",
+            code=STORAGE_FULL,
+            status=507,
+            hint="Free some space there, or set TMPDIR to a folder on another disk.",
+        )
+    return PaiError(
+        f"A long list of files cannot be kept in {folder} (TMPDIR): {e.strerror or e}.",
+        hint="Set TMPDIR to a folder in which you can write.",
+    )

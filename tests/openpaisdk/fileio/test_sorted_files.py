@@ -1,10 +1,15 @@
 """Files of one folder in order, however many of them fit into memory."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from openpaisdk.errors import STORAGE_FULL, PaiError
 from openpaisdk.fileio.sorted_files import SortedFiles
+from openpaisdk.storage.local_walk import walk
+from support.small_disk import mounted
 
 NAMES = [f"{number * 7919 % 1000:03}" for number in range(1000)]
 LATIN = os.fsdecode(b"latin\xe9")
@@ -43,3 +48,21 @@ def test_folder_without_files_is_one_empty_block() -> None:
 def test_name_that_is_listed_twice_comes_once() -> None:
     blocks = collect(["b", "a", "b", LATIN, "a"], 2)
     assert [name for block, _ in blocks for name in block] == ["a", "b", LATIN]
+
+
+def test_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = tmp_path / "listed"
+    listed.mkdir()
+    for number in range(1000):
+        (listed / f"{number:0200}").touch()
+    with mounted(tmp_path / "small", "size=64k") as small:
+        monkeypatch.setattr(tempfile, "tempdir", str(small))
+        with pytest.raises(PaiError, match=f"temporary folder {small} .TMPDIR. has no space") as caught:
+            list(walk(str(listed), max_files=100))
+    assert caught.value.code == STORAGE_FULL and "TMPDIR" in caught.value.hint
+
+
+def test_missing_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/absent/folder")
+    with pytest.raises(PaiError, match="temporary folder /absent/folder"):
+        collect(NAMES, 300)

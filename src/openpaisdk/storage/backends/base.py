@@ -9,6 +9,7 @@ import errno
 import os
 from functools import partial
 
+from openpaisdk.errors import STORAGE_FULL as STORAGE_FULL
 from openpaisdk.errors import (
     Conflict,
     ConnectionFailed,
@@ -52,7 +53,6 @@ PARTIAL_SUFFIX = ".pai-part"
 FILE_CHANGED = "ChangedFileError"
 UNCHANGED_TARGET = "; the target is unchanged"
 """What the message of that error says about the target of a copy."""
-STORAGE_FULL = "StorageFullError"
 
 
 class SourceFile:
