@@ -5,7 +5,7 @@ from __future__ import annotations
 from openpaisdk.errors import ConnectionFailed, PaiError
 from openpaisdk.fileio import pack_format
 from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes
-from openpaisdk.storage.backends.base import FILE_CHANGED, UNCHANGED_TARGET, changed_error
+from openpaisdk.storage.backends.base import CHANGED_WHILE_COPIED, FILE_CHANGED, changed_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _as_pack_error(error: PaiError) -> PaiError:
     if error.code != FILE_CHANGED:
         return error
     return PaiError(
-        error.message.replace(UNCHANGED_TARGET, "").replace("copied", "packed"),
+        error.message.removesuffix(CHANGED_WHILE_COPIED) + " while it was packed.",
         code=error.code,
         hint="Complete shards are kept: run the same pai pack again when no program writes to it.",
     )

@@ -131,6 +131,14 @@ def test_file_that_vanishes_meanwhile_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "pack" / "pack.json").exists()
 
 
+def test_path_of_a_file_that_changes_is_named_as_it_is(tmp_path: Path) -> None:
+    source = make_files(tmp_path / "copied")
+    operation = packing(source, tmp_path / "pack")
+    (source / "class1" / "sample001.bin").unlink()
+    with pytest.raises(PaiError, match=r"/copied/class1/sample001\.bin vanished while it was packed\."):
+        operation.run()
+
+
 def test_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch) -> None:
     """A large file is read in pieces: one that is written between two of them."""
     source = tmp_path / "source"

@@ -51,7 +51,8 @@ WORKERS = 4
 PARTIAL_SUFFIX = ".pai-part"
 """Suffix of partial files, on every kind of storage. Partial files are never copied themselves."""
 FILE_CHANGED = "ChangedFileError"
-UNCHANGED_TARGET = "; the target is unchanged"
+CHANGED_WHILE_COPIED = " while it was copied; the target is unchanged."
+"""End of each message of ``changed_error``."""
 """What the message of that error says about the target of a copy."""
 
 
@@ -379,7 +380,7 @@ def damaged_error(what: str) -> ConnectionFailed:
 
 def changed_error(what: str, how: str = "changed") -> PaiError:
     return PaiError(
-        f"{what} {how} while it was copied{UNCHANGED_TARGET}.",
+        f"{what} {how}{CHANGED_WHILE_COPIED}",
         code=FILE_CHANGED,
         hint="Copy it again when no program writes to it.",
     )
