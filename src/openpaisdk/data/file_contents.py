@@ -98,7 +98,7 @@ def read_large_file(backend: Backend, base: str, item: Item) -> Chunks:
         try:
             if source.size != file_stat[0]:
                 raise changed_error(backend.display_path(path))
-            yield from source.chunks(0, source.size)
+            yield from source.small_chunks()
             source.check()
         finally:
             source.close()

@@ -73,6 +73,10 @@ class SourceFile:
         """Bytes of a range. A chunk is valid until the next one is requested: its memory is reused."""
         raise NotImplementedError
 
+    def small_chunks(self) -> Chunks:
+        """Bytes of the whole file, with less of it in memory at once where that takes more requests."""
+        return self.chunks(0, self.size)
+
     def provides_digests(self, algorithm: str) -> bool:
         """Whether it verifies what it reads with that hash and returns it afterwards (``range_digest``)."""
         return False

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 MAX_OBJECT_PART_BYTES = 16 << 20
 """Parts lie in memory, one for each transfer thread."""
-STREAM_PIECE_BYTES = 4 << 20
-"""Of a file that is read from its beginning to its end: a library copies each response several times."""
+SMALL_CHUNK_BYTES = 4 << 20
+"""For a program that reads several files at once: a library copies each response several times."""
 MAX_OBJECT_PARTS = 10_000
 """S3 accepts no more parts of one object (Azure: 50 000); beyond this their size doubles."""
 MAX_KEY_BYTES = 1024
@@ -305,11 +305,15 @@ class ObjectSource(SourceFile):
         self.key = content_key(store.url, path, found.etag, found.size)
 
     def chunks(self, offset: int, length: int) -> Chunks:
+        return self._pieces(offset, length, MAX_OBJECT_PART_BYTES)
+
+    def small_chunks(self) -> Chunks:
+        return self._pieces(0, self.size, SMALL_CHUNK_BYTES)
+
+    def _pieces(self, offset: int, length: int, max_bytes: int) -> Chunks:
         end = offset + length
-        # A part is one request. Of a whole file, which a program reads as it goes, less is in memory.
-        max_step = MAX_OBJECT_PART_BYTES if length <= MAX_OBJECT_PART_BYTES else STREAM_PIECE_BYTES
         while offset < end:
-            step = min(max_step, end - offset)
+            step = min(max_bytes, end - offset)
             data = self._store.read_range(self._found.key, offset, step, self._found.etag)
             if len(data) != step:
                 raise changed_error(self._store.display_path(self._path), "became shorter")

@@ -17,6 +17,7 @@ from openpaisdk.storage.backends.object_store import (
     MAX_OBJECT_PARTS,
     ObjectInfo,
     ObjectPage,
+    ObjectSource,
     ObjectStore,
     object_part_size,
 )
@@ -183,6 +184,24 @@ def test_fewer_shards_are_packed_at_a_time_with_a_cloud(
     machine, bucket = LocalBackend(), FakeS3("data", S3Options())
     assert _default_jobs(machine, machine) == local
     assert _default_jobs(machine, bucket) == _default_jobs(bucket, machine) == cloud
+
+
+class LargeS3(S3Backend):
+    """A bucket with one object of 20 MiB."""
+
+    sizes: tuple[int, ...] = ()
+
+    def read_range(self, key: str, offset: int, length: int, etag: str) -> bytes:
+        self.sizes += (length >> 20,)
+        return bytes(length)
+
+
+def test_object_is_read_in_small_pieces_for_a_pack_only() -> None:
+    store = LargeS3("data", S3Options())
+    source = ObjectSource(store, "/x", ObjectInfo("x", 20 << 20, 2.0, "1"))
+    assert sum(map(len, source.chunks(0, source.size))) == source.size and store.sizes == (16, 4)
+    store.sizes = ()
+    assert sum(map(len, source.small_chunks())) == source.size and store.sizes == (4, 4, 4, 4, 4)
 
 
 class ListedS3(S3Backend):
