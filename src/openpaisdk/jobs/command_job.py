@@ -323,12 +323,15 @@ def caller_environment() -> dict[str, str]:
 def with_caller_environment(job: Mapping[str, object], entry: ClusterEntry) -> dict[str, object]:
     """A job given as plain data, with `caller_environment` where it runs on the same machine.
 
-    Variables that the job has itself are kept as they are. Version 1 has no place for them.
+    The job's own variables take precedence. Version 1 has no place for them.
     """
     if not entry.shares_machine or not job.get("protocolVersion"):
         return dict(job)
     extras = _mapping(job.get("extras"))
-    additions = {"environment": caller_environment(), **_mapping(extras.get("openpaisdk"))}
+    additions = _mapping(extras.get("openpaisdk"))
+    own = additions.get("environment", {})
+    if isinstance(own, dict):  # the cluster reports what is none
+        additions["environment"] = {**caller_environment(), **own}
     return {**job, "extras": {**extras, "openpaisdk": additions}}
 
 
