@@ -6,6 +6,7 @@ from openpaisdk.cli.parser import Parser, command_parser
 from openpaisdk.cli.submission import add_submit_options, preview, print_preflight, submit_and_follow
 from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.connect import open_cluster
+from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice
 
 TYPE_CHECKING = False
@@ -44,7 +45,12 @@ def submit(argv: list[str]) -> int:
         return _submit_short_job(args, name, source)
     job = parse_job_file(name, source, args.update, virtual_cluster=args.virtual_cluster, notify=print_notice)
     registry = ClusterRegistry.load()
-    entry = registry.resolve(args.cluster_alias)
+    try:
+        entry = registry.resolve(args.cluster_alias)
+    except UsageError:
+        if not args.preview or args.cluster_alias:
+            raise
+        return preview(job, args.output)  # without what a cluster on this machine would get
     job = with_caller_environment(job, entry)
     if args.preview:
         return preview(job, args.output)

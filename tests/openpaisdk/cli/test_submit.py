@@ -56,10 +56,25 @@ def test_task_of_a_file_finds_the_programs_of_the_submitting_shell(user) -> None
     assert environment["PATH"] == f"{path}:{BIN}"
 
 
-def test_variables_that_a_file_has_are_kept(user) -> None:
-    job = JOB + "extras: {openpaisdk: {environment: {COLOUR: blue}}}\n"
+def test_variables_of_a_file_take_precedence(user) -> None:
+    job = JOB + "extras: {openpaisdk: {environment: {COLOUR: blue, LANG: C}}}\n"
     done = user.pai("submit", "--preview", "-", stdin=job)
-    assert yaml.safe_load(done.out)["extras"] == {"openpaisdk": {"environment": {"COLOUR": "blue"}}}
+    environment = yaml.safe_load(done.out)["extras"]["openpaisdk"]["environment"]
+    assert (environment["COLOUR"], environment["LANG"]) == ("blue", "C")
+    assert str(BIN) in environment["PATH"].split(":")
+
+
+def test_preview_of_a_file_needs_no_selected_cluster(new_user) -> None:
+    user = new_user
+    (user.home / ".openpai").mkdir(parents=True, exist_ok=True)
+    (user.home / ".openpai/clusters.yaml").write_text(
+        "".join(f"- {{cluster_alias: {name}, pai_uri: 'http://{name}.example', user: me}}\n" for name in "ab")
+    )
+    done = user.pai("submit", "--preview", "-", stdin=JOB)
+    assert done.status == 0 and "extras" not in yaml.safe_load(done.out), done
+    done = user.pai("submit", "--preview", "-a", "absent", "-", stdin=JOB)
+    assert done.status == 2 and "no cluster called 'absent'" in done.err, done
+    assert "none is selected" in user.pai("submit", "-", stdin=JOB).err
 
 
 def test_submit_with_update_and_from_stdin(user) -> None:
