@@ -129,6 +129,18 @@ class _Tee(io.TextIOBase):
         self._shown = shown
         self._kept = kept
 
+    def __getattr__(self, name: str) -> Any:
+        """What programs use besides, such as ``buffer``, ``reconfigure`` and ``name``, is the shown one's."""
+        return getattr(self._shown, name)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._shown.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return self._shown.errors
+
     def write(self, text: str) -> int:
         self._kept.write(text)
         return self._shown.write(text)
