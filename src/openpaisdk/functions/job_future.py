@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Generator, Iterable, Iterator
-from pathlib import Path, PurePosixPath
+import os
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import NotFound, UsageError
 from openpaisdk.functions.call_pickle import ResultReference
 from openpaisdk.functions.task_errors import JobStopped
 from pairuntime.task import call_format
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from openpaisdk.functions.shared_tasks import SharedTasks
 
 T = TypeVar("T")
-
-_NO_RESULT = PurePosixPath()
 
 
 class HasLog(Protocol):
@@ -36,33 +36,45 @@ class HasLog(Protocol):
 class JobPaths:
     """Files of a call: its log, in the folder of its executor, and its result on the cluster's storage."""
 
-    def __init__(self, call: HasLog, log_folder: str, result: PurePosixPath = _NO_RESULT):
+    def __init__(self, call: HasLog, log_folder: str, result: PurePosixPath | None = None):
+        """``result``: on the cluster's storage; without one it would be beside the log."""
         self._call = call
-        self._log_folder = log_folder
-        self.folder = result.parent
-        self.result_pickle = result
+        # submitit has the name of the job for this in a folder.
+        self._log_folder = log_folder and log_folder.replace("%j", call.job_id)
+        self.result_pickle: PurePath = result or Path(self._log_folder, f"{call.job_id}_0_result.pkl")
+        self.folder = self.result_pickle.parent
 
     @property
     def stdout(self) -> Path:
         """The standard output until now: a file, which is written each time this is asked for."""
-        return self._write_log("out", self._call.stdout())
+        return self._write_log("out", self._call.stdout)
 
     @property
     def stderr(self) -> Path:
         """As `stdout`, of the standard error."""
-        return self._write_log("err", self._call.stderr())
+        return self._write_log("err", self._call.stderr)
 
-    def _write_log(self, ending: str, text: str) -> Path:
+    def _write_log(self, ending: str, read: Callable[[], str]) -> Path:
         if not self._log_folder:
             raise UsageError(
                 "This call has no folder for its log.",
                 hint="Give the executor one, as AutoExecutor(folder=...), or use job.stdout().",
             )
-        # submitit has the name of the job for this in a folder.
-        folder = Path(self._log_folder.replace("%j", self._call.job_id))
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{self._call.job_id}_0_log.{ending}"
-        file.write_text(text, "utf-8")
+        file = Path(self._log_folder, f"{self._call.job_id}_0_log.{ending}")
+        try:
+            text = read()
+        except NotFound:
+            if file.exists():
+                return file  # the cluster has deleted the log, which was read before
+            raise
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # A program may read the file, and the disk may be full.
+        partial = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            partial.write_text(text, "utf-8")
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
         return file
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
@@ -328,6 +329,10 @@ def test_logs_are_files_in_the_folder_of_the_executor(here_on_host, tmp_path) ->
         assert job.paths.stdout == tmp_path / "logs" / job.job_id / f"{job.job_id}_0_log.out"
         assert job.paths.stdout.read_text("utf-8") == f"out {word}\n"
         assert job.paths.stderr.read_text("utf-8") == f"err {word}\n"
+        assert len(list(job.paths.stdout.parent.iterdir())) == 2
+    read = single.paths.stdout
+    single.cluster.client.delete(single.job)
+    assert single.paths.stdout == read and read.read_text("utf-8") == "out \u00e9\n"
     with pytest.raises(UsageError, match="no folder for its log"):
         openpaisdk.submit(abs, -1).paths.stdout  # noqa: B018
 
@@ -359,6 +364,18 @@ def test_monitor_prints_the_states_of_jobs(capsys) -> None:
     assert capsys.readouterr().out == "There are no calls to wait for.\n"
 
 
+def test_output_of_a_debug_executor_has_what_programs_use(capfd) -> None:
+    def speak() -> None:
+        sys.stdout.reconfigure(line_buffering=True)
+        print("text", sys.stdout.encoding, sys.stderr.errors, sys.stdout.name)
+        sys.stdout.buffer.write(b"bytes\n")
+
+    job = submitit.DebugExecutor().submit(speak)
+    job.result()
+    said = f"text {sys.stdout.encoding} {sys.stderr.errors} {sys.stdout.name}\n"
+    assert job.stdout() == said and capfd.readouterr().out == said + "bytes\n"
+
+
 def test_debug_executor_calls_in_this_process(tmp_path, capsys) -> None:
     executor = submitit.AutoExecutor(folder=tmp_path, cluster="debug", timeout_min=1)
     assert isinstance(executor, submitit.DebugExecutor)
@@ -376,6 +393,7 @@ def test_debug_executor_calls_in_this_process(tmp_path, capsys) -> None:
     assert job.result() == job.job_id and job.results() == [job.job_id] and job.state == "SUCCEEDED"
     assert len(seen) == 1
     assert capsys.readouterr().out == job.stdout() == job.paths.stdout.read_text() == "hear me\n"
+    assert job.paths.folder == job.paths.result_pickle.parent == tmp_path
     assert not submitit.JobEnvironment.activated()
 
     with executor.batch():
