@@ -19,7 +19,7 @@ from openpaisdk.data.folder_records import FolderRecords
 from openpaisdk.data.pack_reader import Pack
 from openpaisdk.data.record_cache import RecordCache
 from openpaisdk.data.record_order import WINDOW_RUNS, EpochOrder, Share
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -233,8 +233,15 @@ class RecordStream:
             keys: list[str] = []
             contents: list[bytes] = []
             for run in runs:
-                keys += self._source.run_keys(run)
-                contents += self._read(run, cache)
+                run_keys, run_contents = self._source.run_keys(run), self._read(run, cache)
+                if len(run_keys) != len(run_contents):
+                    # All that follow would have the keys of others.
+                    raise PaiError(
+                        f"{self._source.url} has {len(run_contents)} records at number {run.first}, and not "
+                        f"{len(run_keys)}."
+                    )
+                keys += run_keys
+                contents += run_contents
             return keys, contents
 
         def begin(window: Window) -> tuple[list[int], list[Callable[[], Columns]]]:

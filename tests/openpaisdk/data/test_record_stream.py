@@ -15,7 +15,7 @@ from openpaisdk.data import Records, RecordStream, open_pack
 from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.pack_reader import Pack
 from openpaisdk.data.record_cache import RecordCache
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.backends.local import LocalSource
 from support.packed_data import contents, make_files, pack
 
@@ -255,6 +255,13 @@ def test_damaged_cache_entries_are_read_again(packed: Path, tmp_path: Path) -> N
     for path in (tmp_path / "cache").iterdir():
         path.write_bytes(path.read_bytes()[:-3] + b"xyz")
     assert list(stream) == first
+
+
+def test_records_never_get_the_keys_of_others(packed: Path, monkeypatch) -> None:
+    read_run = Pack.read_run
+    monkeypatch.setattr(Pack, "read_run", lambda self, run: read_run(self, run)[1:])
+    with pytest.raises(PaiError, match=r"has 14 records at number 0, and not 15\."):
+        list(RecordStream(packed))
 
 
 def test_cache_stays_below_its_size(tmp_path: Path) -> None:
