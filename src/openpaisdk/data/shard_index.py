@@ -107,8 +107,10 @@ class ShardIndex:
         is_compressed = bool(self.header["compressed"])
         self.sizes = column("Q") if is_compressed else self.lengths
         self._positions = column("I") if is_compressed else None
-        self._keys = bytes(columns)
-        self._ascii = self._keys.decode() if self._keys.isascii() else None
+        keys = bytes(columns)
+        # One of the two is kept: of all the shards of a large pack they are most of the memory.
+        self._ascii = keys.decode() if keys.isascii() else None
+        self._keys = keys if self._ascii is None else b""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -118,11 +120,13 @@ class ShardIndex:
         return int(str(self.header["shardBytes"]))
 
     def key(self, number: int) -> bytes:
-        start = self.key_ends[number - 1] if number else 0
-        return self._keys[start : self.key_ends[number]]
+        return self._key_at(self.key_ends[number - 1] if number else 0, self.key_ends[number])
 
     def keys(self) -> Iterator[bytes]:
-        return (self._keys[start:end] for start, end in pairwise(chain((0,), self.key_ends)))
+        return (self._key_at(start, end) for start, end in pairwise(chain((0,), self.key_ends)))
+
+    def _key_at(self, start: int, end: int) -> bytes:
+        return self._keys[start:end] if self._ascii is None else self._ascii[start:end].encode()
 
     def key_texts(self, first: int, count: int) -> list[str]:
         """Keys of consecutive records."""
