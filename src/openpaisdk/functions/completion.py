@@ -35,8 +35,9 @@ MAX_FOLLOWED_JOBS = 32
 """Jobs of one process that are followed, each over a connection of its own; more are polled."""
 POLL_INTERVALS_S = (0.05, 1.0)
 """Shortest and longest pause between two requests for the state of a job that is polled."""
-_REASON_INTERVAL_S = 10.0
-"""Pause between two questions why a job that is polled waits: the reason seldom changes."""
+REASON_INTERVALS_S = (0.5, 10.0)
+"""Shortest and longest pause between two questions why a job that is polled waits. It grows while the cluster
+has not said so; a known reason seldom changes."""
 _followed = threading.BoundedSemaphore(MAX_FOLLOWED_JOBS)
 
 
@@ -49,6 +50,7 @@ class JobWatcher:
         self._job = futures[0].job
         self._shared = futures[0].shared
         self._next_reason_at = 0.0
+        self._reason_pause = REASON_INTERVALS_S[0]
 
     def start(self) -> None:
         threading.Thread(target=self._run, name=f"futures of {self._job}", daemon=True).start()
@@ -116,13 +118,16 @@ class JobWatcher:
                 self._set_running(*(future for future in waiting if future.index in started))
 
     def _note_pending_reason(self, state: str) -> None:
-        """Ask why the job waits, as soon as the cluster knows and then now and then."""
+        """Ask why the job waits, soon after it was submitted and then now and then."""
         if state != WAITING:
             reason = ""
         elif time.monotonic() < self._next_reason_at:
             return
-        elif reason := self._cluster.pending_reason(self._job):
-            self._next_reason_at = time.monotonic() + _REASON_INTERVAL_S
+        else:
+            reason = self._cluster.pending_reason(self._job)
+            longest = REASON_INTERVALS_S[1]
+            self._reason_pause = longest if reason else min(longest, self._reason_pause * 2)
+            self._next_reason_at = time.monotonic() + self._reason_pause
         for future in self._futures.values():
             future.pending_reason = reason
 
