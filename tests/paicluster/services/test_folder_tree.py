@@ -15,6 +15,7 @@ import pytest
 
 from openpaisdk.errors import (
     Conflict,
+    ConnectionFailed,
     Forbidden,
     InvalidParameters,
     NotFound,
@@ -22,6 +23,8 @@ from openpaisdk.errors import (
     Unavailable,
     UsageError,
 )
+from openpaisdk.storage.backends.base import TargetFile
+from openpaisdk.storage.backends.samba import SambaBackend, ShareAddress
 from openpaisdk.storage.backends.webhdfs import LEASE_HELD
 from paicluster.config.sections import ShareSettings
 from paicluster.services import folder_tree
@@ -348,6 +351,35 @@ def remote_threads() -> set[threading.Thread]:
 
 
 # -- shares ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.service
+def test_copy_that_arrived_incomplete_does_not_replace_the_file(
+    samba_server: SambaServer, tmp_path: Path
+) -> None:
+    folder = samba_server.folder / tmp_path.name
+    folder.mkdir()
+    (folder / "file").write_bytes(b"old")
+    address = ShareAddress(f"{samba_server.address}/{tmp_path.name}")
+    share = SambaBackend(address, samba_server.username, samba_server.password, url="smb://office")
+
+    def target() -> TargetFile:
+        return share.create("/file", (6, 10**18, 0o644), "key")
+
+    first = target()
+    first.put(0, 6, lambda: iter([b"abcdef"]))
+    first.close()
+    (partial,) = (path for path in folder.iterdir() if path.name != "file")
+    os.truncate(partial, 4)
+    with pytest.raises(ConnectionFailed, match="/file arrived incomplete; the target is unchanged"):
+        first.finish(6)
+    assert (folder / "file").read_bytes() == b"old"
+    again = target()
+    assert again.missing_ranges() == [(4, 2)]
+    again.put(4, 2, lambda: iter([b"ef"]))
+    again.finish(6)
+    assert (folder / "file").read_bytes() == b"abcdef" and len(list(folder.iterdir())) == 1
+    share.close()
 
 
 @pytest.mark.service

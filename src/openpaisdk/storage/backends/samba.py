@@ -465,6 +465,13 @@ class SambaTarget(TargetFile):
 
     def finish(self, size: int) -> None:
         self.close()
+        # What an interrupted run wrote may be missing, and an error while the file was closed was ignored.
+        found = self._backend.status(self._partial)
+        if found is None or found.size != size:
+            raise ConnectionFailed(
+                f"{self._backend.display_path(self._path)} arrived incomplete; the target is unchanged.",
+                hint="Run the same command again: it resumes the copy.",
+            )
         self._backend.publish(self._path, self._partial, self._mtime_ns, overwrite=self._overwrite)
 
     def close(self) -> None:
