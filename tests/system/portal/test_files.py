@@ -465,6 +465,8 @@ def change_remote_files(page: Page, folder: Path, stored: Callable[[], set[str]]
     page.wait_for_text("cannot be undone")
     page.click("dialog button", "Delete")
     page.wait_for_text("sub is deleted.")
+    # The same was said of the storage before.
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 1")
     assert stored() == {"notes/<b>read me.txt"}
 
 
