@@ -138,7 +138,9 @@ def mask_secrets(job: dict[str, object]) -> dict[str, object]:
 
 
 def _mask_password(item: dict[str, object]) -> dict[str, object]:
+    from openpaisdk.protocol.secret_references import is_secret_reference
+
     auth = item.get("auth")
-    if not isinstance(auth, dict) or "<%" in str(auth.get("password", "<%")):
+    if not isinstance(auth, dict) or "password" not in auth or is_secret_reference(str(auth["password"])):
         return item
     return {**item, "auth": {**auth, "password": MASK}}

@@ -12,7 +12,7 @@ from typing import Any
 
 from openpaisdk.protocol.document import Document
 from openpaisdk.protocol.problems import Path, Problem, is_full, key_path
-from openpaisdk.protocol.template import as_text, render
+from openpaisdk.protocol.template import as_text, is_only_references, references, render
 
 _SECRETS = "secrets"
 _PASSWORD = "registry_password"
@@ -80,22 +80,35 @@ def _problem(path: Path, source: Path) -> Problem:
     )
 
 
+def is_secret_reference(password: str) -> bool:
+    """Whether a password is written as references to ``secrets``. One that only contains ``<%`` is not."""
+    return is_only_references(password, _SECRETS)
+
+
 def replace_passwords(data: Mapping[str, Any]) -> dict[str, Any] | None:
     """A validated job whose registry passwords are in ``secrets``; None if it has none elsewhere."""
-    secrets = dict(data.get(_SECRETS) or {})
+    given = data.get(_SECRETS) or {}
+    secrets = dict(given)
     prerequisites = list(data.get("prerequisites") or ())
     names: dict[str, str] = {}
     for index, item in enumerate(prerequisites):
         auth = item.get("auth")
         password = auth.get("password") if isinstance(auth, dict) else None
-        if not isinstance(password, str) or not password or "<%" in password:
+        if not isinstance(password, str) or not password or is_secret_reference(password):
             continue
         if password not in names:
             names[password] = _free_name(secrets)
-            secrets[names[password]] = password
+            secrets[names[password]] = _rendered(password, given)
         reference = f"<% ${_SECRETS}.{names[password]} %>"
         prerequisites[index] = {**item, "auth": {**auth, "password": reference}}
     return {**data, "prerequisites": prerequisites, _SECRETS: secrets} if names else None
+
+
+def _rendered(password: str, secrets: Mapping[str, Any]) -> str:
+    """The password as the task gets it: references in a secret are not replaced."""
+    if not any(scope == _SECRETS for scope, _ in references(password)):
+        return password
+    return render(password, {_SECRETS: secrets})
 
 
 def _free_name(secrets: Mapping[str, Any]) -> str:

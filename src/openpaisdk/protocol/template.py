@@ -52,6 +52,12 @@ def references(text: str) -> Iterator[tuple[str, str]]:
             yield reference.group(1), name
 
 
+def is_only_references(text: str, scope: str) -> bool:
+    """Whether ``text`` has references into this scope, and nothing else."""
+    found = [one for one, _ in references(text)]
+    return bool(found) and set(found) == {scope} and not _TAG.sub("", text).strip()
+
+
 def resolves(name: str, scopes: Mapping[str, Any]) -> bool:
     """Whether a reference has a value."""
     return _lookup(name, scopes) not in (_MISSING, None)

@@ -227,9 +227,10 @@ def test_preview_equals_sent_job(new_user, recent, text: str) -> None:
     assert json.loads(submissions(recent)[0].body) == json.loads(preview.out)
 
 
-def test_preview_masks_secrets_that_are_sent(new_user, recent) -> None:
+@pytest.mark.parametrize("password", ["pass-word", "pass-word<%"])
+def test_preview_masks_secrets_that_are_sent(new_user, recent, password: str) -> None:
     add(new_user, recent)
-    text = GOOD.replace("uri: host}", "uri: host, auth: {username: u, password: pass-word}}")
+    text = GOOD.replace("uri: host}", f"uri: host, auth: {{username: u, password: {password}}}}}")
     text += "secrets: {key: hush-hush}\n"
     for form in ("table", "json", "yaml"):
         done = new_user.pai("submit", "--preview", "-o", form, "-", stdin=text)

@@ -110,15 +110,11 @@ def test_alias_of_a_secret_in_a_short_job_file_is_rejected() -> None:
         assert SECRET not in str(raised.value)
 
 
-def test_passwords_of_registries_become_secrets() -> None:
-    def image(password: str) -> dict[str, Any]:
-        return {
-            "name": "i",
-            "type": "dockerimage",
-            "uri": "u",
-            "auth": {"username": "u", "password": password},
-        }
+def image(password: str) -> dict[str, Any]:
+    return {"name": "i", "type": "dockerimage", "uri": "u", "auth": {"username": "u", "password": password}}
 
+
+def test_passwords_of_registries_become_secrets() -> None:
     data = {
         "prerequisites": [
             image("one"),
@@ -147,3 +143,29 @@ def test_passwords_of_registries_become_secrets() -> None:
     assert (
         replace_passwords({"prerequisites": [image("<% $secrets.mine %>")], "secrets": {"mine": "x"}}) is None
     )
+
+
+@pytest.mark.parametrize(
+    ("password", "sealed"),
+    [
+        ("x<%y", "x<%y"),
+        ("<%x%>", "<%x%>"),
+        ("<% $parameters.a %>", "<% $parameters.a %>"),
+        ("a<%$b%>", "a<%$b%>"),
+        ("head-<% $secrets.mine %>", "head-three"),
+    ],
+)
+def test_password_that_only_contains_a_mark_of_references_becomes_a_secret(
+    password: str, sealed: str
+) -> None:
+    data = {"prerequisites": [image(password)], "secrets": {"mine": "three"}}
+    replaced = replace_passwords(data)
+    assert replaced is not None
+    assert replaced["prerequisites"][0]["auth"]["password"] == "<% $secrets.registry_password %>"
+    assert replaced["secrets"]["registry_password"] == sealed
+
+
+def test_password_of_several_references_stays() -> None:
+    secrets = {"a": "one", "b": "two"}
+    references = "<% $secrets.a %><%$secrets.b%>"
+    assert replace_passwords({"prerequisites": [image(references)], "secrets": secrets}) is None
