@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from paicluster.controller import launcher, pending_reasons, quarantine, reconci
 from paicluster.controller.changes import Changes
 from paicluster.controller.reconciler import Controller
 from paicluster.engines.interface import LaunchFailed, Observation, TaskLaunch
+from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.resource_requests import encode, request_of
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
@@ -189,6 +190,37 @@ async def _finish_all(cluster: Cluster) -> None:
         assert len(notices) == 1, "one notice for each job"
 
 
+class _WatchedCommit:
+    """The commit of a launch; ``is_awaited`` is set when the launch waits for it."""
+
+    def __init__(self, committed: Awaitable[bool], is_awaited: asyncio.Event):
+        self._committed = committed
+        self._is_awaited = is_awaited
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        self._is_awaited.set()
+        return self._committed.__await__()
+
+
+def _watch_second_task(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """An event that is set when the launch of an array's second task waits for its commit."""
+    is_awaited = asyncio.Event()
+    launch = EngineRouter.launch
+
+    async def launch_watched(
+        router: EngineRouter,
+        name: str,
+        gang: Sequence[TaskLaunch],
+        committed: Awaitable[bool] | None = None,
+    ) -> None:
+        if committed is not None and gang[0].environment["PAI_TASK_INDEX"] == "1":
+            committed = _WatchedCommit(committed, is_awaited)
+        await launch(router, name, gang, committed)
+
+    monkeypatch.setattr(EngineRouter, "launch", launch_watched)
+    return is_awaited
+
+
 class _FixedRandom(random.Random):
     def random(self) -> float:
         return 0.5
@@ -216,6 +248,7 @@ def test_task_placed_during_a_launch_starts_only_once_committed(
             return await write(work)
 
         monkeypatch.setattr(engine, "launch", launch_slowly)
+        commit_awaited = _watch_second_task(monkeypatch)
         await cluster.controller.start()
         await _submit(store, job_of("array", "true", instances=2, extras=_ONE_AT_A_TIME))
         await _until(lambda: len(engine.running) == 1)
@@ -226,7 +259,7 @@ def test_task_placed_during_a_launch_starts_only_once_committed(
         engine.end(engine.running[0], 0)
         await asyncio.wait_for(write_called.wait(), DEADLINE_S)
         may_return.set()
-        await asyncio.sleep(0.05)
+        await _until(lambda: commit_awaited.is_set() or len(engine.launches) > 1)
         assert len(engine.launches) == 1
         may_write.set()
         await _until(lambda: len(engine.launches) == 2)
@@ -263,6 +296,7 @@ def test_task_placed_during_a_launch_waits_for_its_own_commit_of_several(
             return await write(work)
 
         monkeypatch.setattr(engine, "launch", launch_slowly)
+        commit_awaited = _watch_second_task(monkeypatch)
         await controller.start()
         assert controller._task is not None
         controller._task.cancel()  # from here on the test itself reconciles
@@ -275,7 +309,7 @@ def test_task_placed_during_a_launch_waits_for_its_own_commit_of_several(
         reconcile = asyncio.create_task(controller._reconcile(isolated=True))
         await asyncio.wait_for(write_called.wait(), DEADLINE_S)
         may_return.set()
-        await asyncio.sleep(0.05)
+        await _until(lambda: commit_awaited.is_set() or len(engine.launches) > 1)
         assert len(engine.launches) == 1
         may_write.set()
         if is_written:
