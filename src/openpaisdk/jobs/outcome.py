@@ -39,14 +39,15 @@ def failure_details(job: JobStatus) -> dict[str, str]:
     """Details of a failed job: the cause, what to do about it, and the last line of its error output."""
     if job.state != "FAILED":
         return {}
+    from openpaisdk.protocol.log_end import last_line
+
     status = mapping_at(job.raw, "jobStatus")
     spec = mapping_at(status, "appExitSpec")
     runtime = mapping_at(mapping_at(status, "appExitMessages"), "runtime")
-    lines = [line for line in text(mapping_at(runtime, "errorLogs"), "user").splitlines() if line.strip()]
     details = {
         # The reason that the job's state is shown with may be this cause already.
         "cause": "" if text(spec, "reason") in job.diagnostics else text(spec, "reason"),
         "what to do": next(iter(name_list(spec, "solution")), ""),
-        "last line": lines[-1].strip() if lines else "",
+        "last line": last_line(text(mapping_at(runtime, "errorLogs"), "user")),
     }
     return {key: value for key, value in details.items() if value}

@@ -14,6 +14,7 @@ _MAX_DETAIL_LINES = 10
 _MAX_LINE_CHARS = 8192
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 # Prefixes of launchers that merge the output of several processes: PyTorch, torchrun --tee, srun -l, mpirun.
 _PREFIX = re.compile(r"\[rank\d+\]:[ ]?|\[[\w-]+\d+\]:|[ ]*\d+: |\[\d+,\d+\]<std(?:out|err)>:")
 _PREFIX_STARTS = "[ 0123456789"
@@ -21,6 +22,16 @@ _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in .+)?$'
 _EXCEPTION = re.compile(r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:)?$")
 # Python reports these at exit and continues; they never decide the exit status.
 _IGNORED = re.compile(r"Exception ignored (?:in|while|on)\b")
+
+
+def plain_line(line: str) -> str:
+    """A line of a log without colours and without other control characters."""
+    return line.strip() if line.isprintable() else _CONTROL.sub("", _ANSI.sub("", line)).strip()
+
+
+def last_line(text: str) -> str:
+    """The last line with something to read; programs often reset their colours in one of its own."""
+    return next((plain for line in reversed(text.splitlines()) if (plain := plain_line(line))), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection
 
+from openpaisdk.protocol.log_end import last_line, plain_line
 from paicluster.store.bulk_insert import chunks
 from paicluster.store.compiled_statements import execute
 from paicluster.store.rows import AttemptRow
@@ -52,16 +53,16 @@ def causes_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
 def _cause(diagnostics: str | None, runtime_exit: str | None) -> str:
     ended = _decode(runtime_exit) if runtime_exit else _RuntimeExit()
     if ended.caught_exception:
-        return _line(ended.caught_exception)
+        return _first_line(ended.caught_exception)
     if ended.origin_user_exit_code is not None:
-        last = _last_line(ended.error_logs.user if ended.error_logs else "")
-        return _line(f"Exit code {ended.origin_user_exit_code}{f': {last}' if last else ''}")
-    return _line((diagnostics or "").strip().partition("\n")[0])
+        last = last_line(ended.error_logs.user if ended.error_logs else "")
+        return _shortened(f"Exit code {ended.origin_user_exit_code}{f': {last}' if last else ''}")
+    return _first_line(diagnostics or "")
 
 
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+def _first_line(text: str) -> str:
+    return _shortened(plain_line(text.strip().partition("\n")[0]))
 
 
-def _line(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_CAUSE_CHARS else f"{text[: _MAX_CAUSE_CHARS - 1]}…"

@@ -41,7 +41,9 @@ def test_failure_without_known_cause_has_no_advice(user, line: str) -> None:
 
 
 def test_waiting_for_a_job_names_its_last_line_and_its_log(user) -> None:
-    done = user.pai("sub", "--no-sources", "--wait", "echo started; echo 'loss is nan' >&2; exit 3")
+    done = user.pai(
+        "sub", "--no-sources", "--wait", r"echo started; printf '\033[31mloss is nan\033[0m\n' >&2; exit 3"
+    )
     name = done.out.strip()
     assert f"Its last line: loss is nan\nIts log: pai logs {name}\n" in done.err, done
     waited = user.pai("wait", name)

@@ -158,7 +158,9 @@ def test_huge_offset_is_an_empty_page_or_rejected(cluster: TeamCluster, offset: 
 
 
 def test_failed_jobs_have_their_cause_on_request(cluster: TeamCluster) -> None:
-    cluster.run(job("caused-a", "echo step 7; echo the disk is full >&2; exit 4"))
+    # Coloured, and the colour is reset in a line of its own.
+    coloured = r"printf '\033[31mthe disk is \033[1mfull\n\033[0m\n' >&2"
+    cluster.run(job("caused-a", f"echo step 7; {coloured}; exit 4"))
     cluster.run(job("caused-b", "exit 5"))
     cluster.run(job("caused-c", "echo fine"))
     reply = cluster.get("/api/v2/jobs?keyword=caused-&causes=true&withTotalCount=true").json()

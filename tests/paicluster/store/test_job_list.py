@@ -14,7 +14,9 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import InvalidParameters
 from paicluster.store import Store, job_query, jobs, search
+from paicluster.store.job_failures import cause_of
 from paicluster.store.jobs import Inserted, JobQuery, JobRow, NewJob
+from paicluster.store.rows import AttemptRow
 
 USERS = ("alice", "bob", "x")
 VCS = ("default", "vision", "ali")
@@ -292,3 +294,19 @@ def test_ids_and_keyword_index_continue_after_a_restart(tmp_path: Path) -> None:
         assert total == min(start + 600, 1000)
         assert names[0] == f"alice~job_{min(start + 599, 999):04}"
         store.close()
+
+
+@pytest.mark.parametrize(
+    ("runtime_exit", "cause"),
+    [
+        ({"caughtException": "\x1b[31mNo GPU.\x1b[0m\nTraceback follows"}, "No GPU."),
+        (
+            {"originUserExitCode": 4, "errorLogs": {"user": "a\n\x1b[1mfull\x07\n\x1b[0m"}},
+            "Exit code 4: full",
+        ),
+    ],
+)
+def test_cause_of_a_failure_is_one_line_without_control_characters(
+    runtime_exit: dict[str, Any], cause: str
+) -> None:
+    assert cause_of(AttemptRow(1, 0, "Completed", runtime_exit=json.dumps(runtime_exit))) == cause

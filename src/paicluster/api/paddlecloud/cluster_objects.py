@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from openpaisdk.protocol.exit_codes import exit_spec
+from openpaisdk.protocol.log_end import last_line
 from openpaisdk.protocol.states import STOP_CODES, attempt_state
 from paicluster.api.paddlecloud.job_request import PaddleJob
 from paicluster.api.paddlecloud.job_translation import MASTER, PSERVER, TRAINER, namespace_of
@@ -218,8 +219,8 @@ def _exit_message(exit_code: int, info: dict[str, Any]) -> str | None:
         return spec.reason or spec.phrase
     if exit_code == 0 or exit_code in _EXIT_MESSAGES:
         return _EXIT_MESSAGES.get(exit_code)
-    lines = str(info.get("errorLogs", {}).get("user", "")).split("\n")
-    return next((line.strip()[:_MAX_MESSAGE_CHARS] for line in reversed(lines) if line.strip()), None)
+    last = last_line(str(info.get("errorLogs", {}).get("user", "")))
+    return last[:_MAX_MESSAGE_CHARS] or None
 
 
 def resource_quota(report: QuotaReport, capacity: Resources) -> dict[str, Any]:
