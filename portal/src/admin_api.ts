@@ -48,8 +48,8 @@ export interface AuditEntry {
 export const QUOTA_LIMITS = ["tasks", "cpu", "memoryMB", "gpu", "storageBytes"] as const;
 export type QuotaLimits = Readonly<Record<(typeof QUOTA_LIMITS)[number], number | null>>;
 
-async function get<T>(path: string, signal: AbortSignal): Promise<T> {
-  return (await request("GET", path, { signal })).json() as Promise<T>;
+async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await request("GET", path, signal ? { signal } : {})).json() as Promise<T>;
 }
 
 const userPath = (name: string) => `api/v2/users/${encodeURIComponent(name)}`;
@@ -60,14 +60,17 @@ const clusterPath = (name: string) => `api/v2/virtual-clusters/${encodeURICompon
 
 export const listUsers = (signal: AbortSignal) => get<readonly User[]>("api/v2/users", signal);
 
+export const userOf = (username: string) => get<User>(userPath(username));
+
 export async function createUser(user: { username: string; password: string; email: string; admin: boolean }) {
   await request("POST", "api/v2/users", { body: user });
 }
 
+/** The fields that change. */
 export interface UserChange {
   readonly username: string;
-  readonly email: string;
-  readonly admin: boolean;
+  readonly email?: string;
+  readonly admin?: boolean;
   readonly password?: string;
 }
 
@@ -110,8 +113,11 @@ export async function createGroup(group: Group): Promise<void> {
   await request("POST", "api/v2/groups", { body: group });
 }
 
-export async function changeGroup(group: Group): Promise<void> {
-  await request("PUT", "api/v2/groups", { body: { data: group, patch: true } });
+export const groupOf = (groupname: string) => get<Group>(groupPath(groupname));
+
+/** Change the fields that are there. */
+export async function changeGroup(data: Pick<Group, "groupname"> & Partial<Group>): Promise<void> {
+  await request("PUT", "api/v2/groups", { body: { data, patch: true } });
 }
 
 export async function deleteGroup(groupname: string): Promise<void> {

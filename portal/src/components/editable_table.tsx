@@ -28,7 +28,8 @@ interface Props<T> {
   readonly isFixed?: (item: T) => boolean;
   /** Fields of the dialog beside the name; null: of a new item. */
   readonly fields: (item: T | null) => ComponentChildren;
-  readonly onSave: (name: string, form: FormData, isNew: boolean) => Promise<void>;
+  /** `item`: as the dialog showed it; null: a new one. */
+  readonly onSave: (name: string, form: FormData, item: T | null) => Promise<void>;
   readonly onDelete: (name: string) => Promise<void>;
   /** What deleting one means. */
   readonly deletion: string;
@@ -48,7 +49,7 @@ export function EditableTable<T>(props: Props<T>) {
   };
   const save = async (item: T | null, form: FormData) => {
     const name = item === null ? textOf(form, "name") : nameOf(item);
-    await props.onSave(name, form, item === null);
+    await props.onSave(name, form, item);
     done(name, "saved");
   };
   const remove = (name: string) =>

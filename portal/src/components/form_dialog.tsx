@@ -85,3 +85,9 @@ export function Checks({ legend, kind, names, checked }: ChecksProps) {
 export function checkedNames(form: FormData, kind: string, names: readonly string[]): string[] {
   return names.filter((name) => form.get(`${kind} ${name}`) !== null);
 }
+
+/** The names of now, changed as the boxes were: what others have changed since the dialog showed its names stays. */
+export function withChanges(now: readonly string[], shown: readonly string[], checked: readonly string[]): string[] {
+  const kept = now.filter((name) => checked.includes(name) || !shown.includes(name));
+  return [...new Set([...kept, ...checked.filter((name) => !shown.includes(name))])];
+}

@@ -4,6 +4,7 @@ import {
   createGroup,
   deleteGroup,
   deleteShare,
+  groupOf,
   listGroups,
   listShares,
   putShare,
@@ -11,7 +12,7 @@ import {
   type Group,
 } from "../admin_api.ts";
 import { EditableTable } from "../components/editable_table.tsx";
-import { checkedNames, Checks, textOf } from "../components/form_dialog.tsx";
+import { checkedNames, Checks, textOf, withChanges } from "../components/form_dialog.tsx";
 import { ErrorNotice, Loading } from "../components/parts.tsx";
 import { listStorages } from "../files/storage.ts";
 import { usePolled } from "../live.ts";
@@ -40,11 +41,16 @@ export function Groups() {
   const { groups, known } = value;
   /** What exists, and what the group names although it does not. */
   const namesOf = (group: Group | null, key: keyof Access) => [...new Set([...known[key], ...accessOf(group, key)])];
-  const save = (groupname: string, form: FormData, isNew: boolean) => {
-    const group = groups.find((one) => one.groupname === groupname) ?? null;
-    const access = Object.fromEntries(ACCESS.map(({ key }) => [key, checkedNames(form, key, namesOf(group, key))]));
-    const extension = { acls: { ...group?.extension.acls, ...access } };
-    return (isNew ? createGroup : changeGroup)({ groupname, description: textOf(form, "description"), extension });
+  const save = async (groupname: string, form: FormData, shown: Group | null) => {
+    const now = shown && (await groupOf(groupname));
+    const access = ACCESS.map(({ key }) => {
+      const checked = checkedNames(form, key, namesOf(shown, key));
+      return [key, withChanges(accessOf(now, key), accessOf(shown, key), checked)];
+    });
+    const extension = { acls: { ...now?.extension.acls, ...Object.fromEntries(access) } };
+    const description = textOf(form, "description");
+    if (!shown) return createGroup({ groupname, description, extension });
+    return changeGroup({ groupname, extension, ...(description === shown.description ? {} : { description }) });
   };
   return (
     <EditableTable

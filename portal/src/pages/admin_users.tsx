@@ -11,12 +11,13 @@ import {
   setDisabled,
   setGroups,
   setQuota,
+  userOf,
   type Group,
   type QuotaLimits,
   type User,
 } from "../admin_api.ts";
 import { ActionLink } from "../components/editable_table.tsx";
-import { Check, checkedNames, Checks, FormDialog, textOf } from "../components/form_dialog.tsx";
+import { Check, checkedNames, Checks, FormDialog, textOf, withChanges } from "../components/form_dialog.tsx";
 import { attempt } from "../components/forms.tsx";
 import { Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
@@ -171,14 +172,17 @@ function AddUser({ onClose, onDone }: DialogProps) {
 function ChangeUser({ user, groups, onClose, onDone }: DialogProps & { user: User; groups: readonly Group[] }) {
   const change = async (form: FormData) => {
     const password = form.get("new-password");
-    const chosen = checkedNames(form, "group", groups.map((group) => group.groupname));
-    // The group of administrators follows from the box above.
-    const kept = user.grouplist.filter((name) => !groups.some((group) => group.groupname === name));
-    await setGroups(user.username, [...chosen, ...kept]);
+    const names = groups.map((group) => group.groupname);
+    const checked = checkedNames(form, "group", names);
+    // The group of administrators has no box: it follows from the one above.
+    const shown = user.grouplist.filter((name) => names.includes(name));
+    const { grouplist } = await userOf(user.username);
+    await setGroups(user.username, withChanges(grouplist, shown, checked));
+    const [email, admin] = [textOf(form, "email"), form.get("admin") !== null];
     await changeUser({
       username: user.username,
-      email: textOf(form, "email"),
-      admin: form.get("admin") !== null,
+      ...(email === user.email ? {} : { email }),
+      ...(admin === user.admin ? {} : { admin }),
       ...(typeof password === "string" && password ? { password } : {}),
     });
     onDone(`User ${user.username} is changed.`);
