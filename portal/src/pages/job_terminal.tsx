@@ -109,8 +109,9 @@ function TerminalView({ framework, task, isShown, children }: ViewProps) {
   const explain = async (path: string) => {
     const used = portalSession.value;
     const found = await refusal(path);
-    if (portalSession.value !== used) connect();
-    else error.value = found;
+    const now = portalSession.value;
+    if (now === used) error.value = found;
+    else if (now?.user === used?.user) connect();
   };
   const again = () => {
     screen.current?.clear();
@@ -134,8 +135,18 @@ function TerminalView({ framework, task, isShown, children }: ViewProps) {
       isGone = true;
       session.current?.close();
       screen.current?.destroy();
+      // Nothing connects any more: the shell would be invisible.
+      screen.current = null;
     };
   }, []);
+  const hasShell = state.value === "open" || state.value === "silent";
+  useEffect(() => {
+    if (!hasShell) return;
+    // To leave the page ends the processes of the shell.
+    const ask = (event: BeforeUnloadEvent) => event.preventDefault();
+    addEventListener("beforeunload", ask);
+    return () => removeEventListener("beforeunload", ask);
+  }, [hasShell]);
   useEffect(() => screen.current?.applyTheme(), [theme.value]);
   useEffect(() => {
     if (isShown && state.peek() === "open" && screen.current) takeFocus(screen.current);

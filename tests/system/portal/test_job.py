@@ -145,6 +145,9 @@ def test_table_of_many_tasks_has_few_rows_in_the_page(new_page: NewPage, cluster
     cluster.stop("wide")
 
 
+ASKS_BEFORE_LEAVING = "!window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+
+
 def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: TeamCluster) -> None:
     cluster.submit(job("enters", "sleep 600", instances=2))
     cluster.wait_state("enters", "RUNNING")
@@ -171,8 +174,10 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
     # A look at another tab ends nothing, and the terminal has the keyboard again.
     page.click("[role=tab]", "Timeline")
     page.click("[role=tab]", "Terminal")
+    page.wait_for(ASKS_BEFORE_LEAVING)
     type_in_terminal(page, "exit 7\n")
     page.wait_for_text("The shell ended with exit status 7.")
+    page.wait_for(f"!({ASKS_BEFORE_LEAVING})")
     page.click("button", "Open again")
     page.wait_for_text("Connected")
     # The connection is there before the shell, and an interactive shell ignores SIGTERM.
