@@ -1,9 +1,10 @@
 // Small parts that every page uses.
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import type { ApiError } from "../api.ts";
 import { stateName } from "../format.ts";
+import { onOtherUser } from "../session.ts";
 
 export function State({ state }: { state: string }) {
   return <span class={`state ${state}`}>{stateName(state)}</span>;
@@ -136,6 +137,9 @@ const TOAST_MS = 6000;
 const toasts = signal<readonly { readonly id: number; readonly text: string }[]>([]);
 let lastToast = 0;
 
+// They may name what only their user may see.
+onOtherUser(() => (toasts.value = []));
+
 /** Say something that needs no answer. */
 export function toast(text: string): void {
   const id = ++lastToast;
@@ -148,9 +152,21 @@ function dismiss(id: number): void {
 }
 
 export function Toasts() {
+  const element = useRef<HTMLDivElement>(null);
+  const shown = toasts.value;
+  useLayoutEffect(() => {
+    const { current } = element;
+    // Older browsers have no popovers.
+    if (!current || !("popover" in current)) return;
+    const isOpen = current.matches(":popover-open");
+    if (isOpen && !document.querySelector("dialog:modal")) return;
+    // What was opened last is on top, also of a dialog.
+    if (isOpen) current.hidePopover();
+    current.showPopover();
+  }, [shown]);
   return (
-    <div class="toasts" role="status">
-      {toasts.value.map((one) => (
+    <div class="toasts" role="status" popover="manual" ref={element}>
+      {shown.map((one) => (
         <div class="toast" key={one.id}>
           <span>{one.text}</span>
           <button class="link" type="button" onClick={() => dismiss(one.id)}>
