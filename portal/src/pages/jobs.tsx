@@ -7,7 +7,7 @@ import { Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../c
 import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { address, href, jobHref, setQuery } from "../router.ts";
-import { session } from "../session.ts";
+import { onOtherUser, session } from "../session.ts";
 
 const PAGE_SIZE = 50;
 const REFRESH_MS = 2000;
@@ -152,6 +152,7 @@ function useFirstRows(jobs: readonly JobSummary[]): readonly JobSummary[] {
 }
 
 let early: { readonly key: string; readonly answer: Promise<JobPage> } | undefined;
+onOtherUser(() => (early = undefined));
 
 /** Request the list of the address, before the page around it is drawn: it takes the answer that has come meanwhile. */
 export function requestJobsEarly(): void {

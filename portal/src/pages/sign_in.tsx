@@ -69,10 +69,11 @@ function SignInForm({ code = "", user = "" }: { code?: string; user?: string }) 
     error.value = null;
     try {
       await signIn(credentials);
+      const { path } = address.value;
       // After an expired session the same page goes on.
-      if (["/", "/sign-in"].includes(address.value.path)) goOn();
-      // Pages that are there have their own requests.
-      if (!user) requestJobsEarly();
+      if (["/", "/sign-in"].includes(path)) goOn();
+      // Any other page is there by now, and has its own requests.
+      if (path === "/sign-in") requestJobsEarly();
     } catch (problem) {
       if (!(problem instanceof ApiError)) throw problem;
       error.value = problem;

@@ -24,6 +24,19 @@ def test_wrong_password_says_so_and_the_right_one_leads_to_the_jobs(new_page: Ne
     page.wait_for("location.hash === '#/jobs'")
 
 
+def test_jobs_are_requested_once_after_a_sign_in(new_page: NewPage) -> None:
+    page = new_page(None, at="/jobs")
+    # They are not answered, so that none is renewed.
+    page.evaluate(
+        "(() => { const send = window.fetch; window.lists = 0;"
+        " window.fetch = (address, init) => String(address).startsWith('api/v2/jobs?')"
+        "   ? (window.lists++, new Promise(() => {})) : send(address, init); })()"
+    )
+    sign_in(page, "bob")
+    page.wait_for("document.title.startsWith('Jobs')")
+    assert page.evaluate("window.lists") == 1
+
+
 def test_page_of_a_link_is_shown_after_the_sign_in(new_page: NewPage) -> None:
     page = new_page(None, at="/cluster")
     sign_in(page, "bob")
