@@ -165,7 +165,7 @@ async function send(method: string, path: string, options: Options, used: Sessio
 function refusal(status: number, body: Problem, used: Session | null): ApiError {
   const problem = problemOf(body);
   // Another tab may have signed in meanwhile.
-  if (status === 401 && used && session.value === used) expireSession(endReason(problem));
+  if (status === 401 && used && session.value === used) expireSession(used, endReason(problem));
   return new ApiError(problem.message ?? `The cluster answered with status ${status}.`, status, problem.code, problem.hint);
 }
 

@@ -41,15 +41,23 @@ export function endSession(reason = ""): void {
 }
 
 /** The cluster has ended the session. */
-export function expireSession(reason: string): void {
+export function expireSession(refused: Session, reason: string): void {
+  const found = stored();
+  const newer = sessionOf(found);
+  if (newer && newer.proof !== refused.proof) {
+    // Another tab has just signed in, and this one has not heard of it yet.
+    become(newer);
+    return;
+  }
   const marked: Stored = { expired: reason };
-  localStorage.setItem(KEY, JSON.stringify(marked));
+  if (newer) localStorage.setItem(KEY, JSON.stringify(marked));
   becomeExpired(reason);
 }
 
 /** Wait for the session after one that has expired; null if its user signs out, or another one signs in. */
 export function nextSession(expired: Session, signal?: AbortSignal): Promise<Session | null> {
   return new Promise((resolve, reject) => {
+    signal?.throwIfAborted();
     const stop = effect(() => {
       const now = session.value;
       if (isSessionExpired.value && now === expired) return;

@@ -1,5 +1,6 @@
 // Files of a remote storage (in a cloud, on an HDFS, of a file server), which the cluster reads and changes.
 import { ApiError, get, request, uploadBody } from "../api.ts";
+import { onOtherUser, session } from "../session.ts";
 import { onceAborted } from "./cancel.ts";
 import { MAX_ENTRIES, save, type Entry, type StorageFiles } from "./storage.ts";
 
@@ -21,6 +22,7 @@ interface Page {
 const SMALL_BYTES = 64 << 10;
 /** Moves of folders that were interrupted, by their addresses: the same move goes on. */
 const unfinishedMoves = new Set<string>();
+onOtherUser(() => unfinishedMoves.clear());
 
 export function remoteFiles(storage: string): StorageFiles {
   const of = (what: string, values: Readonly<Record<string, string>>) =>
@@ -53,16 +55,20 @@ export function remoteFiles(storage: string): StorageFiles {
     },
     async move(path, target) {
       const move = of("moves", { path, target });
+      const checkUser = sameUser();
       for (;;) {
         const isResumed = unfinishedMoves.has(move);
         if (await isLastStep(request("POST", isResumed ? `${move}&resume=true` : move), isResumed)) break;
+        checkUser();
         unfinishedMoves.add(move);
       }
       unfinishedMoves.delete(move);
     },
     async remove(path, onStep) {
+      const checkUser = sameUser();
       let isResumed = false;
       while (!(await isLastStep(request("DELETE", of("entries", { path })), isResumed))) {
+        checkUser();
         if (!isResumed) onStep();
         isResumed = true;
       }
@@ -78,6 +84,14 @@ export function remoteFiles(storage: string): StorageFiles {
       onSent(offset);
       return uploadBody(of("content", { ...key, offset: String(offset) }), file.slice(offset), signal, (sent) => onSent(offset + sent));
     },
+  };
+}
+
+/** A check between the steps of a change: no step is made in the name of the next user. */
+function sameUser(): () => void {
+  const user = session.value?.user;
+  return () => {
+    if (session.value?.user !== user) throw new ApiError("The user has signed out meanwhile.", 401);
   };
 }
 
