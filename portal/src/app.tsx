@@ -5,6 +5,7 @@ import { isConnected, signOut } from "./api.ts";
 import { Icon } from "./components/icons.tsx";
 import { lazy } from "./components/lazy.tsx";
 import { Empty, Toasts } from "./components/parts.tsx";
+import { SignOutEverywhere } from "./components/sign_out.tsx";
 import { useScrollLine } from "./components/scroll_line.ts";
 import { HomePage } from "./pages/home.tsx";
 import { JobPage } from "./pages/job.tsx";
@@ -130,12 +131,10 @@ function LeftPane({ path }: { path: string }) {
           <a href={href("/profile")}>{session.value?.user}</a>
         </strong>
         <div class="who-actions">
-          <button class="link" type="button" onClick={() => void leave(false)}>
+          <button class="link" type="button" onClick={() => void leave()}>
             Sign out
           </button>
-          <button class="link everywhere" type="button" onClick={() => void leave(true)}>
-            Sign out everywhere
-          </button>
+          <SignOutEverywhere class="link everywhere" />
           <button class="link theme" type="button" onClick={toggleTheme}>
             {theme.value === "dark" ? "Light theme" : "Dark theme"}
           </button>
@@ -145,7 +144,7 @@ function LeftPane({ path }: { path: string }) {
   );
 }
 
-async function leave(everywhere: boolean): Promise<void> {
+async function leave(): Promise<void> {
   // The session ends here in any case; the cluster may be unreachable, or have ended it before.
-  await signOut(everywhere).catch(() => undefined);
+  await signOut(false).catch(() => undefined);
 }

@@ -12,13 +12,13 @@ import {
   ownUser,
   removeSshKey,
   revokeToken,
-  signOut,
   type SshKey,
   type TokenDetail,
   type UserDetail,
 } from "../api.ts";
 import { attempt, FormEnd, FormProblem, useForm } from "../components/forms.tsx";
 import { Command, Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { SignOutEverywhere } from "../components/sign_out.tsx";
 import { listStorages, type StorageDetail } from "../files/storage.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { dayOf, exactTime, shortTime } from "../format.ts";
@@ -48,7 +48,7 @@ export function ProfilePage() {
     <div class="profile">
       <div class="head">
         <h1>Profile</h1>
-        <SignOutEverywhere />
+        <SignOutEverywhere class="button" />
       </div>
       <div class="stack">
         <About user={value.user} />
@@ -72,26 +72,6 @@ async function load(signal: AbortSignal) {
     listStorages(signal),
   ]);
   return { user, tokens, ownId, storages };
-}
-
-function SignOutEverywhere() {
-  const isAsked = useSignal(false);
-  return (
-    <>
-      <button class="button" type="button" onClick={() => (isAsked.value = true)}>
-        Sign out everywhere
-      </button>
-      {isAsked.value && (
-        <Confirm
-          title="Sign out everywhere?"
-          text="Your sessions in all browsers end, this one as well. Tokens of pai and of programs stay."
-          action="Sign out everywhere"
-          onConfirm={() => void signOut(true).catch(() => undefined)}
-          onClose={() => (isAsked.value = false)}
-        />
-      )}
-    </>
-  );
 }
 
 function About({ user }: { user: UserDetail }) {

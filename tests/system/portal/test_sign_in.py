@@ -140,7 +140,8 @@ def test_tabs_keep_what_is_typed_and_one_sign_in_is_enough(
 
 def test_sign_out_everywhere_signs_other_browsers_out(new_page: NewPage) -> None:
     one, other, stranger = new_page("bob"), new_page("bob"), new_page("alice")
-    one.click("button", "Sign out everywhere")
+    one.click("header button", "Sign out everywhere")
+    one.click("dialog button", "Sign out everywhere")
     one.wait_for_text("You are signed out of all browsers.")
     other.wait_for_text("Your session has ended.")
     assert "Sign out" in stranger.text
