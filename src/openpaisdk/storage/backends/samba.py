@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import select
 import stat
+import sys
 import threading
 from contextlib import closing
 from itertools import islice
@@ -510,18 +511,20 @@ class _PollSelect:
 
     @staticmethod
     def select(readers: list[Any], writers: list[Any], failing: list[Any], timeout_s: float) -> Any:
-        if len(readers) != 1 or writers or failing:
-            return select.select(readers, writers, failing, timeout_s)
-        poll = select.poll()
-        poll.register(readers[0], select.POLLIN)
-        return (readers if poll.poll(timeout_s * 1000) else []), [], []
+        # Windows has no poll, and its select accepts all sockets.
+        if sys.platform != "win32":
+            if len(readers) == 1 and not writers and not failing:
+                poll = select.poll()
+                poll.register(readers[0], select.POLLIN)
+                return (readers if poll.poll(timeout_s * 1000) else []), [], []
+        return select.select(readers, writers, failing, timeout_s)
 
 
 def _wait_with_poll() -> None:
     from smbprotocol import transport
 
-    # Windows has no poll, and its select accepts all sockets. Another version may not use select.
-    if hasattr(select, "poll") and getattr(transport, "select", None) is select:
+    # Another version may not use select.
+    if getattr(transport, "select", None) is select:
         transport.select = _PollSelect
 
 
