@@ -117,12 +117,7 @@ class Browser:
 
     def send(self, method: str, parameters: dict[str, Any] | None = None, session: str | None = None) -> Any:
         """Send a command and wait for its answer."""
-        self._last_id += 1
-        number = self._last_id
-        message: dict[str, Any] = {"id": number, "method": method, "params": parameters or {}}
-        if session is not None:
-            message["sessionId"] = session
-        os.write(self._to, json.dumps(message).encode() + b"\0")
+        number = self._write(method, parameters, session)
         ends = time.monotonic() + _ANSWER_S
         while number not in self._answers:
             self._receive(ends, method)
@@ -130,6 +125,14 @@ class Browser:
         if "error" in answer:
             raise BrowserError(f"{method}: {answer['error'].get('message')}")
         return answer["result"]
+
+    def _write(self, method: str, parameters: dict[str, Any] | None, session: str | None) -> int:
+        self._last_id += 1
+        message: dict[str, Any] = {"id": self._last_id, "method": method, "params": parameters or {}}
+        if session is not None:
+            message["sessionId"] = session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        return self._last_id
 
     def _receive(self, ends: float, what: str) -> None:
         ready, _, _ = select.select([self._from], [], [], max(0.0, ends - time.monotonic()))
@@ -143,6 +146,9 @@ class Browser:
                 self._answers[message["id"]] = message
             else:
                 self.events.append(message)
+                if message.get("params", {}).get("type") == "beforeunload":
+                    # The page asks whether it may be left; until then it answers nothing.
+                    self._write("Page.handleJavaScriptDialog", {"accept": True}, message["sessionId"])
 
     @contextlib.contextmanager
     def page(self, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Page]:
