@@ -122,9 +122,8 @@ def check_dependencies(
     for dependency in dependencies:
         state = states.get(dependency.framework)
         if state is None:
-            return DependencyStatus(
-                broken=f"The job {dependency.framework} that it depends on does not exist any more."
-            )
+            # Deleted, so it had finished; jobs that needed it to succeed failed then if it had not.
+            continue
         finished = state in ("SUCCEEDED", "FAILED", "STOPPED")
         if finished and dependency.success and state != "SUCCEEDED":
             cause = causes.get(dependency.framework, "").rstrip(".")

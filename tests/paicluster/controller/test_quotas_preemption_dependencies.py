@@ -180,6 +180,22 @@ def test_dependencies_survive_a_restart(own_cluster: Callable[..., Cluster], tmp
     assert cluster.wait_over("second")["state"] == "SUCCEEDED"
 
 
+def test_dependency_that_was_deleted_stays_satisfied_after_a_restart(
+    own_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = own_cluster("--cpus", "1", "--memory-mb", "1000", "--gpus", "0")
+    cluster.run(job("first", "true", cpu=1))
+    cluster.accept(job("busy", gate(tmp_path / "open"), cpu=1))
+    cluster.wait_state("busy", "RUNNING")
+    cluster.accept(job("second", "true", cpu=1, extras=ours(after=[{"job": "first"}])))
+    eventually(lambda: cluster.events("second"), "a reason why it waits for the core")
+    assert cluster.ask("DELETE", f"/api/v1/user/{cluster.user}/jobs/first").status == 202
+    cluster.kill()
+    (tmp_path / "open").touch()
+    cluster.start()
+    assert cluster.wait_over("second")["state"] == "SUCCEEDED"
+
+
 def test_array_limit_bounds_concurrent_tasks(cluster: Cluster, name: str, tmp_path: Path) -> None:
     here = tmp_path / "running"
     here.mkdir()
