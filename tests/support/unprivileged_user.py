@@ -32,10 +32,15 @@ def _hidden() -> dict[Path, set[Path]]:
     return barred
 
 
-def _script(scratch: Path, groups: Sequence[Path], command: list[str]) -> str:
+def _script(scratch: Path, groups: Sequence[Path], command: list[str], fuse_mode: int) -> str:
     """In mounts of its own: opens the barred ways, joins the cgroups, becomes the ordinary user."""
     lines = ["set -e", *(f"echo $$ > {group}/cgroup.procs" for group in groups)]
     lines.append(f"mount --bind {scratch / 'etc'} /etc")
+    if Path("/dev/fuse").exists():
+        # Where no udev sets its mode, only root may open it.
+        devices = scratch / "devices"
+        lines += [f"mkdir {devices}", f"mount -t tmpfs -o mode=755 tmpfs {devices}"]
+        lines += [f"mknod -m {fuse_mode:o} {devices}/fuse c 10 229", f"mount --bind {devices}/fuse /dev/fuse"]
     for number, (folder, paths) in enumerate(_hidden().items()):
         asides = {path: scratch / f"aside-{number}-{n}" for n, path in enumerate(sorted(paths))}
         for path, aside in asides.items():
@@ -62,9 +67,9 @@ def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[P
 
 
 def run_command(
-    command: Callable[[Path], list[str]], *, groups: Sequence[Path] = ()
+    command: Callable[[Path], list[str]], *, groups: Sequence[Path] = (), fuse_mode: int = 0o666
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command; ``command`` gets the home of the account.
+    """Run a command; ``command`` gets the home of the account. ``fuse_mode``: of the device /dev/fuse.
 
     The account is known and may have others below it, as one that a machine's administrator made.
     """
@@ -88,7 +93,7 @@ def run_command(
     }
     try:
         return subprocess.run(
-            ["unshare", "--mount", "bash", "-c", _script(scratch, groups, command(home))],
+            ["unshare", "--mount", "bash", "-c", _script(scratch, groups, command(home), fuse_mode)],
             env=environment,
             cwd=REPOSITORY,
             capture_output=True,

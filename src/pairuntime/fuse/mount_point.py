@@ -62,6 +62,11 @@ def check_available() -> "None":
             "Only root can mount without the program fusermount, which was not found.",
             "Install the package fuse3, or copy the files.",
         )
+    if os.geteuid() != 0 and not os.access(DEVICE, os.R_OK | os.W_OK):
+        raise MountError(
+            "Only root may open %s on this machine, so others cannot mount anything." % DEVICE,
+            "An administrator can permit it, as most systems do: chmod 666 %s. Or copy the files." % DEVICE,
+        )
 
 
 def check_folder(folder: "str") -> "str":

@@ -94,6 +94,16 @@ def test_ordinary_user_mounts_a_storage() -> None:
     assert "Install the package fuse3, or copy the files." in written and "status 2" in written
 
 
+def test_device_that_only_root_may_open_is_named() -> None:
+    script = START + "mkdir mounted; pai mount pai://local/0/ mounted"
+    ran = unprivileged_user.run_command(lambda home: ["bash", "-c", script], fuse_mode=0o600)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "pai: Only root may open /dev/fuse on this machine, so others cannot mount anything.\n"
+        "     An administrator can permit it, as most systems do: chmod 666 /dev/fuse. Or copy the files.\n",
+    )
+
+
 def test_task_of_an_ordinary_user_has_its_storage_in_the_folder_of_the_cluster(
     s3_server: CloudServer,
 ) -> None:
