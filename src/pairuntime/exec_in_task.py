@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from pairuntime import saved_environment
 from pairuntime.supervisor import process_tree
@@ -17,6 +18,10 @@ from pairuntime.supervisor import process_tree
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any
+
+# For a container that is being created: a minute in all.
+_WAIT_S = 0.05
+_MAX_WAITS = 1200
 
 
 def run(
@@ -149,6 +154,7 @@ def run_slurm(folder: "str", command: "list[str]") -> "int":
         # The environment that the gang shares is a file of shell exports.
         command = ["/bin/sh", "-c", '. "$0"; exec "$@"', spec["shared_exports"]] + command
     if spec.get("exec_prefix"):
+        _wait_for_container(folder)
         # The last argument of the prefix is the container's name; options come before it.
         terminal = ["--tty"] if os.isatty(0) else []
         command = spec["exec_prefix"][:-1] + terminal + spec["exec_prefix"][-1:] + command
@@ -165,6 +171,22 @@ def run_slurm(folder: "str", command: "list[str]") -> "int":
     except OSError as e:
         sys.stderr.write("%s: %s\n" % (command[0], os.strerror(e.errno or 0)))
     return 127
+
+
+def _wait_for_container(folder: "str") -> "None":
+    """A task runs from the moment its container is requested, which takes a second to create."""
+    from pairuntime.slurm.slurm_attempt import NOT_STARTED
+    from pairuntime.supervisor import exit_record
+
+    for _ in range(_MAX_WAITS):
+        try:
+            if not os.stat(os.path.join(folder, NOT_STARTED)).st_size:
+                return
+        except OSError:
+            pass  # not requested yet
+        if os.path.exists(os.path.join(folder, exit_record.NAME)):
+            return
+        time.sleep(_WAIT_S)
 
 
 def _read_spec(folder: "str") -> "dict[str, Any]":

@@ -17,7 +17,7 @@ from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Exec, Forward, Phase
 from pairuntime.saved_environment import SAVE_COMMAND
 from support.engine_contract.stubborn_processes import DAEMON, DEAF_CHILD
-from support.engine_rig import Driven, Rig, in_terminal, mark, nothing_left, task
+from support.engine_rig import Driven, Rig, appears, in_terminal, mark, nothing_left, task
 from support.hosted_forwarder import HostedForwarder
 from support.ports import free_port
 from support.session_client import HostedSession, environment_lines, place, run_in_session
@@ -57,6 +57,27 @@ class SessionContract:
                 await driven.ended(one.uid)
                 with pytest.raises(PaiError):
                     driven.engine.exec_command(one.uid, ["true"])
+
+    async def test_exec_as_soon_as_the_task_runs(self, rig: Rig) -> None:
+        """A container may still be on its way then."""
+        one = task(rig, "sleep 600")
+        words: list[str] = []
+
+        def accepts_exec() -> bool:
+            assert isinstance(driven.engine, Exec)
+            with contextlib.suppress(PaiError):
+                words[:] = driven.engine.exec_command(one.uid, ["sh", "-c", "echo inside"])
+            return bool(words)
+
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Exec):
+                pytest.skip("this engine has no exec")
+            await driven.launch(one)
+            await appears(accepts_exec, "a task that accepts commands")
+            ran = await asyncio.to_thread(subprocess.run, words, capture_output=True, timeout=90, check=False)
+            assert (ran.returncode, ran.stdout) == (0, b"inside\n"), ran
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
 
     async def test_exec_with_a_terminal(self, rig: Rig) -> None:
         one = task(rig, "echo up; sleep 600")

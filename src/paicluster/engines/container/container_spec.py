@@ -24,7 +24,7 @@ from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Cl
 from paicluster.engines.container.gpu_options import DRIVER_FOLDER, gpu_options
 from paicluster.engines.interface import LaunchFailed, Mount, TaskLaunch
 from pairuntime import saved_environment
-from pairuntime.supervisor import attempt, container_attempt
+from pairuntime.supervisor import attempt, container_attempt, exit_record
 
 HOME = "/usr/local/pai"
 CONFIG = "config"
@@ -98,6 +98,17 @@ _UNPACK = f"""
 command -v tar >/dev/null 2>&1 || {{ echo 'The image has no tar to unpack the sources with.' >&2; exit 127; }}
 tar -xpf {HOME}/sources.tar || {{ echo 'The sources could not be unpacked.' >&2; exit 127; }}
 """
+# A task runs from the moment its container is requested, which takes a second to create. Its arguments: the
+# files that tell that the container has started, and that the task has ended, then a command.
+_WAIT_FOR_CONTAINER = """
+started=$1 ended=$2 n=0
+shift 2
+until [ -e "$started" ] || [ -e "$ended" ] || [ $n -eq 1200 ]; do
+  n=$((n + 1))
+  sleep 0.05
+done
+exec "$@"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +141,7 @@ def prepare(
     content = {
         "image": task.image,
         # So that a later server can exec without detecting the client.
-        "exec": {kind: _exec_prefix(client, task.uid, kind == "terminal") for kind in ("plain", "terminal")},
+        "exec": {kind: _exec_prefix(client, folder, kind == "terminal") for kind in ("plain", "terminal")},
     }
     write(folder / CONTAINER_FILE, json.dumps(content))
     config, shared, work = folders = _create_folders(folder)
@@ -296,8 +307,10 @@ def _run_arguments(
     return client.command(*arguments, image, f"{HOME}/{CONFIG}/init.sh")
 
 
-def _exec_prefix(client: Client, uid: str, terminal: bool) -> list[str]:
+def _exec_prefix(client: Client, folder: Path, terminal: bool) -> list[str]:
+    marks = [str(folder / SHARED / container_attempt.STARTED), str(folder / exit_record.NAME)]
     options = ["--interactive", *(["--tty"] if terminal else [])]
     shell = ["sh", f"{HOME}/{CONFIG}/exec.sh"]
     variables = [f"{name}={value}" for name, value in client.environment.items()]
-    return ["/usr/bin/env", "-i", *variables, *client.command("exec", *options, container_name(uid), *shell)]
+    command = client.command("exec", *options, container_name(folder.name), *shell)
+    return ["/bin/sh", "-c", _WAIT_FOR_CONTAINER, "sh", *marks, "/usr/bin/env", "-i", *variables, *command]

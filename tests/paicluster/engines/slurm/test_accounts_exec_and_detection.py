@@ -242,9 +242,12 @@ async def test_task_runs_in_its_image_with_podman(slurm: RealSlurm, tmp_path: Pa
     image = "localhost/pai-slurm-test:1"
     await asyncio.to_thread(_make_image, client, tmp_path, image)
     rig = SlurmRig(slurm, tmp_path / "shared")
+    slow = tmp_path / "slow-podman"
+    slow.write_text('#!/bin/sh\ncase " $* " in *" run "*) sleep 2;; esac\nexec podman "$@"\n')
+    slow.chmod(0o755)
     said = {
         "container": "podman",
-        "container_command": ("podman", *client.options),
+        "container_command": (str(slow), *client.options),
         "container_options": client.run_options,
     }
     inside = 'ls /bin; echo "task $NUMBER in $PWD"; touch made; exit 5'
@@ -259,7 +262,9 @@ async def test_task_runs_in_its_image_with_podman(slurm: RealSlurm, tmp_path: Pa
             assert output == f"busybox\nls\nsh\nsleep\ntouch\ntask 7 in {work}\n"
             assert (work / "made").exists()
             await driven.launch(long)
-            await driven.wait_for_output(long.uid, b"up")
+            # Its container is still on its way.
+            while (await driven.engine.observe([long.uid]))[long.uid].phase is not Phase.RUNNING:
+                await asyncio.sleep(0.01)
             assert isinstance(driven.engine, SlurmEngine)
             words = driven.engine.exec_command(long.uid, ["sh", "-c", "ls /bin; echo $NUMBER; pwd; exit 6"])
             ran = await asyncio.to_thread(subprocess.run, list(words), capture_output=True, timeout=90)
