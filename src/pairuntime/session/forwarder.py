@@ -32,6 +32,9 @@ _CONNECT_TIMEOUT_S = 10.0
 _NODE_EXIT_S = 10.0
 # How soon the end of the task is noticed.
 _CHECK_INTERVAL_S = 1.0
+# For a container that is being created, and between two looks at it.
+_CONTAINER_TIMEOUT_S = 60.0
+_CONTAINER_WAIT_S = 0.05
 _MAX_MESSAGE_BYTES = 4096
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
@@ -204,7 +207,12 @@ def run_local(folder: "str", marker: "str" = "") -> "int":
     is_running = _claim_check(folder)
     spec = json.loads(claim.read_file(os.path.join(folder, "spec.json")).decode())
     if marker:
-        _enter_network(marker.encode())
+        ends = time.monotonic() + _CONTAINER_TIMEOUT_S
+        while not _enter_network(marker.encode()):
+            # A task runs from the moment its container is requested, which takes a second to create.
+            if time.monotonic() > ends or not is_running():
+                raise OSError("the network of the task cannot be entered")
+            time.sleep(_CONTAINER_WAIT_S)
     else:
         _take_account(spec.get("account"))
     loop = RelayLoop()
@@ -337,8 +345,8 @@ def _take_account(account: "dict[str, Any] | None") -> "None":
         os.setuid(account["uid"])
 
 
-def _enter_network(marker: "bytes") -> "None":
-    """Go into the network of a process with this variable."""
+def _enter_network(marker: "bytes") -> "bool":
+    """Go into the network of a process with this variable; False if there is none."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -352,7 +360,7 @@ def _enter_network(marker: "bytes") -> "None":
                     with open("/proc/%d/ns/user" % pid) as user:
                         libc.setns(user.fileno(), _CLONE_NEWUSER)
                 if libc.setns(network.fileno(), _CLONE_NEWNET) == 0:
-                    return
+                    return True
         except OSError:
             continue  # it has ended
-    raise OSError("the network of the task cannot be entered")
+    return False

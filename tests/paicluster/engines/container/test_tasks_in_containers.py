@@ -140,8 +140,7 @@ async def test_task_port_is_a_port_of_the_node(rig: ContainerRig, network: str) 
 async def test_forward_enters_the_network_of_the_container(rig: ContainerRig) -> None:
     """On its loopback, and not on that of the node."""
     port = free_port()
-    serve = f"echo hello >/tmp/index.html; echo up; exec httpd -f -p 127.0.0.1:{port} -h /tmp"
-    one = task(rig, serve)
+    one = task(rig, f"echo hello >/tmp/index.html; exec httpd -f -p 127.0.0.1:{port} -h /tmp")
     on_node = EchoServer()
 
     def fetch(forwarder: HostedForwarder) -> bytes:
@@ -155,7 +154,9 @@ async def test_forward_enters_the_network_of_the_container(rig: ContainerRig) ->
     async with Driven(rig, host_network=False) as driven:
         assert isinstance(driven.engine, ContainerEngine)
         await driven.launch(one)
-        await driven.wait_for_output(one.uid, b"up")
+        # Its container is still on its way.
+        while (await driven.engine.observe([one.uid]))[one.uid].phase is not Phase.RUNNING:
+            await asyncio.sleep(0.01)
         forwarder = HostedForwarder(driven.engine.forward_command(one.uid))
         await appears(lambda: b"hello" in fetch(forwarder), "an answer from the task")
         assert forwarder.open(on_node.port) == "refused"
