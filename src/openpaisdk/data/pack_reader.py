@@ -25,7 +25,7 @@ from openpaisdk.data.manifest import (
 from openpaisdk.data.record_checksum import crc32c_function
 from openpaisdk.data.record_source import RecordRun, RecordSource, runs_of
 from openpaisdk.data.shard_index import IndexBuilder, ShardIndex
-from openpaisdk.storage.backends.base import not_found_error
+from openpaisdk.storage.backends.base import error_from_oserror, not_found_error
 from openpaisdk.storage.catalog import StorageOpener
 from openpaisdk.storage.location import parse_location
 
@@ -165,7 +165,10 @@ class Pack(RecordSource):
             )
         if run.count > 1 and reader.stores_plain and high - low <= MAX_BUFFER_BYTES:
             offsets, lengths = index.offsets[first : end + 1], index.lengths[first : end + 1]
-            memory = self._buffer.read(source, low, high - low)
+            try:
+                memory = self._buffer.read(source, low, high - low)
+            except OSError as e:
+                raise error_from_oserror(reader.what, e) from None
             contents = [
                 memory[(at := offset - low) : at + length]
                 for offset, length in zip(offsets, lengths, strict=True)
@@ -304,6 +307,9 @@ class Pack(RecordSource):
             what = self._backend.display_path(path)
             if self._backend.status(path) is not None:
                 index = ShardIndex(read_whole(self._backend, path), what)
+            elif self._counts[shard] is not None and format_of(self.names[shard]) == "tfrecord":
+                # Its keys were only there: numbers in their place would be the names of unpacked files.
+                raise DamagedShard(what, "the index is missing, which has the keys of the records")
             else:
                 index = self._index_by_scan(shard)
             count = self._counts[shard]
@@ -349,7 +355,10 @@ class Pack(RecordSource):
             def read_at(offset: int, length: int) -> bytes:
                 length = max(0, min(length, source.size - offset))
                 if source.fileno() >= 0 and sys.platform != "win32":
-                    data = os.pread(source.fileno(), length, offset)
+                    try:
+                        data = os.pread(source.fileno(), length, offset)
+                    except OSError as e:
+                        raise error_from_oserror(what, e) from None
                     if len(data) == length:
                         return data
                 return b"".join(map(bytes, source.chunks(offset, length)))

@@ -1,5 +1,6 @@
 """Packs: what goes in comes out, the same bytes each time, resumed after an interruption."""
 
+import errno
 import json
 import os
 import struct
@@ -274,6 +275,48 @@ def test_truncated_shard_is_an_error_at_any_length(tmp_path: Path, kind) -> None
         except DamagedShard as e:
             assert shard.name in e.message
         assert found == expected[: len(found)]
+
+
+def test_missing_index_is_an_error_where_the_keys_were_only_there(tmp_path: Path) -> None:
+    pack(make_files(tmp_path / "source"), tmp_path / "pack", ("tfrecord", "none"))
+    (tmp_path / "pack" / "shard-000001.tfrecord.index").unlink()
+    unpacked = UnpackOperation(open_pack(tmp_path / "pack"), LocalBackend(), str(tmp_path / "out"))
+    with pytest.raises(DamagedShard, match=r"shard-000001\.tfrecord\.index: the index is missing"):
+        unpacked.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_disk_error_names_the_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind) -> None:
+    pack(make_files(tmp_path / "source"), tmp_path / "pack", kind, shard_bytes=1 << 30)
+    opened = open_pack(tmp_path / "pack")
+    victim = opened.number_of("class2/sample038.bin")  # the index is readable
+    _fail_to_read(monkeypatch)
+    message = (
+        rf"/({opened.names[0]}|_index): input/output error\."  # a Hadoop archive is scanned by its _index
+    )
+    for read in (opened.__iter__, lambda: opened.read(victim), lambda: opened.stream(victim), opened.scan):
+        with pytest.raises(PaiError, match=message):
+            list(read())
+
+
+def test_disk_error_names_the_file_that_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "large.bin").write_bytes(bytes(3 << 20))
+    operation = packing(source, tmp_path / "pack")
+    _fail_to_read(monkeypatch)
+    with pytest.raises(PaiError, match=r"/source/large\.bin: input/output error\."):
+        operation.run()
+
+
+def _fail_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every positioned read fail as those of a broken disk do."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", fail)
+    monkeypatch.setattr(os, "preadv", fail)
 
 
 # Reads a shard, and prints how much memory that took in all.

@@ -39,7 +39,10 @@ class DescriptorSource(_OpenFile, SourceFile):
     def chunks(self, offset: int, length: int) -> Chunks:
         buffer = memoryview(bytearray(min(CHUNK_BYTES, length) or 1))
         while length > 0:
-            got = read_at(self.fd, buffer[: min(len(buffer), length)], offset)
+            try:
+                got = read_at(self.fd, buffer[: min(len(buffer), length)], offset)
+            except OSError as e:  # here, where the file's name is known: the reader may write another one
+                raise error_from_oserror(self.what, e) from None
             if not got:
                 raise changed_error(self.what, "became shorter")
             yield buffer[:got]
@@ -81,9 +84,17 @@ class DescriptorTarget(_OpenFile, TargetFile):
 
 
 def copy_hashed(
-    source: int, target: int, offset: int, length: int, algorithm: str, write_lock: threading.Lock
+    source: int,
+    target: int,
+    offset: int,
+    length: int,
+    algorithm: str,
+    write_lock: threading.Lock,
+    source_name: str,
 ) -> tuple[int, bytes]:
     """Copy a range between open files: the number of bytes copied, and the hash of the bytes written.
+
+    An OSError is one of the target; one of the source is a PaiError with ``source_name``.
 
     Block by block, while the block is in the processor's cache: that takes hardly longer than a copy by the
     kernel, and hashing afterwards would be another pass through memory. Threads writing to the same file
@@ -94,7 +105,10 @@ def copy_hashed(
     reserve(target, offset, length)
     done = 0
     while done < length:
-        got = read_at(source, buffer[: length - done], offset + done)
+        try:
+            got = read_at(source, buffer[: length - done], offset + done)
+        except OSError as e:
+            raise error_from_oserror(source_name, e) from None
         if not got:
             break
         digest.update(buffer[:got])

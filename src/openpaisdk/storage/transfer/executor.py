@@ -460,14 +460,13 @@ class _LargeFile:
 
     def _copy(self, source: int, target: int, offset: int, length: int) -> None:
         """Copy a range between two descriptors of this machine."""
+        source_name = self.executor.source.display_path(self.executor._source_path(self.path))
         try:
             done, digest = copy_hashed(
-                source, target, offset, length, self.target.algorithm, self._write_lock
+                source, target, offset, length, self.target.algorithm, self._write_lock, source_name
             )
             if done < length:
-                raise changed_error(
-                    self.executor.source.display_path(self.executor._source_path(self.path)), "became shorter"
-                )
+                raise changed_error(source_name, "became shorter")
             self.target.mark_written(offset, length, digest)
         except OSError as e:
             raise error_from_oserror(
