@@ -162,6 +162,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], home: str, log: str, log
             process.returncode = 0  # it outlives this process and is not waited for
             return found
         if process.poll() is not None:
+            # The server of a command that was killed may have locked the home first: it is used, too.
+            if _wait_until_unlocked(home) and (found := read_handshake(home)) and is_alive(found):
+                return found
             message, hint = _startup_error(log, log_offset)
             raise Unavailable(
                 f"The embedded cluster could not start: {message}",

@@ -348,6 +348,17 @@ def test_interrupted_start_leaves_no_server(new_user) -> None:
     until(lambda: not servers_of(new_user))
 
 
+def test_killed_start_is_continued_by_the_next_command(new_user) -> None:
+    """The server of the killed command has not locked the home yet when the next command looks."""
+    begun = new_user.begin("list-jobs", "-o", "json")
+    until(lambda: servers_of(new_user))
+    begun.kill()
+    begun.wait(LIMIT)
+    done = new_user.pai("list-jobs", "-o", "json")
+    assert (done.status, done.out.strip()) == (0, "[]"), done
+    assert starts(new_user) == 1
+
+
 def test_interrupt_while_the_process_is_created_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
