@@ -46,21 +46,25 @@ def mount(argv: list[str]) -> int:
         help="return as soon as it is mounted; ~/.openpai/mount.log has what could not be written later",
     )
     parser.add_argument("--read-only", action="store_true", help="let no program change the files")
-    parser.add_argument("address", help="the folder to mount: pai://<cluster>/<storage>/<path>, hdfs://...")
+    parser.add_argument(
+        "address",
+        help="the folder to mount: pai://<cluster>/<storage>/<path>, hdfs://..., s3://..., az://...",
+    )
     parser.add_argument("folder", help="an empty folder of this machine")
     args = parser.parse(argv)
     location = parse_location(args.address)
     if location.kind == LOCAL:
         raise UsageError(
             f"{args.address} is a path on this machine; only a storage can be mounted.",
-            hint="Write pai://<cluster>/<storage>/<path> or hdfs://HOST[:PORT]/path.",
+            hint="Write pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path, s3://BUCKET/path or "
+            "az://CONTAINER/path.",
         )
     if sys.platform == "linux":
         from pairuntime.fuse.mount_point import MountError, check_available, check_folder, run_in_background
 
         try:
             check_available()
-            folder = check_folder(args.folder)
+            folder = check_folder(args.folder, "pai unmount")
         except MountError as e:
             raise UsageError(e.message, hint=e.hint) from None
 

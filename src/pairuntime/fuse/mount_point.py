@@ -69,8 +69,11 @@ def check_available() -> "None":
         )
 
 
-def check_folder(folder: "str") -> "str":
-    """Absolute path of a folder to mount on: it must exist and be empty."""
+def check_folder(folder: "str", unmount_command: "str" = "") -> "str":
+    """Absolute path of a folder to mount on: it must exist and be empty.
+
+    ``unmount_command``: the caller's own for FUSE mounts; ``umount`` may need root.
+    """
     path = os.path.realpath(folder)
     try:
         found = os.stat(path)
@@ -78,15 +81,17 @@ def check_folder(folder: "str") -> "str":
         if e.errno == errno.ENOTCONN:
             raise MountError(
                 "%s is still mounted by a process that has ended." % folder,
-                "Unmount it first: umount -l %s" % folder,
+                "Unmount it first: %s %s" % (unmount_command or "umount -l", folder),
             )
         if isinstance(e, FileNotFoundError):
             raise MountError("%s: there is no such folder." % folder, "Create it: mkdir -p %s" % folder)
         raise MountError("%s: %s." % (folder, (e.strerror or str(e)).lower()))
     if not stat.S_ISDIR(found.st_mode):
         raise MountError("%s is a file; a folder is needed to mount on." % folder)
-    if path in mounted_folders():
-        raise MountError("%s is mounted already." % folder, "Unmount it first: umount %s" % folder)
+    kind = mounted_folders().get(path)
+    if kind is not None:
+        command = kind.startswith("fuse") and unmount_command or "umount"
+        raise MountError("%s is mounted already." % folder, "Unmount it first: %s %s" % (command, folder))
     try:
         has_entries = bool(os.listdir(path))
     except OSError as e:

@@ -237,6 +237,7 @@ def test_background_and_unmount(user, there) -> None:
     (folder / "file").write_text("x")
     again = user.pai("mount", "--background", there, "background")
     assert again.status == 2 and "background is mounted already.\n" in again.err, again
+    assert "Unmount it first: pai unmount background\n" in again.err, again
     with (folder / "file").open():
         busy = user.pai("unmount", "background")
         assert busy.status == 2 and "background is in use" in busy.err, busy
