@@ -117,7 +117,7 @@ def _lines(rows: list[tuple[str, FileInfo]], is_long: bool, human: bool) -> Iter
             entry.owner or "-",
             entry.group or "-",
             "-" if entry.is_folder else format_size(entry.size) if human else str(entry.size),
-            format_time(entry.mtime_ns // 1_000_000),
+            _modified(entry),
             name + ("/" if entry.is_folder else ""),
         ]
         for name, entry in rows
@@ -129,6 +129,11 @@ def _lines(rows: list[tuple[str, FileInfo]], is_long: bool, human: bool) -> Iter
 def _mode(entry: FileInfo) -> str:
     bits = "".join(letter if entry.mode >> 8 - i & 1 else "-" for i, letter in enumerate("rwxrwxrwx"))
     return ("d" if entry.is_folder else "-") + bits
+
+
+def _modified(entry: FileInfo) -> str:
+    """Time of a change. Folders of a bucket and records of a pack have none, and no owner either."""
+    return format_time(entry.mtime_ns // 1_000_000 if entry.mtime_ns or entry.owner else None)
 
 
 def getinfo(argv: list[str]) -> int:
@@ -143,7 +148,7 @@ def getinfo(argv: list[str]) -> int:
             ("name", info["name"]),
             ("type", info["type"]),
             ("size", f"{found.size} bytes" + (f" ({format_size(found.size)})" if found.size >= 1024 else "")),
-            ("modified", format_time(found.mtime_ns // 1_000_000)),
+            ("modified", _modified(found)),
             ("mode", _mode(found)),
             ("owner", found.owner or "-"),
             ("group", found.group or "-"),

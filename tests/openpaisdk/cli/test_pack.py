@@ -82,6 +82,8 @@ def test_listdir_shows_what_is_in_a_pack(user, files) -> None:
     assert {row["path"].partition(base)[2]: row["size"] for row in rows if row["type"] == "file"} == {
         name: len(content) for name, content in contents(files).items()
     }
+    lines = user.pai("listdir", "-l", "--records", f"{THERE}/listed").out.splitlines()
+    assert lines[4].split() == ["-rw-r--r--", "-", "-", "0", "-", "empty"], lines  # a record has no time
     absent = user.pai("listdir", f"{THERE}/listed/absent")
     assert absent.status == 2 and "there is no such file or folder" in absent.err
 
