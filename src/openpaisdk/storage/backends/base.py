@@ -436,4 +436,7 @@ def already_exists_error(what: str) -> Conflict:
 
 
 def not_found_error(what: str) -> UsageError:
-    return UsageError(f"{what}: there is no such file or folder.")
+    hint = ""
+    if "://" in what and any(sign in what for sign in "*?"):  # a shell expands only paths of its machine
+        hint = "On a storage * and ? are not expanded: name each file, or the folder that has them."
+    return UsageError(f"{what}: there is no such file or folder.", hint=hint)

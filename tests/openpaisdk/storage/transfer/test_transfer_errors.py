@@ -51,6 +51,16 @@ def ended(process: subprocess.Popen[str]) -> CommandResult:
     return CommandResult(process.returncode, out, err)
 
 
+def test_wildcard_that_no_shell_expands_is_explained(workspace: StorageWorkspace) -> None:
+    workspace.write("d/a.csv", b"a")
+    workspace.ok("copy", "d", f"{workspace.remote}/d")
+    for words in (("copy", f"{workspace.remote}/d/*.csv", "."), ("remove", f"{workspace.remote}/d/?.csv")):
+        refused(workspace.pai(*words), "there is no such file or folder", "* and ? are not expanded")
+    done = workspace.pai("copy", "*.csv", f"{workspace.remote}/d")
+    refused(done, "*.csv: there is no such file or folder.\n")
+    assert "expanded" not in done.err, done
+
+
 def test_missing_source_is_reported(workspace: StorageWorkspace) -> None:
     refused(workspace.pai("copy", "nothing", workspace.remote), "nothing: there is no such file or folder")
     refused(workspace.pai("copy", f"{workspace.remote}/nothing", "."), "there is no such file or folder")
