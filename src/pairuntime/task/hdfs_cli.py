@@ -57,6 +57,11 @@ def resolve(path: "str") -> "tuple[Storage, str]":
     user = os.environ.get("PAI_USER_NAME", "")
     if parts.scheme == "pai" and parts.netloc == _OWN_CLUSTER and rest:
         return _own_storage(rest, user), _own_path(rest, user, path)
+    if parts.scheme == "pai" and rest and parts.netloc not in (own, default) and not parts.port:
+        raise HdfsCommandError(
+            "`%s': a task knows only its own cluster, which is called %s: pai://%s/STORAGE/path"
+            % (path, _OWN_CLUSTER, _OWN_CLUSTER)
+        )
     if parts.scheme in ("hdfs", "webhdfs", "pai") and parts.netloc and parts.netloc not in (own, default):
         port = parts.port if parts.port not in _RPC_PORTS or parts.scheme == "webhdfs" else _WEB_PORT
         address = "http://%s:%d/webhdfs/v1" % (parts.hostname, port or _WEB_PORT)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pairuntime.task.hdfs_cli import HdfsCommandError, resolve
 from pairuntime.task.hdfs_mount import WebHdfsFileSystem
 from pairuntime.task.webhdfs import WebHdfsError
 from support.cli_user import shared_user_fixture, user_fixture  # noqa: F401
@@ -88,3 +89,10 @@ def test_failed_upload_leaves_nothing_and_no_two_uploads_share_a_name() -> None:
     first, second = storage.began
     assert first != second
     assert all(path.startswith("/folder/.") and len(os.fsencode(path)) < 255 for path in storage.began)
+
+
+def test_alias_that_only_the_users_machine_knows_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no host: connections to it would be retried for minutes."""
+    monkeypatch.setenv("PAI_REST_SERVER_URI", "http://10.0.0.1:9186")
+    with pytest.raises(HdfsCommandError, match=r"`pai://local/0/x': .* is called here: pai://here/"):
+        resolve("pai://local/0/x")
