@@ -51,6 +51,11 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   const jobs = value?.data ?? [];
   const rows = useFirstRows(jobs);
   const now = useNow(jobs.some((job) => !isFinished(job.state)));
+  const unfinished = jobs.filter((job) => !isFinished(job.state)).map(frameworkOf);
+  // A job may finish after it was selected; of one that is on another page by now, this list does not know.
+  const finished = new Set(jobs.map(frameworkOf));
+  for (const one of unfinished) finished.delete(one);
+  const chosen = [...selected.value].filter((one) => !finished.has(one));
 
   useEffect(() => {
     document.title = "Jobs · OpenPAI";
@@ -58,6 +63,9 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   useEffect(() => {
     selected.value = new Set();
   }, [key]);
+  useEffect(() => {
+    if (!chosen.length) isStopping.value = false;
+  }, [chosen.length]);
 
   const select = (framework: string, isOn: boolean) => {
     const names = new Set(selected.value);
@@ -66,9 +74,8 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
     selected.value = names;
   };
   const stopSelected = async () => {
-    const names = [...selected.value];
     selected.value = new Set();
-    await stopAll(names);
+    await stopAll(chosen);
     reload();
   };
 
@@ -76,9 +83,9 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
     <>
       <div class="head">
         <h1>Jobs</h1>
-        {selected.value.size > 0 && (
+        {chosen.length > 0 && (
           <div class="selected">
-            <span>{counted(selected.value.size, "job")} selected</span>
+            <span>{counted(chosen.length, "job")} selected</span>
             <button class="button danger" type="button" onClick={() => (isStopping.value = true)}>
               Stop
             </button>
@@ -100,11 +107,8 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
                     <input
                       type="checkbox"
                       aria-label="Select all unfinished jobs of this page"
-                      checked={selected.value.size > 0}
-                      onChange={(event) => {
-                        const names = jobs.filter((job) => !isFinished(job.state)).map(frameworkOf);
-                        selected.value = new Set(event.currentTarget.checked ? names : []);
-                      }}
+                      checked={unfinished.length > 0 && unfinished.every((one) => selected.value.has(one))}
+                      onChange={(event) => (selected.value = new Set(event.currentTarget.checked ? unfinished : []))}
                     />
                   </th>
                   {COLUMNS.map((column) => (
@@ -118,7 +122,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
                     key={frameworkOf(job)}
                     job={job}
                     now={now}
-                    isSelected={selected.value.has(frameworkOf(job))}
+                    isSelected={chosen.includes(frameworkOf(job))}
                     onSelect={select}
                   />
                 ))}
@@ -130,7 +134,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
       )}
       {isStopping.value && (
         <Confirm
-          title={`Stop ${counted(selected.value.size, "job")}?`}
+          title={`Stop ${counted(chosen.length, "job")}?`}
           text="Their tasks end, and a stopped job does not continue. Logs and outputs stay."
           action="Stop"
           onConfirm={() => void stopSelected()}

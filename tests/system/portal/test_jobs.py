@@ -96,6 +96,24 @@ def test_several_jobs_are_selected_and_stopped(new_page: NewPage, cluster: TeamC
     assert cluster.status("many-1")["state"] in ("WAITING", "RUNNING")
 
 
+def test_selected_job_that_finishes_is_selected_no_more(new_page: NewPage, cluster: TeamCluster) -> None:
+    for number in range(3):
+        cluster.submit(job(f"ends-{number}", "true", gpu=64))
+    page = new_page(at="/jobs?keyword=ends-")
+    page.wait_for(f"{NAMES}.length === 3")
+    page.click("input[aria-label='Select ends-0']")
+    page.wait_for_text("1 job selected")
+    # With one selected, all others are added.
+    page.click("thead input")
+    page.wait_for_text("3 jobs selected")
+    cluster.stop("ends-0")
+    page.wait_for_text("2 jobs selected")
+    assert page.evaluate("document.querySelector(\"[aria-label='Select ends-0']\").checked") is False
+    page.click("button", "Stop")
+    page.click("dialog button", "Stop")
+    page.wait_for_text("2 jobs stopped.")
+
+
 def test_waiting_job_shows_its_reason(new_page: NewPage, cluster: TeamCluster) -> None:
     cluster.submit(job("too-wide", "true", cpu=60, gpu=4))
     cluster.submit(job("waits-for-it", "true", gpu=64))
