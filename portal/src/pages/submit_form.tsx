@@ -46,7 +46,7 @@ export function SubmitFields(props: Props) {
         name={basic}
         min={min}
         value={basics[basic]}
-        onChange={(event) => onChange({ basic, value: Math.max(min, Math.trunc(Number(event.currentTarget.value)) || 0) })}
+        onChange={(event) => onChange({ basic, value: wholeNumber(event.currentTarget, min) })}
       />
     </label>
   );
@@ -377,7 +377,7 @@ function Limits({ more, onChange }: { more: MoreFields; onChange: Props["onChang
             name="retries"
             min={0}
             value={more.retries}
-            onChange={(event) => onChange({ more: "retries", value: Math.max(0, Math.trunc(Number(event.currentTarget.value)) || 0) })}
+            onChange={(event) => onChange({ more: "retries", value: wholeNumber(event.currentTarget, 0) })}
           />
         </label>
         <label>
@@ -397,6 +397,14 @@ function Limits({ more, onChange }: { more: MoreFields; onChange: Props["onChang
       {list("tags", "Tags", "baseline, digits")}
     </>
   );
+}
+
+/** What the job gets of an entry; the field shows the same. */
+function wholeNumber(field: HTMLInputElement, min: number): number {
+  const value = Math.max(min, Math.trunc(Number(field.value)) || 0);
+  // A job that has this number already does not change, and the field would not be drawn again.
+  field.value = String(value);
+  return value;
 }
 
 function wordsOf(text: string): string[] {

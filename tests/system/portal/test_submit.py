@@ -251,6 +251,15 @@ def test_editor_completes_from_the_schema(new_page: NewPage) -> None:
     assert "Show as YAML" not in page.text, "version 1 has no YAML"
 
 
+def test_number_that_no_job_can_have_is_replaced_in_its_field_too(new_page: NewPage) -> None:
+    page = new_page(at="/submit")
+    page.wait_for_text("Valid, protocol version 2")
+    for field, entered, taken in (("gpu", "-1", "0"), ("cpu", "0", "1"), ("instances", "", "1")):
+        page.fill(f"[name={field}]", entered)
+        page.press("Tab")
+        page.wait_for(f"document.querySelector('[name={field}]').value === '{taken}'")
+
+
 def test_job_starts_from_an_example_or_a_file_and_is_exported(
     new_page: NewPage, cluster: TeamCluster, tmp_path: Path
 ) -> None:
