@@ -9,6 +9,7 @@ import { parseTable } from "./csv.ts";
 import { parseNotebook, type Cell } from "./notebook.ts";
 import { endingOf } from "./paths.ts";
 import type { Entry, StorageReader } from "./storage.ts";
+import { decodeText } from "./text.ts";
 
 /** Of a text or table, this much is loaded. */
 const MAX_TEXT_BYTES = 1 << 20;
@@ -121,7 +122,7 @@ interface TextProps {
 }
 
 function Text({ bytes, kind, isComplete, size }: TextProps) {
-  const text = useMemo(() => decoded(bytes, isComplete), [bytes, isComplete]);
+  const text = useMemo(() => decodeText(bytes, isComplete), [bytes, isComplete]);
   const cells = useMemo(() => (kind === "notebook" && text !== null ? parseNotebook(text) : null), [text, kind]);
   if (text === null) return <NoPreview text="It is not a text." />;
   if (cells) return <Notebook cells={cells} />;
@@ -138,17 +139,6 @@ function Text({ bytes, kind, isComplete, size }: TextProps) {
 
 function Cut({ text }: { text: string }) {
   return <p class="quiet cut">{text} Download the file for the rest.</p>;
-}
-
-/** The text of these bytes; null if they are none. */
-function decoded(bytes: Uint8Array, isComplete: boolean): string | null {
-  try {
-    // A character at the end may be cut.
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: !isComplete });
-    return text.includes("\0") ? null : text;
-  } catch {
-    return null;
-  }
 }
 
 function TableView({ text, isComplete }: { text: string; isComplete: boolean }) {
