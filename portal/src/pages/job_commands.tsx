@@ -13,15 +13,12 @@ export function JobCommands({ framework, job }: { framework: string; job: JobDet
   const [user = "", ...rest] = framework.split("~");
   const isOwn = user === session.value?.user;
   const name = isOwn ? rest.join("~") : framework;
+  const hasFinished = isFinished(job.jobStatus.state);
   const commands: [string, string][] = [
-    ["Follow the log", `pai logs -f ${name}`],
+    [hasFinished ? "Its log" : "Follow the log", `pai logs ${hasFinished ? "" : "-f "}${name}`],
     ["State and tasks", `pai job-status ${name}`],
-    ["What its tasks use", `pai top ${name}`],
-    ["A shell in the job", `pai exec -t ${name}`],
-    ["A shell by SSH", `pai ssh-container -j ${name}`],
-    ["Its port 8888 on your machine", `pai forward ${name} 8888`],
     ["Output files", `pai job-outputs ${name}`],
-    ["Stop it", `pai stop-job ${name}`],
+    ...(hasFinished ? finishedCommands(name) : runningCommands(name)),
   ];
   return (
     <div class="card padded commands">
@@ -31,9 +28,27 @@ export function JobCommands({ framework, job }: { framework: string; job: JobDet
           <Command text={text} />
         </div>
       ))}
-      {isOwn && !isFinished(job.jobStatus.state) && <PlainSsh framework={framework} />}
+      {isOwn && !hasFinished && <PlainSsh framework={framework} />}
     </div>
   );
+}
+
+function runningCommands(name: string): [string, string][] {
+  return [
+    ["What its tasks use", `pai top ${name}`],
+    ["A shell in the job", `pai exec -t ${name}`],
+    ["A shell by SSH", `pai ssh-container -j ${name}`],
+    ["Its port 8888 on your machine", `pai forward ${name} 8888`],
+    ["Stop it", `pai stop-job ${name}`],
+  ];
+}
+
+function finishedCommands(name: string): [string, string][] {
+  return [
+    ["Metrics that it logged", `pai job-metrics ${name}`],
+    ["Run it again", `pai resubmit ${name}`],
+    ["Delete it", `pai delete-job ${name}`],
+  ];
 }
 
 /** For machines without `pai`: the key of the job, and the address of each task. */

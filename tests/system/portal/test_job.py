@@ -254,9 +254,15 @@ def test_configuration_events_and_commands(new_page: NewPage, cluster: TeamClust
     page.wait_for_text('"protocolVersion": 2')
     page.press("ArrowRight")
     page.wait_for_text("pai logs -f parts")
+    assert "pai stop-job parts" in page.text
     page.click("[role=tab]", "Timeline")
     page.wait_for("document.querySelectorAll('.events tbody tr').length > 0")
     page.wait_for_text("Attempt 1")
+    cluster.stop("parts")
+    page.click("[role=tab]", "Commands")
+    page.wait_for_text("pai resubmit parts")
+    for command in ("logs -f", "exec", "top", "ssh-container", "forward", "stop-job"):
+        assert f"pai {command}" not in page.text, "only a job that runs has this"
 
 
 def test_earlier_attempts_keep_their_reason_log_and_place_in_the_timeline(
