@@ -143,7 +143,13 @@ export async function serverSettings(signal: AbortSignal): Promise<Readonly<Reco
   return (await get<{ settings: Record<string, unknown> }>("api/v2/settings", signal)).settings;
 }
 
-export async function auditEntries(keyword: string, signal: AbortSignal): Promise<readonly AuditEntry[]> {
+export interface AuditReport {
+  readonly entries: readonly AuditEntry[];
+  /** Whether the cluster writes an audit log at all. */
+  readonly isKept: boolean;
+}
+
+export function auditReport(keyword: string, signal: AbortSignal): Promise<AuditReport> {
   const query = new URLSearchParams({ limit: "200", keyword });
-  return (await get<{ entries: AuditEntry[] }>(`api/v2/audit?${query.toString()}`, signal)).entries;
+  return get(`api/v2/audit?${query.toString()}`, signal);
 }

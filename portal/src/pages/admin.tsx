@@ -1,7 +1,7 @@
 // Admin: users, groups, virtual clusters, alerts, settings, audit log. Other users get a sentence.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { auditEntries, listAlerts, serverSettings } from "../admin_api.ts";
+import { auditReport, listAlerts, serverSettings } from "../admin_api.ts";
 import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
 import { Tabs } from "../components/tabs.tsx";
 import { exactTime, shortTime } from "../format.ts";
@@ -125,7 +125,16 @@ function AuditLog() {
     return () => clearTimeout(timer);
   }, [typed.value]);
   const now = Date.now();
-  const entries = usePolled(`audit ${keyword.value}`, (signal) => auditEntries(keyword.value, signal), REFRESH_MS);
+  const { value: report, error } = usePolled(`audit ${keyword.value}`, (signal) => auditReport(keyword.value, signal), REFRESH_MS);
+  if (report && !report.isKept) {
+    return (
+      <div class="card">
+        <Empty title="No audit log">
+          <p>An embedded cluster, which is for one user, writes none. A cluster that <code>paicluster serve</code> runs does.</p>
+        </Empty>
+      </div>
+    );
+  }
   return (
     <div class="stack">
       <div class="filters">
@@ -137,16 +146,16 @@ function AuditLog() {
           onInput={(event) => (typed.value = event.currentTarget.value)}
         />
       </div>
-      {entries.error && <ErrorNotice error={entries.error} />}
-      {!entries.value && !entries.error && <Loading what="the audit log" />}
-      {entries.value && !entries.value.length && (
+      {error && <ErrorNotice error={error} />}
+      {!report && !error && <Loading what="the audit log" />}
+      {report && !report.entries.length && (
         <div class="card">
           <Empty title="No entries">
             <p>{keyword.value ? "No recent entry contains this." : "Changes and logins appear here."}</p>
           </Empty>
         </div>
       )}
-      {entries.value && entries.value.length > 0 && (
+      {report && report.entries.length > 0 && (
         <div class="card scroll" tabIndex={0} role="region" aria-label="Audit log">
           <table class="audit">
             <caption class="sr">Audit log, newest first</caption>
@@ -161,7 +170,7 @@ function AuditLog() {
               </tr>
             </thead>
             <tbody>
-              {entries.value.map((entry, at) => (
+              {report.entries.map((entry, at) => (
                 <tr key={`${entry.time} ${at}`}>
                   <td title={exactTime(Date.parse(entry.time))}>{shortTime(Date.parse(entry.time), now)}</td>
                   <td class="c-user" title={entry.user ?? ""}>

@@ -219,6 +219,8 @@ class SettingsReport(WireModel):
 
 class AuditReport(WireModel):
     entries: list[dict[str, Any]]
+    is_kept: bool
+    """Whether the cluster writes an audit log; the embedded one does not."""
 
 
 class AlertList(WireModel):

@@ -27,6 +27,6 @@ async def audit(request: Request) -> Response:
     limit = min(int_param(get("limit"), "limit", _DEFAULT_ENTRIES), _MAX_ENTRIES)
     log = context(request).policies.audit
     if log is None:  # the embedded cluster, which has one user
-        return json_response({"entries": []})
+        return json_response({"entries": [], "isKept": False})
     entries = await asyncio.to_thread(log.last_entries, limit, get("keyword", ""))
-    return json_response({"entries": entries})
+    return json_response({"entries": entries, "isKept": True})
