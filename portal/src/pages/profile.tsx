@@ -388,7 +388,7 @@ function Password() {
     if (wanted.value !== repeated.value) throw new ApiError("The new password and its repetition differ.", 400);
     if (wanted.value === old.value) throw new ApiError("The new password is the current one.", 400);
     await changePassword(old.value, wanted.value).catch((error: unknown) => {
-      if (error instanceof ApiError && error.status === 403) throw new ApiError("The current password is not correct.", 403);
+      if (error instanceof ApiError && error.status === 403) throw new ApiError("The current password is not correct.", 403, "", error.hint);
       throw error;
     });
     endSession("The password is changed. Sign in with the new one.");

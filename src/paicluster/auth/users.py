@@ -67,6 +67,8 @@ async def has_password(store: Store, username: str) -> bool:
 
 async def check_password(user: UserRow, password: str) -> None:
     """Check the current password of a logged-in user; raises WrongPassword."""
+    if user.password_hash == NO_PASSWORD:
+        raise WrongPassword(hint="This account has no password yet. An administrator sets the first one.")
     if not await asyncio.to_thread(verify_password, password, user.password_hash):
         raise WrongPassword
 

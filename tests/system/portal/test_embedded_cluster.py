@@ -33,3 +33,11 @@ def test_admin_page_says_that_there_is_no_audit_log(page: Page) -> None:
     page.evaluate("location.hash = '#/admin?tab=audit'")
     page.wait_for_text("No audit log")
     assert "appear here" not in page.text
+
+
+def test_user_without_a_password_learns_why_it_cannot_be_changed(page: Page) -> None:
+    page.evaluate("location.hash = '#/profile'")
+    for field, value in (("old", "guess"), ("new", "long enough"), ("repeated", "long enough")):
+        page.fill(f"[name={field}]", value)
+    page.click("button", "Change the password")
+    page.wait_for_text("This account has no password yet.")
