@@ -81,7 +81,11 @@ def update_token(argv: list[str]) -> int:
     registry = ClusterRegistry.load()
     entry = registry.resolve(args.cluster_alias)
     if entry.is_embedded:
-        raise UsageError("The embedded cluster needs no token from you.")
+        raise UsageError(
+            "The embedded cluster needs no token from you.",
+            hint="If it does not accept its own, which was revoked, a restart makes a new one: "
+            "pai stop-cluster && pai start-cluster. Running jobs continue.",
+        )
     require_jobs(entry)
     if registry.find(entry.alias) is None:  # the cluster of this task
         raise UsageError(

@@ -389,3 +389,8 @@ def test_ctrl_d_at_password_prompt_is_one_line_error(new_user, team) -> None:
     done = new_user.run([str(BIN / "python"), "-c", script])
     assert done.out.startswith("2 ") and "No password was given, so nothing was changed." in done.out, done
     assert "EOFError" not in done.out, done
+
+
+def test_update_token_of_the_embedded_cluster_says_what_renews_it(new_user) -> None:
+    done = new_user.pai("update-token", "-a", "local")
+    assert done.status == 2 and "pai stop-cluster && pai start-cluster" in done.err, done
