@@ -1,6 +1,6 @@
 // Client of the cluster's storage (WebHDFS) and of the list of storages.
-import { get, request } from "../api.ts";
-import { encodePath } from "./paths.ts";
+import { ApiError, get, request } from "../api.ts";
+import { encodePath, parentOf } from "./paths.ts";
 
 /** Types of storages in a cloud. */
 const CLOUD_TYPES: readonly string[] = ["s3", "azureBlob"];
@@ -143,7 +143,12 @@ export async function makeFolder(path: string): Promise<void> {
 }
 
 export async function move(path: string, target: string): Promise<void> {
-  await request("PUT", address(path, "RENAME", { destination: target, renameoptions: "NONE" }));
+  const moving = request("PUT", address(path, "RENAME", { destination: target, renameoptions: "NONE" }));
+  await moving.catch((error: unknown) => {
+    // HDFS names the new path as the file that does not exist.
+    if (!(error instanceof ApiError && error.status === 404 && error.message.endsWith(target))) throw error;
+    throw new ApiError(`There is no folder ${parentOf(target)}.`, 404, error.code, "Make it first, or choose another.");
+  });
 }
 
 export async function remove(path: string): Promise<void> {
