@@ -96,6 +96,7 @@ def test_job_with_an_unreachable_registry_waits_with_the_reason(cluster: Cluster
         lambda: [e for e in cluster.events(name) if e["reason"] == "FailedLaunch"], "word of the failed pull"
     )
     assert "127.0.0.1:9/pai-test/far:1 could not be pulled" in failed[0]["message"]
+    assert "or `host`, which runs the task without a container." in failed[0]["message"]
     status = cluster.status(name)
     assert (status["state"], status["retries"], status["appExitCode"]) == ("WAITING", 0, None)
     cluster.stop(name)

@@ -41,6 +41,7 @@ _LOGIN = re.compile(
 _MISSING = re.compile(
     rf"manifest unknown|name unknown|not found|does not exist|no such image|{_STATUS}404\b", re.I
 )
+_UNREACHABLE = re.compile(r"no such host|no route|network is unreachable|connection refused", re.I)
 _TRANSIENT = re.compile(
     r"timeout|timed out|connection (refused|reset)|no such host|no route|network is unreachable|"
     r"temporary failure|server misbehaving|too ?many ?requests|unexpected EOF|TLS handshake|"
@@ -110,7 +111,13 @@ def pull_error(image: str, username: str, output: str) -> LaunchFailed:
         )
     if _MISSING.search(output) and not _TRANSIENT.search(output):
         return ImageRejected(f"There is no image {image}: the registry {registry} does not have it.")
-    return LaunchFailed(f"The image {image} could not be pulled: {last}.")
+    way_out = ""
+    if _UNREACHABLE.search(output):
+        way_out = (
+            " Where no registry can be reached, name an image that the machine has, or `host`, which runs the "
+            "task without a container."
+        )
+    return LaunchFailed(f"The image {image} could not be pulled: {last}.{way_out}")
 
 
 def plain_text(text: str) -> str:
