@@ -6,7 +6,7 @@ import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob, type Job
 import { Confirm, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
 import { lazy } from "../components/lazy.tsx";
 import { Tabs } from "../components/tabs.tsx";
-import { duration, exactTime, isFinished, withStop } from "../format.ts";
+import { counted, duration, exactTime, grouped, isFinished, withStop } from "../format.ts";
 import { lastErrorLine, remedies } from "../job_failure.ts";
 import { requestedResources } from "../job_resources.ts";
 import { followJob, usePolled, type EventFrame } from "../live.ts";
@@ -154,7 +154,8 @@ function Reason({ job, events, attempt }: { job: JobDetail; events: readonly Eve
     const pending = events.find((event) => event.pending);
     return pending ? <p class="notice wait">{pending.message}</p> : null;
   }
-  if (status.appExitCode === null || state === "SUCCEEDED" || state === "RUNNING") return null;
+  if (state === "SUCCEEDED" || state === "RUNNING") return <FailedTasks job={job} />;
+  if (status.appExitCode === null) return null;
   const role = status.appExitTriggerTaskRoleName;
   const index = status.appExitTriggerTaskIndex;
   const line = state === "FAILED" ? lastErrorLine(status) : "";
@@ -187,6 +188,25 @@ function Reason({ job, events, attempt }: { job: JobDetail; events: readonly Eve
         </p>
       )}
     </div>
+  );
+}
+
+/** Of a job that does not fail with its first failed task. */
+function FailedTasks({ job }: { job: JobDetail }) {
+  const tasks = tasksOf(job);
+  const failed = tasks.filter((task) => task.taskState === "FAILED").length;
+  if (!failed) return null;
+  return (
+    <p class="notice wait">
+      {grouped(failed)} of {counted(tasks.length, "task")} failed.{" "}
+      <button
+        class="link"
+        type="button"
+        onClick={() => setQuery({ tab: undefined, tasks: "FAILED" }, { replace: false })}
+      >
+        Show {failed === 1 ? "it" : "them"}
+      </button>
+    </p>
   );
 }
 

@@ -145,6 +145,18 @@ def test_table_of_many_tasks_has_few_rows_in_the_page(new_page: NewPage, cluster
     cluster.stop("wide")
 
 
+def test_failed_tasks_of_a_job_that_succeeded_are_named(new_page: NewPage, cluster: TeamCluster) -> None:
+    roles = job("array", 'test "$PAI_TASK_INDEX" != 3', instances=5, extras={"gangAllocation": False})
+    roles["taskRoles"]["main"]["completion"] = {"minFailedInstances": -1, "minSucceededInstances": -1}
+    cluster.submit(roles)
+    cluster.wait_state("array", "SUCCEEDED")
+    page = new_page(at="/jobs/alice~array?tab=config")
+    page.wait_for_text("1 of 5 tasks failed.")
+    page.click("button", "Show it")
+    page.wait_for("document.querySelectorAll('.virtual tbody tr').length === 1")
+    page.wait_for_text("main[3]")
+
+
 ASKS_BEFORE_LEAVING = "!window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
 
 
