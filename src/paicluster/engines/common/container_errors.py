@@ -114,8 +114,8 @@ def pull_error(image: str, username: str, output: str) -> LaunchFailed:
     way_out = ""
     if _UNREACHABLE.search(output):
         way_out = (
-            " Where no registry can be reached, name an image that the machine has, or `host`, which runs the "
-            "task without a container."
+            " Where no registry can be reached, name an image that the machine has, or `host`, which runs "
+            "the task without a container."
         )
     return LaunchFailed(f"The image {image} could not be pulled: {last}.{way_out}")
 
