@@ -104,7 +104,7 @@ def test_passed_fd_upload_is_hashed(team: TeamCluster, tmp_path: Path) -> None:
     with (tmp_path / "f").open("rb") as f:
         for offset, length in upload.missing_ranges():
             result = descriptor_io.copy_hashed(
-                f.fileno(), upload.fileno(), offset, length, upload.algorithm, threading.Lock()
+                f.fileno(), upload.fileno(), offset, length, upload.algorithm, threading.Lock(), "f"
             )
             assert result == (length, hashing.hash_bytes(CONTENT[offset : offset + length], upload.algorithm))
             upload.mark_written(offset, length, result[1])
