@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlencode
 
 from support.browser import Page
@@ -17,6 +18,16 @@ HOLD_PARTS = """(() => { const send = window.fetch; window.held = 0;
     if (String(address).includes("/uploads/") && init?.method === "PUT" && ++window.held > 1) await released;
     return send(address, init);
   }; })()"""
+
+
+def terminal_variables(home: Path) -> dict[str, str]:
+    """For a server in whose tasks terminals are opened, and closed while their shells start.
+
+    The start files of the account that runs the tests may take long, and leave locks when they are ended.
+    """
+    folder = home.with_name("account")
+    folder.mkdir()
+    return {"HOME": str(folder)}
 
 
 def url_of(cluster: Cluster) -> str:

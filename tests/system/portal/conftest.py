@@ -13,7 +13,7 @@ import pytest
 from support.browser import Browser, Page
 from support.external_services import missing
 from support.paths import REPOSITORY
-from support.portal import NewPage, open_signed_in, sign_in, url_of
+from support.portal import NewPage, open_signed_in, sign_in, terminal_variables, url_of
 from support.team_cluster import MACHINE, USERS, TeamCluster, add_users
 
 # Failed requests are what some tests are about. And a browser copies styles when it edits text itself: the
@@ -52,7 +52,7 @@ def browser(portal_files: None) -> Iterator[Browser]:
 def cluster(tmp_path_factory: pytest.TempPathFactory, portal_files: None) -> Iterator[TeamCluster]:
     home = tmp_path_factory.mktemp("portal") / "home"
     add_users(home)
-    running = TeamCluster(home, MACHINE)
+    running = TeamCluster(home, MACHINE, terminal_variables(home))
     try:
         running.start()
         running.tokens = {user: running.log_in(user) for user in USERS}

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from support.browser import Browser
-from support.portal import HOLD_PARTS, NewPage, sign_in, type_in_terminal, url_of
+from support.portal import HOLD_PARTS, NewPage, sign_in, terminal_variables, type_in_terminal, url_of
 from support.server_fixture import eventually, job
 from support.team_cluster import MACHINE, TeamCluster, add_users
 
@@ -374,7 +374,7 @@ def test_page_recovers_from_a_restart_of_the_server(
     upload = home.parent / "upload.bin"
     upload.write_bytes(os.urandom(9 << 20))
     add_users(home)
-    cluster = TeamCluster(home, MACHINE)
+    cluster = TeamCluster(home, MACHINE, terminal_variables(home))
     try:
         cluster.start()
         cluster.tokens = {user: cluster.log_in(user) for user in ("admin", "alice")}
