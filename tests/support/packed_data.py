@@ -3,9 +3,17 @@
 import os
 from pathlib import Path
 
+from openpaisdk.data.formats.sequence_file import SequenceFileWriter
 from openpaisdk.data.packer import PackOperation, PackOptions
 from openpaisdk.data.record_keys import KeyRule
 from openpaisdk.storage.backends.local import LocalBackend
+
+KINDS = [
+    ("tar", "none"),
+    ("tfrecord", "none"),
+    ("har", "none"),
+    *(("sequencefile", name) for name in SequenceFileWriter.compressions),
+]
 
 
 def make_files(folder: Path, count: int = 40) -> Path:

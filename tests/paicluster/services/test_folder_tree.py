@@ -79,6 +79,12 @@ def share_storage(server: SambaServer, tmp_path: Path, address: str = "", **more
     return StorageConfig("office", remote=NetworkShare(SAMBA, settings), **more)
 
 
+def share_of_folders(server: SambaServer, tmp_path: Path) -> StorageConfig:
+    """A share on which each user has a folder, and sees no other."""
+    (server.folder / tmp_path.name).mkdir()
+    return share_storage(server, tmp_path, f"{server.address}/{tmp_path.name}", share=False)
+
+
 def write_credentials(server: SambaServer, tmp_path: Path, password: str = "") -> Path:
     file = tmp_path / "samba.yaml"
     file.touch(mode=0o600)
@@ -386,8 +392,7 @@ def test_copy_that_arrived_incomplete_does_not_replace_the_file(
 async def test_share_of_folders_shows_each_user_the_own_one(
     samba_server: SambaServer, tmp_path: Path, files: RemoteFiles, changes: RemoteChanges
 ) -> None:
-    own = share_storage(samba_server, tmp_path, f"{samba_server.address}/{tmp_path.name}", share=False)
-    (samba_server.folder / tmp_path.name).mkdir()
+    own = share_of_folders(samba_server, tmp_path)
     assert await listed(files, own, "/") == []
     await write(changes, own, "/file")
     assert await listed(files, own, "/") == ["file 1"]
@@ -406,8 +411,7 @@ async def test_share_of_folders_shows_each_user_the_own_one(
 async def test_users_whose_names_differ_in_case_do_not_share_a_folder(
     samba_server: SambaServer, tmp_path: Path, files: RemoteFiles, changes: RemoteChanges
 ) -> None:
-    own = share_storage(samba_server, tmp_path, f"{samba_server.address}/{tmp_path.name}", share=False)
-    (samba_server.folder / tmp_path.name).mkdir()
+    own = share_of_folders(samba_server, tmp_path)
     await write(changes, own, "/deep/file")
     (samba_server.folder / tmp_path.name / "bobby").mkdir()
     assert await listed(files, own, "/", "bob") == []

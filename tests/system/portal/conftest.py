@@ -14,6 +14,7 @@ from support.browser import Browser, Page
 from support.external_services import missing
 from support.paths import REPOSITORY
 from support.portal import NewPage, open_signed_in, sign_in, terminal_variables, url_of
+from support.server_fixture import Cluster
 from support.team_cluster import MACHINE, USERS, TeamCluster, add_users
 
 # Failed requests are what some tests are about. And a browser copies styles when it edits text itself: the
@@ -93,3 +94,21 @@ def page(new_page: NewPage) -> Page:
 @pytest.fixture(scope="session")
 def axe(portal_files: None) -> str:
     return Path(REPOSITORY / "portal/node_modules/axe-core/axe.min.js").read_text()
+
+
+@pytest.fixture(scope="module", name="own")
+def embedded_cluster(tmp_path_factory: pytest.TempPathFactory, portal_files: None) -> Iterator[Cluster]:
+    running = Cluster(tmp_path_factory.mktemp("embedded") / "home")
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def own_page(browser: Browser, own: Cluster) -> Iterator[Page]:
+    """A page in which the user of the embedded cluster is signed in."""
+    with browser.page() as made:
+        made.open(own.ask("POST", "/api/v2/authn/links").json()["url"])
+        made.wait_for("document.querySelector('.shell') !== null")
+        yield made

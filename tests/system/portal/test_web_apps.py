@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.browser import Browser, Page
+from support.browser import Page
 from support.ports import free_port
 from support.server_fixture import Cluster, eventually, job
 
@@ -32,41 +31,23 @@ time.sleep(600)
 '"""
 
 
-@pytest.fixture(scope="module", name="own")
-def embedded_cluster(tmp_path_factory: pytest.TempPathFactory, portal_files: None) -> Iterator[Cluster]:
-    running = Cluster(tmp_path_factory.mktemp("apps") / "home")
-    try:
-        yield running.start()
-    finally:
-        running.close()
-
-
-@pytest.fixture
-def page(browser: Browser, own: Cluster) -> Iterator[Page]:
-    """A page in which the user of the embedded cluster is signed in."""
-    with browser.page() as made:
-        made.open(own.ask("POST", "/api/v2/authn/links").json()["url"])
-        made.wait_for("document.querySelector('.shell') !== null")
-        yield made
-
-
-def test_tensorboard_of_the_plugin_shows_what_the_job_logged(page: Page, own: Cluster) -> None:
+def test_tensorboard_of_the_plugin_shows_what_the_job_logged(own_page: Page, own: Cluster) -> None:
     board = {"logdir": {"run": "events"}, "port": free_port()}
     plugins = [{"plugin": "tensorboard", "parameters": board}]
     extras = {"com.microsoft.pai.runtimeplugin": plugins, "openpaisdk": {"environment": ENVIRONMENT}}
     own.submit(job("with-board", WRITE_EVENTS, memory_mb=2048, extras=extras))
     eventually(lambda: b"written" in own.log_of("with-board"), "the events")
-    page.evaluate(f"location.hash = '#/jobs/{own.user}~with-board?tab=apps'")
-    page.wait_for_text("TensorBoard main[0], port")
+    own_page.evaluate(f"location.hash = '#/jobs/{own.user}~with-board?tab=apps'")
+    own_page.wait_for_text("TensorBoard main[0], port")
 
     def is_open() -> bool:
         """TensorBoard listens some seconds after its start; until then the page says so."""
-        page.click("button", "Open TensorBoard of main[0]")
-        page.wait_for("document.querySelector('.apps button:disabled') === null")
-        return "Nothing listens on port" not in page.text
+        own_page.click("button", "Open TensorBoard of main[0]")
+        own_page.wait_for("document.querySelector('.apps button:disabled') === null")
+        return "Nothing listens on port" not in own_page.text
 
     eventually(is_open, "TensorBoard")
-    shown = page.next_page()
+    shown = own_page.next_page()
     # Everything below is in shadow roots, so its own data are read, as its page reads them.
     shown.wait_for("document.querySelector('tb-webapp') !== null && document.title === 'TensorBoard'")
     tags = "fetch('data/plugin/scalars/tags').then((r) => r.json()).then((t) => JSON.stringify(t))"
@@ -99,7 +80,7 @@ RUN_CELL = """
 """
 
 
-def test_jupyter_runs_a_cell_through_its_web_socket(page: Page, own: Cluster) -> None:
+def test_jupyter_runs_a_cell_through_its_web_socket(own_page: Page, own: Cluster) -> None:
     serve = (
         f"exec {sys.executable} -m jupyter_server --allow-root --no-browser --ip=127.0.0.1"
         " --port=$PAI_PORT_LIST_main_0_jupyter --IdentityProvider.token=secret-of-jupyter"
@@ -107,9 +88,9 @@ def test_jupyter_runs_a_cell_through_its_web_socket(page: Page, own: Cluster) ->
     )
     own.submit(job("with-jupyter", serve, memory_mb=1024, ports={"jupyter": 1}))
     eventually(lambda: b"is running at" in own.log_of("with-jupyter"), "Jupyter")
-    page.evaluate(f"location.hash = '#/jobs/{own.user}~with-jupyter?tab=apps'")
-    page.click("button", "Open Jupyter of main[0]")
-    jupyter = page.next_page()
+    own_page.evaluate(f"location.hash = '#/jobs/{own.user}~with-jupyter?tab=apps'")
+    own_page.click("button", "Open Jupyter of main[0]")
+    jupyter = own_page.next_page()
     jupyter.wait_for_text("A Jupyter Server is running.")
     # Jupyter's own sign-in stays: the cluster's ticket opens the way to it, no more.
     assert jupyter.evaluate("fetch('/api/kernels').then((r) => r.status)") == 403
