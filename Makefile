@@ -14,13 +14,13 @@ PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Every worker would compile all tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart compiled setup portal screenshots test test-fast test-large lint docs bench dist clean
+.PHONY: help quickstart compiled setup portal screenshots test test-fast test-large coverage mutants chaos lint docs docs-walk portal-types bench dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # The environment is updated when pyproject.toml or the version changes.
-$(VENV)/.run: pyproject.toml src/openpaisdk/_version.py
+$(VENV)/.run: pyproject.toml src/paiprotocol/_version.py
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found: apt-get install python3"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  if [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -y -q python3-venv; \
@@ -40,7 +40,7 @@ compiled: $(VENV)/.dev $(VENV)/.tests
 # pytest changes the assertions of each file, which takes a quarter of a minute in all. The workers start together:
 # each of them would do it for every file. What cannot be imported they report.
 $(VENV)/.tests: $(VENV)/.dev $(shell find tests -name '*.py')
-	@echo tests/openpaisdk tests/paicluster tests/pairuntime tests/system | \
+	@echo tests/openpaisdk tests/paicluster tests/paiprotocol tests/pairuntime tests/system | \
 	  xargs -n 1 -P $(CORES) $(PYTEST) -q --collect-only -p no:cacheprovider >/dev/null || true
 	@touch $@
 
@@ -71,7 +71,7 @@ lint-types: $(VENV)/.dev
 	@$(BIN)/mypy
 
 lint-types-darwin lint-types-win32: lint-types-%: $(VENV)/.dev
-	@$(BIN)/mypy --platform $* --cache-dir .mypy_cache/$* -p openpaisdk
+	@$(BIN)/mypy --platform $* --cache-dir .mypy_cache/$* -p openpaisdk -p paiprotocol -p pairuntime.transport
 
 lint-style: $(VENV)/.dev
 	@$(BIN)/ruff format --check src tests bench
@@ -80,6 +80,7 @@ lint-style: $(VENV)/.dev
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
 
 lint-portal: $(VENV)/.dev
+	@$(BIN)/python -m paicluster.api.portal_types --check portal/src/api_types.ts
 	@$(BIN)/python portal/checks.py lint
 
 test-fast: compiled ## the tests that are quick and need no outside service (about five minutes)
@@ -92,14 +93,35 @@ test: lint compiled ## everything: lint, types, import contracts, the whole suit
 # How many small files, and how large a file.
 LARGE_FILES ?= 1000000
 LARGE_RECORD_BYTES ?= 2357198848
-test-large: compiled ## packs of LARGE_FILES files, and of one of LARGE_RECORD_BYTES, with their figures
+test-large: compiled ## packs of LARGE_FILES files, and of one of LARGE_RECORD_BYTES, with their figures; many server kills; random requests
 	@LARGE_FILES=$(LARGE_FILES) LARGE_RECORD_BYTES=$(LARGE_RECORD_BYTES) $(PYTEST) -s tests/large
+
+coverage: compiled ## branch coverage of test-fast, servers and commands included
+	@$(BIN)/python -m coverage erase
+	-@$(BIN)/python -m coverage run -m pytest $(PARALLEL) -m "not slow and not service"
+	@$(BIN)/python -m coverage combine -q && $(BIN)/python -m coverage report --skip-covered
+
+AREA ?= scheduler
+mutants: compiled ## how many random changes of AREA (scheduler, transitions, completion, retries) the tests notice
+	@PYTHONPATH=tests $(BIN)/python -m support.mutation.run $(AREA)
+
+MINUTES ?= 30
+chaos: compiled ## clients and faults for MINUTES; SEED=N repeats a run; needs root (docs/contributing/tests.md)
+	@PYTHONPATH=tests $(BIN)/python -m chaos --seconds $$(($(MINUTES) * 60)) $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
 docs: $(VENV)/.dev ## write the pages that are generated from the code
 	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md
 	@$(BIN)/python -m openpaisdk.paddlecloud.reference > docs/paddlecloud-references.md
 	@$(BIN)/python -m openpaisdk.cli.exit_code_reference docs/troubleshooting.md
-	@$(BIN)/python -m paicluster.api.authority_reference docs/contributing/api.md
+	@$(BIN)/python -m paicluster.api.route_reference docs
+
+portal-types: $(VENV)/.dev ## write the portal's types of the REST API, from its OpenAPI document
+	@$(BIN)/python -m paicluster.api.portal_types portal/src/api_types.ts
+
+# Forwards and backwards: no page may be in the way of another.
+docs-walk: compiled ## read all pages of the documentation on one cluster and home, in two orders
+	@$(PYTEST) tests/system/documentation/test_pages.py
+	@PAGES_ORDER=reversed $(PYTEST) tests/system/documentation/test_pages.py
 
 bench: compiled ## print one table of our figures against a reference
 	@$(BIN)/python -m bench

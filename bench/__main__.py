@@ -12,7 +12,7 @@ from pathlib import Path
 import bench
 from bench.table import Row, failed_row, print_table
 
-_NOT_PARTS = {"table", "server", "load", "probe", "__main__"}
+_NOT_PARTS = {"table", "server", "load", "team_load", "probe", "__main__"}
 
 
 def main(arguments: list[str]) -> int:

@@ -33,7 +33,7 @@ HOW = (
 
 def rows() -> list[Row]:
     sshd = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-    if sshd is None or not shutil.which("ssh"):
+    if sshd is None or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
         return [skipped_row("1 GiB through pai forward", "sshd or ssh is missing")]
     if os.geteuid() == 0 and not _has_account("sshd"):
         return [skipped_row("1 GiB through pai forward", "the account sshd is missing")]

@@ -4,35 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench.restapi import bare_server
 from bench.server import Server, job
 from bench.table import Row, alternate, limit_row, ms, ratio_row, sized
-from openpaisdk.protocol import v2_reader
-from openpaisdk.protocol.document import read
-from openpaisdk.protocol.v2_reader import to_model
-from openpaisdk.protocol.v2_schema import JOB_V2
 from paicluster.auth.tokens import Tokens, new_token_row
 from paicluster.store import Store, users
+from paiprotocol.jobs import v2_reader
+from paiprotocol.jobs.document import read
+from paiprotocol.jobs.v2_reader import to_model
+from paiprotocol.jobs.v2_schema import JOB_V2
 
-LIST = "/api/v2/jobs?limit=50"
+JOBS = "/api/v2/jobs"
+LIST = f"{JOBS}?limit=50"
+DETAIL = f"{JOBS}/{{}}~team"
 SECONDS = sized(6.0, 0.5)
 HOSTILE_CONNECTIONS = 4
 HOSTILE_KB = sized(830, 20)
 FOLLOWERS = sized(300, 5)
 POLLERS = sized(50, 2)
 QUEUED_JOBS = sized(2000, 20)
+FOLLOWERS_OF_TEAM = sized(200, 2)
+SUBMITTERS = sized(50, 2)
+POLLERS_OF_TEAM = sized(20, 2)
+SESSIONS = sized(100, 2)
+TEAM = (
+    f"{FOLLOWERS_OF_TEAM} followers, {SUBMITTERS} submitters, "
+    f"{POLLERS_OF_TEAM} pollers and {SESSIONS} sessions"
+)
 
 HOW = """\
 hostile: latencies are those of one client that reads the list of jobs every few milliseconds, in a process of
-its own; p99 of 6 seconds, idle and under load in turn. The pollers read the same list, each once a second."""
+its own; p99 of 6 seconds, idle and under load in turn. The pollers read the same list, each once a second. Of
+the team, each submitter submits a job, and each session types a key, once a second, too; the bare route is a
+server of its own on the same machine, which has nothing else to do."""
 
 
 def rows(group: str = "") -> list[Row]:
@@ -112,10 +126,36 @@ def cost_of_checks() -> list[Row]:
     ]
 
 
+def team() -> list[Row]:
+    """What a whole team does at once, beside a bare route on the same busy machine."""
+    with tempfile.TemporaryDirectory(prefix="pai-bench-") as folder, Server("--cpus", "4") as server:
+        server.call("POST", "/api/v2/jobs", job("team", "while sleep 0.5; do date; done"))
+        _wait_until_running(server, "team")
+        body = Path(folder) / "body.json"
+        body.write_bytes(json.dumps(server.call("GET", DETAIL.format(server.user))).encode())
+        number = itertools.count()
+        with bare_server(body) as bare, _team_at_work(server):
+            answers = {
+                "detail of a job": (3.0, lambda: _p99(server, server.token, DETAIL.format(server.user))),
+                "list of jobs": (6.0, lambda: _p99(server, server.token)),
+                "submission": (8.0, lambda: _p99(server, server.token, JOBS, f"probe-{next(number)}")),
+            }
+            return [
+                ratio_row(
+                    f"{what}, p99, under {TEAM} / bare Starlette route under the same load",
+                    *alternate(measure, lambda: _p99_of(bare.split(":"), "/jobs", ""), 5),
+                    at_most=goal,
+                    show=ms,
+                )
+                for what, (goal, measure) in answers.items()
+            ]
+
+
 GROUPS: dict[str, Callable[[], list[Row]]] = {
     "jobs": hostile_jobs,
     "clients": many_clients,
     "checks": cost_of_checks,
+    "team": team,
 }
 
 
@@ -161,13 +201,44 @@ def _address(server: Server) -> tuple[str, str]:
     return url.hostname or "", str(url.port or 0)
 
 
-def _p99(server: Server, token: str) -> float:
+def _p99(server: Server, token: str, path: str = LIST, prefix: str = "") -> float:
+    return _p99_of(_address(server), path, token, prefix)
+
+
+def _p99_of(address: Sequence[str], path: str, token: str, prefix: str = "") -> float:
+    """Of GETs, or of submissions of jobs whose names begin with a prefix."""
+    words = [*address, path, str(SECONDS), token, *(["1", "0.005", prefix] if prefix else [])]
     done = subprocess.run(
-        [sys.executable, "-m", "bench.probe", *_address(server), LIST, str(SECONDS), token],
-        stdout=subprocess.PIPE,
-        check=True,
+        [sys.executable, "-m", "bench.probe", *words], stdout=subprocess.PIPE, check=True, text=True
     )
     return float(done.stdout.split()[1])
+
+
+def _wait_until_running(server: Server, name: str) -> None:
+    deadline = time.monotonic() + 60
+    while server.call("GET", f"{JOBS}/{server.user}~{name}")["jobStatus"]["state"] != "RUNNING":
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{name} does not run")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _team_at_work(server: Server) -> Iterator[None]:
+    counts = map(str, (FOLLOWERS_OF_TEAM, SUBMITTERS, POLLERS_OF_TEAM, SESSIONS))
+    command = [sys.executable, "-m", "bench.team_load", *_address(server), server.token, server.user, "team"]
+    load = subprocess.Popen([*command, *counts], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert load.stdin is not None and load.stdout is not None
+    try:
+        if load.stdout.readline() != "ready\n":
+            raise RuntimeError("the load has ended")
+        yield
+        done, _ = load.communicate()
+        if json.loads(done)["errors"]:
+            raise RuntimeError(f"errors under load: {done}")
+    finally:
+        if load.poll() is None:
+            load.kill()
+            load.wait()
 
 
 def _while_sending(server: Server, bodies: str, measure: Callable[[], float]) -> float:

@@ -11,12 +11,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.server import Server, follow_to_end, job
 from bench.store import fill
 from bench.table import SMOKE, Row, alternate, limit_row, ms, ratio_row, sized, skipped_row
 from paicluster.api.portal.bundle import FOLDER
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store
+
+if TYPE_CHECKING:
+    from support.browser import Browser, Page
 
 JOBS = sized(100_000, 500)
 RUNS = sized(7, 1)
@@ -50,7 +55,7 @@ def rows() -> list[Row]:
         # The first start creates the key files; a server refuses a database without them.
         with Server(home=home):
             pass
-        store = Store.open(home / "cluster.db")
+        store = Store.open(home / "cluster.db", render_summary)
         fill(store, JOBS, all_finished=True)
         store.close()
         room = ("--cpus", str(2 * TASKS), "--memory-mb", str(2 * TASKS * 64))
@@ -84,9 +89,14 @@ def list_request(server: Server) -> Row:
     )
 
 
-def rows_on_screen(server: Server) -> list[Row]:
-    from support.browser import Browser, Page
+def new_browser(*, spare_process: bool = False) -> Browser:
+    """Chromium as users have it; a smoke run does without its windows."""
+    from support.browser import CHROMIUM, HEADLESS_SHELL, Browser
 
+    return Browser(program=sized(CHROMIUM, HEADLESS_SHELL), spare_process=spare_process)
+
+
+def rows_on_screen(server: Server) -> list[Row]:
     def load(page: Page, url: str) -> float:
         """Seconds from the navigation, in a process of its own, to the rows."""
         page.open("about:blank")
@@ -98,7 +108,7 @@ def rows_on_screen(server: Server) -> list[Row]:
         return float(page.wait_for("window.shown")) / 1000
 
     cold, warm, again = [], [], []
-    browser = Browser(spare_process=True)
+    browser = new_browser(spare_process=True)
     try:
         for _ in range(RUNS):
             with browser.page() as page:
@@ -131,14 +141,12 @@ new Promise((done) => {
 
 
 def job_of_many_tasks(server: Server) -> Row:
-    from support.browser import Browser
-
     wide = job("wide", "true")
     wide["taskRoles"]["main"]["instances"] = TASKS
     server.call("POST", "/api/v2/jobs", wide)
     follow_to_end(server, "wide")
     found = []
-    browser = Browser()
+    browser = new_browser()
     try:
         for _ in range(RUNS):
             with browser.page() as page:
@@ -153,12 +161,10 @@ def job_of_many_tasks(server: Server) -> Row:
 
 def log_rows(server: Server) -> list[Row]:
     """A long log in the page: from the navigation to its last line, and from Enter to a hit in its first."""
-    from support.browser import Browser
-
     last = write_log(server, "long-log")
     log, field = "document.querySelector('.log')", "input[aria-label='Search the log']"
     ends, hits = [], []
-    browser = Browser()
+    browser = new_browser()
     try:
         for _ in range(RUNS):
             with browser.page() as page:

@@ -12,7 +12,7 @@ import jsonschema
 import yaml
 
 from bench.table import Row, alternate, limit_row, ms, ratio_row, sized
-from openpaisdk.protocol import (
+from paiprotocol.jobs import (
     GangEnvironment,
     JobBuilder,
     JobSpec,
@@ -85,8 +85,8 @@ def gang_scaling() -> Row:
 
 
 def import_time() -> Row:
-    measured = alternate(lambda: _start("import openpaisdk.protocol"), lambda: _start("pass"), 15)
-    return ratio_row("import openpaisdk.protocol / python -c pass", *measured, at_most=5, show=ms)
+    measured = alternate(lambda: _start("import paiprotocol.jobs"), lambda: _start("pass"), 15)
+    return ratio_row("import paiprotocol.jobs / python -c pass", *measured, at_most=5, show=ms)
 
 
 def _each(call: Callable[[], None], times: int) -> float:

@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 from bench.server import Server, free_port, job, pss_kb, wait_for_port
 from bench.store import fill
 from bench.table import Row, alternate, limit_row, ms, ratio_row, sized
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store
 from paicluster.store.jobs import (
     AttemptRow,
@@ -59,7 +60,7 @@ def rows() -> list[Row]:
         # The first start creates the key files; a server refuses a database without them.
         with Server(home=home):
             pass
-        store = Store.open(home / "cluster.db")
+        store = Store.open(home / "cluster.db", render_summary)
         fill(store, JOBS, all_finished=True)
         for number in range(LARGE_JOBS):
             store.write_sync(lambda conn, number=number: _large_job(conn, f"large-{number}"))  # type: ignore[misc]
@@ -89,7 +90,7 @@ def lists(server: Server, folder: Path, seconds: float = sized(2.0, 0.2)) -> Row
             raise RuntimeError(f"{errors.decode()} list requests failed")
         return int(responses) / float(took)
 
-    with _bare_server(body) as bare:
+    with bare_server(body) as bare:
         ours = urlsplit(server.url).netloc
         load(ours, path)
         load(bare, "/jobs")
@@ -102,7 +103,7 @@ def lists(server: Server, folder: Path, seconds: float = sized(2.0, 0.2)) -> Row
 
 
 @contextmanager
-def _bare_server(body: Path) -> Iterator[str]:
+def bare_server(body: Path) -> Iterator[str]:
     port = free_port()
     script = body.with_name("bare.py")
     script.write_text(_BARE)

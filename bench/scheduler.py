@@ -11,8 +11,8 @@ from typing import Any
 
 from bench.server import Server, job
 from bench.table import Row, alternate, limit_row, ms, ratio_row, sized
-from paicluster.scheduler.node_capacity import NodeCapacity
 from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs, QueuedJob
+from paicluster.scheduler.placement import NodeCapacity
 from paicluster.scheduler.plan import Snapshot, plan
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 

@@ -23,12 +23,14 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-from openpaisdk.protocol.ports import PORT_START
+from paiprotocol.jobs.ports import PORT_START
 
 # FS_IOC_SETFLAGS, FS_EXTENT_FL and FS_TOPDIR_FL of linux/fs.h.
 _SET_FLAGS = 0x40086602
 _EXTENT_FLAG = 0x80000
 _TOPDIR_FLAG = 0x20000
+# For what takes a moment: a start or an end of processes on a machine that may be busy.
+_TIMEOUT_S = 90.0
 
 
 def _separate_folder() -> Path:
@@ -81,7 +83,9 @@ class Server:
                 stderr=log,
             )
         while not handshake.exists():
-            if self.process.poll() is not None or time.perf_counter() - began > 30:
+            if self.process.poll() is not None or time.perf_counter() - began > _TIMEOUT_S:
+                self.process.kill()
+                self.process.wait()
                 raise RuntimeError((self.home / "server.log").read_text())
             time.sleep(0.002)
         self.ready_s = time.perf_counter() - began
@@ -92,13 +96,13 @@ class Server:
     def stop(self) -> None:
         self._is_started = False
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(30)
+        self.process.wait(_TIMEOUT_S)
 
     def kill(self) -> None:
         """Kill the server alone; its tasks continue."""
         self._is_started = False
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(_TIMEOUT_S)
 
     def __enter__(self) -> Server:
         self.start()
@@ -150,7 +154,7 @@ class Server:
 
     def end_tasks(self) -> None:
         """Kill what outlives the server: tasks do, when it was killed or ended before they had."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + _TIMEOUT_S
         while left := self.remaining_pids():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"Processes of {self.home} do not end: {left}")
@@ -187,7 +191,7 @@ def free_port() -> int:
             return port
 
 
-def wait_for_port(port: int, timeout_s: float = 30.0) -> None:
+def wait_for_port(port: int, timeout_s: float = _TIMEOUT_S) -> None:
     """Wait until a server accepts connections."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -17,6 +17,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -199,15 +200,36 @@ class TransferSetup:
         return self.timed_large(lambda: call("cp", str(self.big), str(target)), target)
 
     def bare_up(self) -> float:
-        url = f"http://127.0.0.1:{self.bare.port}/up"
-        return self.timed_large(
-            lambda: call("curl", "-sf", "-H", "Expect:", "-T", str(self.big), url), self.folder / "bare"
-        )
+        """By `sendfile`, in this process: the least that a client can do."""
+
+        def put() -> None:
+            head = f"PUT /up HTTP/1.1\r\nHost: bare\r\nContent-Length: {SIZE}\r\n\r\n"
+            connection = http.client.HTTPConnection("127.0.0.1", self.bare.port)
+            connection.connect()
+            with closing(connection), self.big.open("rb") as f:
+                connection.sock.sendall(head.encode())
+                connection.sock.sendfile(f)
+                response = http.client.HTTPResponse(connection.sock, method="PUT")
+                response.begin()
+                if response.status != 200:
+                    raise RuntimeError(f"the bare route answered {response.status}")
+
+        return self.timed_large(put, self.folder / "bare")
 
     def bare_down(self) -> float:
-        url = f"http://127.0.0.1:{self.bare.port}/down"
         target = self.folder / "baredown"
-        return self.timed_large(lambda: call("curl", "-sf", "-o", str(target), url), target)
+
+        def get() -> None:
+            connection, buffer = http.client.HTTPConnection("127.0.0.1", self.bare.port), bytearray(1 << 20)
+            with closing(connection), target.open("wb", buffering=0) as f:
+                connection.request("GET", "/down")
+                response = connection.getresponse()
+                while count := response.readinto(buffer):
+                    f.write(memoryview(buffer)[:count])
+            if target.stat().st_size != SIZE:
+                raise RuntimeError(f"the bare route sent {target.stat().st_size} of {SIZE} bytes")
+
+        return self.timed_large(get, target)
 
     def hdfs_up(self) -> float:
         client = self.hdfs()

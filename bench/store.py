@@ -13,6 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from bench.table import Row, limit_row, ms, sized
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store
 from paicluster.store.jobs import INSERT_JOB, Inserted, JobQuery, NewJob, insert_jobs, list_jobs, update_job
 
@@ -64,7 +65,7 @@ def rows() -> list[Row]:
 
 def list_queries(path: Path) -> list[Row]:
     """p95 of `list_jobs`, of the slowest query of each group."""
-    store = Store.open(path)
+    store = Store.open(path, render_summary)
     fill(store, JOBS)
     each_order = [
         JobQuery(order=f"{field},{direction}") for field in _ORDERS.split() for direction in ("ASC", "DESC")
@@ -107,7 +108,7 @@ def p95_of_rounds(store: Store, query: JobQuery) -> list[float]:
 
 def submissions(path: Path, clients: int = 16, each_round: int = sized(4000, 50)) -> Row:
     """Jobs of 2 kB, each acknowledged when it is on disk; in this process, without HTTP."""
-    store = Store.open(path)
+    store = Store.open(path, render_summary)
     body = "x" * 2000
 
     async def round_(number: int) -> float:

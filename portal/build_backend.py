@@ -1,4 +1,4 @@
-"""Build backend of the package: hatchling, and for a wheel Node.js where the machine has none.
+"""Build backend of the package: hatchling, and for a wheel Node.js.
 
 An editable installation needs no portal, so it asks for nothing more.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bundle_build import NODE_WHEEL, system_has_node
+from bundle_build import node_requirement
 from hatchling import build as hatchling_build
 from hatchling.build import *  # noqa: F403
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
-    needed = hatchling_build.get_requires_for_build_wheel(config_settings)
-    return needed if system_has_node() else [*needed, NODE_WHEEL]
+    return [*hatchling_build.get_requires_for_build_wheel(config_settings), node_requirement()]

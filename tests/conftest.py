@@ -22,14 +22,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 pytest.register_assert_rewrite("support")
 
-pytest_plugins = ["support.hadoop"]
+# Servers of scope `session`: a fixture that each file imports would be another server for each.
+pytest_plugins = ["support.cloud_servers", "support.hadoop", "support.samba_server", "support.slurm_cluster"]
 
 # How long an example takes, or takes to be made, says more about the machine than about us.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-# As many quick tests as one slow one takes time for.
+# As many quick tests as one of these takes time for; a test that takes much longer has a mark `slow(NUMBER)`.
 _SLOW_WEIGHT = 20
+_SERVICE_WEIGHT = 5
 
 
 # Processor time of a test above which it should be marked slow. The tests above it are listed at the end of a
@@ -64,6 +66,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailureNames(config))
+
+
 # Before xdist reads the marks.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,9 +86,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     weights: Counter[str] = Counter()
     for item in items:
-        weights[_group(item)] += _SLOW_WEIGHT if item.get_closest_marker("slow") else 1
+        weights[_group(item)] += _weight(item)
     # The order inside a group and among equal ones stays that of the files.
     items.sort(key=lambda item: -weights[_group(item)])
+
+
+def _weight(item: pytest.Item) -> int:
+    if (slow := item.get_closest_marker("slow")) is not None:
+        return int(slow.args[0]) if slow.args else _SLOW_WEIGHT
+    return _SERVICE_WEIGHT if item.get_closest_marker("service") else 1
 
 
 def _group(item: pytest.Item) -> str:
@@ -118,6 +131,24 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     cpu_s = dict(report.user_properties).get(_CPU_PROPERTY)
     if isinstance(cpu_s, float) and cpu_s > _QUICK_CPU_S:
         _not_quick.append((cpu_s, report.nodeid))
+
+
+# Of the message of a failed test, while others run.
+_MESSAGE_LENGTH = 1500
+
+
+class FailureNames:
+    """Says what failed and why when it fails: the report of a run follows half an hour later, if at all."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and isinstance(reporter, pytest.TerminalReporter):
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = crash.message if crash is not None else report.longreprtext[-_MESSAGE_LENGTH:]
+            reporter.write_line(f"\nFAILED {report.nodeid} ({report.when}): {message[:_MESSAGE_LENGTH]}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,102 +1,41 @@
 // Client of the cluster's REST API: one function per call, errors as `ApiError`.
 import { signal } from "@preact/signals";
 import { ApiError } from "./api_error.ts";
+import type {
+  ApplicationToken,
+  AppLink,
+  BrowserSignIn,
+  ClusterUsage,
+  ExecutionTypeBody,
+  Info,
+  JobCheck,
+  JobDetail,
+  JobPage,
+  JobUsageOverTime,
+  LogLocations,
+  NamedUsage,
+  NodeUse,
+  OwnUserChange,
+  Problem,
+  SshInfo,
+  SshKeyBody,
+  SshKeyRemoval,
+  Tag,
+  TaskAddress,
+  TokenDetails,
+  TokenList,
+  TokenPayload,
+  UsageOverTime,
+  UserInfo,
+  VirtualClusterResources,
+} from "./api_types.ts";
 import { endSession, expireSession, nextSession, session, startSession, type Session } from "./session.ts";
 
 export { ApiError };
 
-export type JobState = "WAITING" | "RUNNING" | "STOPPING" | "SUCCEEDED" | "STOPPED" | "FAILED" | "UNKNOWN";
+type Resources = Pick<VirtualClusterResources, "cpu" | "memory" | "gpu">;
 
-export interface JobSummary {
-  readonly name: string;
-  readonly username: string;
-  readonly state: JobState;
-  readonly subState: string;
-  readonly executionType: string;
-  readonly tags: readonly string[];
-  readonly retries: number;
-  readonly submissionTime: number;
-  readonly createdTime: number;
-  readonly launchedTime: number | null;
-  readonly completedTime: number | null;
-  readonly appExitCode: number | null;
-  readonly virtualCluster: string;
-  readonly totalGpuNumber: number;
-  readonly totalTaskNumber: number;
-  readonly jobPriority: string | null;
-  readonly reason?: string;
-}
-
-export interface JobPage {
-  readonly totalCount: number;
-  readonly data: readonly JobSummary[];
-}
-
-export interface ExitSpec {
-  readonly reason?: string;
-  readonly solution?: readonly string[];
-}
-
-/** How the task ended that ended its job. */
-export interface RuntimeExit {
-  readonly originUserExitCode?: number;
-  /** The last lines of its log. */
-  readonly errorLogs?: { readonly user?: string };
-}
-
-export interface TaskStatus {
-  readonly taskIndex: number;
-  readonly taskState: JobState;
-  readonly attemptId: number;
-  readonly retries: number;
-  readonly containerIp: string | null;
-  readonly containerNodeName: string | null;
-  readonly containerPorts: Readonly<Record<string, string>> | null;
-  readonly containerExitCode: number | null;
-  readonly containerExitSpec: ExitSpec | null;
-  /** Exit code of the program, where the reported one differs. */
-  readonly originUserExitCode?: number | null;
-  readonly createdTime: number | null;
-  readonly launchedTime: number | null;
-  readonly completedTime: number | null;
-}
-
-export interface JobDetail {
-  readonly name: string;
-  readonly tags: readonly string[];
-  readonly jobPriority: string | null;
-  readonly reason?: string;
-  readonly jobStatus: {
-    readonly username: string;
-    readonly state: JobState;
-    readonly subState: string;
-    readonly retries: number;
-    readonly submissionTime: number;
-    readonly launchedTime: number | null;
-    readonly completedTime: number | null;
-    /** The attempt that is described, its state and its times. */
-    readonly attemptId: number;
-    readonly attemptState: JobState;
-    readonly appCreatedTime: number | null;
-    readonly appLaunchedTime: number | null;
-    readonly appCompletedTime: number | null;
-    readonly appExitCode: number | null;
-    readonly appExitSpec: ExitSpec | null;
-    readonly appExitMessages: { readonly runtime: RuntimeExit | null } | null;
-    readonly appExitTriggerTaskRoleName: string | null;
-    readonly appExitTriggerTaskIndex: number | null;
-    readonly virtualCluster: string;
-  };
-  readonly taskRoles: Readonly<Record<string, { readonly taskStatuses: readonly TaskStatus[] }>>;
-}
-
-export interface Resources {
-  readonly cpu: number;
-  readonly memory: number;
-  readonly gpu: number;
-}
-
-/** Of a virtual cluster or a node. */
+/** Resources in use, of a virtual cluster or a node. */
 export interface ResourceUse {
   readonly resourcesUsed: Resources;
   readonly resourcesTotal: Resources;
@@ -162,7 +101,7 @@ async function send(method: string, path: string, options: Options, used: Sessio
 }
 
 /** The error of an answer; one that says that the session has ended is the end of it here, too. */
-function refusal(status: number, body: Problem, used: Session | null): ApiError {
+function refusal(status: number, body: ErrorBody, used: Session | null): ApiError {
   const problem = problemOf(body);
   // Another tab may have signed in meanwhile.
   if (status === 401 && used && session.value === used) expireSession(used, endReason(problem));
@@ -190,9 +129,9 @@ async function sendBody(
     sending.upload.onprogress = (event) => onProgress(event.loaded);
     sending.onload = () => {
       if (sending.status < 300) return resolve();
-      let answer: Problem = {};
+      let answer: ErrorBody = {};
       try {
-        answer = JSON.parse(sending.responseText) as Problem;
+        answer = JSON.parse(sending.responseText) as ErrorBody;
       } catch {
         // An answer of a server in between: its status says what there is to say.
       }
@@ -206,18 +145,16 @@ async function sendBody(
 }
 
 /** Why a session ended; a disabled user need not try to sign in again. */
-function endReason({ code, message, hint }: Problem): string {
+function endReason({ code, message, hint }: Partial<Problem>): string {
   return code === "DisabledUserError" ? [message, hint].filter(Boolean).join(" ") : SESSION_ENDED;
 }
 
-interface Problem {
-  readonly code?: string;
-  readonly message?: string;
-  readonly hint?: string;
+/** Body of an error; a server between may send anything, and WebHDFS uses Hadoop's form. */
+interface ErrorBody extends Partial<Problem> {
+  readonly RemoteException?: { readonly exception?: string; readonly message?: string };
 }
 
-/** What an error's body says; WebHDFS says it in Hadoop's form. */
-function problemOf(body: Problem & { RemoteException?: { exception?: string; message?: string } }): Problem {
+function problemOf(body: ErrorBody): Partial<Problem> {
   const remote = body.RemoteException;
   return remote ? { code: remote.exception ?? "", message: remote.message ?? "" } : body;
 }
@@ -232,7 +169,7 @@ const jobPath = (framework: string) => `api/v2/jobs/${encodeURIComponent(framewo
 
 export async function signIn(credentials: { username: string; password: string } | { code: string }): Promise<void> {
   // Not in a session: a link that was used before ends none.
-  const response = await send("POST", "api/v2/authn/session", { body: credentials }, null);
+  const response = await send("POST", "api/v2/authn/session", { body: credentials satisfies BrowserSignIn }, null);
   startSession((await response.json()) as Session);
 }
 
@@ -260,11 +197,11 @@ export async function jobConfig(framework: string, signal?: AbortSignal): Promis
 }
 
 export async function stopJob(framework: string): Promise<void> {
-  await request("PUT", `${jobPath(framework)}/executionType`, { body: { value: "STOP" } });
+  await request("PUT", `${jobPath(framework)}/executionType`, { body: { value: "STOP" } satisfies ExecutionTypeBody });
 }
 
 export async function changeTag(framework: string, method: "PUT" | "DELETE", tag: string): Promise<void> {
-  await request(method, `${jobPath(framework)}/tag`, { body: { value: tag } });
+  await request(method, `${jobPath(framework)}/tag`, { body: { value: tag } satisfies Tag });
 }
 
 export async function deleteJob(username: string, name: string): Promise<void> {
@@ -290,17 +227,7 @@ export async function openApp(
 ): Promise<string> {
   const query = new URLSearchParams({ role, index: String(index), port: String(port) });
   const response = await request("POST", `${jobPath(framework)}/apps?${query.toString()}`);
-  return ((await response.json()) as { url: string }).url;
-}
-
-export interface SshInfo {
-  readonly containers: readonly {
-    readonly id: string;
-    readonly sshIp: string;
-    readonly sshPort: string;
-    readonly user?: string;
-  }[];
-  readonly keyPair: { readonly privateKeyFileName: string; readonly privateKeyDirectDownloadLink: string };
+  return ((await response.json()) as AppLink).url;
 }
 
 /** How SSH reaches the running tasks of a job. */
@@ -319,8 +246,8 @@ export interface LogPlace {
 export async function logAddress(framework: string, place: LogPlace, stream: string): Promise<string> {
   const { role, index, attempt, taskAttempt } = place;
   const task = `/attempts/${attempt}/taskRoles/${encodeURIComponent(role)}/taskIndex/${index}/attempts/${taskAttempt}`;
-  const found = await get<{ locations: { name: string; uri: string }[] }>(`${jobPath(framework)}${task}/logs`);
-  const location = found.locations.find((one) => one.name === stream);
+  const { locations } = await get<LogLocations>(`${jobPath(framework)}${task}/logs`);
+  const location = locations.find(({ name }) => name === stream);
   if (!location) throw new ApiError("The task has no such log.", 404);
   return location.uri.replace(/^\//, "");
 }
@@ -351,8 +278,7 @@ export async function searchLog(
   const query = new URLSearchParams({ ...task, ...rest, ...(from === undefined ? {} : { from: String(from) }) });
   const response = await request("GET", `${jobPath(framework)}/log-search?${query.toString()}`, { signal });
   const frames = (await response.text()).trim().split("\n");
-  const found = frames.map((line) => JSON.parse(line) as LogHit & { kind: string });
-  return found.find((frame) => frame.kind === "hit") ?? null;
+  return frames.map((line) => JSON.parse(line) as LogHit & { kind: string }).find(({ kind }) => kind === "hit") ?? null;
 }
 
 // -- cluster ---------------------------------------------------------------------------------------
@@ -361,69 +287,21 @@ export function virtualClusters(signal?: AbortSignal): Promise<Record<string, Re
   return get("api/v2/virtual-clusters", signal);
 }
 
-/** A node with what tasks requested of it; memory in MB. */
-interface NodeUse {
-  readonly gpuUsed: number;
-  readonly gpuTotal: number;
-  readonly cpuUsed: number;
-  readonly cpuTotal: number;
-  readonly memoryUsed: number;
-  readonly memoryTotal: number;
-}
-
 export async function nodesInUse(signal?: AbortSignal): Promise<Record<string, ResourceUse>> {
   const nodes = await get<Record<string, NodeUse>>("api/v2/virtual-clusters?nodes", signal);
-  const resources = (one: NodeUse) => ({
-    resourcesUsed: { cpu: one.cpuUsed, memory: one.memoryUsed, gpu: one.gpuUsed },
-    resourcesTotal: { cpu: one.cpuTotal, memory: one.memoryTotal, gpu: one.gpuTotal },
+  const resources = (node: NodeUse) => ({
+    resourcesUsed: { cpu: node.cpuUsed, memory: node.memoryUsed, gpu: node.gpuUsed },
+    resourcesTotal: { cpu: node.cpuTotal, memory: node.memoryTotal, gpu: node.gpuTotal },
   });
-  return Object.fromEntries(Object.entries(nodes).map(([name, one]) => [name, resources(one)]));
+  return Object.fromEntries(Object.entries(nodes).map(([name, node]) => [name, resources(node)]));
 }
 
 // -- usage -----------------------------------------------------------------------------------------
 
-/** Columns of equal length; null where something is not measured. */
-export interface UsageSeries {
-  readonly times: readonly number[];
-  readonly cpu: readonly number[];
-  readonly memory: readonly number[];
-  readonly read: readonly number[];
-  readonly write: readonly number[];
-  readonly gpu: readonly (number | null)[];
-  readonly gpuMemory: readonly (number | null)[];
-}
+/** What a job, a task, a node or a virtual cluster can use at most. */
+export type UsageTotals = Pick<NamedUsage, "cpuTotal" | "memoryTotal" | "gpuTotal">;
 
-export interface UsageTotals {
-  readonly cpuTotal: number;
-  readonly memoryTotal: number;
-  readonly gpuTotal: number;
-}
-
-export interface TaskPlace {
-  readonly role: string;
-  readonly index: number;
-}
-
-export interface UsageOverTime {
-  /** Seconds between samples; null: the cluster measures nothing. */
-  readonly interval: number | null;
-  readonly series: UsageSeries;
-}
-
-export interface JobUsage extends UsageOverTime {
-  readonly tasks: readonly (UsageTotals & TaskPlace)[];
-}
-
-export interface NamedUsage extends UsageTotals {
-  readonly name: string;
-}
-
-export interface ClusterUsage {
-  readonly nodes: readonly NamedUsage[];
-  readonly virtualClusters: readonly NamedUsage[];
-}
-
-export function jobUsage(framework: string, task?: TaskPlace, signal?: AbortSignal): Promise<JobUsage> {
+export function jobUsage(framework: string, task?: TaskAddress, signal?: AbortSignal): Promise<JobUsageOverTime> {
   const query = task ? `?${new URLSearchParams({ role: task.role, index: String(task.index) })}` : "";
   return get(`api/v2/jobs/${encodeURIComponent(framework)}/usage${query}`, signal);
 }
@@ -446,7 +324,7 @@ export interface LoggedMetrics {
 /** What is `known`, and what was logged since. A line that is no object of numbers is skipped. */
 export async function loggedMetrics(
   framework: string,
-  { role, index }: TaskPlace,
+  { role, index }: TaskAddress,
   known: LoggedMetrics,
   signal?: AbortSignal,
 ): Promise<LoggedMetrics> {
@@ -473,8 +351,8 @@ export async function loggedMetrics(
 
 function parsed(line: string): { step?: unknown; values?: unknown } {
   try {
-    const found: unknown = JSON.parse(line);
-    return typeof found === "object" && found !== null ? found : {};
+    const value: unknown = JSON.parse(line);
+    return typeof value === "object" && value !== null ? value : {};
   } catch {
     return {};
   }
@@ -482,32 +360,12 @@ function parsed(line: string): { step?: unknown; values?: unknown } {
 
 // -- job files -------------------------------------------------------------------------------------
 
-export interface JobProblem {
-  readonly line: number;
-  readonly column: number;
-  readonly key: string;
-  readonly message: string;
-}
-
-export interface JobCheck {
-  readonly version: 1 | 2;
-  readonly name: string | null;
-  readonly problems: readonly JobProblem[];
-}
-
 /** Check a job file without submitting it. */
 export async function checkJob(text: string, signal: AbortSignal): Promise<JobCheck> {
   return (await request("POST", "api/v2/job-checks", { text, signal })).json() as Promise<JobCheck>;
 }
 
-export interface ClusterInfo {
-  /** Whether jobs run in the image they name, or on the host. */
-  readonly containers: boolean;
-  /** The largest archive of source files of a job. */
-  readonly maxSourcesBytes: number;
-}
-
-export function clusterInfo(): Promise<ClusterInfo> {
+export function clusterInfo(): Promise<Info> {
   return get("api/v2/info");
 }
 
@@ -533,65 +391,41 @@ export function putSources(sha256: string, archive: Blob, signal: AbortSignal, o
 
 // -- account ---------------------------------------------------------------------------------------
 
-export interface SshKey {
-  readonly title: string;
-  /** A line of `authorized_keys`. */
-  readonly value: string;
-  readonly time: number;
-}
-
-export interface UserDetail {
-  readonly username: string;
-  readonly grouplist: readonly string[];
-  readonly email: string;
-  readonly admin: boolean;
-  readonly virtualCluster: readonly string[];
-  readonly extension: { readonly sshKeys?: readonly SshKey[] };
-}
-
 const ownPath = () => `api/v2/users/${encodeURIComponent(session.value?.user ?? "")}`;
 
-export function ownUser(signal?: AbortSignal): Promise<UserDetail> {
+export function ownUser(signal?: AbortSignal): Promise<UserInfo> {
   return get(ownPath(), signal);
 }
 
 /** Add a key to those that the cluster has now, which may be more than the page shows. */
 export async function addSshKey(value: string, title: string): Promise<void> {
-  await request("POST", `${ownPath()}/ssh-keys`, { body: { value, title } });
+  await request("POST", `${ownPath()}/ssh-keys`, { body: { value, title } satisfies SshKeyBody });
 }
 
 export async function removeSshKey(value: string): Promise<void> {
-  await request("DELETE", `${ownPath()}/ssh-keys`, { body: { value } });
+  await request("DELETE", `${ownPath()}/ssh-keys`, { body: { value } satisfies SshKeyRemoval });
 }
 
 /** Ends all sessions of the user, this one as well. */
 export async function changePassword(oldPassword: string, newPassword: string): Promise<void> {
   const data = { username: session.value?.user ?? "", oldPassword, newPassword };
-  await request("PUT", "api/v2/users/me", { body: { patch: true, data } });
+  await request("PUT", "api/v2/users/me", { body: { patch: true, data } satisfies OwnUserChange });
 }
 
-export interface TokenDetail {
-  readonly id: string;
-  readonly name: string;
-  readonly application: boolean;
-  readonly createdTime: number;
-  readonly expirationTime: number | null;
-}
-
-export async function listTokens(signal?: AbortSignal): Promise<readonly TokenDetail[]> {
-  return (await get<{ details: TokenDetail[] }>("api/v2/tokens?details=only", signal)).details;
+export async function listTokens(signal?: AbortSignal): Promise<readonly TokenDetails[]> {
+  return (await get<TokenList>("api/v2/tokens?details=only", signal)).details ?? [];
 }
 
 /** Id of the token of this session. */
-export async function ownTokenId(signal?: AbortSignal): Promise<string> {
-  return (await get<{ jti: string }>("api/v2/tokens/check", signal)).jti;
+export async function ownTokenId(signal?: AbortSignal): Promise<string | undefined> {
+  return (await get<TokenPayload>("api/v2/tokens/check", signal)).jti;
 }
 
 /** A new application token; `lifetimeS` null: until it is revoked. */
 export async function makeToken(name: string, lifetimeS: number | null): Promise<string> {
   const body = { name, ...(lifetimeS === null ? {} : { expiration: lifetimeS }) };
   const response = await request("POST", "api/v2/tokens/application", { body });
-  return ((await response.json()) as { token: string }).token;
+  return ((await response.json()) as ApplicationToken).token;
 }
 
 export async function revokeToken(id: string): Promise<void> {

@@ -4,7 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { isConnected, signOut } from "./api.ts";
 import { Icon } from "./components/icons.tsx";
 import { lazy } from "./components/lazy.tsx";
-import { Empty, Toasts } from "./components/parts.tsx";
+import { Empty } from "./components/notices.tsx";
+import { Toasts } from "./components/toasts.tsx";
 import { SignOutEverywhere } from "./components/sign_out.tsx";
 import { useScrollLine } from "./components/scroll_line.ts";
 import { HomePage } from "./pages/home.tsx";
@@ -115,14 +116,14 @@ function LeftPane({ path }: { path: string }) {
         OpenPAI
       </a>
       <nav class="nav" aria-label="Pages" ref={nav}>
-        {NAVIGATION.filter((one) => one.path !== "/admin" || session.value?.admin).map((one) => (
+        {NAVIGATION.filter((entry) => entry.path !== "/admin" || session.value?.admin).map((entry) => (
           <a
-            key={one.path}
-            href={href(one.path)}
-            aria-current={current === one.path || current.startsWith(`${one.path}/`) ? "page" : undefined}
+            key={entry.path}
+            href={href(entry.path)}
+            aria-current={current === entry.path || current.startsWith(`${entry.path}/`) ? "page" : undefined}
           >
-            <Icon name={one.icon} />
-            {one.label}
+            <Icon name={entry.icon} />
+            {entry.label}
           </a>
         ))}
       </nav>

@@ -1,5 +1,5 @@
 // Numbers and times as people read them.
-import type { JobState } from "./api.ts";
+import type { JobSummary } from "./api_types.ts";
 
 const STATE_NAMES: Readonly<Record<string, string>> = {
   WAITING: "Waiting",
@@ -14,7 +14,7 @@ export function stateName(state: string): string {
   return STATE_NAMES[state] ?? "Unknown";
 }
 
-export function isFinished(state: JobState): boolean {
+export function isFinished(state: JobSummary["state"]): boolean {
   return state === "SUCCEEDED" || state === "FAILED" || state === "STOPPED";
 }
 

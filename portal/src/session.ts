@@ -1,11 +1,8 @@
 // The session: who is signed in. The cookie has one half of the token; this origin keeps the other, the proof.
 import { batch, effect, signal, untracked } from "@preact/signals";
+import type { BrowserSession } from "./api_types.ts";
 
-export interface Session {
-  readonly user: string;
-  readonly admin: boolean;
-  readonly proof: string;
-}
+export type Session = BrowserSession;
 
 const KEY = "pai-session";
 
@@ -24,9 +21,9 @@ export const signedOutReason = signal(stored().expired ?? "");
 // Other tabs sign in and out, too.
 addEventListener("storage", (event) => {
   if (event.key !== KEY) return;
-  const found = stored();
-  if (found.expired !== undefined) becomeExpired(found.expired);
-  else become(sessionOf(found));
+  const shared = stored();
+  if (shared.expired !== undefined) becomeExpired(shared.expired);
+  else become(sessionOf(shared));
 });
 
 export function startSession(started: Session): void {
@@ -42,8 +39,8 @@ export function endSession(reason = ""): void {
 
 /** The cluster has ended the session. */
 export function expireSession(refused: Session, reason: string): void {
-  const found = stored();
-  const newer = sessionOf(found);
+  const shared = stored();
+  const newer = sessionOf(shared);
   if (newer && newer.proof !== refused.proof) {
     // Another tab has just signed in, and this one has not heard of it yet.
     become(newer);

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
-import { outputFolder } from "../src/files/job_folder.ts";
+import { namedOutputFolder, outputFolder } from "../src/files/job_folder.ts";
 import { arranged, orderText, parseOrder } from "../src/files/listing.ts";
-import { combined, hashOf, hex, partBytes, partOffsets } from "../src/files/parts.ts";
+import { combined, hashOf, hex, partBytes, partOffsets } from "../src/files/upload_parts.ts";
 
 const entry = (name: string, size: number, isFolder = false) => ({
   name,
@@ -21,6 +21,16 @@ test("folders come first, and numbers in names count", () => {
   assert.deepEqual(names("-size"), ["z", "a9", "B", "a10"]);
   assert.deepEqual(names("-name", "A"), ["a10", "a9"]);
   assert.deepEqual(names("nonsense"), ["z", "a9", "a10", "B"]);
+});
+
+test("folders of many slashes take no long time", () => {
+  const began = performance.now();
+  const directory = `${"/".repeat(1_000_000)}x`;
+  const uri = `hdfs://here${directory}`;
+  assert.equal(outputFolder(JSON.stringify({ parameters: { work_directory: directory } }), "alice", "j"), `${directory}/output`);
+  const prerequisites = [{ type: "output", name: "default", uri }];
+  assert.equal(namedOutputFolder(JSON.stringify({ prerequisites }), "alice", "j", "here"), directory);
+  assert.ok(performance.now() - began < 2000);
 });
 
 test("the order survives the address", () => {
@@ -43,6 +53,18 @@ test("parts cover a file of any size", () => {
   assert.deepEqual(partOffsets(8 << 20), [0, 4 << 20]);
   const tebibyte = 2 ** 40;
   assert.ok(tebibyte / partBytes(tebibyte) <= 131_072);
+});
+
+test("outputs of version 1 are where the job names them, on this cluster's storage", () => {
+  const at = (uri: unknown) =>
+    namedOutputFolder(JSON.stringify({ prerequisites: [{ type: "output", name: "default", uri }] }), "alice", "j", "here:80");
+  assert.equal(namedOutputFolder("", "alice", "j", "here:80"), "");
+  assert.equal(at(undefined), "");
+  assert.equal(at("hdfs://here:80/out/"), "/out");
+  assert.equal(at("hdfs://other:9000/out"), "");
+  assert.equal(at("hdfs://by-another-name:80/Output/alice/j"), "/Output/alice/j");
+  assert.equal(at("/out"), "/out");
+  assert.equal(at("out"), "/user/alice/out");
 });
 
 test("outputs are where the job's own folder is", () => {

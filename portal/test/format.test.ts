@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cleanText } from "../src/components/log_text.ts";
+import { cleanText } from "../src/escape_sequences.ts";
 import { counted, duration, fileSize, grouped, memory } from "../src/format.ts";
 import { lastErrorLine } from "../src/job_failure.ts";
 import { keyProblem, keySummary } from "../src/ssh_key.ts";
@@ -39,7 +39,9 @@ test("public keys", () => {
 
 test("last line of a failed job, without colours", () => {
   const ended = (user: string, reason = "") =>
-    lastErrorLine({ appExitMessages: { runtime: { errorLogs: { user } } }, appExitSpec: { reason } } as Parameters<typeof lastErrorLine>[0]);
+    lastErrorLine({
+      jobStatus: { appExitMessages: { runtime: { errorLogs: { user } } }, appExitSpec: { reason } },
+    } as Parameters<typeof lastErrorLine>[0]);
   assert.equal(ended("first\n\u001b[31mthe disk is \u001b[1mfull\n\u001b[0m\n"), "the disk is full");
   assert.equal(ended("\u001b[31mNo GPU\u001b[0m", "The program wrote: No GPU."), "");
 });

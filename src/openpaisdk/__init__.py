@@ -5,7 +5,9 @@ Importing this package is cheap: each name below is loaded when it is first used
 
 from __future__ import annotations
 
-from openpaisdk._version import __version__
+import sys
+
+from paiprotocol._version import __version__
 
 TYPE_CHECKING = False  # what typing.TYPE_CHECKING is, without the 5 ms that importing typing costs
 if TYPE_CHECKING:
@@ -15,12 +17,12 @@ if TYPE_CHECKING:
     from openpaisdk.binding.cluster import Cluster as Cluster
     from openpaisdk.binding.cluster_list import ClusterList as ClusterList
     from openpaisdk.binding.job import Job as Job
-    from openpaisdk.errors import PaiError as PaiError
     from openpaisdk.functions.executor import Executor as Executor
     from openpaisdk.functions.remote_function import map_items as map
     from openpaisdk.functions.remote_function import remote as remote
     from openpaisdk.functions.remote_function import submit as submit
     from openpaisdk.notebook.notebook_submission import submit_notebook as submit_notebook
+    from paiprotocol.errors import PaiError as PaiError
 
     __cluster_config_file__: str
 
@@ -50,6 +52,12 @@ __all__ = [
     "submit",
     "submit_notebook",
 ]
+
+if "pairuntime" in sys.modules:
+    # A call of a function runs in the runtime of its cluster. What that one lacks, if it is older, is here.
+    _own_runtime = __path__[0].removesuffix("openpaisdk") + "pairuntime"
+    if _own_runtime not in sys.modules["pairuntime"].__path__:
+        sys.modules["pairuntime"].__path__.append(_own_runtime)
 
 
 def __getattr__(name: str) -> Any:

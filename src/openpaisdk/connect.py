@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client.transport import CONNECTION_LOST, REST_SERVER, STREAM_LOST, TOKEN_REJECTED
-from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, require_jobs
+from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterEntry, ClusterRegistry, require_jobs
 from openpaisdk.config.paths import display_path, user_folder
 from openpaisdk.config.task_cluster import TASK
-from openpaisdk.errors import ConfigError, Unauthorized
+from paiprotocol.errors import ConfigError, Unauthorized
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,9 +32,14 @@ def open_cluster(
         return client
     cluster = open_embedded(entry.alias, notify)
     cluster.transport.on_slow_response = notify
+    _register(registry, entry)
+    return cluster
+
+
+def _register(registry: ClusterRegistry, entry: ClusterEntry) -> None:
+    """List the embedded cluster among the user's clusters from its first use on."""
     if registry.find(entry.alias) is None:
         registry.put(entry)
-    return cluster
 
 
 def open_entry(entry: ClusterEntry) -> ClusterClient:
@@ -52,7 +57,7 @@ def open_entry(entry: ClusterEntry) -> ClusterClient:
         entry.text("token"),
         rest_path=str(rest) if rest is not None else REST_SERVER,
         verify=entry.raw.get("verify_tls") is not False,
-        authority_file=entry.text("ca_file"),
+        ca_file=entry.text("ca_file"),
     )
     cls = client_class(entry)
     return cls(entry.alias, endpoint, renew=token_renewer(entry, endpoint, cls))
@@ -114,8 +119,8 @@ def open_embedded(
         _require_same_home(settings)
         # The address of this request, not the last known one: another thread may have found the new server.
         address = str(failed.address) if reason == CONNECTION_LOST else ""
-        found = rediscover() if reason == STREAM_LOST else ensure_running(notify=notify, failed=address)
-        return endpoint_of(found) if found else None
+        handshake = rediscover() if reason == STREAM_LOST else ensure_running(notify=notify, failed=address)
+        return endpoint_of(handshake) if handshake else None
 
     return ClusterClient(alias, endpoint_of(server), renew=renew, is_embedded=True)
 
@@ -131,3 +136,58 @@ def _require_same_home(settings: str) -> None:
 
 def endpoint_of(server: Handshake) -> Endpoint:
     return Endpoint(server.url, server.user, server.token)
+
+
+class ClusterConnection:
+    """One cluster, as one user, for programs with threads: each thread has a client of its own."""
+
+    def __init__(self, entry: ClusterEntry):
+        import threading  # most commands do not need it
+
+        self._probe_lock = threading.Lock()
+        # Folder of the settings with which an embedded cluster was first opened.
+        self._settings = ""
+        self._use(entry)
+
+    def _use(self, entry: ClusterEntry) -> None:
+        """Connect as the entry says from now on."""
+        import threading
+
+        self.entry = entry
+        self._threads = threading.local()
+
+    @property
+    def alias(self) -> str:
+        return self.entry.alias
+
+    @property
+    def client(self) -> ClusterClient:
+        """The REST client of this thread, created at first use."""
+        client: ClusterClient | None = getattr(self._threads, "client", None)
+        if client is None:
+            client = self._threads.client = self.open_client()
+        return client
+
+    def open_client(self) -> ClusterClient:
+        """A client with a connection of its own, for a stream that occupies it."""
+        if self.entry.is_embedded:
+            # Each thread has a client: they must not find different clusters when the program changes HOME.
+            is_first, self._settings = not self._settings, self._settings or user_folder()
+            client = open_embedded(self.entry.alias, settings=self._settings)
+            if is_first and self.alias == EMBEDDED_ALIAS:
+                _register(ClusterRegistry.load(), self.entry)
+            return client
+        with self._probe_lock:
+            if "info" not in self.entry.raw:  # not from the clusters file: detect how to connect
+                from openpaisdk.client.discovery import connection_settings, probe_cluster
+
+                text, verify = self.entry.text, self.entry.raw.get("verify_tls") is not False
+                cluster, info = probe_cluster(
+                    self.alias, text("pai_uri"), text("user"), verify, text("ca_file")
+                )
+                self.entry = ClusterEntry({**self.entry.raw, **connection_settings(cluster, info)})
+        return open_entry(self.entry)
+
+    def __repr__(self) -> str:
+        user = self.entry.text("user")
+        return f"<Cluster {self.alias} {self.entry.shown_address or '?'}{f' as {user}' if user else ''}>"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from openpaisdk.config.yaml_files import parse_yaml, replace_file
-from openpaisdk.errors import ConfigError
+from paiprotocol.errors import ConfigError
 
 _NO_DEFAULT = object()
 
@@ -23,8 +23,8 @@ def from_file(fname: str | os.PathLike[str], default: Any = _NO_DEFAULT) -> Any:
         if default is _NO_DEFAULT:
             raise ConfigError(f"There is no file {path}.")
         return default
-    found = parse_yaml(str(path))  # JSON is YAML
-    return default if found is None and default is not _NO_DEFAULT else found
+    content = parse_yaml(str(path))  # JSON is YAML
+    return default if content is None and default is not _NO_DEFAULT else content
 
 
 def to_file(obj: Any, fname: str | os.PathLike[str]) -> None:

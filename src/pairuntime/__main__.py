@@ -52,6 +52,9 @@ def main(argv: "list[str]") -> "int":
         entrance = {
             "task": lambda: remote_process.Entrance(folder=argv[2]),
             "command": lambda: remote_process.Entrance(prefix=tuple(argv[2:])),
+            "node": lambda: remote_process.Entrance(
+                prefix=tuple(argv[3:]), passes_signals=True, account=remote_process.account_from(argv[2])
+            ),
         }.get(argv[1])
         if entrance is not None:
             return host.run(entrance())

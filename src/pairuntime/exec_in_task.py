@@ -69,9 +69,7 @@ def run(
                 # Without this the command could not open /dev/stdout, or its terminal by name.
                 for fd in range(3):
                     os.fchown(fd, account["uid"], account["gid"])
-            os.setgroups(account["groups"])
-            os.setgid(account["gid"])
-            os.setuid(account["uid"])
+            process_tree.take_account(account)
         os.chdir(spec["cwd"])
         os.umask(0o022)
         restore_signals()
@@ -83,16 +81,28 @@ def run(
 
 def cgroup_of(folder: "str") -> "process_tree.Cgroup":
     """The cgroup of the task."""
-    described = _read_spec(folder)["cgroup"]
-    return process_tree.Cgroup(described["mode"], described["path"])
+    return cgroup_and_account(folder)[0]
+
+
+def cgroup_and_account(folder: "str") -> "tuple[process_tree.Cgroup, dict[str, Any] | None]":
+    """The cgroup of the task, and its account; None: that of this process."""
+    spec = _read_spec(folder)
+    return process_tree.Cgroup(spec["cgroup"]["mode"], spec["cgroup"]["path"]), spec.get("account")
 
 
 def restore_signals() -> "None":
-    """Python, and a shell that started the server with `nohup` or `&`, ignore some. A command must not
-    inherit that: `yes | head` would print an error.
+    """Restore the default effect of signals.
+
+    Python, and a shell that started the server with `nohup` or `&`, ignore some. A command must not inherit
+    that: `yes | head` would print an error. Those that a client has sent already wait until now.
     """
     for signum in process_tree.ignored_signals():
         signal.signal(signum, signal.SIG_DFL)
+    for signum in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+        if signum not in (signal.SIGKILL, signal.SIGSTOP):
+            # Until the command replaces it, this process has handlers of its host.
+            signal.signal(signum, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _programs(name: "str", environment: "Any") -> "list[str]":
@@ -130,7 +140,7 @@ def _take_limits(folder: "str") -> "None":
 
 
 def _take_mounts(folder: "str", mounts: "dict[str, Any]", environment: "dict[Any, Any]") -> "None":
-    """See the storages that are mounted for the task: as root they are in its own mount namespace."""
+    """Let the command see the task's storages: enter its mount namespace, and set their variables."""
     from pairuntime.supervisor import mount_namespace, storage_mounts
 
     mount_namespace.join(_supervisor_of(folder))
@@ -145,7 +155,7 @@ def _supervisor_of(folder: "str") -> "int":
 
 
 def run_slurm(folder: "str", command: "list[str]") -> "int":
-    """The same on a node of a Slurm cluster."""
+    """As `run`, on a node of a Slurm cluster."""
     spec = _read_spec(folder)
     environment = spec["env"]
     if spec.get("session_folder"):

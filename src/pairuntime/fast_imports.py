@@ -74,7 +74,8 @@ def _json() -> "types.ModuleType":
         text = text.strip()
         try:
             value, end = scan(text, 0)
-        except StopIteration:
+        except (StopIteration, ImportError, SystemError):
+            # Most errors let the scanner import `json.decoder`, which is not there.
             raise ValueError("not JSON")
         if end != len(text):
             raise ValueError("more than one value")

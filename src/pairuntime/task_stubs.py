@@ -27,6 +27,16 @@ def _load_installed_sdk():
 
 
 _load_installed_sdk()
+if "__getattr__" not in globals():
+
+    def __getattr__(name):
+        """Names for functions as jobs: a module of the user may have them in decorators and annotations."""
+        import openpaisdk.functions as functions
+
+        names = {"map": "map_items", "task_errors": "task_errors"}
+        if name.startswith("__") or not hasattr(functions, names.get(name, name)):
+            raise AttributeError("openpaisdk.%s needs the SDK in the task: pip=['openpaisdk']" % name)
+        return getattr(functions, names.get(name, name))
 '''
 
 # Follows the text of ``user_api`` in the stand-in's ``runtime``: names whose modules are in the archive.
@@ -40,21 +50,57 @@ from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission  # no
 from pairuntime.task.saved_state import save_before_stop, saved_state  # noqa: E402
 """
 
-# For functions of scripts that were written for submitit.
+# For functions of scripts that were written for submitit. Modules beside them may annotate and decorate with
+# every public name; what needs the SDK says so when it is used.
 FUNCTIONS = '''\
 """What functions use in a task of ``openpaisdk.functions``."""
 
 import openpaisdk.runtime
-from openpaisdk.functions import helpers
+from openpaisdk.functions import helpers, task_errors
+from openpaisdk.functions.task_errors import TaskError
 from pairuntime.task.job_environment import JobEnvironment
+from pairuntime.task.sdk_stand_ins import needs_sdk, remote, stand_in
+
+AutoExecutor = LocalExecutor = SlurmExecutor = stand_in("AutoExecutor")
+DebugExecutor = stand_in("DebugExecutor")
+DebugJob = stand_in("DebugJob")
+Executor = stand_in("Executor")
+Job = LocalJob = SlurmJob = stand_in("Job")
+JobFuture = stand_in("JobFuture")
+JobFutures = stand_in("JobFutures")
+clean_up = needs_sdk("clean_up")
+futures_of = needs_sdk("futures_of")
+map_items = needs_sdk("map_items")
+submit = needs_sdk("submit")
 '''
 FUNCTION_HELPERS = '''\
 """What functions use in a task of ``openpaisdk.functions.helpers``."""
 
 import openpaisdk.runtime
-from pairuntime.task.command_function import CommandFunction
+from pairuntime.task.command_function import CommandFailed, CommandFunction
 from pairuntime.task.delayed_call import Checkpointable, DelayedSubmission, FunctionSequence
-from pairuntime.task.job_environment import TorchDistributedEnvironment, clean_env
+from pairuntime.task.job_environment import TorchDistributedEnvironment, clean_env, environment_variables
+from pairuntime.task.sdk_stand_ins import needs_sdk
+
+as_completed = needs_sdk("helpers.as_completed")
+monitor_jobs = needs_sdk("helpers.monitor_jobs")
+'''
+FUNCTION_ERRORS = '''\
+"""Errors of calls, for functions that name them in a task."""
+
+import openpaisdk.runtime
+from pairuntime.task.sdk_stand_ins import error_stand_in
+
+TaskError = error_stand_in("TaskError", RuntimeError)
+DependencyFailed = error_stand_in("DependencyFailed", TaskError)
+JobNeverStarts = error_stand_in("JobNeverStarts", TaskError)
+JobStopped = error_stand_in("JobStopped", TaskError)
+OtherPython = error_stand_in("OtherPython", TaskError)
+RemoteError = error_stand_in("RemoteError", TaskError)
+TaskKilled = error_stand_in("TaskKilled", TaskError)
+TaskLost = error_stand_in("TaskLost", TaskError)
+TaskOutOfMemory = error_stand_in("TaskOutOfMemory", TaskError)
+TaskTimeout = error_stand_in("TaskTimeout", TaskError)
 '''
 
 # With PAI_CAPTURE_LOGGING, every Python of the task logs with level and time. Another sitecustomize in the

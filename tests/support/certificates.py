@@ -51,7 +51,7 @@ def _general(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority: ``file`` is its certificate. It issues certificates of users."""
 
     def __init__(self, folder: Path, name: str = "A cluster"):
@@ -63,7 +63,7 @@ class Authority:
         self.file.write_bytes(_pem(own.sign(self._key, hashes.SHA256())))
 
     @classmethod
-    def load(cls, file: Path, key_file: Path) -> Authority:
+    def load(cls, file: Path, key_file: Path) -> CertificateAuthority:
         """The authority of these files."""
         loaded = cls.__new__(cls)
         key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)

@@ -1,5 +1,6 @@
 """User of the command line: a home folder, a project folder, and the real commands."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,13 +8,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from openpaisdk.config import task_cluster
-from support.process_template import can_fork_command, run_command
+from openpaisdk.embedded import start
+from openpaisdk.embedded.handshake import read_handshake
+from openpaisdk.embedded.home import machine_name
+from support.process_template import COMMAND, ForkedProcess, can_fork_command, fork_server, run_command
 
 BIN = Path(sys.executable).parent
 
@@ -96,6 +100,19 @@ class CliUser:
         for name, content in files.items():
             (self.project / name.replace("__", ".")).write_text(content)
 
+    @contextlib.contextmanager
+    def restored_clusters(self) -> Iterator[Path]:
+        """Their `clusters.yaml`, which may not exist yet; afterwards it is what it was."""
+        file = self.home / ".openpai/clusters.yaml"
+        before = file.read_bytes() if file.exists() else None
+        try:
+            yield file
+        finally:
+            if before is not None:
+                file.write_bytes(before)
+            else:
+                file.unlink(missing_ok=True)
+
     @property
     def cluster_home(self) -> Path:
         return next((self.home / ".openpai/local").iterdir())
@@ -122,9 +139,36 @@ class CliUser:
             detail = json.loads(self.pai("job-status", job, "-o", "json").out)
         return detail["jobStatus"]["state"]
 
+    def start_cluster(self) -> None:
+        """Start the embedded cluster as a command does, in a process that has imported everything."""
+        home = self.home / ".openpai/local" / machine_name()
+        for folder in (home.parent.parent, home.parent, home):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        words = ["serve", "--home", str(home), "--host", "127.0.0.1", "--port", "0", "--embedded"]
+        with (home / start.LOG).open("ab") as log:
+            (home / start.LOG).chmod(0o600)
+            server = fork_server(COMMAND, [*words, "--idle-exit", str(start.IDLE_TIMEOUT_S)], self.env(), log)
+        until(lambda: self._is_ready(home, server))
+
+    def _is_ready(self, home: Path, server: ForkedProcess) -> bool:
+        assert server.poll() is None, (home / start.LOG).read_text()[-2000:]
+        found = read_handshake(str(home))
+        return found is not None and found.pid == server.pid
+
     def stop_cluster(self) -> None:
-        if (self.home / ".openpai/local").exists():
+        """Stop the cluster and its jobs. The command starts a stopped one, in case that jobs still run."""
+        kept = {path.name for path in self.home.glob(".openpai/local/*/*")}
+        # With a `location`, the cluster's home is elsewhere.
+        if kept & {"server.json", "location"} or self._has_processes():
             self.pai("stop-cluster", "--now")
+
+    def _has_processes(self) -> bool:
+        """Whether a task or a server that is starting has this home on its command line."""
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it may have ended
+                if os.fsencode(self.home) in file.read_bytes():
+                    return True
+        return False
 
 
 class CommandResult:
@@ -147,17 +191,20 @@ def until(what: Callable[[], object], within: float = 90.0) -> None:
 def shared_user_fixture(tmp_path_factory):
     """A user with a running cluster, for tests that leave no state behind."""
     user = CliUser(tmp_path_factory.mktemp("shared"))
-    assert user.pai("start-cluster").status == 0
+    user.start_cluster()
+    assert user.pai("list-jobs").status == 0, "the first command adds the cluster to the settings"
     yield user
     user.stop_cluster()
 
 
 @pytest.fixture(name="user")
 def user_fixture(shared_user, tmp_path):
-    """The shared user in an empty project folder."""
-    shared_user.project = tmp_path / "project"
+    """The shared user in an empty project folder, whose settings are gone after the test."""
+    own_project, shared_user.project = shared_user.project, tmp_path / "project"
     shared_user.project.mkdir()
-    return shared_user
+    yield shared_user
+    # Fixtures of other files use the shared user, too.
+    shared_user.project = own_project
 
 
 @pytest.fixture(name="new_user")

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.external_services import debian
+from support.node import node, npm_package
 from support.ports import free_ports
 from support.third_party_clients import install
 
@@ -63,8 +63,11 @@ def azure_server_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 @contextlib.contextmanager
-def seaweedfs(folder: Path, volumes: int = 50) -> Iterator[CloudServer]:
-    """SeaweedFS, which verifies signatures and checksums, and has multipart uploads; a volume has 256 MB."""
+def seaweedfs(folder: Path, volumes: int = 50, enter: Sequence[str] = ()) -> Iterator[CloudServer]:
+    """SeaweedFS, which verifies signatures and checksums, and has multipart uploads; a volume has 256 MB.
+
+    ``enter``: a command in front of its own, for a server in other namespaces.
+    """
     weed = install_seaweedfs()
     master, master_rpc, volume, volume_rpc, filer, filer_rpc, s3, s3_rpc = free_ports(8)
     identities = [
@@ -73,6 +76,7 @@ def seaweedfs(folder: Path, volumes: int = 50) -> Iterator[CloudServer]:
     ]
     (folder / "s3.json").write_text(json.dumps({"identities": identities}))
     command = [
+        *enter,
         *(str(weed), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"),
         *(f"-master.port={master}", f"-master.port.grpc={master_rpc}", "-master.volumeSizeLimitMB=256"),
         *(f"-volume.port={volume}", f"-volume.port.grpc={volume_rpc}", f"-volume.max={volumes}"),
@@ -93,15 +97,15 @@ def seaweedfs(folder: Path, volumes: int = 50) -> Iterator[CloudServer]:
             "import sys, s3fs; s3fs.S3FileSystem(endpoint_url=sys.argv[1], key=sys.argv[2], "
             "secret=sys.argv[3]).call_s3('create_bucket', Bucket='team-data')"
         )
-        _until_made([make, endpoint, ACCESS_KEY, SECRET_KEY], folder / "log")
+        _until_made([make, endpoint, ACCESS_KEY, SECRET_KEY], folder / "log", enter)
         yield CloudServer("s3", endpoint, "team-data", env, {"AWS_SECRET_ACCESS_KEY": "wrong"})
 
 
 @contextlib.contextmanager
 def azurite(folder: Path) -> Iterator[CloudServer]:
-    program = install_azurite()
+    program = npm_package("azurite", "3.35.0") / "node_modules/.bin/azurite-blob"
     (port,) = free_ports(1)
-    command = ["node", str(program), "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
+    command = [node(), str(program), "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
     command += ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder / "data")]
     endpoint = f"http://127.0.0.1:{port}"
     with _running(command, folder / "log"):
@@ -127,15 +131,6 @@ def install_seaweedfs() -> Path:
     return install("seaweedfs-4.48", command) / "bin" / "weed"
 
 
-def install_azurite() -> Path:
-    debian(["nodejs", "npm"], commands=["node", "npm"])
-
-    def command(folder: Path) -> list[str]:
-        return ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), "azurite@3.35.0"]
-
-    return install("azurite-3.35.0", command) / "node_modules" / ".bin" / "azurite-blob"
-
-
 def _identity(name: str, key: str, secret: str, *actions: str) -> dict[str, object]:
     return {"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
 
@@ -151,13 +146,13 @@ def _running(command: list[str], log: Path) -> Iterator[None]:
             process.wait()
 
 
-def _until_made(program: list[str], log: Path) -> None:
+def _until_made(program: list[str], log: Path, enter: Sequence[str] = ()) -> None:
     """Create the bucket with the store's own library, as soon as the server accepts it."""
     ends = time.monotonic() + _START_TIMEOUT_S
     env = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZURE_"))}
     while True:
         made = subprocess.run(
-            [sys.executable, "-c", *program], capture_output=True, text=True, env=env, check=False
+            [*enter, sys.executable, "-c", *program], capture_output=True, text=True, env=env, check=False
         )
         if made.returncode == 0 or "BucketAlready" in made.stderr:
             return

@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
-from openpaisdk.fileio import hashing, pack_format
 from openpaisdk.storage import Storage
 from openpaisdk.storage.backends.cluster import ClusterBackend
 from paicluster.files import StorageUser
+from paiprotocol.transfer import hashing, pack_format
 from support.team_cluster import TeamCluster
 
 ALICE = StorageUser("alice")

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, TaskLaunch
 from paicluster.engines.process import cgroups
-from support.container_rig import NODE
+from support.engine_node import NODE
 
 
 async def main() -> None:

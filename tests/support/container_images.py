@@ -47,6 +47,8 @@ for one in found.values():
         if os.path.isfile(path) and "/bin/" not in str(file) and not str(file).endswith((".pyc", ".map")):
             print(path, file, sep="\\t")
 """
+# Of a Python that is no virtual environment. Debian has another name for it, and another place.
+_PACKAGES_FOLDER = "import site; print(site.getsitepackages()[0])"
 _UNUSED_PYTHON = ("site-packages", "dist-packages", "test", "idlelib", "__pycache__", "config-*", "lib2to3")
 
 
@@ -118,11 +120,10 @@ def _add_python(root: Path) -> None:
 
 
 def _add_jupyter(root: Path) -> None:
-    """Copy the Jupyter that tests use, with the packages that it needs, next to the standard library."""
+    """Copy the Jupyter that tests use, with the packages that it needs, to where the image's Python looks."""
     python = environment_with_jupyter() / "python"
-    listed = subprocess.run([python, "-c", _FILES_OF_JUPYTER], capture_output=True, text=True, check=True)
-    packages = Path(sysconfig.get_path("stdlib").lstrip("/"), "site-packages")
-    for line in listed.stdout.splitlines():
+    packages = Path(_output_of(os.path.realpath(sys.executable), _PACKAGES_FOLDER).strip().lstrip("/"))
+    for line in _output_of(python, _FILES_OF_JUPYTER).splitlines():
         file, _, name = line.partition("\t")
         target = os.path.normpath(packages / name)
         if name.endswith(".so"):
@@ -130,6 +131,11 @@ def _add_jupyter(root: Path) -> None:
         elif not target.startswith(".."):
             (root / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, root / target)
+
+
+def _output_of(python: str | Path, program: str) -> str:
+    ran = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=True)
+    return ran.stdout
 
 
 @cache

@@ -16,14 +16,12 @@ from typing import Any
 from paicluster.engines.common.attempt_folder import path_of
 from paicluster.engines.container import client_detection
 from paicluster.engines.container.engine import ContainerEngine
-from paicluster.engines.interface import Mount, Node, TaskLaunch
+from paicluster.engines.interface import Mount, TaskLaunch
 from paicluster.engines.process import cgroups
 from support.container_images import NO_SHELL, PLAIN, WITH_BASH, bring
+from support.engine_node import NODE
 from support.engine_rig import Elsewhere, block, kill_supervisors, running_with, supervisor_pid, task
-from support.external_services import debian
-
-PODMAN = ["podman", "runc", "netavark", "iptables", "slirp4netns", "uidmap", "busybox-static"]
-NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
+from support.external_services import install_podman
 
 
 class ContainerRig:
@@ -33,7 +31,7 @@ class ContainerRig:
     def __init__(self, folder: Path, kind: str, environment: Mapping[str, str] | None = None):
         """``environment``: variables of the container program, such as DOCKER_HOST."""
         if kind == "podman":
-            debian(PODMAN, commands=["podman", "runc", "iptables", "slirp4netns", "busybox"])
+            install_podman()
         self.folder = folder
         self.home = folder / "home"
         self.kind = kind

@@ -22,7 +22,7 @@ _READY_S = 90.0
 @contextlib.contextmanager
 def dockerd(folder: Path) -> Iterator[str]:
     """Gives the address by which its clients reach it."""
-    debian(["docker.io"], commands=["docker", "dockerd"])
+    debian(["docker.io"], commands=["docker", "dockerd"], of_newer_releases=["docker-cli"])
     address = f"unix://{folder / 'docker.sock'}"
     program = shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
     assert program is not None

@@ -52,7 +52,7 @@ int nvmlDeviceGetUtilizationRates(void *device, unsigned *shares) {
 
 def build(folder: Path) -> Path:
     """Compile the library into a folder, under the name of the real one."""
-    debian(["gcc", "libc6-dev"], commands=["cc"])
+    debian(["gcc", "libc6-dev"], commands=["gcc", "cc"])
     folder.mkdir(parents=True)
     (folder / "nvml.c").write_text(_SOURCE)
     library = folder / LIBRARY

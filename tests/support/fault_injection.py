@@ -15,10 +15,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from openpaisdk.protocol import read_job
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.controller.launch_spec import LaunchSettings
 from paicluster.controller.pending_queue import priority_class_of
 from paicluster.controller.reconciler import Controller
+from paicluster.controller.timings import DEFAULT_TIMINGS, Timings
 from paicluster.engines.interface import (
     ABSENT,
     Hint,
@@ -35,6 +36,7 @@ from paicluster.scheduler.resource_requests import Resources, encode, request_of
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import Inserted, NewJob
 from paicluster.store.rows import ActiveJob, TaskRow
+from paiprotocol.jobs import read_job
 from support.prepared_database import prepare_database
 from support.server_fixture import job as job_of
 
@@ -150,10 +152,11 @@ def now_ms() -> int:
 class Cluster:
     """A controller over a real store; it may be replaced at any time."""
 
-    def __init__(self, folder: Path, dice: random.Random):
+    def __init__(self, folder: Path, dice: random.Random, timings: Timings = DEFAULT_TIMINGS):
         self.dice = dice
+        self._timings = timings
         prepare_database(folder)
-        self.store = Store.open(folder / "cluster.db")
+        self.store = Store.open(folder / "cluster.db", render_summary)
         self.engine = FakeEngine(
             dice, lambda uid: self.store.read_inline(lambda conn: jobs.get_task(conn, uid)) is not None
         )
@@ -172,7 +175,9 @@ class Cluster:
         self.controller = self._new_controller()
 
     def _new_controller(self) -> Controller:
-        return Controller(self.store, self.engine, self._settings, quotas=QUOTAS, grace_s=0)
+        return Controller(
+            self.store, self.engine, self._settings, quotas=QUOTAS, grace_s=0, timings=self._timings
+        )
 
     async def submit(self) -> None:
         dice = self.dice

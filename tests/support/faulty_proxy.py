@@ -1,4 +1,4 @@
-"""Proxy to the cluster that misbehaves: slow, closing connections, or truncating responses."""
+"""Proxy to the cluster that misbehaves: slow, silent, closing connections, or truncating responses."""
 
 from __future__ import annotations
 
@@ -23,12 +23,22 @@ class FaultyProxy:
         self.cuts = 0
         """Number of connections still to be closed at ``request_limit``; -1: all."""
         self.carried = 0
+        self._forwards = threading.Event()
+        self._forwards.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def stall(self) -> None:
+        """Forward nothing until `resume`; connections stay open, and silent."""
+        self._forwards.clear()
+
+    def resume(self) -> None:
+        self._forwards.set()
+
     def close(self) -> None:
+        self.resume()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -59,6 +69,7 @@ class FaultyProxy:
         passed = 0
         try:
             while data := source.recv(1 << 14 if self.rate else 1 << 16):
+                self._forwards.wait()
                 limit = self.request_limit if is_request else self.response_limit
                 if limit and passed + len(data) >= limit and (not is_request or self.cuts):
                     if is_request and self.cuts > 0:

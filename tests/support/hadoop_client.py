@@ -11,6 +11,9 @@ from support.hadoop import jars
 # A few jars of this Spark version contain Hadoop's whole client.
 _SPARK = "3.5.1"
 _JAR_PREFIXES = ("hadoop-client-", "commons-", "slf4j-", "log4j-", "jcl-over-")
+# Programs of a few seconds: the second compiler and other collectors cost more than they gain.
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_JAVAC = (*(f"-J{option}" for option in _SHORT_LIVED), "-proc:none")
 
 
 class HadoopClient:
@@ -31,13 +34,13 @@ class HadoopClient:
         if not file.exists():
             file.write_text(source)
             subprocess.run(
-                ["javac", "-cp", self._classes, "-d", self._scratch, file], check=True, timeout=120
+                ["javac", *_JAVAC, "-cp", self._classes, "-d", self._scratch, file], check=True, timeout=120
             )
         return self._java(name, *arguments)
 
     def _java(self, *arguments: str) -> bytes:
         done = subprocess.run(
-            ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classes, *arguments],
+            ["java", *_SHORT_LIVED, "-cp", self._classes, *arguments],
             capture_output=True,
             timeout=120,
             env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin", "HADOOP_USER_NAME": "test"},

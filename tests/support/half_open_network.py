@@ -70,6 +70,9 @@ class HalfOpenNetwork:
             *("rate", f"{kbit_per_s}kbit", "burst", "4kb", "limit", "4mb"),
         )
 
+    def lift_rate(self) -> None:
+        self._in_router("tc", "qdisc", "del", "dev", "up0", "root")
+
     def _in_router(self, *command: str) -> None:
         _check("ip", "netns", "exec", self.router, *command)
 

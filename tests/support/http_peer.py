@@ -6,6 +6,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
+import pytest
+
+from pairuntime.transport import websocket
+
 
 class Request:
     def __init__(self, method: str, target: str, headers: dict[str, str], body: bytes):
@@ -72,3 +76,24 @@ def reply(value: object, status: int = 200, *more: str) -> bytes:
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     head = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *more]
     return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+def upgrade_with_first_bytes(request: Request, first: bytes, later: bytes) -> Iterator[bytes]:
+    """Accept a WebSocket, with the first bytes of the new protocol in the same packet as the response."""
+    accept = websocket.accept_key(request.headers["sec-websocket-key"])
+    head = "HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: "
+    yield f"{head}{accept}\r\n\r\n".encode() + first
+    yield later
+
+
+@pytest.fixture(name="peer")
+def peer_fixture() -> Iterator[Callable[[Callable[[Request], bytes | Iterator[bytes] | None]], Peer]]:
+    peers: list[Peer] = []
+
+    def make(respond: Callable[[Request], bytes | Iterator[bytes] | None]) -> Peer:
+        peers.append(Peer(respond))
+        return peers[-1]
+
+    yield make
+    for p in peers:
+        p.close()

@@ -1,6 +1,11 @@
 """Modules that are too expensive to import, and what a command imports."""
 
 import sys
+import time
+
+import pytest
+
+from openpaisdk.config.yaml_files import MIN_CACHE_AGE_NS
 
 HEAVY = {
     "asyncio",
@@ -28,10 +33,26 @@ HEAVY = {
 }
 
 
-MEDIUM = {"argparse", "json", "socket", "hashlib", "difflib"}
+MEDIUM = {"argparse", "json", "socket", "hashlib", "difflib", "pairuntime"}
 
 
-OTHER_PACKAGES = {"openpaisdk.protocol", "openpaisdk.jobs.sources", "paicluster", "pairuntime"}
+# Of the runtime, commands share the HTTP client, and most of them nothing else.
+OTHER_PACKAGES = {
+    "openpaisdk.jobs.sources",
+    "paicluster",
+    "paiprotocol.jobs",
+    "pairuntime.fuse",
+    "pairuntime.local_files",
+    "pairuntime.session",
+    "pairuntime.slurm",
+    "pairuntime.supervisor",
+    "pairuntime.task",
+    "pairuntime.transport.call_format",
+    "pairuntime.transport.relay",
+    "pairuntime.transport.webhdfs",
+    "pairuntime.transport.websocket",
+    "pairuntime.user_api",
+}
 
 
 RUN = """
@@ -49,3 +70,13 @@ def imported(user, *words: str) -> set[str]:
     done = user.run([sys.executable, "-c", RUN, *words])
     assert done.status == 0, done
     return set(done.err.rpartition("IMPORTED ")[2].split())
+
+
+@pytest.fixture(name="settled_user")
+def settled_user_fixture(user):
+    """The shared user with cached settings: each command parses a file that a test has just written."""
+    written = [file.stat().st_ctime_ns for file in (user.home / ".openpai").glob("*.yaml")]
+    remaining_ns = max(written, default=0) + MIN_CACHE_AGE_NS - time.time_ns()
+    time.sleep(max(0, remaining_ns + 1_000_000) / 1e9)
+    assert user.pai("list-clusters").status == 0
+    return user

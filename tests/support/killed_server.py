@@ -1,6 +1,6 @@
 """`paicluster` that kills itself (SIGKILL) at one step of its work for jobs whose names begin with `killer`.
 
-The variable KILLED_IN names the step: load, render, launch or unpack.
+The variable KILLED_IN names the step: load, render, launch or unpack, which every start repeats, or admit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from paicluster import cli
 from paicluster.controller import active_jobs, launcher
 from paicluster.engines.common import attempt_folder
 from paicluster.services import source_checkout
+from paicluster.services.admission import Admission
 
 # For each step the function that does it, and whether its arguments belong to a killer.
 STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
@@ -27,10 +28,12 @@ STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
         lambda storage, archive, path, *_: path.split("/")[-2].startswith("killer"),
     ),
 }
+# Before a job is in the database, with its package of PaddleCloud on the storage.
+ADMIT = (Admission, "admit", lambda admission, identity, job, *_, **__: job.name.startswith("killer"))
 
 
 def kill_in(step: str) -> None:
-    module, name, is_killer = STEPS[step]
+    module, name, is_killer = {**STEPS, "admit": ADMIT}[step]
     original = getattr(module, name)
 
     def killed(*arguments: Any, **options: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from pairuntime.task.notebook_server import WITHOUT_GRAMMAR
 from support.cli_user import until
 
 LIMIT_S = 90
@@ -130,8 +131,9 @@ class JupyterServer:
         # No configuration of the machine.
         settings = {"JUPYTER_RUNTIME_DIR": str(self._runtime), "JUPYTER_NO_CONFIG": "1"}
         words = ["--allow-root", "--no-browser", "--port=0", f"--ServerApp.root_dir={folder}"]
+        command = [sys.executable, "-c", WITHOUT_GRAMMAR, "jupyter_server"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_server", *words, f"--IdentityProvider.token={self.TOKEN}"],
+            [*command, *words, f"--IdentityProvider.token={self.TOKEN}"],
             env={**env, **settings},
             stderr=subprocess.DEVNULL,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -13,25 +13,38 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
+from paicluster.api.portal import openpai_addresses
+from paiprotocol._version import __version__
+
 _DOCUMENT_URI = "urn:description"
 
 
 # Hadoop's protocol, and the private protocols of our client and tasks.
 _UNDESCRIBED_PATHS = ("/webhdfs/", "/api/v2/transfer", "/api/v2/attempts/", "/portal/")
 # Pages for browsers.
-_PORTAL_PATHS = frozenset({"/", "/job-detail.html", "/job-list.html"})
+_PORTAL_PATHS = frozenset({"/", *(route.path for route in openpai_addresses.route)})
 # Limits in tests about something else: validated responses per schema, and size of a response.
 _MAX_CHECKED = 25
 _MAX_CHECKED_BYTES = 256 << 10
 
 
-@lru_cache(maxsize=1)
-def current_description() -> Description:
-    """The document of the current code, for tests about something else."""
-    from paicluster.api.app import DESCRIBED_ROUTES
-    from paicluster.api.openapi import openapi_json
+@cache
+def current_description(*, thorough: bool = False) -> Description:
+    """The description by the current code, shared by all tests: to make one takes longer than many of them.
 
-    return Description(json.loads(openapi_json(DESCRIBED_ROUTES, "v0")), thorough=False)
+    Without ``thorough`` it is for tests about something else.
+    """
+    return Description(current_document(), thorough=thorough)
+
+
+@cache
+def current_document() -> dict[str, Any]:
+    """The document of the current code."""
+    from paicluster.api.routes import DESCRIBED_ROUTES
+    from paicluster.api.wire.openapi import openapi_json
+
+    document: dict[str, Any] = json.loads(openapi_json(DESCRIBED_ROUTES, f"v{__version__}"))
+    return document
 
 
 class Description:

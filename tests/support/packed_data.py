@@ -29,8 +29,17 @@ def make_files(folder: Path, count: int = 40) -> Path:
     return folder
 
 
-def packing(source: Path, target: Path, kind=("tar", "none"), shard_bytes=20_000, key="path", jobs=2):
-    options = PackOptions(*kind, KeyRule(key), shard_bytes, jobs)
+def packing(
+    source: Path,
+    target: Path,
+    kind=("tar", "none"),
+    shard_bytes=20_000,
+    key="path",
+    jobs=2,
+    **listing: int,
+):
+    """``listing``: `first_files` and `early_files`, with which a small folder is packed as a large one."""
+    options = PackOptions(*kind, KeyRule(key), shard_bytes, jobs, **listing)
     operation = PackOperation(LocalBackend(), str(source), LocalBackend(), str(target), options)
     operation.scan()
     return operation

@@ -58,7 +58,7 @@ class Pservers(msgspec.Struct):
 
 
 class _Terminated(msgspec.Struct):
-    exit_code: int
+    exit_code: int | None
     message: str | None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import socket
 
-from openpaisdk.protocol.ports import PORT_START
+from paiprotocol.jobs.ports import PORT_START
 
 _FIRST = 10_000
 _ATTEMPTS = 1000

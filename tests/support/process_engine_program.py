@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.process.cgroups import ProcessTreeControl
 from paicluster.engines.process.engine import ProcessEngine
-from support.process_rig import NODE
+from support.engine_node import NODE
 
 
 async def main() -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from paicluster.engines.common.attempt_folder import path_of
-from paicluster.engines.interface import Node, TaskLaunch
+from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.process import cgroup_limits, cgroups
 from paicluster.engines.process.engine import ProcessEngine
 from pairuntime.supervisor import process_tree
+from support.engine_node import NODE
 from support.engine_rig import (
     Elsewhere,
     appears,
@@ -26,8 +27,6 @@ from support.engine_rig import (
     running_with,
     supervisor_pid,
 )
-
-NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
 
 class ProcessRig:

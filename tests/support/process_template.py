@@ -1,9 +1,10 @@
 """Processes forked from one that has imported everything: imports are most of the start of a program.
 
-A process of the tests has two templates, each from its first use: one for servers, one for the commands of
-users. They end with it. A forked process runs the function of its program, or a Python file, with its own
-arguments, variables, folder and streams. The programs themselves are started by the tests of their start, by
-every shell and terminal, and by every `pai` that starts the embedded cluster.
+A process of the tests has three templates, each from its first use: one for servers, one for the commands of
+users, and one for commands that use a cloud. They end with it. A forked process runs the function of its
+program, or a Python file, with its own arguments, variables, folder and streams. The programs themselves are
+started by the tests of their start, by every shell and terminal, and by every `pai` that starts the embedded
+cluster.
 
 A forked command ends in another way: `exit_at_once` never ends it, because all modules are imported. It waits
 for its threads, calls its `atexit` functions, and flushes its output, but does nothing else of what an
@@ -28,12 +29,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 COMMAND = (sys.executable, "-m", "paicluster")
 
@@ -44,22 +47,35 @@ USER_PROGRAMS = {
     "paddlecloud": ("openpaisdk.paddlecloud", "paddlecloud"),
 }
 _USED_PACKAGES = (
-    "cli",
-    "client",
-    "config",
-    "embedded",
-    "fileio",
-    "jobs",
-    "output",
-    "paddlecloud",
-    "protocol",
-    "storage",
+    "openpaisdk.cli",
+    "openpaisdk.client",
+    "openpaisdk.config",
+    "openpaisdk.embedded",
+    "openpaisdk.jobs",
+    "openpaisdk.output",
+    "openpaisdk.paddlecloud",
+    "openpaisdk.storage",
+    "paiprotocol",
 )
-_SERVER, _USER_PROGRAM = "server", "user-program"
+# Of a server: programs, and scripts that only alembic can run.
+_NOT_IMPORTED = ("paicluster.__main__", "paicluster.store.migrations")
+# What libraries of a server import when it starts, or with its first request.
+_IMPORTED_BY_LIBRARIES = (
+    "anyio._backends._asyncio",
+    "cryptography.hazmat.primitives.ciphers.aead",
+    "cryptography.x509",
+    "uvicorn.lifespan.off",
+)
+_SERVER, _USER_PROGRAM, _CLOUD_PROGRAM = "server", "user-program", "cloud-program"
+
+# A command with the credentials of a cloud imports its libraries, which takes longer than all else it does.
+_OF_CLOUDS = ("AWS_", "AZURE_")
+_CLOUD_LIBRARIES = ("s3fs", "adlfs", "azure.storage.blob.aio")
 
 _RECEIVED_BYTES = 1 << 20
 # Of the arguments and variables, as they are sent: in one message, of which the kernel takes about 200 kB.
 _MAX_REQUEST_BYTES = 1 << 17
+_COMMAND_TIMEOUT_S = 90.0
 # What a pipe takes before anything is read from it.
 _PIPE_BYTES = 1 << 16
 
@@ -169,7 +185,7 @@ def _read_at_exec(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _template_environment(kind: str) -> dict[str, str]:
-    dropped = _OF_DEVELOPERS if kind == _USER_PROGRAM else ()
+    dropped = () if kind == _SERVER else _OF_DEVELOPERS
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
@@ -177,6 +193,25 @@ def run_command(
     command: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str, timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of a user, as `subprocess.run` does with `capture_output` and `text`."""
+    uses_cloud = any(name.startswith(_OF_CLOUDS) for name in environment)
+    kind = _CLOUD_PROGRAM if uses_cloud else _USER_PROGRAM
+    return _run_captured(kind, command, environment, folder, stdin, timeout)
+
+
+def run_paicluster(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command of the administrator, in the same way."""
+    command = ["", *arguments]
+    return _run_captured(_SERVER, command, os.environ, Path.cwd(), stdin, _COMMAND_TIMEOUT_S)
+
+
+def _run_captured(
+    kind: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    stdin: str,
+    timeout: float,
+) -> subprocess.CompletedProcess[str]:
     with contextlib.ExitStack() as ends:
 
         def pipe() -> tuple[BinaryIO, BinaryIO]:
@@ -189,7 +224,7 @@ def run_command(
         stderr_reader, stderr_writer = pipe()
         ends_of_command = (stdin_reader, stdout_writer, stderr_writer)
         streams = [end.fileno() for end in ends_of_command]
-        process = _fork(_USER_PROGRAM, command[0], command[1:], environment, folder, streams)
+        process = _fork(kind, command[0], command[1:], environment, folder, streams)
         try:
             for end in ends_of_command:
                 end.close()
@@ -409,41 +444,68 @@ class _Template:
         os.chdir(request["folder"])
 
 
-def _main(kind: str, requests: int) -> int:
+def _main(kind: str, requests: int) -> None:
     # Ctrl-C reaches every process of the terminal; afterwards fixtures run commands that stop their servers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     if kind == _SERVER:
-        import paicluster.cli.serve_options
-        import paicluster.server.serve
+        _import_server()
     else:
         _import_user_programs()
+        if kind == _CLOUD_PROGRAM:
+            for library in _CLOUD_LIBRARIES:
+                importlib.import_module(library)
     gc.freeze()
     gc.enable()
     request = _Template(socket.socket(fileno=requests)).run()
     if request is None:
-        return 0
-    if kind == _USER_PROGRAM:
-        return _run_user_program(request["program"], request["arguments"])
-    if not request["program"]:
-        return paicluster.cli.main(request["arguments"])
-    sys.argv = [request["program"], *request["arguments"]]
-    runpy.run_path(request["program"], run_name="__main__")
+        return
+    if kind != _SERVER:
+        _run_user_program(request["program"], request["arguments"])
+    _end_at_once(_run_server(request["program"], request["arguments"]))
+
+
+def _import_server() -> None:
+    """Import every module that a server may use, and do once what each of them would do at its start."""
+    import paicluster
+    from paicluster.engines.common import runtime_install
+
+    for module in pkgutil.walk_packages(paicluster.__path__, "paicluster."):
+        if not module.name.startswith(_NOT_IMPORTED):
+            with contextlib.suppress(ImportError):  # what it needs is optional
+                importlib.import_module(module.name)
+    for name in _IMPORTED_BY_LIBRARIES:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as folder:
+        runtime_install.install(Path(folder))  # compiles it
+
+
+def _run_server(program: str, arguments: Sequence[str]) -> object:
+    """The status, as `sys.exit` takes it."""
+    try:
+        if not program:
+            return importlib.import_module("paicluster.cli").main(arguments)
+        sys.argv = [program, *arguments]
+        runpy.run_path(program, run_name="__main__")
+    except SystemExit as end:
+        return end.code
+    except BaseException:
+        traceback.print_exc()
+        return 1
     return 0
 
 
 def _import_user_programs() -> None:
     """Import every module that a command line may use."""
-    import openpaisdk
 
     for name in _USED_PACKAGES:
-        package = importlib.import_module(f"{openpaisdk.__name__}.{name}")
+        package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             with contextlib.suppress(ImportError):  # what it needs is optional
                 importlib.import_module(module.name)
 
 
-def _run_user_program(program: str, arguments: Sequence[str]) -> int:
+def _run_user_program(program: str, arguments: Sequence[str]) -> NoReturn:
     # Text streams remember whether their file can be sought, and how it is buffered. Python opens its own
     # with this newline, which keeps carriage returns.
     sys.stdin, sys.stdout, sys.stderr = (
@@ -460,7 +522,11 @@ def _run_user_program(program: str, arguments: Sequence[str]) -> int:
         status = getattr(importlib.import_module(module), function)()
     except SystemExit as end:
         status = end.code
-    # As at the end of an interpreter, without the destruction of all that was imported.
+    _end_at_once(status)
+
+
+def _end_at_once(status: object) -> NoReturn:
+    """End as an interpreter does, without the destruction of all that was imported."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     if status is None:
@@ -477,4 +543,4 @@ def _run_user_program(program: str, arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(_main(sys.argv[1], int(sys.argv[2])))
+    _main(sys.argv[1], int(sys.argv[2]))

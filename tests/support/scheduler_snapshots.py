@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paicluster.scheduler.node_capacity import NodeCapacity
 from paicluster.scheduler.pending_jobs import PendingJobs, QueuedJob
+from paicluster.scheduler.placement import NodeCapacity
 from paicluster.scheduler.plan import Decision, Pending, Snapshot, Start
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 

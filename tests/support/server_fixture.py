@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from openpaisdk.client import Endpoint
 from support.openapi_check import Description, current_description
 from support.prepared_database import prepare_database
 from support.process_template import COMMAND, ForkedProcess, can_fork, fork_server
@@ -247,6 +248,7 @@ class Cluster:
 
     def close(self) -> None:
         """Stop all jobs, then the server; no process of either may remain."""
+        has_ended = False
         try:
             if self.process is None:
                 return
@@ -254,8 +256,9 @@ class Cluster:
                 self.stop_every_job()
                 assert self.terminate() == 0, self.log.read_text()[-3000:]
             eventually(lambda: not self.processes(), f"the end of all processes of {self.home}")
+            has_ended = True
         finally:
-            for pid in self.processes():
+            for pid in () if has_ended else self.processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -295,6 +298,10 @@ class Cluster:
         return found
 
     # -- requests ------------------------------------------------------------------------------
+
+    def endpoint(self) -> Endpoint:
+        """Where clients of the SDK find it, as its user."""
+        return Endpoint("http://{}:{}".format(*self.address), self.user, self.token)
 
     def connect(self, timeout: float = DEADLINE_S) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(*self.address, timeout=timeout)
@@ -417,10 +424,14 @@ class Cluster:
 class SecureCluster(Cluster):
     """A cluster with TLS, as localhost; its certificate is trusted directly, without an authority."""
 
-    authority: Path = Path()
+    ca_file: Path = Path()
+
+    def endpoint(self) -> Endpoint:
+        where = f"https://localhost:{self.address[1]}"
+        return Endpoint(where, self.user, self.token, ca_file=str(self.ca_file))
 
     def connect(self, timeout: float = 30.0) -> http.client.HTTPConnection:
-        trust = ssl.create_default_context(cafile=str(self.authority))
+        trust = ssl.create_default_context(cafile=str(self.ca_file))
         trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return http.client.HTTPSConnection("localhost", self.address[1], timeout=timeout, context=trust)
 

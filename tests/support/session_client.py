@@ -6,9 +6,12 @@ import os
 import re
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from openpaisdk.client.session import Session
+from openpaisdk.client import ClusterClient
+from openpaisdk.client.session import STDOUT, Session
 
 DEADLINE_S = 90.0
 
@@ -83,3 +86,21 @@ def environment_lines(text: bytes) -> set[str]:
 def place(text: bytes) -> bytes:
     """What a shell prints about its place. Of the steps of a Slurm job only their common cgroup counts."""
     return re.sub(rb"/step_\S*", b"", text)
+
+
+def first_outputs(cluster: ClusterClient, job: str, count: int, *, at_once: int = 4) -> Counter[object]:
+    """What so many commands in a job wrote and ended with, each in a session of its own, and how often."""
+
+    def outcome(number: int) -> object:
+        session = cluster.with_own_connection().open_session(job)
+        session.start(["sh", "-c", "echo ready; cat; exit 3"])
+        session.send_stdin(b"hello")
+        session.end_stdin()
+        said = b""
+        while session.exit_status is None:
+            said += b"".join(data for stream, data in session.receive() if stream == STDOUT)
+        session.close()
+        return said, session.exit_status
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return Counter(pool.map(outcome, range(count)))

@@ -17,6 +17,7 @@ PACKAGES = ("slurmdbd", "mariadb-server", "slurm-wlm-mysql-plugin")
 COMMANDS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 
 _CONF = """AuthType=auth/munge
+AuthInfo=socket={d}/run/munge.socket
 DbdHost=localhost
 DbdAddr=127.0.0.1
 DbdPort={port}
@@ -42,6 +43,7 @@ class Accounting:
             "AccountingStorageType": "accounting_storage/slurmdbd",
             "AccountingStorageHost": "127.0.0.1",
             "AccountingStoragePort": str(port),
+            "AccountingStoragePass": f"{folder}/run/munge.socket",
         }
         for name in ("run", "log"):
             (folder / name).mkdir(parents=True, exist_ok=True)

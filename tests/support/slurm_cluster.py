@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import pwd
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
 
 from support.external_services import debian, missing
 from support.ports import free_ports
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
-COMMANDS = ("slurmctld", "slurmd", "sbatch", "munged")
-NODES = ("n1", "n2", "n3")
+COMMANDS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sdiag", "munged")
+NODE_COUNT = 3
 # More than this machine has: most tasks only sleep.
 CPUS = 32
 MEMORY_MB = 16000
 GPUS = 4
 _READY_S = 90.0
+_numbers = itertools.count()
 
 _CONF = """
 ClusterName=test
@@ -32,6 +36,7 @@ SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
+AuthInfo=socket={d}/run/munge.socket
 StateSaveLocation={d}/state
 SlurmdSpoolDir={d}/spool/%n
 SlurmctldPidFile={d}/run/slurmctld.pid
@@ -42,7 +47,7 @@ SlurmdLogFile={d}/log/slurmd-%n.log
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SchedulerType=sched/backfill
-ReturnToService=2
+ReturnToService=1
 GresTypes=gpu
 SlurmdParameters=config_overrides
 SlurmdTimeout=5
@@ -51,15 +56,15 @@ InactiveLimit=0
 KillWait=3
 MinJobAge=300
 MaxArraySize=1001
-MessageTimeout=20
+MessageTimeout={message_timeout}
 TCPTimeout=1
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 PreemptMode=REQUEUE
 PreemptType=preempt/partition_prio
 {nodes}
-PartitionName=main Nodes=n1,n2,n3 Default=YES MaxTime=INFINITE State=UP PriorityTier=2
-PartitionName=low Nodes=n1,n2,n3 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=0
-PartitionName=short Nodes=n1,n2,n3 MaxTime=1 State=UP PriorityTier=2
+PartitionName=main Nodes={names} Default=YES MaxTime=INFINITE State=UP PriorityTier=2
+PartitionName=low Nodes={names} MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=0
+PartitionName=short Nodes={names} MaxTime=1 State=UP PriorityTier=2
 """
 _CGROUPS = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup"
 _NO_CGROUPS = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
@@ -72,15 +77,27 @@ ConstrainDevices=yes
 """
 
 
-def eventually(look: Callable[[], object], what: str, deadline_s: float = _READY_S) -> None:
+def eventually(
+    look: Callable[[], object], what: str, deadline_s: float = _READY_S, interval_s: float = 0.05
+) -> None:
     ends = time.monotonic() + deadline_s
     while not look():
         assert time.monotonic() < ends, f"timed out waiting for {what}"
-        time.sleep(0.05)
+        time.sleep(interval_s)
+
+
+# Seconds after which a command gives a dead controller up: so many that a busy machine does not look like
+# one, and so few that a test need not wait.
+_MESSAGE_TIMEOUT_S = 20
+_IMPATIENT_TIMEOUT_S = 3
 
 
 class RealSlurm:
-    """Started once for all tests; a test restores what it breaks."""
+    """Started once for all tests; a test restores what it breaks.
+
+    Nothing is shared with another one that runs at the same time: nodes have names of their own, as their
+    cgroups are called after them, and munged has a key and a socket of its own.
+    """
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, view: Sequence[str] = ()):
         """``settings``: further lines of slurm.conf, by name. ``view``: a shell script and its parameters, by
@@ -91,7 +108,10 @@ class RealSlurm:
         debian(PACKAGES, commands=COMMANDS)
         self.folder = folder
         self.conf = folder / "slurm.conf"
-        self._ports = iter(free_ports(len(NODES) + 1))
+        self.impatient_conf = folder / "impatient.conf"
+        prefix = f"p{os.getpid()}-{next(_numbers)}-n"
+        self.nodes = [f"{prefix}{number + 1}" for number in range(NODE_COUNT)]
+        self._ports = iter(free_ports(NODE_COUNT + 1))
         self._munged: subprocess.Popen[bytes] | None = None
         for name in ("state", "spool", "run", "log", "dev"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -99,14 +119,25 @@ class RealSlurm:
         nodes = "\n".join(
             f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={{}} CPUs={CPUS} "
             f"RealMemory={MEMORY_MB} Gres=gpu:{GPUS}".format(next(self._ports))
-            for name in NODES
+            for name in self.nodes
         )
         held = _CGROUPS if self.cgroups else _NO_CGROUPS
-        text = _CONF.format(d=folder, port=next(self._ports), held=held, nodes=nodes)
         more = "".join(f"{name}={value}\n" for name, value in (settings or {}).items())
-        self.conf.write_text(text + more)
+        values = {
+            "d": folder,
+            "port": next(self._ports),
+            "held": held,
+            "nodes": nodes,
+            "names": ",".join(self.nodes),
+        }
+        for conf, timeout_s in (
+            (self.conf, _MESSAGE_TIMEOUT_S),
+            (self.impatient_conf, _IMPATIENT_TIMEOUT_S),
+        ):
+            conf.write_text(_CONF.format(**values, message_timeout=timeout_s) + more)
         (folder / "cgroup.conf").write_text(_CGROUP_CONF)
-        (folder / "gres.conf").write_text(f"NodeName=n[1-3] Name=gpu File={folder}/dev/gpu[0-{GPUS - 1}]\n")
+        devices = f"{folder}/dev/gpu[0-{GPUS - 1}]"
+        (folder / "gres.conf").write_text(f"NodeName={values['names']} Name=gpu File={devices}\n")
         for number in range(GPUS):
             # The devices do not exist; the tests only check whether a task may open them.
             os.mknod(folder / f"dev/gpu{number}", 0o20666, os.makedev(195, number))
@@ -118,24 +149,29 @@ class RealSlurm:
     def start(self) -> None:
         self.start_munge()
         self.start_controller()
-        for node in NODES:
-            self.start_node(node)
+        with ThreadPoolExecutor(NODE_COUNT) as pool:
+            list(pool.map(self.start_node, self.nodes))
         self.wait_idle()
 
     def start_munge(self) -> None:
-        if Path("/run/munge/munge.socket.2").exists() and _answers("munge", "-n"):
+        if self._munged is not None:
             return
-        Path("/run/munge").mkdir(exist_ok=True)
-        shutil.chown("/run/munge", "munge", "munge")
-        account = pwd.getpwnam("munge")
+        run = self.folder / "run"
+        key = run / "munge.key"
+        key.touch(0o600)
+        key.write_bytes(os.urandom(128))
         self._munged = subprocess.Popen(
-            ["/usr/sbin/munged", "--foreground"],
-            user=account.pw_uid,
-            group=account.pw_gid,
+            [
+                # By force: in a temporary folder that is closed to others it would not start.
+                *("/usr/sbin/munged", "--force", "--foreground"),
+                *(f"--socket={run}/munge.socket", f"--key-file={key}"),
+                *(f"--pid-file={run}/munged.pid", f"--seed-file={run}/munged.seed"),
+                f"--log-file={self.folder}/log/munged.log",
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        eventually(lambda: _answers("munge", "-n"), "munged")
+        eventually(lambda: _answers("munge", "-n", f"--socket={run}/munge.socket"), "munged")
 
     def _daemon(self, *words: str) -> None:
         with (self.folder / "log" / "starting.log").open("ab") as log:
@@ -157,11 +193,17 @@ class RealSlurm:
         self._end(self.folder / "run" / "slurmctld.pid", signum)
 
     def kill_node(self, name: str) -> None:
-        """Kill the node's slurmd and its processes, like a power failure."""
+        """Kill the node's slurmd and its processes, like a power failure.
+
+        Slurm is notified: it would notice by itself after half a minute, when its messages have timed out.
+        With `ReturnToService=2` a response that came just before, to the start of a job, would bring the node
+        back.
+        """
         self._end(self.folder / "run" / f"slurmd-{name}.pid", signal.SIGKILL)
         for pid in _processes("slurmstepd", node=name, conf=str(self.conf)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self.ask("scontrol", "update", f"nodename={name}", "state=down", "reason=killed")
 
     def _end(self, file: Path, signum: int) -> None:
         try:
@@ -178,10 +220,10 @@ class RealSlurm:
             said = self.ask("sinfo", "-h", "-p", "main", "-N", "-o", "%T")
             if "drain" in said or "down" in said:
                 # A killed process may have left a node in a bad state.
-                self.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
-            return said.split() == ["idle"] * len(NODES)
+                self.ask("scontrol", "update", f"nodename={','.join(self.nodes)}", "state=resume")
+            return said.split() == ["idle"] * NODE_COUNT
 
-        eventually(idle, "all nodes to be idle", 180)
+        eventually(idle, "all nodes to be idle", 180, interval_s=0.2)
 
     def ask(self, *words: str) -> str:
         done = subprocess.run(
@@ -195,7 +237,7 @@ class RealSlurm:
 
     def close(self) -> None:
         self.ask("scancel", "-f", "-u", "root")
-        for name in NODES:
+        for name in self.nodes:
             self._end(self.folder / "run" / f"slurmd-{name}.pid", signal.SIGTERM)
         self.kill_controller(signal.SIGTERM)
         for pid in _processes("slurmstepd", conf=str(self.conf)):
@@ -204,6 +246,15 @@ class RealSlurm:
         if self._munged is not None:
             self._munged.terminate()
             self._munged.wait(90)
+        self._remove_cgroups()
+
+    def _remove_cgroups(self) -> None:
+        for name in self.nodes:
+            for group in Path("/sys/fs/cgroup").glob(f"*/slurm_{name}"):
+                for path, _, _ in os.walk(group, topdown=False):
+                    # A killed process may still be on its way out.
+                    with contextlib.suppress(OSError):
+                        Path(path).rmdir()
 
 
 def _answers(*words: str) -> bool:
@@ -244,6 +295,14 @@ def open_folder(prefix: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(name="slurm", scope="session")
+def slurm_fixture() -> Iterator[RealSlurm]:
+    """One for the tests of a worker, and for what they start."""
+    with running_slurm() as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(made.conf))
+        yield made
 
 
 @contextlib.contextmanager

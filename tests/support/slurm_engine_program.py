@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from paicluster.engines.interface import Phase, TaskLaunch
-from support.slurm_rig import engine_of
+from support.slurm_engine import engine_of
 
 
 async def main() -> None:

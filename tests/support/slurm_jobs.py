@@ -15,6 +15,7 @@ engines:
     folder: {shared}
     file-lag: 0.5
     interval: 0.5
+    steady-interval: 1
     clusters:
       low: {{partition: low}}
       short: {{partition: short}}
@@ -29,11 +30,13 @@ def over_slurm(name: str, *commands: str, vc: str = "slurm", **more: Any) -> dic
     return job(name, *commands, defaults={"virtualCluster": vc}, **more)
 
 
-def make(folder: Path, slurm: RealSlurm) -> Cluster:
+def make(folder: Path, slurm: RealSlurm, *, impatient: bool = False) -> Cluster:
+    """``impatient``: its commands soon give up a controller that is down."""
     home = folder / "home"
     home.mkdir(parents=True)
     (home / "cluster.yaml").write_text(SETTINGS.format(shared=folder / "shared"))
-    return Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(slurm.conf)})
+    conf = slurm.impatient_conf if impatient else slurm.conf
+    return Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(conf)})
 
 
 def events(cluster: Cluster, name: str) -> str:

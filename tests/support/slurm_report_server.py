@@ -13,10 +13,11 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paicluster.api import task_reports
 from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.api.middleware.route_wrapper import wrap_route
-from paicluster.api.responses import KEY
+from paicluster.api.requests.endpoint import endpoint_of
+from paicluster.api.routing.scope import CONTEXT_KEY
+from paicluster.api.v2 import task_reports
 from paicluster.engines.interface import Hint, Notify, ReportSink, ignore_notice
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import SlurmOptions
@@ -25,15 +26,17 @@ from paicluster.engines.slurm.options import SlurmOptions
 def app_of(kept: ReportSink) -> ASGIApp:
     """Only the routes of the report API."""
     policies = HttpPolicies()
-    rows = [
-        (path, wrap_route(route, path, methods, policies), methods)
-        for path, methods, route in task_reports.ROUTES
+    routes = [
+        Route(route.path, wrap_route(route, endpoint_of(route), policies), methods=list(route.methods))
+        for route in task_reports.route
     ]
-    app = Starlette(routes=[Route(path, route, methods=methods) for path, route, methods in rows])
-    context = SimpleNamespace(reports_of=lambda uid: kept, policies=policies)
+    app = Starlette(routes=routes)
+    context = SimpleNamespace(
+        engines=SimpleNamespace(report_sink=lambda uid: kept), server=SimpleNamespace(policies=policies)
+    )
 
     async def with_context(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[KEY] = context
+        scope[CONTEXT_KEY] = context
         await app(scope, receive, send)
 
     return with_context

@@ -11,30 +11,16 @@ from typing import Any
 
 from paicluster.engines.container.client import Client
 from paicluster.engines.interface import TaskLaunch
+from paicluster.engines.slurm import runtime_archive
 from paicluster.engines.slurm.engine import SlurmEngine
-from paicluster.engines.slurm.options import SlurmOptions, SlurmQueue
 from support.container_images import PLAIN, bring
 from support.engine_rig import Elsewhere, block, running_with, supervisor_pid
+from support.runtime_copy import copy_runtime
 from support.slurm_cluster import RealSlurm
-from support.slurm_report_server import ReportedEngine
-
-
-def options(folder: Path, **more: Any) -> SlurmOptions:
-    # A file is visible at once here.
-    queue = SlurmQueue("main")
-    return SlurmOptions(
-        **{"folder": folder, "default_queue": queue, "file_lag_s": 0.5, "interval_s": 0.5, **more}
-    )
-
-
-def engine_of(folder: Path, port: int | None, **more: Any) -> SlurmEngine:
-    if port is None:
-        return SlurmEngine(options(folder, **more))
-    return ReportedEngine(options(folder, shared=False, **more), port)
+from support.slurm_engine import engine_of
 
 
 class SlurmRig:
-    node = "n1"
     many = 30
     # Port for reports; None: tasks share a folder with the server.
     port: int | None = None
@@ -42,6 +28,7 @@ class SlurmRig:
     def __init__(self, slurm: RealSlurm, home: Path, podman: Client | None = None):
         """``podman``: the nodes' command for images."""
         self.slurm = slurm
+        self.node = slurm.nodes[0]
         self.home = home
         self._elsewhere = Elsewhere()
         self._podman: dict[str, Any] = {}
@@ -55,6 +42,7 @@ class SlurmRig:
     def engine(self, **limits: Any) -> SlurmEngine:
         # Slurm always enforces requests.
         limits.pop("enforce_limits", None)
+        copy_runtime(self.home, runtime_archive.install)
         return engine_of(self.home, self.port, **{**self._podman, **limits})
 
     def folder(self, uid: str) -> Path:

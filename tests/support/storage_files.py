@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from openpaisdk.errors import PaiError
 from paicluster.files import Storage, StorageUser
+from paiprotocol.errors import PaiError
 
 
 def put(storage: Storage, path: str, data: bytes, user: StorageUser, *, overwrite: bool = False) -> None:

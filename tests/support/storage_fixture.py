@@ -78,8 +78,7 @@ def tree_of(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="session", name="shared_workspace")
 def shared_workspace_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorageWorkspace]:
     person = CliUser(tmp_path_factory.mktemp("storage"))
-    assert person.pai("start-cluster").status == 0
-    (person.home / ".openpai").mkdir(exist_ok=True)
+    person.start_cluster()
     # Under an alias of its own, like a remote cluster: its address does not change during the tests.
     handshake = person.handshake()
     entry = {

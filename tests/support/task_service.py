@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 DEADLINE_S = 90.0
 
@@ -27,10 +29,18 @@ while True:
 """
 
 
-class EchoServer:
-    """An echo service of the test itself, on loopback: of tasks that share it, a port like their own."""
+# What servers of SSH, SMTP, MySQL and VNC do: they speak first.
+BANNER = b"220 ready\r\n"
 
-    def __init__(self) -> None:
+
+class EchoServer:
+    """An echo service of the test itself, on loopback: of tasks that share it, a port like their own.
+
+    ``banner``: what each connection gets first.
+    """
+
+    def __init__(self, banner: bytes = b"") -> None:
+        self._banner = banner
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -45,6 +55,7 @@ class EchoServer:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
+            connection.sendall(self._banner)
             while data := connection.recv(1 << 16):
                 connection.sendall(data)
             connection.sendall(b"bye")
@@ -68,3 +79,24 @@ def exchange(port: int, data: bytes) -> bytes:
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
         return receive_all(sock)
+
+
+class BannerServer(EchoServer):
+    """Says its banner and ends the connection, without waiting for anything."""
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(self._banner)
+
+
+def outcomes_of_connections(port: int, data: bytes, count: int, *, at_once: int = 4) -> Counter[bytes | str]:
+    """What so many connections with a port received, and how often."""
+
+    def outcome(_: int) -> bytes | str:
+        try:
+            return exchange(port, data)
+        except OSError as e:
+            return str(e)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return Counter(pool.map(outcome, range(count)))

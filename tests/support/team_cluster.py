@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.openapi_check import Description
+from support.openapi_check import current_description
 from support.prepared_database import prepare_database
 from support.server_fixture import Cluster, eventually, job
 
@@ -33,6 +34,16 @@ class TeamCluster(Cluster):
 
     def admin_token(self) -> str:
         return self.tokens["admin"]
+
+    @contextlib.contextmanager
+    def as_administrator(self, username: str) -> Iterator[None]:
+        """The user is an administrator within the block."""
+        for admin in (True, False):
+            body, path = {"admin": admin}, f"/api/v2/users/{username}/admin"
+            reply = self.ask("PUT", path, body, token=self.admin_token())
+            assert reply.status == 201, reply.text
+            if admin:
+                yield
 
     def token_of_job(self, name: str, session: str) -> str:
         """The token of a running job of this session's user; its task writes it to a file."""
@@ -78,7 +89,7 @@ def api_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluste
     )
     try:
         running.start()
-        running.description = Description(running.get("/openapi.json", token=None).json())
+        running.description = current_description(thorough=True)
         running.tokens = {user: running.log_in(user) for user in USERS}
         running.user, running.token = "alice", running.tokens["alice"]
         yield running
@@ -102,7 +113,7 @@ def new_team_fixture(tmp_path: Path) -> Iterator[NewTeam]:
         cluster = TeamCluster(home, options, **more)
         running.append(cluster)
         cluster.start()
-        cluster.description = Description(cluster.get("/openapi.json", token=None).json())
+        cluster.description = current_description(thorough=True)
         cluster.tokens = {user: cluster.log_in(user) for user in names[:3]}
         cluster.user, cluster.token = "alice", cluster.tokens["alice"]
         return cluster
@@ -120,7 +131,7 @@ def module_team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluste
     cluster = TeamCluster(home, MACHINE)
     try:
         cluster.start()
-        cluster.description = Description(cluster.get("/openapi.json", token=None).json())
+        cluster.description = current_description(thorough=True)
         cluster.tokens = {user: cluster.log_in(user) for user in USERS}
         cluster.user, cluster.token = "alice", cluster.tokens["alice"]
         yield cluster

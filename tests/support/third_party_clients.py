@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import platform
 import subprocess
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from support.external_services import debian, missing
 
 _FOLDER = Path(tempfile.gettempdir()) / f"openpaisdk-third-party-{os.getuid()}"
 _INSTALL_TIMEOUT_S = 300
-
-
-def javascript_sdk() -> Path:
-    """Folder to run node in, so that it finds Microsoft's SDK."""
-    debian(["nodejs", "npm"], commands=["node", "npm"])
-    package = "@microsoft/openpai-js-sdk@0.1.5"
-
-    def command(folder: Path) -> list[str]:
-        return ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), package]
-
-    return install("js-sdk-0.1.5", command)
+_NEEDED_BY_TORCH = ("filelock", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe")
 
 
 def paicli() -> Path:
@@ -60,17 +52,27 @@ def readers_of_shards() -> Path:
 
 def torch() -> Path:
     """Folder to put on `sys.path`: torch without the libraries for GPUs, which take gigabytes."""
-    version = "torch==2.5.1"  # the last one without them on PyPI, for ARM
-    source = []
+    version, source = "2.5.1", list[str]()  # the last one without them on PyPI, for ARM
     if platform.machine() == "x86_64":
-        version, source = version + "+cpu", ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
-    needed = ("filelock", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe")
+        # Where it cannot be reached, a minute of attempts for each package is too much.
+        source = ["--extra-index-url", "https://download.pytorch.org/whl/cpu", "--retries", "1"]
+        version = "2.13.0+cpu"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
 
     def command(folder: Path) -> list[str]:
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", *source]
-        return [*pip, "--no-deps", "--target", str(folder), version, *needed]
+        return [*pip, *source, "--target", str(folder), f"torch=={version}", *_NEEDED_BY_TORCH]
 
-    return install("torch-2.5.1", command)
+    def of_debian(folder: Path) -> list[str]:
+        # Only torch: the other packages there would hide those of our environment.
+        packages = Path("/usr/lib/python3/dist-packages")
+        binary = packages / "torch" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+        debian(["python3-torch"], commands=[], files=[str(binary)])
+        for name in ("torch", "torchgen", "functorch"):
+            with contextlib.suppress(FileExistsError):
+                (folder / name).symlink_to(packages / name)
+        return [*pip, "--target", str(folder), *_NEEDED_BY_TORCH]
+
+    return install(f"torch-{version}", command, otherwise=of_debian)
 
 
 def aws_command() -> Path:
@@ -93,18 +95,32 @@ def torchdata() -> Path:
     return install("torchdata-0.10.1", command)
 
 
-def install(name: str, command: Callable[[Path], list[str]]) -> Path:
-    """Folder that a command filled once, for all tests; several may ask for it at the same time."""
+def install(
+    name: str,
+    command: Callable[[Path], list[str]],
+    environment: Mapping[str, str] | None = None,
+    otherwise: Callable[[Path], list[str]] | None = None,
+) -> Path:
+    """Folder that a command filled once, for all tests; several may ask for it at the same time.
+
+    ``otherwise``: for machines on which the command finds nothing.
+    """
     _FOLDER.mkdir(mode=0o700, exist_ok=True)
     folder, marker = _FOLDER / name, _FOLDER / f"{name}.done"
     with (_FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not marker.exists():
             folder.mkdir(exist_ok=True)
-            ran = subprocess.run(
-                command(folder), capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False
-            )
+            ran = _run(command(folder), environment)
+            if ran.returncode != 0 and otherwise is not None:
+                ran = _run(otherwise(folder), environment)
             if ran.returncode != 0:
                 missing(f"{name} ({ran.stderr.strip()[-300:]})")
             marker.touch()
     return folder
+
+
+def _run(command: list[str], environment: Mapping[str, str] | None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False
+    )

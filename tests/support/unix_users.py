@@ -51,6 +51,18 @@ def open_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def processes_with_argument(argument: str) -> dict[int, set[str]]:
+    """Processes with this argument, by number: the users that each is, really, effectively and saved."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and argument.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                lines = (entry / "status").read_text().splitlines()
+                users = next(line.split()[1:] for line in lines if line.startswith("Uid:"))
+                found[int(entry.name)] = {pwd.getpwuid(int(user)).pw_name for user in users}
+    return found
+
+
 @dataclass
 class CrewCluster(Cluster):
     """A cluster with people. `as_user` changes whose requests the others are."""

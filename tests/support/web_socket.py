@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
+import time
+from collections.abc import Callable
 from typing import Any
 
-from pairuntime.session import messages, websocket
+from pairuntime.transport import session_messages, websocket
 from support.server_fixture import DEADLINE_S, Cluster, Reply
 
 
@@ -27,7 +30,7 @@ class WebSocket:
         cluster: Cluster,
         path: str,
         token: str | None = "",
-        protocols: str = messages.PROTOCOL,
+        protocols: str = session_messages.PROTOCOL,
         **headers: str,
     ):
         connection = cluster.connect()
@@ -49,6 +52,7 @@ class WebSocket:
         self.protocol = response.headers["Sec-WebSocket-Protocol"]
         self.sock: socket.socket = connection.sock
         connection.sock = None
+        self._early = _received_with_the_head(response, self.sock)
         self.sock.settimeout(DEADLINE_S)
         self._reader = websocket.MessageReader(masked=False)
         self.written = {1: b"", 2: b""}
@@ -66,7 +70,7 @@ class WebSocket:
 
     def step(self) -> bool:
         """Receive once; False at the end of the connection."""
-        data = self.sock.recv(1 << 16)
+        data = self.receive()
         for opcode, payload in self._reader.feed(data):
             if opcode == websocket.BINARY:
                 self.written[payload[0]] += payload[1:]
@@ -76,9 +80,19 @@ class WebSocket:
                 self.close_code = int.from_bytes(payload[:2], "big")
         return bool(data)
 
+    def receive(self) -> bytes:
+        """The next bytes, at first those that came with the response; empty at the end of the connection."""
+        data, self._early = self._early, b""
+        return data or self.sock.recv(1 << 16)
+
     def read_until(self, text: bytes, stream: int = 1) -> None:
-        while text not in self.written[stream]:
-            assert self.step(), (self.written, self.control)
+        self.step_until(lambda: text in self.written[stream])
+
+    def step_until(self, condition: Callable[[], bool]) -> None:
+        """Receive until a condition is true. The server's pings alone do not make it true."""
+        ends = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < ends and self.step(), (self.written, self.control)
 
     def finish(self) -> dict[str, Any]:
         """Receive to the end; returns the last control message."""
@@ -86,6 +100,15 @@ class WebSocket:
             pass
         self.sock.close()
         return self.control[-1] if self.control else {}
+
+
+def _received_with_the_head(response: http.client.HTTPResponse, sock: socket.socket) -> bytes:
+    """What the connection's buffer holds after the head: it is not read from the socket again."""
+    sock.setblocking(False)
+    try:
+        return response.fp.peek()
+    except ssl.SSLWantReadError:
+        return b""
 
 
 def _reply(response: http.client.HTTPResponse) -> Reply:

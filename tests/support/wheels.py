@@ -6,6 +6,11 @@ from pathlib import Path
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
+# Variable of a pip that installs a wheel: it would compare the needs of all packages that are installed here,
+# which takes more than two seconds. (The value of an option that begins with "no" is that of its opposite.)
+WITHOUT_COMPARISON = "PIP_NO_WARN_CONFLICTS=0"
+
+
 def make_wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
     """A wheel with these files by path."""
     path = folder / f"{name}-{version}-py3-none-any.whl"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from bench.server import Server, job
 
+from support.node import build_portal
 from support.server_fixture import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ PARTS = (
     *("restapi", "scheduler", "storage", "store", "usage", "webhdfs"),
 )
 SERVICE_PARTS = ("cloud", "containers", "forward", "slurm")
-NOT_PARTS = {"__main__", "load", "probe", "server", "table"}
+NOT_PARTS = {"__main__", "load", "probe", "server", "table", "team_load"}
 
 pytestmark = pytest.mark.slow
 
@@ -96,13 +97,19 @@ def test_every_part_has_a_smoke_run() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_part_yields_rows(part: str, short_folder: Path) -> None:
+    if part == "portal":
+        build_portal()
     rows = run_part(part, short_folder)
     assert not [row for row in rows if f"{part}: not measured:" in row]
 
 
 @pytest.mark.service
 @pytest.mark.parametrize(
-    "part", [pytest.param(part, marks=pytest.mark.xdist_group(part)) for part in SERVICE_PARTS]
+    "part",
+    [
+        pytest.param(part, marks=[pytest.mark.xdist_group(part)] if part == "cloud" else [])
+        for part in SERVICE_PARTS
+    ],
 )
 def test_part_with_a_service_yields_rows_or_the_missing_service(part: str, short_folder: Path) -> None:
     run_part(part, short_folder)

@@ -12,17 +12,9 @@ from urllib.parse import quote
 import pytest
 
 from support.cli_user import CliUser
-from support.cloud_servers import (  # noqa: F401
-    ACCESS_KEY,
-    AZURE_ACCOUNT,
-    AZURE_KEY,
-    SECRET_KEY,
-    CloudServer,
-    azure_server_fixture,
-    s3_server_fixture,
-)
+from support.cloud_servers import ACCESS_KEY, AZURE_ACCOUNT, AZURE_KEY, SECRET_KEY, CloudServer
 from support.object_server import ObjectServer
-from support.openapi_check import Description
+from support.openapi_check import current_description
 from support.server_fixture import Reply, eventually, job
 from support.team_cluster import MACHINE, USERS, NewTeam, TeamCluster, add_users
 
@@ -82,7 +74,7 @@ def vision(
     cluster = TeamCluster(folder / "home", ("--config", str(folder / "cluster.yaml"), *MACHINE))
     try:
         cluster.start()
-        cluster.description = Description(cluster.get("/openapi.json", token=None).json())
+        cluster.description = current_description(thorough=True)
         cluster.tokens = {user: cluster.log_in(user) for user in USERS}
         add_group(cluster, "vision", "alice", "sets")
         cluster.user, cluster.token = "alice", cluster.tokens["alice"]

@@ -14,25 +14,25 @@ from typing import Any
 import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
+from openpaisdk.jobs.job_options import JobOptions
 from openpaisdk.jobs.pre_commands import PreCommands
-from openpaisdk.protocol import read_job
 from openpaisdk.storage import Storage
-from paicluster.controller.storage_mounts import MountableStorage, mounts_of, unmountable
+from paicluster.controller.mountable_storages import MountableStorage, mounts_of, unmountable
+from paiprotocol.jobs import read_job
 from support.container_images import PLAIN, WITH_PYTHON, make, make_own
 from support.docker_and_registry import registry
-from support.external_services import debian
+from support.external_services import install_podman
 from support.paths import REPOSITORY
 from support.server_fixture import Cluster, eventually, job
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
 
 USER, PASSWORD = "reader", "open-sesame-9"
-PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def podman() -> Iterator[None]:
-    debian(PODMAN, commands=["podman", "runc", "busybox"])
+    install_podman()
     make("podman", PLAIN)
     yield
     # Stopped ones only: other tests may be running theirs.
@@ -65,11 +65,13 @@ def test_embedded_cluster_runs_an_image_without_configuration(cluster: Cluster) 
 def test_selected_python_of_an_image(cluster: Cluster) -> None:
     make("podman", WITH_PYTHON)
     own = '"import sys; print(sys.executable)"'
-    commands = [*PreCommands(python="/bin/python3").pre_commands(), f"python -c {own}; python3 -c {own}"]
-    name = cluster.accept(in_image("selected", *commands, image=WITH_PYTHON))
+    selection = PreCommands(JobOptions("job", [], python="/bin/python3")).pre_commands()
+    commands = f"python -c {own}; python3 -c {own}"
+    name = cluster.accept(in_image("selected", *selection, commands, image=WITH_PYTHON))
     assert cluster.wait_over(name)["state"] == "SUCCEEDED", cluster.log_of(name)
     assert cluster.log_of(name) == b"/bin/python3\n" * 2
-    name = cluster.accept(in_image("not-there", *PreCommands(python="/opt/python").pre_commands(), "true"))
+    selection = PreCommands(JobOptions("job", [], python="/opt/python")).pre_commands()
+    name = cluster.accept(in_image("not-there", *selection, "true"))
     status = cluster.wait_over(name)
     assert (status["state"], status["appExitCode"], status["retries"]) == ("FAILED", 248, 0)
 
@@ -109,7 +111,8 @@ def test_container_uses_the_cluster_that_runs_it(cluster: Cluster) -> None:
     make("podman", WITH_PYTHON)
     url = "http://{}:{}".format(*cluster.address)
     storage = Storage.of(ClusterClient("own", Endpoint(url, cluster.user, cluster.token)))
-    storage.upload(REPOSITORY / "src/openpaisdk", f"/user/{cluster.user}/sdk/openpaisdk")
+    for package in ("openpaisdk", "paiprotocol", "pairuntime"):
+        storage.upload(REPOSITORY / "src" / package, f"/user/{cluster.user}/sdk/{package}")
     left = cluster.accept(in_image("left", "echo left > $PAI_OUTPUT_DIR/file"))
     assert cluster.wait_state(left, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
     commands = [

@@ -11,12 +11,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
 
 from pairuntime.task import python_packages
-from support.external_services import missing
+from support.external_services import debian, missing
 from support.paths import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -60,17 +61,6 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     assert "y = 3.0" in printed
     yield someone
     someone.run("train", "pai stop-cluster --now")
-
-
-def test_training_uploads_a_model_as_output(user: Person) -> None:
-    model = json.loads((user.examples / "train" / "results" / "model.json").read_text())
-    assert abs(model["slope"] - 3) < 0.1
-
-
-def test_predictions_are_read_from_and_written_to_the_storage(user: Person) -> None:
-    printed = user.follow_page("predict").splitlines()
-    assert [line.split(",")[0] for line in printed[-3:]] == ["0.0", "0.5", "1.0"]
-    assert abs(float(printed[-1].split(",")[1]) - 5) < 0.2
 
 
 def test_served_model_answers_and_restarts_after_a_crash(user: Person) -> None:
@@ -120,17 +110,6 @@ def eventually_retried(user: Person) -> None:
         time.sleep(0.1)
 
 
-def test_two_roles_reach_each_other(user: Person) -> None:
-    assert "the sum is 10" in user.follow_page("distributed")
-
-
-def test_parameter_server_and_trainer_of_paddlecloud_train_over_sockets(user: Person) -> None:
-    printed = user.follow_page("paddlecloud")
-    assert "y = 3.00 x + 2.00" in printed
-    assert printed.count("Succeeded") == 2
-    assert "/jobs/linear/output/model.json" in printed
-
-
 def environment_with(wheel: str) -> str:
     """An environment with this package, installed once on a machine. Not every platform has a wheel."""
     try:
@@ -149,13 +128,17 @@ def test_trainers_of_paddlecloud_train_with_paddlepaddle(user: Person) -> None:
     page = (EXAMPLES / "paddlecloud" / "README.md").read_text()
     (block,) = [block for not_run, block in BLOCK.findall(page) if not_run]
     install, train = block.split("\n", 1)
+    if find_library("gomp") is None:
+        # As the page says; a compiler has brought it to most machines.
+        debian(["libgomp1"], commands=[], files=[f"/usr/lib/{os.uname().machine}-linux-gnu/libgomp.so.1"])
     # Where the first line of the page installs it.
     (user.home / "paddle").symlink_to(environment_with(install.split()[-1]))
     done = user.run("paddlecloud", train)
-    assert done.returncode == 0, done
+    printed = f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, printed
     for trainer in (0, 1):
-        assert f"trainer {trainer} of 2: y = 3.00 x + 2.00\n" in done.stdout, done
-    assert "/jobs/with-paddle/output/linear.pdparams\n" in done.stdout, done
+        assert f"trainer {trainer} of 2: y = 3.00 x + 2.00\n" in done.stdout, printed
+    assert "/jobs/with-paddle/output/linear.pdparams\n" in done.stdout, printed
 
 
 def test_every_framework_has_a_valid_job_and_a_dockerfile(user: Person) -> None:

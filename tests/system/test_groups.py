@@ -34,6 +34,14 @@ def test_with_server(server, number):
 @pytest.mark.slow
 def test_slow():
     note("slow")
+
+@pytest.mark.slow(60)
+def test_slowest():
+    note("slowest")
+
+@pytest.mark.service
+def test_with_service():
+    note("with service")
 """
 
 
@@ -70,14 +78,14 @@ def test_long(content):
 def run_sample(folder: Path, workers: int, sample: str, *more: str) -> str:
     """Output of pytest."""
     (folder / "test_sample.py").write_text(sample)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow:\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow:\n  service:\n")
     words = ["-p", "conftest", "-n", str(workers), "--dist", "loadgroup"]
     for plugin in ("anyio", "cacheprovider", "schemathesis", "zarr"):
         words += ["-p", f"no:{plugin}"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *words, "--no-loadscope-reorder", *more, str(folder)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         timeout=300,
@@ -95,12 +103,14 @@ def notes_of_run(folder: Path, workers: int) -> list[str]:
 
 def test_fixture_of_a_file_is_made_in_one_worker(tmp_path: Path) -> None:
     notes = notes_of_run(tmp_path, workers=2)
-    assert sorted(notes) == ["server", *["single"] * 6, "slow", *["with server"] * 6]
+    assert sorted(notes) == sorted(
+        ["slowest", "slow", "server", *["with server"] * 6, "with service", *["single"] * 6]
+    )
 
 
 def test_longest_groups_start_first(tmp_path: Path) -> None:
     notes = notes_of_run(tmp_path, workers=1)
-    assert notes == ["slow", "server", *["with server"] * 6, *["single"] * 6]
+    assert notes == ["slowest", "slow", "server", *["with server"] * 6, "with service", *["single"] * 6]
 
 
 def test_long_parameters_have_short_names(tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ def finish_within(process: subprocess.Popen[str], limit_s: float) -> tuple[float
 def test_interrupted_upload_is_noticed_within_seconds(
     far_user: FarUser, far_cluster: TeamCluster, half_open_network: HalfOpenNetwork
 ) -> None:
-    half_open_network.limit_rate(40_000)
-    (far_user.project / "f").write_bytes(os.urandom(64 << 20))
+    half_open_network.limit_rate(10_000)
+    (far_user.project / "f").write_bytes(os.urandom(48 << 20))
     process = far_user.begin("copy", "--http", "f", "pai://far/0/user/alice/f")
     eventually(lambda: arrived_bytes(far_cluster) > 1 << 20, "the start of the upload")
     half_open_network.swallow_packets()
@@ -98,6 +98,7 @@ def test_interrupted_upload_is_noticed_within_seconds(
     assert "Run the same command again: it resumes the copy." in err
 
     half_open_network.restore()
+    half_open_network.lift_rate()
     again = far_user.begin("copy", "--http", "f", "pai://far/0/user/alice/f")
     _, _, err = finish_within(again, 120)
     assert again.returncode == 0, err
@@ -123,8 +124,8 @@ def test_interrupted_download_is_noticed_within_seconds(
 def test_short_interruption_does_not_end_a_copy(
     far_user: FarUser, far_cluster: TeamCluster, half_open_network: HalfOpenNetwork
 ) -> None:
-    half_open_network.limit_rate(80_000)
-    (far_user.project / "f").write_bytes(os.urandom(32 << 20))
+    half_open_network.limit_rate(20_000)
+    (far_user.project / "f").write_bytes(os.urandom(16 << 20))
     process = far_user.begin("copy", "--http", "f", "pai://far/0/user/alice/f")
     eventually(lambda: arrived_bytes(far_cluster) > 1 << 20, "the start of the upload")
     half_open_network.swallow_packets()

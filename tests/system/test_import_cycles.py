@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-from support.paths import REPOSITORY
+import pytest
 
-SOURCE = REPOSITORY / "src"
-# `bootstrap` travels to nodes as text and starts the uploader only after it has downloaded it.
-DELIBERATE = {("pairuntime.slurm.bootstrap", "pairuntime.slurm.report_uploader")}
+from support.source_files import source_files
 
 
+@pytest.mark.xdist_group("sources")
 def test_modules_import_each_other_in_no_circle() -> None:
-    assert list(_cycles(_imports())) == []
+    imports = {file.module.removesuffix(".__init__"): file.imports for file in source_files()}
+    assert list(_cycles(_imported_modules(imports))) == []
 
 
-def _imports() -> dict[str, set[str]]:
-    """Module-to-module imports. Packages count by their modules: an `__init__` re-exports lazily."""
-    files = {}
-    for path in SOURCE.rglob("*.py"):
-        if path.name != "__init__.py":
-            files[".".join(path.relative_to(SOURCE).with_suffix("").parts)] = path
+def _imported_modules(imports: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
+    """The modules that each module imports, with the packages that this loads.
+
+    The `__init__` of a package is loaded before its modules are. These may therefore import each other by
+    `from package import module`; what `__init__` itself defines, they may not.
+    """
     found: dict[str, set[str]] = {}
-    for module, path in files.items():
-        names: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-            elif isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-        found[module] = {name for name in names if name in files and (module, name) not in DELIBERATE} - {
-            module
-        }
+    for module, names in imports.items():
+        found[module] = {name for name in names if name in imports}
+        for package in [name for name in found[module] if _contains(name, module)]:
+            imported = {name for name in names if name.rpartition(".")[0] == package}
+            if imported and imported <= imports.keys():
+                found[module].remove(package)
+        for name in list(found[module]):
+            found[module] |= {
+                package
+                for package in _packages_of(name)
+                if package in imports and not _contains(package, module)
+            }
+        found[module].discard(module)
     return found
+
+
+def _contains(package: str, module: str) -> bool:
+    return module.startswith(f"{package}.")
+
+
+def _packages_of(module: str) -> Iterator[str]:
+    while module := module.rpartition(".")[0]:
+        yield module
 
 
 def _cycles(imports: Mapping[str, set[str]]) -> Iterator[list[str]]:
@@ -65,3 +76,11 @@ def _cycles(imports: Mapping[str, set[str]]) -> Iterator[list[str]]:
 
 def test_a_cycle_is_found() -> None:
     assert list(_cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()})) == [["b", "c"]]
+
+
+def test_a_cycle_by_a_package_is_found() -> None:
+    """Of the names of `p`, `p.a` may import modules only: `p` takes the others from it."""
+    package = {"p": {"p.a", "p.a.Name"}, "p.b": set(), "q": {"p.b"}}
+    assert list(_cycles(_imported_modules({**package, "p.a": {"p", "p.Name"}}))) == [["p", "p.a"]]
+    assert list(_cycles(_imported_modules({**package, "p.a": {"p", "p.b"}}))) == []
+    assert list(_cycles(_imported_modules({**package, "p.a": {"q", "q.name"}}))) == [["p", "p.a", "q"]]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +13,9 @@ from openpaisdk.cli.commands import ENTRY_POINTS
 from openpaisdk.cli.parser import get_parser
 from paicluster.cli import main
 from support.paths import REPOSITORY
+from support.source_files import source_files
 
-SOURCE = REPOSITORY / "src"
-PACKAGES = ("openpaisdk", "paicluster", "pairuntime")
+PACKAGES = ("openpaisdk", "paicluster", "paiprotocol", "pairuntime")
 RETIRED = re.compile(
     r"\b(whoever|somebody|nobody|he|his|him|himself|hand(s|ed|ing)? in|(take(s|n)?|took) up(?! to\b)"
     r"|set(s|ting)? aside|laid|mend(s|ed|ing)?|in vain)\b",
@@ -33,11 +30,7 @@ DURATION = re.compile(
 # A line of a list of subcommands in argparse's help.
 SUBCOMMAND = re.compile(r"^    ([a-z-]+)  ", re.MULTILINE)
 UNITS = ("_S", "_MS", "_US", "_NS", "_DAYS")
-
-
-def modules() -> Iterator[Path]:
-    for package in PACKAGES:
-        yield from sorted((SOURCE / package).rglob("*.py"))
+_SOURCES = pytest.mark.xdist_group("sources")
 
 
 def retired_words(text: str) -> list[str]:
@@ -55,12 +48,13 @@ def _without_exact(line: str) -> str:
     return line
 
 
+@_SOURCES
 @pytest.mark.parametrize("package", PACKAGES)
 def test_source_has_no_retired_words(package: str) -> None:
     found = {
-        str(path.relative_to(REPOSITORY)): lines
-        for path in sorted((SOURCE / package).rglob("*.py"))
-        if (lines := retired_words(path.read_text()))
+        file.name: lines
+        for file in source_files()
+        if file.package == package and (lines := retired_words(file.text))
     }
     assert found == {}
 
@@ -108,55 +102,41 @@ def test_help_of_paicluster_has_no_retired_words(capsys: pytest.CaptureFixture[s
     assert retired_words("\n".join(shown)) == []
 
 
+@_SOURCES
 def test_modules_are_nouns() -> None:
     found = [
-        str(path.relative_to(SOURCE))
-        for path in modules()
-        if (noun := path.stem.rpartition("_")[2]).endswith("ing") and noun not in GERUNDS
+        file.name
+        for file in source_files()
+        if (noun := file.path.stem.rpartition("_")[2]).endswith("ing") and noun not in GERUNDS
     ]
     assert found == []
 
 
+@_SOURCES
 def test_durations_carry_their_unit() -> None:
-    found = []
-    for path in modules():
-        for name in _constants(ast.parse(path.read_text())):
-            if DURATION.search(name) and not name.endswith(UNITS):
-                found.append(f"{path.relative_to(SOURCE)}: {name}")
+    found = [
+        f"{file.name}: {name}"
+        for file in source_files()
+        for name in file.numbers
+        if DURATION.search(name) and not name.endswith(UNITS)
+    ]
     assert found == []
 
 
+@_SOURCES
 def test_no_name_says_patience() -> None:
     """It had 23 meanings: a timeout, an interval, a retry window, a buffer size."""
-    assert [str(path.relative_to(SOURCE)) for path in modules() if "PATIENCE" in path.read_text()] == []
+    assert [file.name for file in source_files() if "PATIENCE" in file.text] == []
 
 
-def _constants(tree: ast.Module) -> Iterator[str]:
-    """Names of module-level constants that are numbers."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            targets = [node.target]
-        else:
-            continue
-        if _is_number(node.value):
-            yield from (target.id for target in targets if isinstance(target, ast.Name))
-
-
-def _is_number(node: ast.expr | None) -> bool:
-    if isinstance(node, ast.BinOp):
-        return _is_number(node.left) and _is_number(node.right)
-    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
-
-
+@_SOURCES
 @pytest.mark.parametrize("package", PACKAGES)
 def test_class_names_are_unique_within_a_package(package: str) -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((SOURCE / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(str(path.relative_to(SOURCE)))
+    for file in source_files():
+        if file.package == package:
+            for name in file.classes:
+                places[name].append(file.name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 

@@ -16,7 +16,7 @@ import pytest
 from paicluster.auth.tokens import Tokens
 from paicluster.store import Store
 from support.paths import TESTS
-from support.server_fixture import DEADLINE_S, Cluster, eventually, job
+from support.server_fixture import DEADLINE_S, Cluster, job
 from support.team_cluster import MACHINE, TeamCluster, add_users
 
 NewTeam = Callable[..., TeamCluster]
@@ -155,19 +155,14 @@ def pss_kb(pid: int) -> int:
     raise AssertionError("no Pss")
 
 
-def test_connections_above_the_limit_are_rejected_and_others_continue(
-    new_team: NewTeam,
-) -> None:
+def test_idle_connections_above_the_limit_leave_place_for_others(new_team: NewTeam) -> None:
     cluster = new_team(program=("prlimit", "--nofile=600:600", sys.executable, "-m", "paicluster"))
     held = []
     try:
         for _ in range(400):
             held.append(socket.create_connection(cluster.address, DEADLINE_S))
         cluster.description = None
-        assert cluster.get("/api/v2/info").status == 503
-        while held:
-            held.pop().close()
-        eventually(lambda: cluster.get("/api/v2/info").status == 200, "room")
+        assert cluster.get("/api/v2/info").status == 200
         assert cluster.run(job("after", "true"))["state"] == "SUCCEEDED"
         assert "Traceback" not in cluster.log.read_text()
     finally:

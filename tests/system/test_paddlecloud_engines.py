@@ -9,13 +9,12 @@ import pytest
 
 from support.cli_user import CliUser, new_user_fixture  # noqa: F401
 from support.container_images import WITH_PYTHON, make
-from support.external_services import debian
+from support.external_services import install_podman
 from support.paths import REPOSITORY
-from support.slurm_cluster import running_slurm
+from support.slurm_cluster import RealSlurm
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
-PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
 # Slurm is the engine of the only virtual cluster, as `paicluster init` writes it on a Slurm.
 SLURM = "engines:\n- {{type: slurm, folder: {shared}, file-lag: 0.5, interval: 0.5}}\n"
 
@@ -41,25 +40,23 @@ def train(user: CliUser, name: str, count: int, *options: str) -> None:
 
 @pytest.mark.xdist_group("image-jobs")
 def test_in_containers(new_user: CliUser) -> None:
-    debian(PODMAN, commands=["podman", "runc", "busybox"])
+    install_podman()
     make("podman", WITH_PYTHON)
     train(new_user, "boxed", 1, "-image", WITH_PYTHON)
 
 
 @pytest.fixture
-def slurm_user(new_user: CliUser, monkeypatch: pytest.MonkeyPatch) -> Iterator[CliUser]:
+def slurm_user(new_user: CliUser, slurm: RealSlurm) -> Iterator[CliUser]:
     """A user whose embedded cluster runs every job on a Slurm with several nodes."""
-    with running_slurm() as slurm:
-        monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
-        # The first start creates the folder of the cluster, where its settings belong.
-        for words in (["start-cluster"], ["stop-cluster", "--now"]):
-            assert new_user.pai(*words).status == 0
-        settings = SLURM.format(shared=new_user.home / "shared")
-        (new_user.cluster_home / "cluster.yaml").write_text(settings)
-        yield new_user
-        new_user.pai("stop-cluster", "--now")
+    # The first start creates the folder of the cluster, where its settings belong.
+    for words in (["start-cluster"], ["stop-cluster", "--now"]):
+        assert new_user.pai(*words).status == 0
+    settings = SLURM.format(shared=new_user.home / "shared")
+    (new_user.cluster_home / "cluster.yaml").write_text(settings)
+    yield new_user
+    new_user.pai("stop-cluster", "--now")
 
 
-@pytest.mark.xdist_group("slurm")
+@pytest.mark.xdist_group("slurm-user")
 def test_on_slurm(slurm_user: CliUser) -> None:
     train(slurm_user, "over-slurm", 2)

@@ -13,19 +13,11 @@ from typing import Any
 import pytest
 
 from support.cli_user import CliUser, until
-from support.cloud_servers import (  # noqa: F401
-    ACCESS_KEY,
-    AZURE_ACCOUNT,
-    AZURE_KEY,
-    SECRET_KEY,
-    CloudServer,
-    azure_server_fixture,
-    s3_server_fixture,
-)
+from support.cloud_servers import ACCESS_KEY, AZURE_ACCOUNT, AZURE_KEY, SECRET_KEY, CloudServer
 from support.container_images import PLAIN, WITH_PYTHON, make
-from support.external_services import debian
+from support.external_services import install_podman
 from support.fuse import fuse_fixture  # noqa: F401
-from support.samba_server import SambaServer, samba_server_fixture  # noqa: F401
+from support.samba_server import SambaServer
 from support.server_fixture import job
 from support.team_cluster import MACHINE, USERS, TeamCluster, add_users
 
@@ -36,7 +28,6 @@ pytestmark = [
     pytest.mark.usefixtures("fuse"),
 ]
 
-PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
 PREFIX = f"mounted-{os.getpid()}"
 
 
@@ -281,7 +272,7 @@ def test_task_gets_errors_when_the_process_of_a_mount_dies(team: TeamCluster) ->
 
 
 def in_image(name: str, *commands: str, **top: Any) -> dict[str, Any]:
-    debian(PODMAN, commands=["podman", "runc", "busybox"])
+    install_podman()
     make("podman", PLAIN)
     described = job(name, *commands, **top)
     described["prerequisites"][0]["uri"] = PLAIN
@@ -306,8 +297,10 @@ def test_container_has_its_storages_at_any_path(
     begin(team, in_image("boxed-killed", "echo ready; sleep 600", extras=named("sets")))
     (pid,) = mount_pids(team)
     supervisor = parent_of(pid)
-    for each in (supervisor, pid):
-        os.kill(each, signal.SIGKILL)
+    # Stopped first: neither may react to the end of the other.
+    for end in (signal.SIGSTOP, signal.SIGKILL):
+        for each in (supervisor, pid):
+            os.kill(each, end)
     until(lambda: not is_mounted_below(team.home) or set(mount_pids(team)) - {pid})
     team.stop("boxed-killed")
     team.wait_over("boxed-killed")

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from support.node import node, npm_package
 from support.paths import TESTS
 from support.server_fixture import eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
-from support.third_party_clients import javascript_sdk, paicli
+from support.third_party_clients import paicli
 
 NewTeam = Callable[..., TeamCluster]
 ANONYMOUS_READS = "authentication: {anonymous-v1-reads: true}\n"
@@ -65,9 +66,9 @@ def test_luigi_runs_its_pai_task(cluster: TeamCluster, monkeypatch: pytest.Monke
 def drive(cluster: TeamCluster, user: str, name: str, role: str) -> dict[str, Any]:
     script = (TESTS / "support/drive_js_sdk.js").read_text()
     ran = subprocess.run(
-        ["node", "-", address(cluster), user, PASSWORD, name, role],
+        [node(), "-", address(cluster), user, PASSWORD, name, role],
         input=script,
-        cwd=javascript_sdk(),
+        cwd=npm_package("@microsoft/openpai-js-sdk", "0.1.5"),
         capture_output=True,
         text=True,
         timeout=60,

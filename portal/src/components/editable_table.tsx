@@ -3,7 +3,8 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { FormDialog, textOf } from "./form_dialog.tsx";
 import { attempt } from "./forms.tsx";
-import { Confirm, toast } from "./parts.tsx";
+import { Confirm } from "./dialogs.tsx";
+import { toast } from "./toasts.tsx";
 
 interface Column<T> {
   readonly label: string;

@@ -2,7 +2,8 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { ApiError } from "../api.ts";
-import { Dialog, ErrorNotice } from "./parts.tsx";
+import { Dialog } from "./dialogs.tsx";
+import { ErrorNotice } from "./notices.tsx";
 
 interface Props {
   readonly title: string;

@@ -1,7 +1,7 @@
 // Forms and actions that the cluster may refuse.
 import { useSignal } from "@preact/signals";
 import { ApiError } from "../api.ts";
-import { toast } from "./parts.tsx";
+import { toast } from "./toasts.tsx";
 
 export interface FormState {
   readonly submit: (event: Event) => void;
@@ -72,10 +72,10 @@ const AT_ONCE = 5;
 
 /** Do the same to each of many, a few at a time; returns what the cluster refused, and why. */
 export async function attemptEach(names: readonly string[], action: (name: string) => Promise<void>): Promise<string[]> {
-  const left = [...names];
+  const remaining = [...names];
   const problems: string[] = [];
   const work = async () => {
-    for (let name = left.shift(); name !== undefined; name = left.shift()) {
+    for (let name = remaining.shift(); name !== undefined; name = remaining.shift()) {
       try {
         await action(name);
       } catch (error) {

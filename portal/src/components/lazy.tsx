@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { ApiError } from "../api.ts";
-import { ErrorNotice, Loading } from "./parts.tsx";
+import { ErrorNotice, Loading } from "./notices.tsx";
 
 /** A component that `load` imports. */
 export function lazy<P extends object>(what: string, load: () => Promise<ComponentType<P>>): ComponentType<P> {

@@ -1,5 +1,6 @@
 // Text of a log in an element: blocks of lines, of which the browser lays out only the visible ones.
 // Everything is set as text nodes, so output of a job is never markup.
+import { cleanText } from "../escape_sequences.ts";
 
 const BLOCK_BYTES = 32 << 10;
 /** Bytes that stay in the page; beyond it the oldest blocks are dropped, and can be loaded again. */
@@ -16,14 +17,6 @@ interface Block {
   end: number;
   readonly node: Text;
   readonly element: HTMLElement;
-}
-
-/** Without escape sequences of terminals; of a line that was overwritten, its last version. */
-export function cleanText(text: string): string {
-  return text
-    .replace(/\u001b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\u0007]*\u0007)/g, "")
-    .replace(/\r+\n/g, "\n")
-    .replace(/[^\n]*\r(?=[^\n])/g, "");
 }
 
 export class LogText {
@@ -119,20 +112,20 @@ export class LogText {
   /** Ranges of all places with this text, in upper or lower case; at most `MAX_HITS`. */
   find(wanted: string): Range[] {
     const needle = wanted.toLowerCase();
-    const found: Range[] = [];
+    const ranges: Range[] = [];
     for (const node of needle ? [...this.blocks.map((block) => block.node), this.tail] : []) {
       const text = node.data.toLowerCase();
       // Rare letters change their length in lower case; then places would be wrong.
       if (text.length !== node.data.length) continue;
       for (let at = text.indexOf(needle); at >= 0; at = text.indexOf(needle, at + needle.length)) {
-        if (found.length >= MAX_HITS) return found;
+        if (ranges.length >= MAX_HITS) return ranges;
         const range = new Range();
         range.setStart(node, at);
         range.setEnd(node, at + needle.length);
-        found.push(range);
+        ranges.push(range);
       }
     }
-    return found;
+    return ranges;
   }
 
   private addLines(bytes: Uint8Array, start: number): void {
@@ -168,13 +161,13 @@ export class LogText {
 
 /** Parts of whole lines, each of about the size of a block. */
 function pieces(bytes: Uint8Array, length: number): [number, number][] {
-  const found: [number, number][] = [];
+  const parts: [number, number][] = [];
   let from = 0;
   while (from < length) {
     const line = bytes.indexOf(NEWLINE, Math.min(from + BLOCK_BYTES, length) - 1);
     const to = line < 0 || line >= length ? length : line + 1;
-    found.push([from, to]);
+    parts.push([from, to]);
     from = to;
   }
-  return found;
+  return parts;
 }

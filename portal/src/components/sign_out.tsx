@@ -1,7 +1,7 @@
 // Signing out of all browsers.
 import { useSignal } from "@preact/signals";
 import { signOut } from "../api.ts";
-import { Confirm } from "./parts.tsx";
+import { Confirm } from "./dialogs.tsx";
 
 export function SignOutEverywhere({ class: name }: { class: string }) {
   const isAsked = useSignal(false);

@@ -1,5 +1,6 @@
 // Plots of what a job, a task, a node or a virtual cluster used over time.
-import type { UsageSeries, UsageTotals } from "../api.ts";
+import type { UsageTotals } from "../api.ts";
+import type { UsageSeries } from "../api_types.ts";
 import { bytes, rate } from "../format.ts";
 import { Plot } from "./plot.tsx";
 

@@ -85,12 +85,12 @@ function flat(schema: Schema): Schema {
 /** One schema for a choice of several: the one whose fixed values are there, or else all together. */
 function merged(schema: Schema, siblings: ReadonlyMap<string, string>): Schema {
   if (!schema.oneOf) return schema;
-  const fits = schema.oneOf.filter((one) =>
-    Object.entries(one.properties ?? {}).some(([name, { enum: values }]) => values?.length === 1 && siblings.get(name) === values[0]),
+  const fits = schema.oneOf.filter((choice) =>
+    Object.entries(choice.properties ?? {}).some(([name, { enum: values }]) => values?.length === 1 && siblings.get(name) === values[0]),
   );
   const properties: Record<string, Schema> = {};
-  for (const one of fits.length ? fits : schema.oneOf) {
-    for (const [name, value] of Object.entries(one.properties ?? {})) {
+  for (const choice of fits.length ? fits : schema.oneOf) {
+    for (const [name, value] of Object.entries(choice.properties ?? {})) {
       const before = properties[name];
       properties[name] = before?.enum && value.enum ? { ...value, enum: [...before.enum, ...value.enum] } : (before ?? value);
     }
@@ -114,12 +114,12 @@ const TYPED_VALUE = /^\s*(?:- +)*([\w.$-]+):\s+(\S*)$/;
 
 function lineOf(text: string): Line | null {
   if (!text.trim() || text.trimStart().startsWith("#")) return null;
-  const found = LINE.exec(text);
-  const indent = found?.[1] ?? "";
-  const marks = found?.[2] ?? "";
+  const match = LINE.exec(text);
+  const indent = match?.[1] ?? "";
+  const marks = match?.[2] ?? "";
   const dashes = [...marks.matchAll(/-/g)].map((dash) => indent.length + dash.index);
-  const value = (found?.[5] ?? "").replace(/\s+#.*$/, "").replace(/^(["'])(.*)\1$/, "$2");
-  return { dashes, key: found?.[4] ?? null, column: indent.length + marks.length, value };
+  const value = (match?.[5] ?? "").replace(/\s+#.*$/, "").replace(/^(["'])(.*)\1$/, "$2");
+  return { dashes, key: match?.[4] ?? null, column: indent.length + marks.length, value };
 }
 
 function yamlPlace(text: string, at: number): Place | null {
@@ -136,10 +136,10 @@ function yamlPlace(text: string, at: number): Place | null {
   const { path, siblings } = climb(before, column, dashes);
   // Keys of the same mapping below this line.
   for (const below of after) {
-    const found = lineOf(below);
-    if (!found) continue;
-    if (found.dashes.length ? (found.dashes[0] ?? 0) < column : found.column < column) break;
-    if (found.key !== null && found.column === column && !found.dashes.length) siblings.set(found.key, found.value);
+    const line = lineOf(below);
+    if (!line) continue;
+    if (line.dashes.length ? (line.dashes[0] ?? 0) < column : line.column < column) break;
+    if (line.key !== null && line.column === column && !line.dashes.length) siblings.set(line.key, line.value);
   }
   const word = (value ? value[2] : key?.[2]) ?? "";
   return {
@@ -215,16 +215,16 @@ function jsonPlace(text: string, at: number): Place | null {
     const letter = text[here] ?? "";
     const pattern = letter === '"' ? STRING : WORD;
     pattern.lastIndex = here;
-    const found = pattern.exec(text.slice(0, at));
-    if (found) {
-      const end = here + found[0].length;
+    const match = pattern.exec(text.slice(0, at));
+    if (match) {
+      const end = here + match[0].length;
       // The word at the cursor is what is completed.
-      if (end >= at && (letter !== '"' || !found[2])) {
+      if (end >= at && (letter !== '"' || !match[2])) {
         from = letter === '"' ? here + 1 : here;
         isOpen = letter === '"';
         break;
       }
-      take(found[1] ?? found[0]);
+      take(match[1] ?? match[0]);
       here = end;
       continue;
     }

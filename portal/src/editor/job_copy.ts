@@ -1,4 +1,5 @@
 // Copies of jobs: a new name, secrets to enter again, other resources. Plain data; also loaded without the editor.
+import { withoutSlashesAtEnd } from "../files/paths.ts";
 
 export type JobConfig = Readonly<Record<string, unknown>>;
 
@@ -32,7 +33,7 @@ export function nameOf(config: JobConfig): string {
 export function secretsOf(config: JobConfig): string[] {
   if (config["secrets"] === undefined) return [];
   const listed = isObject(config["secrets"]) ? Object.keys(config["secrets"]) : [];
-  const used = [...JSON.stringify(config).matchAll(SECRET)].map((found) => found[1] ?? "");
+  const used = [...JSON.stringify(config).matchAll(SECRET)].map((match) => match[1] ?? "");
   return [...new Set([...listed, ...used])];
 }
 
@@ -51,7 +52,7 @@ export function copyOf(config: JobConfig, name: string): Record<string, unknown>
   const parameters = copy["parameters"];
   const old = `/jobs/${nameOf(config)}`;
   if (isObject(parameters) && typeof parameters["work_directory"] === "string") {
-    const folder = parameters["work_directory"].replace(/\/+$/, "");
+    const folder = withoutSlashesAtEnd(parameters["work_directory"]);
     if (folder.endsWith(old)) {
       copy["parameters"] = { ...parameters, work_directory: `${folder.slice(0, -old.length)}/jobs/${name}` };
     }
@@ -86,7 +87,7 @@ export function resourcesOf(config: JobConfig): RoleResources[] {
 
 /** The job with other resources of its roles. */
 export function withResources(config: JobConfig, wanted: readonly RoleResources[]): Record<string, unknown> {
-  const byRole = new Map(wanted.map((one) => [one.role, one]));
+  const byRole = new Map(wanted.map((resources) => [resources.role, resources]));
   const roles = config["taskRoles"];
   if (Array.isArray(roles)) {
     const changed = roles.map((role: unknown) => {

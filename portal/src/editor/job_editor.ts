@@ -9,7 +9,7 @@ import { lintGutter, setDiagnostics, type Diagnostic } from "@codemirror/lint";
 import { Compartment, EditorState } from "@codemirror/state";
 import { EditorView, keymap, lineNumbers } from "@codemirror/view";
 import { oneDarkHighlightStyle } from "@codemirror/theme-one-dark";
-import type { JobProblem } from "../api.ts";
+import type { JobProblem } from "../api_types.ts";
 import { completionsAt, type KnownNames, type Schema } from "./completion.ts";
 import { isJson } from "./job_file.ts";
 
@@ -50,10 +50,10 @@ export function createEditor(
   const languageOf = (content: string) => (isJson(content) ? json() : yaml());
   let known: { schema: Schema; names: KnownNames } | null = null;
   const complete = ({ state, pos, explicit }: CompletionContext) => {
-    const found = known && completionsAt(known.schema, state.doc.toString(), pos, known.names);
+    const completions = known && completionsAt(known.schema, state.doc.toString(), pos, known.names);
     // Not on an empty line: Enter would choose an entry instead of starting the next line.
-    if (!found || (!explicit && found.from === pos && state.doc.lineAt(pos).text.trim() === "")) return null;
-    return { ...found, validFor: /^[\w.-]*$/ };
+    if (!completions || (!explicit && completions.from === pos && state.doc.lineAt(pos).text.trim() === "")) return null;
+    return { ...completions, validFor: /^[\w.-]*$/ };
   };
   let isOwnChange = false;
   const view = new EditorView({
@@ -82,8 +82,8 @@ export function createEditor(
     }),
   });
   const place = ({ line, column }: JobProblem) => {
-    const found = view.state.doc.line(Math.min(Math.max(line, 1), view.state.doc.lines));
-    return { from: Math.min(found.from + Math.max(column - 1, 0), found.to), to: found.to };
+    const at = view.state.doc.line(Math.min(Math.max(line, 1), view.state.doc.lines));
+    return { from: Math.min(at.from + Math.max(column - 1, 0), at.to), to: at.to };
   };
   return {
     setText(content) {

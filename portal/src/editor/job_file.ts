@@ -116,14 +116,14 @@ export function versionOf(text: string): 1 | 2 {
 
 /** As JSON; unreadable text stays as it is. */
 export function asJson(text: string): string {
-  const found = parsed(text);
-  return found ? JSON.stringify(found.data, null, 2) : text;
+  const job = parsed(text);
+  return job ? JSON.stringify(job.data, null, 2) : text;
 }
 
 /** As YAML; unreadable text stays as it is. */
 export function asYaml(text: string): string {
-  const found = parsed(text);
-  return found ? stringify(found.data, { lineWidth: 0 }) : text;
+  const job = parsed(text);
+  return job ? stringify(job.data, { lineWidth: 0 }) : text;
 }
 
 /** Null for unreadable text. */
@@ -402,8 +402,8 @@ class JobFile {
   private deletePreCommands(role: string): void {
     const at = this.deployment();
     this.delete(["deployments", at, "taskRoles", role, "preCommands"]);
-    const left = this.read(["deployments", at]);
-    if (!isObject(left) || left["name"] !== DEPLOYMENT || left["taskRoles"] !== undefined) return;
+    const deployment = this.read(["deployments", at]);
+    if (!isObject(deployment) || deployment["name"] !== DEPLOYMENT || deployment["taskRoles"] !== undefined) return;
     this.delete(["deployments", at]);
     this.delete(["defaults", "deployment"]);
   }
@@ -413,7 +413,7 @@ class JobFile {
   /** Where a role's image is, in a job that names none for it, the first one; or where it would be. */
   private imagePath(role: string): Path {
     const used = this.words(["taskRoles", role, "dockerImage"]);
-    const images = this.prerequisites().map((one) => (isObject(one) && one["type"] === "dockerimage" ? one["name"] : null));
+    const images = this.prerequisites().map((prerequisite) => (isObject(prerequisite) && prerequisite["type"] === "dockerimage" ? prerequisite["name"] : null));
     const places = [images.indexOf(used), images.findIndex((name) => name !== null), images.length];
     return ["prerequisites", places.find((at) => at >= 0) ?? 0, "uri"];
   }
@@ -427,7 +427,7 @@ class JobFile {
       return;
     }
     const all = this.prerequisites();
-    const names = all.map((one) => (isObject(one) ? one["name"] : null));
+    const names = all.map((prerequisite) => (isObject(prerequisite) ? prerequisite["name"] : null));
     let name = isShared ? `${IMAGE_NAME}_${this.role}` : IMAGE_NAME;
     while (names.includes(name)) name += "_";
     if (!all.length) this.set(["prerequisites"], []);
@@ -576,8 +576,8 @@ function renames(before: readonly string[], after: readonly string[]): ReadonlyM
 
 /** The names in their order, in the empty places first, then at the end. */
 function filled(places: readonly (string | null)[], names: readonly string[]): string[] {
-  const left = [...names];
-  return [...places.flatMap((name) => name ?? left.splice(0, 1)), ...left];
+  const remaining = [...names];
+  return [...places.flatMap((name) => name ?? remaining.splice(0, 1)), ...remaining];
 }
 
 function nameOfKey(key: unknown): string {
@@ -586,15 +586,15 @@ function nameOfKey(key: unknown): string {
 
 function mountsOf(storages: unknown): StorageMount[] | null {
   if (!Array.isArray(storages)) return null;
-  return storages.flatMap((one) =>
-    isObject(one) && typeof one["name"] === "string"
-      ? [{ name: one["name"], mountPath: typeof one["mountPath"] === "string" ? one["mountPath"] : "" }]
+  return storages.flatMap((storage) =>
+    isObject(storage) && typeof storage["name"] === "string"
+      ? [{ name: storage["name"], mountPath: typeof storage["mountPath"] === "string" ? storage["mountPath"] : "" }]
       : [],
   );
 }
 
 function texts(value: unknown): string[] {
-  return Array.isArray(value) ? value.filter((one) => typeof one === "string") : [];
+  return Array.isArray(value) ? value.filter((item) => typeof item === "string") : [];
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

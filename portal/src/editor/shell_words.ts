@@ -25,9 +25,9 @@ export function split(line: string): string[] | null {
   const part = /\s+|'([^']*)'|"([^"$`\\]*)"|([^\s'"\\$`;&|<>()*?[\]{}~#!]+)/y;
   let word: string | null = null;
   while (part.lastIndex < line.length) {
-    const found = part.exec(line);
-    if (!found) return null;
-    const text = found[1] ?? found[2] ?? found[3];
+    const match = part.exec(line);
+    if (!match) return null;
+    const text = match[1] ?? match[2] ?? match[3];
     if (text !== undefined) {
       word = (word ?? "") + text;
     } else if (word !== null) {

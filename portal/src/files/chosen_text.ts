@@ -1,5 +1,5 @@
 // Text of a file that a user chose.
-import { toast } from "../components/parts.tsx";
+import { toast } from "../components/toasts.tsx";
 
 /** Null if the file cannot be read, which a message says. */
 export async function chosenText(file: File): Promise<string | null> {

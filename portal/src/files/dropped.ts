@@ -4,9 +4,9 @@ import { join } from "./paths.ts";
 
 export async function droppedFiles(items: DataTransferItemList, folder: string): Promise<NewFile[]> {
   // Both calls work only while the event is handled: no `await` before them.
-  const found = [...items].map((item) => ({ entry: item.webkitGetAsEntry(), file: item.getAsFile() }));
+  const dropped = [...items].map((item) => ({ entry: item.webkitGetAsEntry(), file: item.getAsFile() }));
   const files: NewFile[] = [];
-  for (const { entry, file } of found) {
+  for (const { entry, file } of dropped) {
     if (entry?.isDirectory) await addEntry(entry, folder, files);
     else if (file) files.push({ file, path: join(folder, file.name) });
   }
@@ -25,6 +25,6 @@ async function addEntry(entry: FileSystemEntry, folder: string, files: NewFile[]
     // Browsers answer with a hundred entries at a time, and with none at the end.
     const some = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
     if (!some.length) return;
-    for (const one of some) await addEntry(one, path, files);
+    for (const child of some) await addEntry(child, path, files);
   }
 }

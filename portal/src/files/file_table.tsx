@@ -41,9 +41,9 @@ export function FileTable(props: Props) {
           <input
             type="checkbox"
             aria-label="Select all entries"
-            checked={rows.length > 0 && rows.every((one) => selection.names.has(one.name))}
+            checked={rows.length > 0 && rows.every((row) => selection.names.has(row.name))}
             onChange={(event) =>
-              selection.onChange(new Set(event.currentTarget.checked ? rows.map((one) => one.name) : []))
+              selection.onChange(new Set(event.currentTarget.checked ? rows.map((row) => row.name) : []))
             }
           />
         </th>

@@ -25,7 +25,7 @@ const names = new Intl.Collator("en", { numeric: true });
 /** Entries whose name contains the text; folders first. */
 export function arranged(entries: readonly Entry[], filter: string, order: Order): Entry[] {
   const wanted = filter.trim().toLowerCase();
-  const found = wanted ? entries.filter((one) => one.name.toLowerCase().includes(wanted)) : [...entries];
+  const matches = wanted ? entries.filter((entry) => entry.name.toLowerCase().includes(wanted)) : [...entries];
   const sign = order.isDescending ? -1 : 1;
   const field = order.field;
   const byName = (one: Entry, other: Entry) => names.compare(one.name, other.name);
@@ -33,5 +33,5 @@ export function arranged(entries: readonly Entry[], filter: string, order: Order
     field === "name"
       ? (one: Entry, other: Entry) => sign * byName(one, other)
       : (one: Entry, other: Entry) => sign * (one[field] - other[field]) || byName(one, other);
-  return found.sort((one, other) => Number(other.isFolder) - Number(one.isFolder) || compare(one, other));
+  return matches.sort((one, other) => Number(other.isFolder) - Number(one.isFolder) || compare(one, other));
 }

@@ -1,5 +1,5 @@
 // Notebooks (nbformat 4): cells with their text, and outputs as text or images. Markup is not shown as such.
-import { cleanText } from "../components/log_text.ts";
+import { cleanText } from "../escape_sequences.ts";
 
 export type Output =
   | { readonly kind: "text"; readonly text: string; readonly isError: boolean }

@@ -1,7 +1,7 @@
 // Files of the storage that the cluster itself serves: WebHDFS, and uploads in parts.
 import { request } from "../api.ts";
 import { onceAborted } from "./cancel.ts";
-import { combined, HASH, hashOf, hex, partBytes, partOffsets } from "./parts.ts";
+import { combined, HASH, hashOf, hex, partBytes, partOffsets } from "./upload_parts.ts";
 import { download, listFolder, makeFolder, move, readStart, remove, type SentFile, type StorageFiles } from "./storage.ts";
 
 export const ownFiles: StorageFiles = { list: listFolder, readStart, download, hasArchives: true, makeFolder, move, remove, send };

@@ -2,7 +2,8 @@
 import { useSignal } from "@preact/signals";
 import { ApiError } from "../api.ts";
 import { attemptEach, FormEnd, useForm } from "../components/forms.tsx";
-import { Dialog, toast } from "../components/parts.tsx";
+import { Dialog } from "../components/dialogs.tsx";
+import { toast } from "../components/toasts.tsx";
 import { counted } from "../format.ts";
 import { baseName, join, nameProblem, parentOf, resolve } from "./paths.ts";
 import type { StorageFiles } from "./storage.ts";

@@ -5,6 +5,14 @@ export function namesOf(path: string): string[] {
   return path.split("/").filter((name) => name !== "");
 }
 
+/** A path as a job may name it, without slashes at its end. */
+export function withoutSlashesAtEnd(path: string): string {
+  // A pattern would count the slashes of a long run again from each of them.
+  let end = path.length;
+  while (end && path[end - 1] === "/") end -= 1;
+  return path.slice(0, end);
+}
+
 export function join(folder: string, name: string): string {
   return folder === "/" ? `/${name}` : `${folder}/${name}`;
 }

@@ -1,13 +1,16 @@
 // Preview of a file: text, images, tables and notebooks. What is in the file is text or a picture, never markup.
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { ApiError } from "../api.ts";
-import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
+import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { counted, fileSize } from "../format.ts";
 import { parseTable } from "./csv.ts";
 import { parseNotebook, type Cell } from "./notebook.ts";
 import { endingOf } from "./paths.ts";
+import { shownCells, shownText } from "./shown_part.ts";
+import { isDrawable } from "./svg.ts";
 import type { Entry, StorageReader } from "./storage.ts";
 import { decodeText } from "./text.ts";
 
@@ -56,6 +59,7 @@ export function Preview({ reader, path, name, entry }: PreviewProps) {
   if (content.error) return <ErrorNotice error={content.error} />;
   if (!content.bytes) return <Loading what="the file" />;
   const isComplete = content.bytes.length >= entry.size;
+  if (kind === "image" && endingOf(name) === "svg") return <VectorPicture bytes={content.bytes} name={name} />;
   if (kind === "image") return <Picture bytes={content.bytes} type={IMAGE_TYPES[endingOf(name)] ?? ""} name={name} />;
   return <Text bytes={content.bytes} kind={kind} isComplete={isComplete} size={entry.size} />;
 }
@@ -79,13 +83,30 @@ function useContent(reader: StorageReader, path: string, length: number, entry: 
   return state.value;
 }
 
-function NoPreview({ text }: { text: string }) {
+function NoPreview({ text, children }: { text: string; children?: ComponentChildren }) {
   return (
     <div class="card">
       <Empty title="No preview of this file">
         <p>{text} Download it to open it with a program.</p>
+        {children}
       </Empty>
     </div>
+  );
+}
+
+function VectorPicture({ bytes, name }: { bytes: Uint8Array; name: string }) {
+  const isWanted = useSignal(false);
+  const isHarmless = useMemo(() => {
+    const text = decodeText(bytes, true);
+    return text !== null && isDrawable(text);
+  }, [bytes]);
+  if (isHarmless || isWanted.value) return <Picture bytes={bytes} type={IMAGE_TYPES["svg"] ?? ""} name={name} />;
+  return (
+    <NoPreview text="To draw this picture could take a browser very long.">
+      <button class="button" type="button" onClick={() => (isWanted.value = true)}>
+        Draw it
+      </button>
+    </NoPreview>
   );
 }
 
@@ -127,12 +148,19 @@ function Text({ bytes, kind, isComplete, size }: TextProps) {
   if (text === null) return <NoPreview text="It is not a text." />;
   if (cells) return <Notebook cells={cells} />;
   if (kind === "table") return <TableView text={text} isComplete={isComplete} />;
+  return <Lines text={text} rest={isComplete ? "" : `The first ${fileSize(bytes.length)} of ${fileSize(size)}.`} />;
+}
+
+/** `rest`: what is said where this is not all of the file. */
+function Lines({ text, rest }: { text: string; rest: string }) {
+  const shown = useMemo(() => shownText(text), [text]);
+  const isCut = shown.isCut ? "Only the first lines." : rest;
   return (
     <>
       <pre class="card config" tabIndex={0} aria-label="Content of the file">
-        {text}
+        {shown.text}
       </pre>
-      {!isComplete && <Cut text={`The first ${fileSize(bytes.length)} of ${fileSize(size)}.`} />}
+      {isCut && <Cut text={isCut} />}
     </>
   );
 }
@@ -177,10 +205,11 @@ function TableView({ text, isComplete }: { text: string; isComplete: boolean }) 
 }
 
 function Notebook({ cells }: { cells: readonly Cell[] }) {
+  const shown = useMemo(() => shownCells(cells), [cells]);
   if (!cells.length) return <div class="card"><Empty title="The notebook has no cells" /></div>;
   return (
     <div class="notebook">
-      {cells.map((cell, at) => (
+      {shown.cells.map((cell, at) => (
         <section key={at} class={`card cell ${cell.kind}`} aria-label={`Cell ${at + 1}`}>
           {cell.kind === "code" && <span class="quiet mono prompt">[{cell.count ?? " "}]</span>}
           <pre tabIndex={0}>{cell.source}</pre>
@@ -195,6 +224,7 @@ function Notebook({ cells }: { cells: readonly Cell[] }) {
           )}
         </section>
       ))}
+      {shown.isCut && <Cut text="Only the beginning of the notebook." />}
     </div>
   );
 }

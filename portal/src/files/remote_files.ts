@@ -1,22 +1,9 @@
 // Files of a remote storage (in a cloud, on an HDFS, of a file server), which the cluster reads and changes.
 import { ApiError, get, request, uploadBody } from "../api.ts";
+import type { ContentLink, DeletedObjects, MovedObjects, StorageEntries, StorageEntry, UploadOffset } from "../api_types.ts";
 import { onOtherUser, session } from "../session.ts";
 import { onceAborted } from "./cancel.ts";
 import { MAX_ENTRIES, save, type Entry, type StorageFiles } from "./storage.ts";
-
-interface RemoteEntry {
-  readonly name: string;
-  readonly type: "file" | "directory";
-  readonly size: number;
-  readonly modifiedTime: number;
-}
-
-interface Page {
-  readonly file: RemoteEntry | null;
-  readonly entries: readonly RemoteEntry[];
-  readonly next: string;
-  readonly isTruncated: boolean;
-}
 
 /** As much of a file as arrives whole, whatever is answered; of a larger one a refusal could get lost. */
 const SMALL_BYTES = 64 << 10;
@@ -32,9 +19,9 @@ export function remoteFiles(storage: string): StorageFiles {
     async list(path, signal, onPage = () => undefined) {
       const entries: Entry[] = [];
       for (let cursor = ""; ; ) {
-        const page = await get<Page>(of("entries", { path, cursor }), signal);
+        const page = await get<StorageEntries>(of("entries", { path, cursor }), signal);
         if (page.file) return { file: remoteEntry(page.file), entries: [], remaining: 0 };
-        for (const one of page.entries) entries.push(remoteEntry(one));
+        for (const entry of page.entries) entries.push(remoteEntry(entry));
         cursor = page.next;
         if (!cursor || entries.length >= MAX_ENTRIES) {
           return { file: null, entries, remaining: cursor || page.isTruncated ? Infinity : 0 };
@@ -48,7 +35,7 @@ export function remoteFiles(storage: string): StorageFiles {
     },
     async download(path, name) {
       const response = await request("POST", of("content-link", { path }));
-      save(((await response.json()) as { url: string }).url, name);
+      save(((await response.json()) as ContentLink).url, name);
     },
     async makeFolder(path) {
       await request("PUT", of("entries", { path }));
@@ -79,7 +66,7 @@ export function remoteFiles(storage: string): StorageFiles {
       const key = { ...upload, upload: `portal-${file.size}-${file.lastModified}` };
       const whole = of("uploads", { ...key, size: String(file.size) });
       const begun = await request("POST", whole, { signal });
-      const { offset } = (await begun.json()) as { offset: number };
+      const { offset } = (await begun.json()) as UploadOffset;
       onceAborted(signal, () => request("DELETE", whole));
       onSent(offset);
       return uploadBody(of("content", { ...key, offset: String(offset) }), file.slice(offset), signal, (sent) => onSent(offset + sent));
@@ -98,13 +85,13 @@ function sameUser(): () => void {
 /** Whether a step was the last one. Nothing is left to be changed, either, if another program did the rest. */
 async function isLastStep(step: Promise<Response>, isResumed: boolean): Promise<boolean> {
   try {
-    return ((await (await step).json()) as { isComplete: boolean }).isComplete;
+    return ((await (await step).json()) as DeletedObjects | MovedObjects).isComplete;
   } catch (error) {
     if (isResumed && error instanceof ApiError && error.status === 404) return true;
     throw error;
   }
 }
 
-function remoteEntry({ name, type, size, modifiedTime: modified }: RemoteEntry): Entry {
+function remoteEntry({ name, type, size, modifiedTime: modified }: StorageEntry): Entry {
   return { name, isFolder: type === "directory", size, modified, owner: "", permission: "" };
 }

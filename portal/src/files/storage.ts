@@ -1,19 +1,12 @@
 // Client of the cluster's storage (WebHDFS) and of the list of storages.
 import { ApiError, get, request } from "../api.ts";
+import type { StorageDetail, StorageList } from "../api_types.ts";
 import { encodePath, parentOf } from "./paths.ts";
 
 /** Types of storages in a cloud. */
 const CLOUD_TYPES: readonly string[] = ["s3", "azureBlob"];
 /** A share of a file server that the cluster reads. */
 const SHARE_TYPE = "samba";
-
-export interface StorageDetail {
-  readonly name: string;
-  readonly default: boolean;
-  readonly readOnly: boolean;
-  readonly type: string;
-  readonly data: { readonly url?: string; readonly path?: string; readonly server?: string };
-}
 
 export interface Entry {
   readonly name: string;
@@ -48,7 +41,7 @@ export const isInCloud = (storage: StorageDetail) => CLOUD_TYPES.includes(storag
 
 /** Whether the cluster reads a storage that is not its own: in a cloud, a share, or at the address of an HDFS. */
 export const isReadByCluster = (storage: StorageDetail) =>
-  isInCloud(storage) || storage.type === SHARE_TYPE || storage.data.url !== undefined;
+  isInCloud(storage) || storage.type === SHARE_TYPE || storage.data["url"] !== undefined;
 
 /** How the files of a storage are read. */
 export interface StorageReader {
@@ -84,7 +77,7 @@ function address(path: string, op: string, values: Readonly<Record<string, strin
 // -- storages --------------------------------------------------------------------------------------
 
 export async function listStorages(signal?: AbortSignal): Promise<readonly StorageDetail[]> {
-  const { storages } = await get<{ storages: { name: string }[] }>("api/v2/storages", signal);
+  const { storages } = await get<StorageList>("api/v2/storages", signal);
   return Promise.all(
     storages.map(({ name }) => get<StorageDetail>(`api/v2/storages/${encodeURIComponent(name)}?secrets=false`, signal)),
   );
@@ -118,11 +111,11 @@ export async function listFolder(
       };
     }>(address(path, "LISTSTATUS_BATCH", after ? { startafter: after } : {}), signal);
     const { partialListing, remainingEntries: remaining } = page.DirectoryListing;
-    const found = partialListing.FileStatuses.FileStatus;
+    const statuses = partialListing.FileStatuses.FileStatus;
     // HDFS lists a file as one entry without a name.
-    if (found.length === 1 && found[0]?.pathSuffix === "") return { file: entryOf(found[0]), entries: [], remaining: 0 };
-    for (const one of found) entries.push(entryOf(one));
-    if (!remaining || !found.length || entries.length >= MAX_ENTRIES) return { file: null, entries, remaining };
+    if (statuses.length === 1 && statuses[0]?.pathSuffix === "") return { file: entryOf(statuses[0]), entries: [], remaining: 0 };
+    for (const status of statuses) entries.push(entryOf(status));
+    if (!remaining || !statuses.length || entries.length >= MAX_ENTRIES) return { file: null, entries, remaining };
     onPage(entries.slice());
   }
 }

@@ -26,7 +26,7 @@ const AT_ONCE = 2;
 
 /** Uploads that are not finished, and those that failed; finished ones until the next begins. */
 export const uploads = signal<readonly Upload[]>([]);
-export const isUploading = computed(() => uploads.value.some((one) => one.state === "waiting" || one.state === "active"));
+export const isUploading = computed(() => uploads.value.some((upload) => upload.state === "waiting" || upload.state === "active"));
 /** A folder that has a new file, and when; for the page that shows it. */
 export const arrived = signal({ folder: "", at: 0 });
 
@@ -35,7 +35,7 @@ let lastId = 0;
 
 // The next user of this page must not see them. When only the session has expired, they wait for the next one.
 onOtherUser(() => {
-  for (const one of uploads.value) dropUpload(one.id);
+  for (const upload of uploads.value) dropUpload(upload.id);
 });
 
 addEventListener("beforeunload", (event) => {
@@ -43,7 +43,7 @@ addEventListener("beforeunload", (event) => {
 });
 
 export function startUploads(storage: StorageFiles, files: readonly NewFile[], overwrite: boolean): void {
-  const kept = isUploading.value ? uploads.value : uploads.value.filter((one) => one.state === "failed");
+  const kept = isUploading.value ? uploads.value : uploads.value.filter((upload) => upload.state === "failed");
   const added = files.map(
     ({ file, path }): Upload => ({ id: ++lastId, storage, path, file, overwrite, state: "waiting", sent: 0, problem: "" }),
   );
@@ -59,16 +59,16 @@ export function retryUpload(id: number): void {
 /** Remove an upload from the list; one that is not finished ends. */
 export function dropUpload(id: number): void {
   aborts.get(id)?.abort();
-  uploads.value = uploads.value.filter((one) => one.id !== id);
+  uploads.value = uploads.value.filter((upload) => upload.id !== id);
 }
 
 function change(id: number, changes: Partial<Upload>): void {
-  uploads.value = uploads.value.map((one) => (one.id === id ? { ...one, ...changes } : one));
+  uploads.value = uploads.value.map((upload) => (upload.id === id ? { ...upload, ...changes } : upload));
 }
 
 function startWaiting(): void {
   while (aborts.size < AT_ONCE) {
-    const next = uploads.value.find((one) => one.state === "waiting");
+    const next = uploads.value.find((upload) => upload.state === "waiting");
     if (!next) return;
     const abort = new AbortController();
     aborts.set(next.id, abort);

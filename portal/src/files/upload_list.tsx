@@ -1,5 +1,5 @@
 // What is being uploaded, and what failed.
-import { Bar } from "../components/parts.tsx";
+import { Bar } from "../components/bar.tsx";
 import { counted, fileSize } from "../format.ts";
 import { baseName } from "./paths.ts";
 import { dropUpload, isUploading, retryUpload, uploads, type Upload } from "./upload.ts";
@@ -10,9 +10,9 @@ const MAX_LISTED = 8;
 export function UploadList() {
   const all = uploads.value;
   if (!all.length) return null;
-  const done = all.filter((one) => one.state === "done").length;
-  const failed = all.filter((one) => one.state === "failed");
-  const listed = [...failed, ...all.filter((one) => one.state === "active"), ...all.filter((one) => one.state === "waiting")];
+  const done = all.filter((upload) => upload.state === "done").length;
+  const failed = all.filter((upload) => upload.state === "failed");
+  const listed = [...failed, ...all.filter((upload) => upload.state === "active"), ...all.filter((upload) => upload.state === "waiting")];
   const finished = listed.length ? [] : all.slice(-MAX_LISTED);
   const rows = [...listed, ...finished].slice(0, MAX_LISTED);
   const more = listed.length - Math.min(listed.length, MAX_LISTED);
@@ -23,7 +23,7 @@ export function UploadList() {
         <span class="quiet" role="status">
           {isUploading.value ? `${done} of ${counted(all.length, "file")} done` : `${counted(done, "file")} uploaded`}
         </span>
-        <button class="button" type="button" onClick={() => all.forEach((one) => dropUpload(one.id))}>
+        <button class="button" type="button" onClick={() => all.forEach((upload) => dropUpload(upload.id))}>
           {isUploading.value ? "Cancel all" : "Close"}
         </button>
       </div>

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { auditReport, listAlerts, serverSettings } from "../admin_api.ts";
-import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
+import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { Tabs } from "../components/tabs.tsx";
 import { exactTime, shortTime } from "../format.ts";
 import { usePolled } from "../live.ts";

@@ -9,11 +9,11 @@ import {
   listShares,
   putShare,
   type Access,
-  type Group,
 } from "../admin_api.ts";
+import type { Group } from "../api_types.ts";
 import { EditableTable } from "../components/editable_table.tsx";
 import { checkedNames, Checks, textOf, withChanges } from "../components/form_dialog.tsx";
-import { ErrorNotice, Loading } from "../components/parts.tsx";
+import { ErrorNotice, Loading } from "../components/notices.tsx";
 import { listStorages } from "../files/storage.ts";
 import { usePolled } from "../live.ts";
 
@@ -28,7 +28,7 @@ const ACCESS = [
 
 async function loadGroups(signal: AbortSignal) {
   const [groups, shares, storages] = await Promise.all([listGroups(signal), listShares(signal), listStorages(signal)]);
-  const known = { virtualClusters: Object.keys(shares), storageConfigs: storages.map((one) => one.name) };
+  const known = { virtualClusters: Object.keys(shares), storageConfigs: storages.map((storage) => storage.name) };
   return { groups, known };
 }
 

@@ -12,14 +12,15 @@ import {
   setGroups,
   setQuota,
   userOf,
-  type Group,
   type QuotaLimits,
-  type User,
 } from "../admin_api.ts";
+import type { Group, UserInfo } from "../api_types.ts";
 import { ActionLink } from "../components/editable_table.tsx";
 import { Check, checkedNames, Checks, FormDialog, textOf, withChanges } from "../components/form_dialog.tsx";
 import { attempt } from "../components/forms.tsx";
-import { Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { Confirm, Dialog } from "../components/dialogs.tsx";
+import { ErrorNotice, Loading } from "../components/notices.tsx";
+import { toast } from "../components/toasts.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { counted } from "../format.ts";
 import { usePolled } from "../live.ts";
@@ -43,7 +44,7 @@ const QUOTA_LABELS: Readonly<Record<keyof QuotaLimits, string>> = {
 };
 
 type Action = "change" | "quota" | "switch" | "delete";
-type Asked = { kind: "add" } | { kind: Action; user: User };
+type Asked = { kind: "add" } | { kind: Action; user: UserInfo };
 
 export function Users() {
   const users = usePolled("users", listUsers, REFRESH_MS);
@@ -100,7 +101,7 @@ export function Users() {
   );
 }
 
-function UserRow({ user, onAsk }: { user: User; onAsk: (kind: Action) => void }) {
+function UserRow({ user, onAsk }: { user: UserInfo; onAsk: (kind: Action) => void }) {
   const { username, disabled } = user;
   // An administrator cannot end the own account by accident.
   const isSelf = username === session.value?.user;
@@ -169,7 +170,7 @@ function AddUser({ onClose, onDone }: DialogProps) {
   );
 }
 
-function ChangeUser({ user, groups, onClose, onDone }: DialogProps & { user: User; groups: readonly Group[] }) {
+function ChangeUser({ user, groups, onClose, onDone }: DialogProps & { user: UserInfo; groups: readonly Group[] }) {
   const change = async (form: FormData) => {
     const password = form.get("new-password");
     const names = groups.map((group) => group.groupname);
@@ -203,7 +204,7 @@ function ChangeUser({ user, groups, onClose, onDone }: DialogProps & { user: Use
   );
 }
 
-function Quota({ user, onClose, onDone }: DialogProps & { user: User }) {
+function Quota({ user, onClose, onDone }: DialogProps & { user: UserInfo }) {
   const limits = usePolled(`quota ${user.username}`, (signal) => quotaOf(user.username, signal), 1e9);
   const current = limits.value;
   if (!current) {
@@ -234,7 +235,7 @@ function Quota({ user, onClose, onDone }: DialogProps & { user: User }) {
   );
 }
 
-function SwitchUser({ user, onClose, onDone }: DialogProps & { user: User }) {
+function SwitchUser({ user, onClose, onDone }: DialogProps & { user: UserInfo }) {
   const { username, disabled } = user;
   const change = () =>
     attempt(async () => {
@@ -257,7 +258,7 @@ function SwitchUser({ user, onClose, onDone }: DialogProps & { user: User }) {
   );
 }
 
-function DeleteUser({ user, onClose, onDone }: DialogProps & { user: User }) {
+function DeleteUser({ user, onClose, onDone }: DialogProps & { user: UserInfo }) {
   const remove = () =>
     attempt(async () => {
       await deleteUser(user.username);

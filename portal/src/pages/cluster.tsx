@@ -1,16 +1,10 @@
 // Cluster: what virtual clusters and nodes have free, and what was used over time.
 import { useEffect } from "preact/hooks";
-import {
-  clusterUsage,
-  nodesInUse,
-  usageOverTime,
-  virtualClusters,
-  type ClusterUsage,
-  type ResourceUse,
-} from "../api.ts";
-import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
+import { clusterUsage, nodesInUse, usageOverTime, virtualClusters, type ResourceUse } from "../api.ts";
+import type { ClusterUsage } from "../api_types.ts";
+import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { UsagePlots } from "../components/usage_plots.tsx";
-import { ResourceBars } from "../components/use.tsx";
+import { ResourceBars } from "../components/resource_bars.tsx";
 import { usePolled } from "../live.ts";
 import { address, setQuery } from "../router.ts";
 
@@ -111,9 +105,9 @@ function Chosen({ known }: { known: ClusterUsage }) {
       <label class="choice">
         <span>Of</span>
         <select value={`${kind}/${name}`} onChange={({ currentTarget }) => setQuery({ of: currentTarget.value })}>
-          {choices.map((one) => (
-            <option key={`${one.kind}/${one.name}`} value={`${one.kind}/${one.name}`}>
-              {one.text}
+          {choices.map((choice) => (
+            <option key={`${choice.kind}/${choice.name}`} value={`${choice.kind}/${choice.name}`}>
+              {choice.text}
             </option>
           ))}
         </select>

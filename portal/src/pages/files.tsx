@@ -3,7 +3,10 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { attempt, attemptEach } from "../components/forms.tsx";
-import { Command, Confirm, Empty, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { Command } from "../components/command.tsx";
+import { Confirm } from "../components/dialogs.tsx";
+import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
+import { toast } from "../components/toasts.tsx";
 import { droppedFiles } from "../files/dropped.ts";
 import { FileTable } from "../files/file_table.tsx";
 import { parseOrder } from "../files/listing.ts";
@@ -18,9 +21,9 @@ import {
   listStorages,
   ownStorage,
   type Entry,
-  type StorageDetail,
   type StorageFiles,
 } from "../files/storage.ts";
+import type { StorageDetail } from "../api_types.ts";
 import { arrived, startUploads, type NewFile } from "../files/upload.ts";
 import { UploadList } from "../files/upload_list.tsx";
 import { counted, exactTime, fileSize } from "../format.ts";
@@ -38,7 +41,7 @@ export function FilesPage({ rest }: { rest: string }) {
   const { error, value } = usePolled("storages", load, STORAGES_REFRESH_MS);
   const [name = "", ...names] = namesOf(decodePath(rest));
   const path = `/${names.join("/")}`;
-  const first = value?.storages.find((one) => one.data.url === value.own.url);
+  const first = value?.storages.find((candidate) => candidate.data.url === value.own.url);
   useEffect(() => {
     document.title = `${baseName(path) || "Files"} · OpenPAI`;
     if (!name && first && value) navigate(filesHref(first.name, value.own.home), { replace: true });
@@ -46,7 +49,7 @@ export function FilesPage({ rest }: { rest: string }) {
 
   if (error) return <ErrorNotice error={error} />;
   if (!value || (!name && first)) return <Loading what="the storages" />;
-  const storage = value.storages.find((one) => one.name === name);
+  const storage = value.storages.find((candidate) => candidate.name === name);
   return (
     <>
       <div class="head">
@@ -123,8 +126,8 @@ function OutsideStorage({ storage }: { storage: StorageDetail }) {
 
 function wayTo(storage: StorageDetail): readonly [string, string] {
   const { name, type, data } = storage;
-  if (type === "nfs" && !data.server && data.path) {
-    return ["It is a folder on the machines of the cluster, which this page cannot show: tasks find it at this path.", data.path];
+  if (type === "nfs" && !data["server"] && typeof data["path"] === "string" && data["path"]) {
+    return ["It is a folder on the machines of the cluster, which this page cannot show: tasks find it at this path.", data["path"]];
   }
   if (isInCloud(storage)) {
     const copied = "The cluster has no credentials for it, so this page cannot show it: pai lists and copies its files with yours.";
@@ -215,14 +218,14 @@ function Folder({ storage, path, files, isEditable, entries, note, onChange }: F
   const dialog = useSignal<"new-folder" | "move" | "delete" | null>(null);
   const offered = useSignal<readonly NewFile[]>([]);
   const { query } = address.value;
-  const chosen = entries.filter((one) => selected.value.has(one.name));
-  const names = chosen.map((one) => one.name);
+  const chosen = entries.filter((entry) => selected.value.has(entry.name));
+  const names = chosen.map((entry) => entry.name);
   const paths = names.map((name) => join(path, name));
 
   const upload = (added: readonly NewFile[]) => {
     if (!added.length) return;
-    const taken = new Set(entries.map((one) => one.name));
-    if (added.some((one) => taken.has(topName(one.path, path)))) offered.value = added;
+    const taken = new Set(entries.map((entry) => entry.name));
+    if (added.some((file) => taken.has(topName(file.path, path)))) offered.value = added;
     else startUploads(files, added, false);
   };
   const clear = () => {
@@ -275,7 +278,7 @@ function Folder({ storage, path, files, isEditable, entries, note, onChange }: F
         <NewFolderDialog
           files={files}
           folder={path}
-          taken={new Set(entries.map((one) => one.name))}
+          taken={new Set(entries.map((entry) => entry.name))}
           onDone={onChange}
           onClose={() => (dialog.value = null)}
         />
@@ -303,8 +306,8 @@ function topName(path: string, folder: string): string {
 }
 
 function takenText(files: readonly NewFile[], entries: readonly Entry[], folder: string): string {
-  const known = new Set(entries.map((one) => one.name));
-  const taken = [...new Set(files.map((one) => topName(one.path, folder)))].filter((name) => known.has(name));
+  const known = new Set(entries.map((entry) => entry.name));
+  const taken = [...new Set(files.map((file) => topName(file.path, folder)))].filter((name) => known.has(name));
   const [first = ""] = taken;
   return taken.length === 1 ? `The folder has ${first} already.` : `The folder has ${taken.length} of these already.`;
 }
@@ -364,7 +367,7 @@ function SelectionActions({ names, isEditable, onDownload, onMove, onDelete }: S
 }
 
 async function downloadAll(files: StorageFiles, entries: readonly Entry[], folder: string): Promise<void> {
-  const saved = entries.filter((one) => !one.isFolder || files.hasArchives);
+  const saved = entries.filter((entry) => !entry.isFolder || files.hasArchives);
   if (saved.length < entries.length) toast("Folders of this storage are not downloaded here: open them, and choose files.");
   for (const { name, isFolder } of saved) await attempt(() => files.download(join(folder, name), name, isFolder));
 }

@@ -1,15 +1,10 @@
 // Home: the user's jobs by state, what the cluster has free, what runs, recent failures.
 import { useEffect } from "preact/hooks";
-import {
-  listJobs,
-  nodesInUse,
-  virtualClusters,
-  type JobPage,
-  type JobSummary,
-  type ResourceUse,
-} from "../api.ts";
-import { ErrorNotice, Loading, useNow } from "../components/parts.tsx";
-import { ResourceBars } from "../components/use.tsx";
+import { listJobs, nodesInUse, virtualClusters, type ResourceUse } from "../api.ts";
+import type { JobPage, JobSummary } from "../api_types.ts";
+import { ErrorNotice, Loading } from "../components/notices.tsx";
+import { useNow } from "../components/use_now.ts";
+import { ResourceBars } from "../components/resource_bars.tsx";
 import { counted, runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { href, jobHref } from "../router.ts";

@@ -2,18 +2,23 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob, type JobDetail } from "../api.ts";
-import { Confirm, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
+import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
+import { Confirm } from "../components/dialogs.tsx";
+import { ErrorNotice, Loading, State } from "../components/notices.tsx";
+import { toast } from "../components/toasts.tsx";
+import { useNow } from "../components/use_now.ts";
 import { lazy } from "../components/lazy.tsx";
 import { Tabs } from "../components/tabs.tsx";
 import { counted, duration, exactTime, grouped, isFinished, withStop } from "../format.ts";
-import { lastErrorLine, remedies } from "../job_failure.ts";
+import { explanations, lastErrorLine, remedies } from "../job_failure.ts";
 import { requestedResources } from "../job_resources.ts";
 import { followJob, usePolled, type EventFrame } from "../live.ts";
 import { address, href, navigate, setQuery } from "../router.ts";
 import { session } from "../session.ts";
-import { JobApps } from "./job_apps.tsx";
+import { JobApps, NOTEBOOK_COMMAND, NotebookLink } from "./job_apps.tsx";
 import { JobCommands } from "./job_commands.tsx";
+import { DebugHold, HOLD_OPTION } from "./job_hold.tsx";
 import { JobLog } from "./job_log.tsx";
 import { JobTerminal } from "./job_terminal.tsx";
 import { JobMetrics } from "./job_metrics.tsx";
@@ -46,6 +51,7 @@ const TABS = [
 export function JobPage({ framework }: { framework: string }) {
   const attempt = address.value.query.get("attempt") ?? "";
   const detail = usePolled(`${framework} ${attempt}`, (signal) => jobDetail(framework, attempt, signal), refreshOf);
+  const config = useConfig(framework);
   const events = useEvents(framework, detail.reload);
   const name = framework.slice(framework.indexOf("~") + 1);
   useEffect(() => {
@@ -76,7 +82,9 @@ export function JobPage({ framework }: { framework: string }) {
       </div>
       <div class="stack">
         <Reason job={job} events={events} attempt={attempt} />
-        <Facts framework={framework} job={job} />
+        {config.value?.includes(HOLD_OPTION) && !attempt && <DebugHold framework={framework} job={job} />}
+        {config.value?.includes(NOTEBOOK_COMMAND) && !attempt && <NotebookLink framework={framework} job={job} />}
+        <Facts job={job} config={config.value} />
         <Tags framework={framework} job={job} onChange={detail.reload} />
         {job.jobStatus.retries > 0 && <Attempts job={job} shown={attempt} />}
       </div>
@@ -158,26 +166,25 @@ function Reason({ job, events, attempt }: { job: JobDetail; events: readonly Eve
   if (status.appExitCode === null) return null;
   const role = status.appExitTriggerTaskRoleName;
   const index = status.appExitTriggerTaskIndex;
-  const line = state === "FAILED" ? lastErrorLine(status) : "";
+  const [cause, ...more] = explanations(job);
   return (
     <div class={`notice ${state === "FAILED" ? "bad" : ""}`}>
       <p>
         <strong>
           {attempt && `Attempt ${Number(attempt) + 1}: `}
-          {withStop(status.appExitSpec?.reason ?? `The job ended with exit code ${exitCode(status)}`)}
+          {withStop(cause ?? `The job ended with exit code ${exitCode(status)}`)}
         </strong>
       </p>
-      {line && (
-        <p>
-          The log ends with: <code>{line}</code>
-        </p>
-      )}
+      {more.map((text) => (
+        <p key={text}>{withStop(text)}</p>
+      ))}
+      {state === "FAILED" && <LastLine job={job} />}
       {remedies(status).map((text) => (
         <p key={text}>{withStop(text)}</p>
       ))}
       {role !== null && index !== null && (
         <p>
-          Task {role}[{index}] ended it with exit code {exitCode(status)}.{" "}
+          Task {role}[{index}] ended it.{" "}
           <button
             class="link"
             type="button"
@@ -189,6 +196,15 @@ function Reason({ job, events, attempt }: { job: JobDetail; events: readonly Eve
       )}
     </div>
   );
+}
+
+function LastLine({ job }: { job: JobDetail }) {
+  const line = lastErrorLine(job);
+  return line ? (
+    <p>
+      The log ends with: <code>{line}</code>
+    </p>
+  ) : null;
 }
 
 /** Of a job that does not fail with its first failed task. */
@@ -216,9 +232,8 @@ function exitCode({ appExitCode: code, appExitMessages: messages }: JobDetail["j
   return own === undefined || own === code ? String(code) : `${own} (reported as ${code})`;
 }
 
-function Facts({ framework, job }: { framework: string; job: JobDetail }) {
+function Facts({ job, config }: { job: JobDetail; config: string | undefined }) {
   const status = job.jobStatus;
-  const config = useConfig(framework);
   const isRunning = !isFinished(status.state);
   const now = useNow(isRunning);
   // A job that never started has its end as its start.
@@ -232,7 +247,7 @@ function Facts({ framework, job }: { framework: string; job: JobDetail }) {
     ["Retries", String(status.retries)],
   ];
   if (status.appExitCode !== null) facts.push(["Exit code", exitCode(status)]);
-  const requested = config.value === undefined ? "" : requestedResources(config.value) || "unknown";
+  const requested = config === undefined ? "" : requestedResources(config) || "unknown";
   return (
     <div class="card padded fact-rows">
       <FactRow facts={facts} />

@@ -1,15 +1,19 @@
 // Apps of a job: web servers of its tasks, which open in a tab of their own.
 import { useSignal } from "@preact/signals";
-import { ApiError, jobConfig, openApp, type JobDetail } from "../api.ts";
-import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
+import { ApiError, jobConfig, openApp } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
+import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { isFinished } from "../format.ts";
 import { usePolled } from "../live.ts";
+import { session } from "../session.ts";
 import { tasksOf, type Task } from "./job_tasks.tsx";
 
 const REFRESH_MS = 60_000;
 /** Of a job with thousands of tasks, the first ones. */
 const MAX_PORTS = 24;
 const TENSORBOARD_PORT = 6006;
+/** In the configuration of interactive notebooks. */
+export const NOTEBOOK_COMMAND = "pai-runtime notebook-server ";
 const PLUGINS = "com.microsoft.pai.runtimeplugin";
 
 interface App {
@@ -21,8 +25,7 @@ interface App {
 
 export function JobApps({ framework, job }: { framework: string; job: JobDetail }) {
   const config = usePolled(`apps ${framework}`, (signal) => jobConfig(framework, signal), REFRESH_MS);
-  const error = useSignal<ApiError | null>(null);
-  const busy = useSignal("");
+  const { open, error, busy } = useOpening(framework);
   const running = tasksOf(job).filter((task) => task.taskState === "RUNNING");
   if (config.error) return <ErrorNotice error={config.error} />;
   if (config.value === undefined) return <Loading what="the apps" />;
@@ -39,19 +42,6 @@ export function JobApps({ framework, job }: { framework: string; job: JobDetail 
       </div>
     );
   }
-  const open = async (app: App) => {
-    busy.value = keyOf(app);
-    error.value = null;
-    try {
-      // A page of the job must not reach this one.
-      window.open(await openApp(framework, app), "_blank", "noopener");
-    } catch (problem) {
-      if (!(problem instanceof ApiError)) throw problem;
-      error.value = problem;
-    } finally {
-      busy.value = "";
-    }
-  };
   const apps = appsOf(config.value, running);
   return (
     <div class="stack">
@@ -87,6 +77,46 @@ export function JobApps({ framework, job }: { framework: string; job: JobDetail 
         </p>
       </div>
     </div>
+  );
+}
+
+/** Opens apps in tabs of their own. */
+function useOpening(framework: string) {
+  const error = useSignal<ApiError | null>(null);
+  const busy = useSignal("");
+  const open = async (app: App) => {
+    busy.value = keyOf(app);
+    error.value = null;
+    try {
+      // A page of the job must not reach this one.
+      window.open(await openApp(framework, app), "_blank", "noopener");
+    } catch (problem) {
+      if (!(problem instanceof ApiError)) throw problem;
+      error.value = problem;
+    } finally {
+      busy.value = "";
+    }
+  };
+  return { open, error, busy };
+}
+
+/** Of a running interactive notebook (`pai notebook-job --interactive`), the button that opens it. */
+export function NotebookLink({ framework, job }: { framework: string; job: JobDetail }) {
+  const { open, error, busy } = useOpening(framework);
+  const task = tasksOf(job).find((task) => task.taskState === "RUNNING" && task.containerPorts?.["jupyter"]);
+  const mayOpen = session.value?.user === job.jobStatus.username || session.value?.admin === true;
+  if (!task || !mayOpen) return null;
+  const app = { label: "Jupyter", role: task.role, index: task.taskIndex, port: Number(task.containerPorts?.["jupyter"]) };
+  return (
+    <>
+      <p class="notice">
+        The job runs a notebook.{" "}
+        <button class="link" type="button" disabled={busy.value !== ""} onClick={() => void open(app)}>
+          {busy.value ? "Opening …" : "Open it in Jupyter"}
+        </button>
+      </p>
+      {error.value && <ErrorNotice error={error.value} />}
+    </>
   );
 }
 
@@ -139,9 +169,9 @@ const keyOf = (app: App) => `${app.role} ${app.index} ${app.port}`;
 
 /** What the configuration and the named ports tell. */
 function appsOf(config: string, running: readonly Task[]): readonly App[] {
-  const found = new Map<string, App>();
+  const apps = new Map<string, App>();
   const add = (app: App) => {
-    if (!found.has(keyOf(app)) && found.size < MAX_PORTS) found.set(keyOf(app), app);
+    if (!apps.has(keyOf(app)) && apps.size < MAX_PORTS) apps.set(keyOf(app), app);
   };
   const board = tensorBoardOf(config);
   if (board && running.some((task) => task.role === board.role && task.taskIndex === 0)) add(board);
@@ -157,7 +187,7 @@ function appsOf(config: string, running: readonly Task[]): readonly App[] {
       }
     }
   }
-  return [...found.values()];
+  return [...apps.values()];
 }
 
 function labelOf(name: string): string {

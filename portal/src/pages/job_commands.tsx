@@ -1,6 +1,7 @@
 // Commands to copy: what `pai` and `ssh` do with this job.
-import { sshOf, type JobDetail } from "../api.ts";
-import { Command } from "../components/parts.tsx";
+import { sshOf } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
+import { Command } from "../components/command.tsx";
 import { isFinished } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { session } from "../session.ts";

@@ -1,10 +1,12 @@
 // Log of a task: followed live, searched, wrapped, downloaded. Starts at its end; other parts on request.
 import { useSignal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { ApiError, logAddress, searchLog, type JobDetail, type LogPlace } from "../api.ts";
+import { ApiError, logAddress, searchLog, type LogPlace } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
 import { SearchField, useSearch, type Direction } from "../components/log_search.tsx";
 import { LogText } from "../components/log_text.ts";
-import { ErrorNotice, toast } from "../components/parts.tsx";
+import { ErrorNotice } from "../components/notices.tsx";
+import { toast } from "../components/toasts.tsx";
 import { isFinished } from "../format.ts";
 import { followJob } from "../live.ts";
 import { address, setQuery } from "../router.ts";
@@ -173,7 +175,8 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       if (!at) return;
       const link = document.createElement("a");
       link.href = await logAddress(framework, at, stream);
-      link.download = `${job.name}-${role}-${index}-${stream}.log`;
+      // The cluster names the file: job, task and attempt.
+      link.download = "";
       link.click();
     });
   const onScroll = () => {

@@ -1,7 +1,8 @@
 // Metrics of a job: what its tasks used over time, and what its program logged.
 import { useRef } from "preact/hooks";
-import { jobUsage, loggedMetrics, type JobDetail, type LoggedMetrics, type UsageTotals } from "../api.ts";
-import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
+import { jobUsage, loggedMetrics, type LoggedMetrics, type UsageTotals } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
+import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { Plot } from "../components/plot.tsx";
 import { UsagePlots } from "../components/usage_plots.tsx";
 import { isFinished } from "../format.ts";

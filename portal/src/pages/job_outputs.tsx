@@ -1,10 +1,12 @@
 // Outputs of a job: what its tasks left on the storage.
 import { useSignal } from "@preact/signals";
-import { jobConfig, type JobDetail } from "../api.ts";
+import { jobConfig } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
+import { ApiError } from "../api_error.ts";
 import { attempt } from "../components/forms.tsx";
-import { Empty, ErrorNotice, Loading } from "../components/parts.tsx";
+import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { FileTable } from "../files/file_table.tsx";
-import { outputFolder } from "../files/job_folder.ts";
+import { namedOutputFolder, outputFolder } from "../files/job_folder.ts";
 import { parseOrder } from "../files/listing.ts";
 import { join } from "../files/paths.ts";
 import { download, listFolder, listStorages, ownStorage } from "../files/storage.ts";
@@ -59,7 +61,24 @@ export function JobOutputs({ framework, job }: { framework: string; job: JobDeta
 
 async function load(framework: string, job: JobDetail, signal: AbortSignal) {
   const [config, storages, own] = await Promise.all([jobConfig(framework, signal), listStorages(signal), ownStorage(signal)]);
-  const folder = outputFolder(config, job.jobStatus.username, job.name);
-  const storage = storages.find((one) => one.data.url === own.url)?.name ?? "home";
+  const storage = storages.find((storage) => storage.data.url === own.url)?.name ?? "home";
+  const { username } = job.jobStatus;
+  const named = namedOutputFolder(config, username, job.name, location.host);
+  if (named) {
+    // What a task put there itself; without it, the folder that every job has.
+    const entries = await entriesOf(named, signal);
+    if (entries.length) return { folder: named, storage, entries };
+  }
+  const folder = outputFolder(config, username, job.name);
   return { folder, storage, entries: (await listFolder(folder, signal)).entries };
+}
+
+/** Entries of a folder; none if there is no such folder. */
+async function entriesOf(folder: string, signal: AbortSignal) {
+  try {
+    return (await listFolder(folder, signal)).entries;
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return [];
+    throw error;
+  }
 }

@@ -3,7 +3,9 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, jobConfig, submitJob } from "../api.ts";
 import { FormDialog, textOf } from "../components/form_dialog.tsx";
-import { Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { Dialog } from "../components/dialogs.tsx";
+import { ErrorNotice, Loading } from "../components/notices.tsx";
+import { toast } from "../components/toasts.tsx";
 import {
   copyOf,
   isFunctionCall,
@@ -95,14 +97,14 @@ function ResubmitForm({ config, framework, name, onClose }: Props & { config: Jo
         <span>Name</span>
         <input name="name" required defaultValue={copyName} autocomplete="off" spellcheck={false} />
       </label>
-      {roles.map((one) => (
-        <fieldset class="plain" key={one.role}>
-          <legend>{roles.length > 1 ? `Resources of each task of ${one.role}` : "Resources of each task"}</legend>
+      {roles.map((role) => (
+        <fieldset class="plain" key={role.role}>
+          <legend>{roles.length > 1 ? `Resources of each task of ${role.role}` : "Resources of each task"}</legend>
           <div class="field-row four">
             {FIELDS.map(({ key, label, min }) => (
               <label key={key}>
                 <span>{label}</span>
-                <input type="number" name={`${one.role} ${key}`} min={min} required defaultValue={String(one[key])} />
+                <input type="number" name={`${role.role} ${key}`} min={min} required defaultValue={String(role[key])} />
               </label>
             ))}
           </div>

@@ -1,11 +1,12 @@
 // Tasks of a job, of which there may be thousands.
-import type { JobDetail, TaskStatus } from "../api.ts";
-import { Empty, State, useNow } from "../components/parts.tsx";
+import type { JobDetail, TaskDetail } from "../api_types.ts";
+import { Empty, State } from "../components/notices.tsx";
+import { useNow } from "../components/use_now.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { address, href, setQuery } from "../router.ts";
 
-export interface Task extends TaskStatus {
+export interface Task extends TaskDetail {
   readonly role: string;
 }
 

@@ -2,10 +2,12 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { ApiError, request, type JobDetail } from "../api.ts";
-import { Empty, ErrorNotice } from "../components/parts.tsx";
+import { ApiError, request } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
+import { Empty, ErrorNotice } from "../components/notices.tsx";
 import { isFinished } from "../format.ts";
 import { ExecSession, sessionPath, type SessionEnd, type TaskName } from "../terminal/exec_session.ts";
+import { address } from "../router.ts";
 import { session as portalSession } from "../session.ts";
 import type { Screen } from "../terminal/screen.ts";
 import { theme } from "../theme.ts";
@@ -27,7 +29,10 @@ export function JobTerminal({ framework, job, isShown }: Props) {
   const chosen = useSignal("");
   // The choice stays when its task ends: the terminal says so itself.
   const isKept = useSignal<TaskName | null>(null);
-  const task = running.find((one) => nameOf(one) === chosen.value) ?? isKept.value ?? running[0];
+  const { query } = address.value;
+  const named = nameOf({ role: query.get("role") ?? "", index: Number(query.get("index")) });
+  const runs = (name: string) => running.find((candidate) => nameOf(candidate) === name);
+  const task = runs(chosen.value) ?? isKept.value ?? runs(named) ?? running[0];
   useEffect(() => {
     if (task) isKept.value = task;
   }, [task && nameOf(task)]);
@@ -44,16 +49,16 @@ export function JobTerminal({ framework, job, isShown }: Props) {
       </div>
     );
   }
-  const choices = running.some((one) => nameOf(one) === nameOf(task)) ? running : [task, ...running];
+  const choices = running.some((candidate) => nameOf(candidate) === nameOf(task)) ? running : [task, ...running];
   return (
     <div class="card terminal-card">
       <TerminalView key={nameOf(task)} framework={framework} task={task} isShown={isShown}>
         <label>
           <span>Task</span>
           <select value={nameOf(task)} onChange={(event) => choose(event.currentTarget.value)}>
-            {choices.map((one) => (
-              <option key={nameOf(one)} value={nameOf(one)}>
-                {nameOf(one)}
+            {choices.map((candidate) => (
+              <option key={nameOf(candidate)} value={nameOf(candidate)}>
+                {nameOf(candidate)}
               </option>
             ))}
           </select>
@@ -108,9 +113,9 @@ function TerminalView({ framework, task, isShown, children }: ViewProps) {
   /** Say why there is no session, or open one if the user had to sign in again. */
   const explain = async (path: string) => {
     const used = portalSession.value;
-    const found = await refusal(path);
+    const reason = await refusal(path);
     const now = portalSession.value;
-    if (now === used) error.value = found;
+    if (now === used) error.value = reason;
     else if (now?.user === used?.user) connect();
   };
   const again = () => {

@@ -1,7 +1,9 @@
 // Timeline of a job: how long each attempt waited and ran, how it ended, and the events.
 import { useRef } from "preact/hooks";
-import { jobDetail, type JobDetail } from "../api.ts";
-import { Empty, ErrorNotice, State, useNow } from "../components/parts.tsx";
+import { jobDetail } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
+import { Empty, ErrorNotice, State } from "../components/notices.tsx";
+import { useNow } from "../components/use_now.ts";
 import { duration, exactTime, isFinished, withStop } from "../format.ts";
 import { usePolled, type EventFrame } from "../live.ts";
 import { address, href } from "../router.ts";
@@ -43,50 +45,50 @@ function Attempts({ framework, job }: { framework: string; job: JobDetail }) {
   const others = usePolled(
     `attempts ${framework} ${last} ${state} ${attemptId}`,
     async (signal) => {
-      const found: Attempt[] = [];
+      const attempts: Attempt[] = [];
       for (let number = first; number <= last; number += 1) {
         if (number === attemptId) continue;
-        const one = ended.current.get(number) ?? attemptOf(await jobDetail(framework, String(number), signal));
-        if (one.ended !== null) ended.current.set(number, one);
-        found.push(one);
+        const attempt = ended.current.get(number) ?? attemptOf(await jobDetail(framework, String(number), signal));
+        if (attempt.ended !== null) ended.current.set(number, attempt);
+        attempts.push(attempt);
       }
-      return found;
+      return attempts;
     },
     REFRESH_MS,
   );
   const now = useNow(!isFinished(state));
   if (others.error) return <ErrorNotice error={others.error} />;
-  const shown = [...(others.value ?? []).filter((one) => one.number !== attemptId), attemptOf(job)];
-  const attempts = shown.filter((one) => one.number >= first).sort((one, other) => one.number - other.number);
-  const begin = Math.min(...attempts.map((one) => one.created));
-  const end = Math.max(begin + 1, ...attempts.map((one) => one.ended ?? now));
+  const shown = [...(others.value ?? []).filter((attempt) => attempt.number !== attemptId), attemptOf(job)];
+  const attempts = shown.filter((attempt) => attempt.number >= first).sort((one, other) => one.number - other.number);
+  const begin = Math.min(...attempts.map((attempt) => attempt.created));
+  const end = Math.max(begin + 1, ...attempts.map((attempt) => attempt.ended ?? now));
   const share = (from: number, to: number) => `${Math.max(0, ((to - from) / (end - begin)) * 100)}%`;
   return (
     <section class="card padded" aria-labelledby="attempts">
       <h2 id="attempts">Attempts</h2>
       {first > 0 && <p class="quiet">The last {MAX_ATTEMPTS} of {last + 1} attempts.</p>}
       <ol class="timeline">
-        {attempts.map((one) => {
-          const until = one.ended ?? now;
-          const started = one.started ?? until;
+        {attempts.map((attempt) => {
+          const until = attempt.ended ?? now;
+          const started = attempt.started ?? until;
           return (
-            <li key={one.number}>
+            <li key={attempt.number}>
               <span class="timeline-head">
-                <a href={href(address.value.path, { attempt: one.number === last ? "" : String(one.number) })}>
-                  Attempt {one.number + 1}
+                <a href={href(address.value.path, { attempt: attempt.number === last ? "" : String(attempt.number) })}>
+                  Attempt {attempt.number + 1}
                 </a>
-                <State state={one.state} />
+                <State state={attempt.state} />
                 <span class="quiet">
-                  {exactTime(one.created)}: waited {duration(started - one.created)}
-                  {one.started !== null && `, ran ${duration(until - one.started)}`}
+                  {exactTime(attempt.created)}: waited {duration(started - attempt.created)}
+                  {attempt.started !== null && `, ran ${duration(until - attempt.started)}`}
                 </span>
               </span>
               <span class="timeline-track" aria-hidden="true">
-                <span style={{ width: share(begin, one.created) }} />
-                <span class="waited" style={{ width: share(one.created, started) }} />
-                <span class={`ran ${one.state}`} style={{ width: share(started, until) }} />
+                <span style={{ width: share(begin, attempt.created) }} />
+                <span class="waited" style={{ width: share(attempt.created, started) }} />
+                <span class={`ran ${attempt.state}`} style={{ width: share(started, until) }} />
               </span>
-              {one.outcome && <span class="whole">{withStop(one.outcome)}</span>}
+              {attempt.outcome && <span class="whole">{withStop(attempt.outcome)}</span>}
             </li>
           );
         })}

@@ -1,9 +1,13 @@
 // Job list: filter, order and page are in the address; rows are renewed while the page is visible.
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { listJobs, stopJob, virtualClusters, type JobPage, type JobSummary } from "../api.ts";
+import { listJobs, stopJob, virtualClusters } from "../api.ts";
+import type { JobPage, JobSummary } from "../api_types.ts";
 import { attemptEach } from "../components/forms.tsx";
-import { Confirm, Empty, ErrorNotice, Loading, State, toast, useNow } from "../components/parts.tsx";
+import { Confirm } from "../components/dialogs.tsx";
+import { Empty, ErrorNotice, Loading, State } from "../components/notices.tsx";
+import { toast } from "../components/toasts.tsx";
+import { useNow } from "../components/use_now.ts";
 import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { address, href, jobHref, setQuery } from "../router.ts";
@@ -54,8 +58,8 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   const unfinished = jobs.filter((job) => !isFinished(job.state)).map(frameworkOf);
   // A job may finish after it was selected; of one that is on another page by now, this list does not know.
   const finished = new Set(jobs.map(frameworkOf));
-  for (const one of unfinished) finished.delete(one);
-  const chosen = [...selected.value].filter((one) => !finished.has(one));
+  for (const job of unfinished) finished.delete(job);
+  const chosen = [...selected.value].filter((job) => !finished.has(job));
 
   useEffect(() => {
     document.title = "Jobs · OpenPAI";
@@ -107,7 +111,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
                     <input
                       type="checkbox"
                       aria-label="Select all unfinished jobs of this page"
-                      checked={unfinished.length > 0 && unfinished.every((one) => selected.value.has(one))}
+                      checked={unfinished.length > 0 && unfinished.every((job) => selected.value.has(job))}
                       onChange={(event) => (selected.value = new Set(event.currentTarget.checked ? unfinished : []))}
                     />
                   </th>

@@ -12,20 +12,21 @@ import {
   ownUser,
   removeSshKey,
   revokeToken,
-  type SshKey,
-  type TokenDetail,
-  type UserDetail,
 } from "../api.ts";
+import type { StorageDetail, TokenDetails, UserInfo } from "../api_types.ts";
 import { attempt, FormEnd, FormProblem, useForm } from "../components/forms.tsx";
-import { Command, Confirm, Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { Command } from "../components/command.tsx";
+import { Confirm, Dialog } from "../components/dialogs.tsx";
+import { ErrorNotice, Loading } from "../components/notices.tsx";
+import { toast } from "../components/toasts.tsx";
 import { SignOutEverywhere } from "../components/sign_out.tsx";
-import { listStorages, type StorageDetail } from "../files/storage.ts";
+import { listStorages } from "../files/storage.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { dayOf, exactTime, shortTime } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { filesHref } from "../router.ts";
 import { endSession } from "../session.ts";
-import { keyProblem, keySummary } from "../ssh_key.ts";
+import { keyProblem, keySummary, sshKeysOf, type SshKey } from "../ssh_key.ts";
 
 const REFRESH_MS = 15_000;
 const DAY_S = 24 * 3600;
@@ -53,7 +54,7 @@ export function ProfilePage() {
       <div class="stack">
         <About user={value.user} />
         <Tokens tokens={value.tokens} ownId={value.ownId} onChange={reload} />
-        <SshKeys keys={value.user.extension.sshKeys ?? []} onChange={reload} />
+        <SshKeys keys={sshKeysOf(value.user)} onChange={reload} />
         <div class="halves">
           <Password />
           <Storages storages={value.storages} />
@@ -74,7 +75,7 @@ async function load(signal: AbortSignal) {
   return { user, tokens, ownId, storages };
 }
 
-function About({ user }: { user: UserDetail }) {
+function About({ user }: { user: UserInfo }) {
   const facts: [string, string][] = [
     ["User", user.username],
     ["Role", user.admin ? "Administrator" : "User"],
@@ -122,17 +123,17 @@ const TOKEN_HEAD = (
 );
 
 interface TokensProps {
-  readonly tokens: readonly TokenDetail[];
+  readonly tokens: readonly TokenDetails[];
   /** Id of the token of this session. */
-  readonly ownId: string;
+  readonly ownId: string | undefined;
   readonly onChange: () => void;
 }
 
 function Tokens({ tokens, ownId, onChange }: TokensProps) {
   const isMaking = useSignal(false);
   const made = useSignal("");
-  const asked = useSignal<TokenDetail | null>(null);
-  const revoke = (token: TokenDetail) =>
+  const asked = useSignal<TokenDetails | null>(null);
+  const revoke = (token: TokenDetails) =>
     attempt(async () => {
       await revokeToken(token.id);
       toast(`${tokenName(token)} is revoked.`);
@@ -223,7 +224,7 @@ const OWN_NAMES: Readonly<Record<string, string>> = {
   "": "Command line",
 };
 
-function tokenName(token: TokenDetail): string {
+function tokenName(token: TokenDetails): string {
   if (token.application) return token.name || "Unnamed";
   return OWN_NAMES[token.name] ?? token.name;
 }

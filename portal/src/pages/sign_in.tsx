@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ApiError, signIn } from "../api.ts";
-import { ErrorNotice, Loading } from "../components/parts.tsx";
+import { ErrorNotice, Loading } from "../components/notices.tsx";
 import { address, href, navigate } from "../router.ts";
 import { isSessionExpired, session, signedOutReason } from "../session.ts";
 import { requestJobsEarly } from "./jobs.tsx";
@@ -41,9 +41,9 @@ export function SignInAgain({ user }: { user: string }) {
 
 /** The element with the focus, also in the shadow root of the editor. */
 function focusedElement(): HTMLElement | null {
-  let found = document.activeElement;
-  while (found?.shadowRoot?.activeElement) found = found.shadowRoot.activeElement;
-  return found as HTMLElement | null;
+  let focused = document.activeElement;
+  while (focused?.shadowRoot?.activeElement) focused = focused.shadowRoot.activeElement;
+  return focused as HTMLElement | null;
 }
 
 export function SignInPage({ code }: { code: string }) {

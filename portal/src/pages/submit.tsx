@@ -1,8 +1,11 @@
 // Submit: a form for the common case and an editor for everything, which show the same job.
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { ApiError, checkJob, clusterInfo, jobConfig, jobSchema, submitJob, virtualClusters, type ClusterInfo, type JobCheck } from "../api.ts";
-import { Dialog, ErrorNotice, Loading, toast } from "../components/parts.tsx";
+import { ApiError, checkJob, clusterInfo, jobConfig, jobSchema, submitJob, virtualClusters } from "../api.ts";
+import type { Info, JobCheck } from "../api_types.ts";
+import { Dialog } from "../components/dialogs.tsx";
+import { ErrorNotice, Loading } from "../components/notices.tsx";
+import { toast } from "../components/toasts.tsx";
 import type { Schema } from "../editor/completion.ts";
 import { isFunctionCall, nameOf, nextName, type JobConfig } from "../editor/job_copy.ts";
 import { draftOf, dropDraft, keepDraft, type Draft } from "../editor/draft.ts";
@@ -51,14 +54,14 @@ export function SubmitPage({ clone }: { clone: string }) {
 
 interface Start {
   readonly text: string;
-  readonly info: ClusterInfo;
+  readonly info: Info;
   /** What the user left before; then the text is its text. */
   readonly draft: Draft | undefined;
 }
 
-const imageOf = ({ containers }: ClusterInfo) => (containers ? "python:3.12" : "host");
+const imageOf = ({ containers }: Info) => (containers ? "python:3.12" : "host");
 
-function firstJob(info: ClusterInfo): string {
+function firstJob(info: Info): string {
   return newJob({ name: nextName("hello"), image: imageOf(info), command: "echo hello" });
 }
 
@@ -172,12 +175,12 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
           throw new ApiError(`The job has secrets without a value: ${unset.join(", ")}.`, 0, "", `Enter them under Secrets${several ? " of the task role that uses them" : ""}.`);
         }
         const sent = withSecrets(text.value, secrets.value);
-        const found = await checkJob(sent, page.current.signal);
-        show(found);
-        if (found.problems.length) return;
-        const { warning } = await submitJob(sent, found.version);
+        const check = await checkJob(sent, page.current.signal);
+        show(check);
+        if (check.problems.length) return;
+        const { warning } = await submitJob(sent, check.version);
         dropDraft(original);
-        toast([`${found.name ?? "The job"} is submitted.`, warning].filter(Boolean).join(" "));
+        toast([`${check.name ?? "The job"} is submitted.`, warning].filter(Boolean).join(" "));
         if (!page.current.signal.aborted) navigate(href("/jobs"));
       } finally {
         isBusy.value = false;
@@ -302,7 +305,7 @@ function useCompletion(editor: () => JobEditor | null, version: 1 | 2, look: str
         const byPath: Readonly<Record<string, readonly string[]>> = {
           "defaults.virtualCluster": Object.keys(clusters),
           virtualCluster: Object.keys(clusters),
-          "extras.storages.*.name": storages.map((one) => one.name),
+          "extras.storages.*.name": storages.map((storage) => storage.name),
         };
         editor()?.setSchema(found as Schema, (path) => byPath[path.join(".")] ?? []);
       },

@@ -1,15 +1,16 @@
 // The form of a job: the common case, in step with the job file.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { virtualClusters, type ClusterInfo, type ResourceUse } from "../api.ts";
+import { virtualClusters, type ResourceUse } from "../api.ts";
+import type { Info, StorageDetail } from "../api_types.ts";
 import { PairRows } from "../components/pair_rows.tsx";
-import { toast } from "../components/parts.tsx";
+import { toast } from "../components/toasts.tsx";
 import { changedValues, type Change, type JobForm, type MoreFields, type StorageMount } from "../editor/job_file.ts";
 import { notebookCommand, notebookOf, type NotebookRun } from "../editor/notebook_command.ts";
 import { isVariableName } from "../editor/shell_words.ts";
 import { chosenText } from "../files/chosen_text.ts";
 import { parseNotebook } from "../files/notebook.ts";
-import { listStorages, type StorageDetail } from "../files/storage.ts";
+import { listStorages } from "../files/storage.ts";
 import { counted, memory } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { SourcesField } from "../sources/sources_field.tsx";
@@ -25,7 +26,7 @@ const PRIORITIES = [
 
 interface Props {
   readonly form: JobForm;
-  readonly info: ClusterInfo;
+  readonly info: Info;
   readonly sources: SourceFiles;
   readonly secretValues: ReadonlyMap<string, string>;
   readonly onRole: (role: string) => void;
@@ -294,8 +295,8 @@ function Storages({ mounted, onChange }: StoragesProps) {
   if (storages.error) return <p class="field-problem">{storages.error.message}</p>;
   const known = storages.value ?? [];
   // An empty list means the default ones.
-  const chosen = mounted?.length === 0 ? known.filter((one) => one.default).map(({ name }) => ({ name, mountPath: "" })) : (mounted ?? []);
-  const unknown = chosen.filter(({ name }) => storages.value && !known.some((one) => one.name === name));
+  const chosen = mounted?.length === 0 ? known.filter((storage) => storage.default).map(({ name }) => ({ name, mountPath: "" })) : (mounted ?? []);
+  const unknown = chosen.filter(({ name }) => storages.value && !known.some((storage) => storage.name === name));
   const put = (all: readonly StorageMount[]) => onChange(all.length ? all : null);
   if (storages.value && !known.length && !unknown.length) return <p class="quiet">You have no storages on this cluster.</p>;
   return (

@@ -1,7 +1,8 @@
 // What a job can start from: an example, an earlier job, a file.
 import { useSignal } from "@preact/signals";
 import { listJobs } from "../api.ts";
-import { Dialog, ErrorNotice, Loading, State } from "../components/parts.tsx";
+import { Dialog } from "../components/dialogs.tsx";
+import { ErrorNotice, Loading, State } from "../components/notices.tsx";
 import { EXAMPLES, type Example } from "../editor/examples.ts";
 import { shortTime } from "../format.ts";
 import { usePolled } from "../live.ts";

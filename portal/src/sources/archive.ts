@@ -1,7 +1,7 @@
 // Source files of a job as a tar, named by its SHA-256. Files are read in pieces: an archive may be larger than memory.
 import { sha256 } from "@noble/hashes/sha2.js";
 import type { NewFile } from "../files/upload.ts";
-import { hex } from "../files/parts.ts";
+import { hex } from "../files/upload_parts.ts";
 
 export interface SourceArchive {
   readonly sha256: string;

@@ -55,8 +55,8 @@ async function rulesOf(files: readonly NewFile[]): Promise<Rule[]> {
     byFolder.set(folder, (byFolder.get(folder) ?? new Map<string, File>()).set(name, file));
   }
   const rules: Rule[] = [];
-  for (const [folder, found] of [...byFolder].sort(([one], [other]) => one.length - other.length)) {
-    const file = IGNORE_FILES.map((name) => found.get(name)).find((one) => one !== undefined);
+  for (const [folder, ignoreFiles] of [...byFolder].sort(([one], [other]) => one.length - other.length)) {
+    const file = IGNORE_FILES.map((name) => ignoreFiles.get(name)).find((one) => one !== undefined);
     if (file) rules.push(...readRules(await file.text(), folder));
   }
   return rules;

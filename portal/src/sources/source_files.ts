@@ -77,7 +77,7 @@ export class SourceFiles {
   }
 
   remove({ file }: NewFile): void {
-    this.#replace(this.#chosen.value.filter((one) => one.file !== file));
+    this.#replace(this.#chosen.value.filter((chosen) => chosen.file !== file));
   }
 
   clear(): void {

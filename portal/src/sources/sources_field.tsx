@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { hasSources } from "../api.ts";
-import { Bar } from "../components/parts.tsx";
+import { Bar } from "../components/bar.tsx";
 import type { SourcesReference } from "../editor/job_file.ts";
 import { droppedFiles } from "../files/dropped.ts";
 import type { NewFile } from "../files/upload.ts";
@@ -108,11 +108,11 @@ function Chosen({ sources }: { sources: SourceFiles }) {
   return (
     <>
       <ul class="chosen" aria-label="Files of the job">
-        {files.slice(0, LISTED).map((one) => (
-          <li key={one.path}>
-            <code>{one.path}</code>
-            <span class="quiet">{fileSize(one.file.size)}</span>
-            <button class="link" type="button" aria-label={`Remove ${one.path}`} onClick={() => sources.remove(one)}>
+        {files.slice(0, LISTED).map((chosen) => (
+          <li key={chosen.path}>
+            <code>{chosen.path}</code>
+            <span class="quiet">{fileSize(chosen.file.size)}</span>
+            <button class="link" type="button" aria-label={`Remove ${chosen.path}`} onClick={() => sources.remove(chosen)}>
               ×
             </button>
           </li>

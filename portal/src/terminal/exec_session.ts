@@ -1,4 +1,5 @@
 // An exec session: the WebSocket of a command in a task (docs/contributing/exec-and-forward.md).
+import { ApiError } from "../api_error.ts";
 import { session } from "../session.ts";
 
 const PROTOCOL = "pai.session.v1";
@@ -35,9 +36,34 @@ interface Handlers {
 }
 
 /** Path of a task's sessions, relative to the page. */
-export function sessionPath(framework: string, { role, index }: TaskName): string {
-  const query = new URLSearchParams({ role, index: String(index), terminal: "true" });
+export function sessionPath(framework: string, { role, index }: TaskName, { terminal = true } = {}): string {
+  const query = new URLSearchParams({ role, index: String(index), terminal: String(terminal) });
   return `api/v2/jobs/${encodeURIComponent(framework)}/exec?${query.toString()}`;
+}
+
+function connected(path: string): WebSocket {
+  const url = new URL(path, location.href);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  // A page can set no header of a WebSocket, so the proof of the session is a protocol that it offers.
+  const socket = new WebSocket(url, [PROTOCOL, `proof.${session.value?.proof ?? ""}`]);
+  socket.binaryType = "arraybuffer";
+  return socket;
+}
+
+/** Run a command in a task, without input. Says why if it does not succeed. */
+export function runInTask(framework: string, task: TaskName, command: readonly string[]): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const socket = connected(sessionPath(framework, task, { terminal: false }));
+    socket.onopen = () => socket.send(JSON.stringify({ type: "start", command }));
+    socket.onmessage = ({ data }: MessageEvent<ArrayBuffer | string>) => {
+      const message = typeof data === "string" ? (JSON.parse(data) as { type: string; status?: number; message?: string }) : null;
+      if (message?.type === "exit" && message.status === 0) resolve();
+      if (message?.type === "exit") reject(new ApiError(`The command ended with exit code ${message.status}.`, 0));
+      if (message?.type === "error") reject(new ApiError(message.message ?? "The command could not be started.", 0));
+    };
+    // After an answer this changes nothing.
+    socket.onclose = () => reject(new ApiError("The task could not be reached.", 0));
+  });
 }
 
 /** The user's shell in a task, with a terminal. */
@@ -46,6 +72,7 @@ export class ExecSession {
   readonly #encoder = new TextEncoder();
   readonly #waiting: Uint8Array[] = [];
   #unacknowledged = 0;
+  #size: WindowSize;
   #isOpen = false;
   #isSilent = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -54,14 +81,12 @@ export class ExecSession {
 
   constructor(path: string, size: WindowSize, handlers: Handlers) {
     this.#onSilence = handlers.onSilence;
-    const url = new URL(path, location.href);
-    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-    // A page can set no header of a WebSocket, so the proof of the session is a protocol that it offers.
-    this.#socket = new WebSocket(url, [PROTOCOL, `proof.${session.value?.proof ?? ""}`]);
-    this.#socket.binaryType = "arraybuffer";
+    this.#size = size;
+    this.#socket = connected(path);
     this.#socket.onopen = () => {
       this.#isOpen = true;
-      this.#send({ type: "start", command: [], terminal: { term: "xterm-256color", ...size } });
+      this.#send({ type: "start", command: [], terminal: { term: "xterm-256color", ...this.#size } });
+      this.#flush();
       handlers.onOpen();
     };
     this.#socket.onmessage = ({ data }: MessageEvent<ArrayBuffer | string>) => {
@@ -82,6 +107,7 @@ export class ExecSession {
   }
 
   resize(size: WindowSize): void {
+    this.#size = size;
     if (this.#isOpen) this.#send({ type: "resize", ...size });
   }
 

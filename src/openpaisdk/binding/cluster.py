@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
-from openpaisdk.binding.caller_notice import warn_caller
 from openpaisdk.binding.job_list import JobList
 from openpaisdk.binding.rest_api_names import RestApiNames
 from openpaisdk.binding.wait_report import WaitReport
-from openpaisdk.client.follow import follow
+from openpaisdk.client.follow import follow, log_lines, log_text
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
 from openpaisdk.client.models import CORES, GPUS, MEMORY, VirtualCluster, check_states
 from openpaisdk.client.models import JobStatus as JobStatus
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
-from openpaisdk.config.paths import user_folder
-from openpaisdk.connect import open_embedded, open_entry
-from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.connect import ClusterConnection
+from openpaisdk.jobs.config_submission import submit_config
+from openpaisdk.jobs.job_names import NamedJob
 from openpaisdk.jobs.job_notices import STATE, WAITING, job_notices
 from openpaisdk.jobs.option_values import seconds
+from paiprotocol.errors import PaiError, UsageError
 
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
@@ -41,7 +40,7 @@ class Submittable(Protocol):
 SubmittableT = TypeVar("SubmittableT", bound=Submittable)
 
 
-class Cluster(RestApiNames):
+class Cluster(ClusterConnection, RestApiNames):
     """One cluster, as one user.
 
     ``Cluster("team")`` is an entry of your clusters file, ``Cluster()`` the one that commands use, and
@@ -69,54 +68,19 @@ class Cluster(RestApiNames):
                 raw["verify_tls"] = False
             if ca_file:
                 raw["ca_file"] = ca_file
-            self.entry = ClusterEntry(raw)
+            entry = ClusterEntry(raw)
         else:
-            self.entry = ClusterRegistry.load().resolve(cluster_alias)
-        self._prepare_clients()
+            entry = ClusterRegistry.load().resolve(cluster_alias)
+        super().__init__(entry)
 
     @classmethod
     def of(cls, entry: ClusterEntry) -> Cluster:
         """The cluster of an entry of the clusters file."""
         made = cls.__new__(cls)
-        made.entry = entry
-        made._prepare_clients()
+        ClusterConnection.__init__(made, entry)
         return made
 
-    def _prepare_clients(self) -> None:
-        self._threads = threading.local()
-        self._probe_lock = threading.Lock()
-        # Folder of the settings with which an embedded cluster was first opened.
-        self._settings = ""
-
-    @property
-    def client(self) -> ClusterClient:
-        """The REST client of this thread, created at first use."""
-        found: ClusterClient | None = getattr(self._threads, "client", None)
-        if found is None:
-            found = self._threads.client = self._open()
-        return found
-
-    def _open(self) -> ClusterClient:
-        if self.entry.is_embedded:
-            # Each thread has a client: they must not find different clusters when the program changes HOME.
-            self._settings = self._settings or user_folder()
-            return open_embedded(self.entry.alias, settings=self._settings)
-        with self._probe_lock:
-            if "info" not in self.entry.raw:  # not from the clusters file: detect how to connect
-                from openpaisdk.client.discovery import connection_settings, probe_cluster
-
-                text, verify = self.entry.text, self.entry.raw.get("verify_tls") is not False
-                cluster, info = probe_cluster(
-                    self.alias, text("pai_uri"), text("user"), verify, text("ca_file")
-                )
-                self.entry = ClusterEntry({**self.entry.raw, **connection_settings(cluster, info)})
-        return open_entry(self.entry)
-
     # --- identity ---
-
-    @property
-    def alias(self) -> str:
-        return self.entry.alias
 
     @property
     def user(self) -> str:
@@ -131,12 +95,8 @@ class Cluster(RestApiNames):
         """The same methods, for ``await``."""
         return AsyncCluster(self)
 
-    def __repr__(self) -> str:
-        user = self.entry.text("user")
-        return f"<Cluster {self.alias} {self.entry.shown_address or '?'}{f' as {user}' if user else ''}>"
-
     def display_fields(self) -> dict[str, str]:
-        """What a view of this cluster shows, without asking it."""
+        """Fields to display of this cluster, without a request to it."""
         return {"cluster": self.alias, "address": self.entry.shown_address, "user": self.entry.text("user")}
 
     def _repr_html_(self) -> str:
@@ -167,8 +127,7 @@ class Cluster(RestApiNames):
 
     def login(self, token: str) -> Cluster:
         """Use this token from now on."""
-        self.entry = ClusterEntry({**self.entry.raw, "token": token})
-        self._threads = threading.local()
+        self._use(ClusterEntry({**self.entry.raw, "token": token}))
         return self
 
     # --- resources ---
@@ -226,14 +185,14 @@ class Cluster(RestApiNames):
             return self.status(name, user or "")
         if state:
             check_states(state)
-        found = self.client.all_jobs(
+        summaries = self.client.all_jobs(
             user=self.user if user is None else user,
             state=state.upper(),
             keyword=keyword,
             virtual_cluster=virtual_cluster,
             tags=tags,
         )
-        return JobList(found)
+        return JobList(summaries)
 
     def status(self, name: str, user: str = "") -> JobStatus:
         """Status of a job: ``.state``, ``.tasks``, and the whole response in ``.raw``."""
@@ -254,9 +213,9 @@ class Cluster(RestApiNames):
 
         upload = None
         if short := find_short_job(job):
-            from openpaisdk.binding.command_recipe import CommandRecipe
+            from openpaisdk.jobs.command_recipe import CommandRecipe
 
-            recipe = CommandRecipe(short.options, short.sources, folder=short.folder)
+            recipe = CommandRecipe(short.options, folder=short.folder)
             config, upload = recipe.build(self.client, self.entry, recipe.preview())
         else:
             config = job_data(job)
@@ -272,21 +231,7 @@ class Cluster(RestApiNames):
         strict: bool = False,
     ) -> str:
         """Validate a job given as plain data, upload its files and submit it; returns its name."""
-        from openpaisdk.jobs.command_job import HOST_IMAGE, with_caller_environment
-        from openpaisdk.jobs.preflight import preflight
-        from openpaisdk.jobs.submission import submit_job
-        from openpaisdk.protocol import read_any_job
-
-        read_any_job(config)
-        client = self.client  # connects, so that the entry of a cluster in no file is complete
-        if _image(config) == HOST_IMAGE and not self.entry.is_paicluster:
-            raise UsageError(f"The cluster {self.alias} runs jobs in containers: the job needs an image.")
-        job = with_caller_environment(config, self.entry)
-        if strict:
-            preflight(self.entry, client, job, strict=True)
-        if upload is not None:
-            upload(client)
-        return submit_job(client, job, notify=warn_caller, strict=strict)
+        return submit_config(self, config, upload, strict=strict)
 
     def stop(self, name: str, user: str = "") -> None:
         """Stop a job."""
@@ -294,7 +239,7 @@ class Cluster(RestApiNames):
 
     def delete(self, name: str, user: str = "") -> None:
         """Delete a finished job, with its logs, and with what its function left on the storage."""
-        from openpaisdk.functions.deleted_job import delete_job
+        from openpaisdk.jobs.deletion import delete_job
 
         delete_job(self.client, name, user)
 
@@ -340,20 +285,16 @@ class Cluster(RestApiNames):
             report.show_state(job.state)
             if report.is_shown and job.state == WAITING and (reason := self.pending_reason(name, user)):
                 report.show_message(reason)
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 raise TimeoutError(f"The job {name} is {job.state} after {timeout_s:g} seconds.")
-            time.sleep(min(pause, left))
+            time.sleep(min(pause, remaining_s))
             pause = min(pause * 1.5, 1.0)
         return job.state
 
     def pending_reason(self, name: str, user: str = "") -> str:
         """Why a job waits for its start; empty if the cluster has not said so."""
-        try:
-            events = self.client.events(name, user)
-        except PaiError:  # API version 1 has no events
-            return ""
-        return next((event.message for event in events if event.is_pending), "")
+        return self.client.pending_reason(name, user)
 
     def logs(
         self,
@@ -367,8 +308,7 @@ class Cluster(RestApiNames):
     ) -> str:
         """The log of a task until now."""
         request = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail, follow=False)
-        data = b"".join(f.data for f in follow(self.client, request) if f.kind == "log")
-        return data.decode("utf-8", "replace")
+        return log_text(self.client, request)
 
     def follow(
         self,
@@ -382,16 +322,8 @@ class Cluster(RestApiNames):
     ) -> Iterator[str]:
         """The lines of a task's log as they are written, until the job finishes."""
         request = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail)
-        rest = b""
         # A connection of its own: the caller may send other requests between two lines.
-        for frame in follow(self._open(), request):
-            if frame.kind != "log":
-                continue
-            *lines, rest = (rest + frame.data).split(b"\n")
-            for line in lines:
-                yield line.decode("utf-8", "replace") + "\n"
-        if rest:
-            yield rest.decode("utf-8", "replace")
+        yield from log_lines(self.open_client(), request)
 
     def get_job_link(self, name: str, user: str = "") -> str:
         """The page of a job on the cluster's web portal."""
@@ -399,17 +331,11 @@ class Cluster(RestApiNames):
 
 
 def _seconds(timeout: str | float) -> float:
-    """A time to wait. Unlike a job's time limit it may be a fraction of a second, or nothing."""
+    """Seconds to wait. A number may be a fraction or 0, which a job's time limit may not."""
     return seconds(timeout) if isinstance(timeout, str) else timeout
 
 
-def _image(job: Mapping[str, Any]) -> str:
-    """The image of a job with exactly one; else empty."""
-    images = [p.get("uri") for p in job.get("prerequisites") or [] if p.get("type") == "dockerimage"]
-    return str(images[0]) if len(images) == 1 else ""
-
-
-class SubmittedJob:
+class SubmittedJob(NamedJob):
     """A job on a cluster: its configuration as submitted, its status, its log."""
 
     def __init__(self, protocol: Mapping[str, Any], cluster: Cluster | None = None):
@@ -434,12 +360,12 @@ class SubmittedJob:
 
     def __str__(self) -> str:
         from openpaisdk.jobs.submission import mask_secrets
-        from openpaisdk.protocol import dump_yaml
+        from paiprotocol.jobs import dump_yaml
 
         return dump_yaml(mask_secrets(self.protocol))
 
     def display_fields(self) -> dict[str, str]:
-        """What a view of this job shows, without asking its cluster."""
+        """Fields to display of this job, without a request to its cluster."""
         from openpaisdk.binding.job_fields import job_fields
 
         return job_fields(self.protocol, self.cluster.alias if self.cluster else "")
@@ -485,7 +411,7 @@ class SubmittedJob:
         return self.futures()[0]
 
     def futures(self) -> JobFutures:
-        """The futures of all calls of this job."""
+        """The futures of all calls of this job: one, also if several tasks make it together."""
         from openpaisdk.functions import futures_of
 
         return futures_of(self._on_cluster(), self.name)
@@ -523,15 +449,6 @@ class SubmittedJob:
         if self.cluster is None:
             raise PaiError("This job is not on a cluster.")
         return self.cluster
-
-
-def names_of_jobs(jobs: Any) -> Any:
-    """The value of an option that names jobs, where a program may have given the jobs themselves."""
-    if isinstance(jobs, SubmittedJob):
-        return jobs.name
-    if isinstance(jobs, list | tuple | set):
-        return [job.name if isinstance(job, SubmittedJob) else job for job in jobs]
-    return jobs
 
 
 class AsyncCluster(AsyncWrapper):

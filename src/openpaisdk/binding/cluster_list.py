@@ -11,15 +11,15 @@ from openpaisdk.client.fanout import ClusterCall, call_all
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_alias, check_clusters
 from openpaisdk.config.defaults import Defaults
 from openpaisdk.config.yaml_files import FileLock, read_yaml, write_yaml
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.submission import MASK
+from paiprotocol.errors import UsageError
 
 SECRETS = ("token", "password")
 _COLUMNS = ["ALIAS", "ADDRESS", "USER"]
 
 
 class ClusterSettings(dict[str, Any]):
-    """Settings of one cluster. Its representation masks token and password; the values are there."""
+    """Settings of one cluster. ``repr`` masks token and password; the items have their values."""
 
     def __repr__(self) -> str:
         return repr({key: MASK if key in SECRETS and value else value for key, value in self.items()})
@@ -63,8 +63,8 @@ class ClusterList:
 
     def update(self, cluster: Mapping[str, Any]) -> Self:
         """Change some keys of an existing cluster."""
-        found = self._find(str(cluster.get("cluster_alias") or ""))
-        found.update(cluster)
+        settings = self._find(str(cluster.get("cluster_alias") or ""))
+        settings.update(cluster)
         return self
 
     def update_all(self) -> Self:
@@ -88,9 +88,9 @@ class ClusterList:
         """Set the storage and the folder for the files of your jobs."""
         from openpaisdk.jobs.command_job import absolute_workspace
 
-        found = self._find(cluster_alias)
-        folder = absolute_workspace(workspace, str(found.get("user") or ""))
-        found.update(storage_name=storage_name, workspace=folder)
+        settings = self._find(cluster_alias)
+        folder = absolute_workspace(workspace, str(settings.get("user") or ""))
+        settings.update(storage_name=storage_name, workspace=folder)
         return self
 
     def get_client(self, cluster_alias: str = "") -> Cluster:
@@ -152,10 +152,10 @@ class ClusterList:
         return ClusterRegistry("", [ClusterEntry(raw) for raw in self.clusters], Defaults.load())
 
     def _find(self, alias: str) -> dict[str, Any]:
-        found = next((raw for raw in self.clusters if raw["cluster_alias"] == alias), None)
-        if found is None:
+        settings = next((raw for raw in self.clusters if raw["cluster_alias"] == alias), None)
+        if settings is None:
             raise self._registry().unknown(alias)
-        return found
+        return settings
 
     def _call_all(self, query: Any) -> dict[str, Any]:
         calls = [
@@ -182,6 +182,6 @@ def _registered(alias: str, raw: dict[str, Any]) -> dict[str, Any]:
         str(raw["pai_uri"]),
         credentials,
         verify=raw.get("verify_tls") is not False,
-        authority_file=str(raw.get("ca_file") or ""),
+        ca_file=str(raw.get("ca_file") or ""),
     )
     return {**{k: v for k, v in raw.items() if k not in SECRETS}, **detected}

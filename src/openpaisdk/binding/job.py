@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
-from openpaisdk.binding.cluster import Cluster, SubmittedJob, names_of_jobs
-from openpaisdk.errors import UsageError
+from openpaisdk.binding.cluster import Cluster, SubmittedJob
 from openpaisdk.jobs.job_names import expand_name
+from openpaisdk.jobs.job_options import KEYWORDS, JobKeywords, JobOptions
 from openpaisdk.jobs.option_values import items_of
+from paiprotocol.errors import UsageError
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from collections.abc import Callable
+    from typing import Unpack
 
-    from openpaisdk.binding.command_recipe import CommandRecipe
-    from openpaisdk.jobs.option_values import Items
-    from openpaisdk.jobs.pre_commands import Variables
+    from openpaisdk.jobs.command_recipe import CommandRecipe
     from openpaisdk.jobs.short_job_file import ShortJob
-    from openpaisdk.jobs.task_array import ArrayOption
+
+    Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def shows_options(method: Method) -> Method:
+    """A method whose ``**options`` are job options: help and editors show them one by one."""
+    own = inspect.signature(method)
+    parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    for keyword, option in KEYWORDS.items():
+        if keyword not in own.parameters:
+            default = () if option.default in ([], {}) else option.default
+            kind, annotation = inspect.Parameter.KEYWORD_ONLY, JobKeywords.__annotations__[keyword]
+            parameters.append(inspect.Parameter(keyword, kind, default=default, annotation=annotation))
+    method.__dict__["__signature__"] = own.replace(parameters=parameters)
+    return method
 
 
 class Job(SubmittedJob):
@@ -47,9 +62,9 @@ class Job(SubmittedJob):
         return cls(protocol=job_data(job))
 
     def _use(self, short: ShortJob) -> Self:
-        from openpaisdk.binding.command_recipe import CommandRecipe
+        from openpaisdk.jobs.command_recipe import CommandRecipe
 
-        self._recipe = CommandRecipe(short.options, short.sources, folder=short.folder)
+        self._recipe = CommandRecipe(short.options, folder=short.folder)
         self.protocol = self._recipe.preview()
         return self
 
@@ -72,7 +87,7 @@ class Job(SubmittedJob):
 
     def validate(self) -> Self:
         """Raise ``ProtocolError``, with all problems, unless the job is valid."""
-        from openpaisdk.protocol import read_any_job
+        from paiprotocol.jobs import read_any_job
 
         read_any_job(self.protocol)
         return self
@@ -137,35 +152,14 @@ class Job(SubmittedJob):
 
     # --- shortcuts ---
 
+    @shows_options
     def one_liner(
         self,
         commands: str | Sequence[str],
         image: str = "",
         *,
         cluster_alias: str = "",
-        cpu: int | None = None,
-        gpu: int | None = None,
-        memoryMB: int | None = None,  # noqa: N803 (its name in job files and on the command line)
-        mem: str = "",
-        ports: Items | Mapping[str, int] = (),
-        virtual_cluster: str = "",
-        sources: Items | None = None,
-        pip_installs: Items = (),
-        pip_path: str | os.PathLike[str] = "",
-        python: str | os.PathLike[str] = "",
-        env: Variables = (),
-        secrets: Variables = (),
-        instances: int = 1,
-        array: ArrayOption = (),
-        retries: int = 0,
-        priority: str = "",
-        timeout: str | float | timedelta = 0,
-        after: Items | SubmittedJob | Iterable[str | SubmittedJob] = (),
-        outputs: Items = (),
-        workspace: str = "",
-        tags: Items = (),
-        debug_hold: str | float | timedelta = 0,
-        capture_logging: bool = False,
+        **options: Unpack[JobKeywords],
     ) -> Self:
         """Make this a job that runs commands, like ``pai sub``; other values come from your defaults.
 
@@ -176,42 +170,15 @@ class Job(SubmittedJob):
         """
         if callable(commands):
             raise UsageError(
-                "A job runs commands, not a Python function.",
-                hint="Put it into a file that calls it, and run the file: one_liner('python FILE').",
+                "one_liner takes commands, not a Python function.",
+                hint="Call the function as a job: openpaisdk.submit(function, ...).",
             )
-        from openpaisdk.binding.command_recipe import CommandRecipe
-        from openpaisdk.jobs.command_options import command_options
-        from openpaisdk.jobs.option_values import items_of
+        if unknown := [keyword for keyword in options if keyword not in KEYWORDS]:
+            raise TypeError(f"Job.one_liner() got an unexpected keyword argument {unknown[0]!r}")
+        from openpaisdk.jobs.command_recipe import CommandRecipe
 
-        options = command_options(
-            self.name,
-            commands,
-            image=image,
-            cpu=cpu,
-            gpu=gpu,
-            memory_mb=memoryMB,
-            mem=mem,
-            ports=ports,
-            virtual_cluster=virtual_cluster,
-            pip_installs=pip_installs,
-            pip_path=pip_path,
-            python=python,
-            env=env,
-            secrets=secrets,
-            instances=instances,
-            array=array,
-            retries=retries,
-            priority=priority,
-            timeout=timeout,
-            after=names_of_jobs(after),
-            outputs=outputs,
-            workspace=workspace,
-            tags=tags,
-            debug_hold=debug_hold,
-            capture_logging=capture_logging,
-        )
-        files = None if sources in (None, "") else items_of(sources, "sources")
-        self._recipe = CommandRecipe(options, files, cluster_alias)
+        given = {"image": image, **options}
+        self._recipe = CommandRecipe(JobOptions.read(self.name, commands, given), cluster_alias)
         self.protocol = self._recipe.preview()
         return self
 
@@ -230,16 +197,16 @@ class Job(SubmittedJob):
         from openpaisdk.jobs.notebook_job import open_notebook
 
         if not notebook:
-            from openpaisdk.notebook.current_notebook import current_notebook
+            from openpaisdk.jobs.current_notebook import current_notebook
 
             notebook = current_notebook()
-        found = open_notebook(notebook)
+        opened = open_notebook(notebook)
         if not self.name:
-            self.name = found.generate_job_name()
-        self.one_liner(found.command(dict(parameters or {})), image, **options)
+            self.name = opened.generate_job_name()
+        self.one_liner(opened.command(dict(parameters or {})), image, **options)
         if self._recipe is not None:
-            found.add_to(self._recipe.options)
-            self._recipe.folder = found.folder
+            opened.add_to(self._recipe.options)
+            self._recipe.folder = opened.folder
         return self
 
     # --- submission ---
@@ -266,12 +233,12 @@ class Job(SubmittedJob):
         return AsyncJob(self)
 
     def _mapping(self, key: str, create: bool = False) -> dict[str, Any]:
-        found = self.protocol.get(key)
-        if not isinstance(found, dict):
-            found = {}
+        mapping = self.protocol.get(key)
+        if not isinstance(mapping, dict):
+            mapping = {}
             if create:
-                self.protocol[key] = found
-        return found
+                self.protocol[key] = mapping
+        return mapping
 
 
 class AsyncJob(AsyncWrapper):

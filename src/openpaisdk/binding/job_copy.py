@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.binding.caller_notice import warn_caller
-from openpaisdk.errors import UsageError
-from openpaisdk.functions.copied_job import CopiedJob
+from openpaisdk.jobs.call_copy import CopiedJob
+from openpaisdk.jobs.caller_notice import warn_caller
 from openpaisdk.jobs.clone import clone_job
 from openpaisdk.jobs.copy_changes import CopyChanges
+from openpaisdk.jobs.job_options import KEYWORDS
 from openpaisdk.jobs.option_values import items_of
-from openpaisdk.jobs.pre_commands import parse_variables
+from openpaisdk.jobs.variables import parse_variables
+from paiprotocol.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 
     Upload = Callable[[ClusterClient], None]
 
-OPTIONS = frozenset(
-    (
-        *("image", "cpu", "gpu", "memoryMB", "mem", "ports", "instances", "retries", "priority", "timeout"),
-        *("after", "outputs", "workspace", "tags", "env", "python", "pip_installs", "pip_path"),
-        *("debug_hold", "capture_logging"),
-    )
-)
-"""Options of ``Job.one_liner`` that change a copy; each leaves the value of the job if it is not given."""
+OPTIONS = frozenset(keyword for keyword, option in KEYWORDS.items() if option.for_copies) - {
+    "secrets",
+    "sources",
+    "virtual_cluster",
+}
+"""Options of ``Job.one_liner`` that change a copy; each leaves the value of the job if it is not given.
+
+The others are parameters of `copy_of_job`.
+"""
 
 
 def copy_of_job(
@@ -52,8 +54,6 @@ def copy_of_job(
             hint="The options are commands, role, secrets, sources, updates, deployment, virtual_cluster, "
             f"{', '.join(sorted(OPTIONS))}.",
         )
-    if "memoryMB" in options:
-        options["memory_mb"] = options.pop("memoryMB")
     _, secret_values = parse_variables((), secrets)
     changes = CopyChanges(commands=items_of(commands, "commands"), roles=items_of(role, "role"), **options)
     upload = None

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openpaisdk.client.models import CORES, GPUS, MEMORY
-from openpaisdk.errors import NotFound, PaiError
 from openpaisdk.jobs.outcome import outcome_reason
 from openpaisdk.output import format_duration
 from openpaisdk.output.html import html_fields
 from openpaisdk.output.live_html import View, show_live
+from paiprotocol.errors import NotFound, PaiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,12 @@ def show_job(
 
     def render() -> View:
         try:
-            found = status()
+            job = status()
         except NotFound:
             return View(html_fields({**fields, "state": f"not on {entry.alias}"}), is_final=True)
         except PaiError as error:
             return View(html_fields({**fields, "state": f"unknown: {error.message}"}))
-        return View(html_fields({**fields, **_state_fields(found)}), found.is_finished)
+        return View(html_fields({**fields, **_state_fields(job)}), job.is_finished)
 
     if not _is_running(entry) or not show_live(html_fields({**fields, "state": "..."}), plain, render):
         raise NotImplementedError
@@ -65,11 +65,11 @@ def show_cluster(
 
     def render() -> View:
         try:
-            found = virtual_clusters()
+            clusters = virtual_clusters()
         except PaiError as error:
             return View(html_fields({**fields, "state": f"unknown: {error.message}"}))
-        free = {f"free in {vc.name}": _free(vc) for vc in found[:MAX_VIRTUAL_CLUSTERS]}
-        more = len(found) - len(free)
+        free = {f"free in {vc.name}": _free(vc) for vc in clusters[:MAX_VIRTUAL_CLUSTERS]}
+        more = len(clusters) - len(free)
         return View(html_fields({**fields, **free, "and": f"{more} more" if more > 0 else ""}))
 
     if not _is_running(entry) or not show_live(html_fields(fields), plain, render):
@@ -83,7 +83,7 @@ def _free(vc: VirtualCluster) -> str:
 
 
 def _is_running(entry: ClusterEntry) -> bool:
-    """Whether the cluster may be asked. To look at an object starts no embedded cluster."""
+    """Whether the cluster runs: displaying an object must not start the embedded one."""
     if not entry.is_embedded:
         return True
     from openpaisdk.embedded.ensure_running import find_running

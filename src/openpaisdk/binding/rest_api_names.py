@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.option_values import items_of
+from paiprotocol.errors import UsageError
 
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
@@ -45,8 +45,8 @@ class RestApiNames(ABC):
         if info == "config":
             import yaml
 
-            found = yaml.safe_load(self.client.job_config(name, user))
-            return found if isinstance(found, dict) else {}
+            config = yaml.safe_load(self.client.job_config(name, user))
+            return config if isinstance(config, dict) else {}
         if info == "ssh":
             return self.client.job_ssh(name, user)
         if info:

@@ -11,7 +11,7 @@ import os
 import sys
 
 from openpaisdk.cli.commands import command_named, help_text
-from openpaisdk.errors import PaiError
+from paiprotocol.errors import PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = No
 def run_program(program: str, argv: list[str], call: Callable[[list[str]], int]) -> int:
     """Run one command line with ``call``. Tracebacks are printed in debug mode only."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        from openpaisdk.stdio import reopen_closed_stdio
+        from paiprotocol.stdio import reopen_closed_stdio
 
         reopen_closed_stdio()
     if argv[:1] == ["--debug"]:
@@ -36,6 +36,8 @@ def run_program(program: str, argv: list[str], call: Callable[[list[str]], int])
 
         argv = argv[1:]
         enable_debug()
+    if suggestions := sys.modules.get("openpaisdk.output.suggested_commands"):
+        suggestions.set_context(None)  # that of an earlier command in this process
     try:
         status = call(argv)
         sys.stdout.flush()
@@ -46,7 +48,7 @@ def run_program(program: str, argv: list[str], call: Callable[[list[str]], int])
         _print_traceback()
         return INTERRUPTED
     except BrokenPipeError:
-        from openpaisdk.stdio import silence_broken_pipe
+        from paiprotocol.stdio import silence_broken_pipe
 
         return silence_broken_pipe()
     except EOFError:
@@ -102,24 +104,28 @@ def _call(argv: list[str]) -> int:
         sys.stdout.write(help_text())
         return 0
     if argv[0] in ("--version", "-V"):
-        from openpaisdk._version import __version__
+        from paiprotocol._version import __version__
 
         sys.stdout.write(f"pai {__version__}\n")
         return 0
     if argv[0] == "__complete":  # called by the scripts of ``pai completion`` on every TAB
-        from openpaisdk.cli.completer import complete
+        from openpaisdk.cli.setup.completer import complete
 
         return complete(argv[1:])
     return command_named(argv[0])(argv[1:])
 
 
 def _print_error(program: str, message: str, hint: str, status: int) -> int:
+    from openpaisdk.output.suggested_commands import in_context
     from openpaisdk.output.untrusted_text import visible
 
+    hint = in_context(hint)
+    if program != "pai":
+        message = in_context(message)  # PaddleCloud's replies have their hint in it
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        from openpaisdk.stdio import silence_broken_pipe
+        from paiprotocol.stdio import silence_broken_pipe
 
         silence_broken_pipe()  # the interpreter flushes it again at its end
     try:

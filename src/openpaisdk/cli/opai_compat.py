@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 ACTIONS = {
     "cluster": {
@@ -67,12 +67,12 @@ def _storage_arguments(action: str, argv: list[str]) -> list[str]:
     """Turn paths on the storage into ``pai://`` URLs; the options that named the storage are dropped."""
     alias = storage = ""
     plain: list[str] = []
-    left = list(argv)
-    while left:
-        word = left.pop(0)
+    words = list(argv)
+    while words:
+        word = words.pop(0)
         option, equals, value = word.partition("=")
         if option in ("-a", "--cluster-alias", "-s", "--storage-alias"):
-            value = value if equals else (left.pop(0) if left else "")
+            value = value if equals else (words.pop(0) if words else "")
             if option in ("-a", "--cluster-alias"):
                 alias = value
             else:

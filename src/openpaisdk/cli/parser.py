@@ -7,7 +7,7 @@ import os
 import sys
 
 from openpaisdk.cli.commands import aliases_of, command_named, command_summary
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,9 +94,14 @@ class Parser(argparse.ArgumentParser):
         """Parse; an unknown argument is an error, with a suggestion when it resembles an option."""
         if self.introspect_only:
             raise ParserIntrospection(self)
-        args, left = self.parse_known_args(self._options_first(argv))
-        if left := [word for word in left if word != "--"]:
-            raise self.unknown(left[0])
+        args, unknown = self.parse_known_args(self._options_first(argv))
+        if unknown := [word for word in unknown if word != "--"]:
+            raise self.unknown(unknown[0])
+        if getattr(args, "cluster_alias", "") or getattr(args, "user", ""):
+            from openpaisdk.cli.typed_options import context_of
+            from openpaisdk.output.suggested_commands import set_context
+
+            set_context(context_of(args, get_parser))
         if getattr(args, "debug", False):
             from openpaisdk.cli.debug import enable_debug
 
@@ -153,9 +158,9 @@ class Parser(argparse.ArgumentParser):
 
     def _option_elsewhere(self, option: str) -> str:
         """What to write instead of an option that other tools have; else empty."""
-        from openpaisdk.cli.options_elsewhere import OPTIONS_ELSEWHERE
+        from openpaisdk.cli.options_of_other_tools import OPTIONS_OF_OTHER_TOOLS
 
-        return OPTIONS_ELSEWHERE.get(self.name, {}).get(option, "")
+        return OPTIONS_OF_OTHER_TOOLS.get(self.name, {}).get(option, "")
 
     @property
     def options(self) -> dict[str, argparse.Action]:
@@ -171,18 +176,29 @@ class Parser(argparse.ArgumentParser):
     def groups(self) -> dict[str, list[argparse.Action]]:
         """The visible actions by the title of their group; "" for those in none."""
         visible = {id(action) for action in self.visible_actions}
-        found: dict[str, list[argparse.Action]] = {}
+        by_title: dict[str, list[argparse.Action]] = {}
         for group in self._action_groups:
             title = "" if group in (self._positionals, self._optionals) else str(group.title)
             for action in group._group_actions:
                 if id(action) in visible:
-                    found.setdefault(title, []).append(action)
-        return found
+                    by_title.setdefault(title, []).append(action)
+        return by_title
 
     @property
     def positionals(self) -> list[argparse.Action]:
         """The positional arguments, in order."""
         return [action for action in self._actions if not action.option_strings]
+
+    @property
+    def takes_cluster(self) -> bool:
+        """Whether ``-a`` names the cluster that is used, which is never required."""
+        action = self.options.get("-a")
+        return action is not None and not action.required
+
+    @property
+    def is_about_a_job(self) -> bool:
+        """Whether the command takes names of jobs, and the user who owns them."""
+        return "--user" in self.options and any(a.dest in ("job", "jobs") for a in self.positionals)
 
     def takes_value(self, option: str) -> bool:
         """Whether an option, in full or as an unambiguous prefix, requires a value."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from paiprotocol.errors import UsageError
 
 LOOPBACK_NAMES = ("localhost", "::1")
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
 
 class Address:
@@ -32,13 +27,13 @@ class Address:
         return self.host in LOOPBACK_NAMES or (self.host.startswith("127.") and self.host[4:5].isdigit())
 
     @property
-    def authority(self) -> str:
+    def netloc(self) -> str:
         """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_secure else 80) else f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.authority}{self.prefix}"
+        return f"{self.scheme}://{self.netloc}{self.prefix}"
 
 
 def parse_uri(text: str) -> Address:
@@ -49,22 +44,22 @@ def parse_uri(text: str) -> Address:
     scheme = scheme.lower()
     if scheme not in ("http", "https"):
         raise UsageError(f"{text!r} is not a cluster address: it must begin with http:// or https://.")
-    authority, _, path = rest.partition("/")
-    if "@" in authority:
+    netloc, _, path = rest.partition("/")
+    if "@" in netloc:
         raise UsageError(
             "A cluster address cannot contain a user name or password: use --user and --password."
         )
-    host, port = _host_port(authority, 443 if scheme == "https" else 80, text)
+    host, port = _host_port(netloc, 443 if scheme == "https" else 80, text)
     path = path.split("?")[0].split("#")[0].strip("/")
     return Address(scheme, host, port, "/" + path if path else "")
 
 
-def _host_port(authority: str, default: int, text: str) -> tuple[str, int]:
-    if authority.startswith("["):
-        host, _, tail = authority[1:].partition("]")
+def _host_port(netloc: str, default: int, text: str) -> tuple[str, int]:
+    if netloc.startswith("["):
+        host, _, tail = netloc[1:].partition("]")
         port = tail.removeprefix(":")
     else:
-        host, _, port = authority.partition(":")
+        host, _, port = netloc.partition(":")
     if not host or not all(c.isalnum() or c in "-._:%" for c in host):
         raise UsageError(f"{text!r} is not a cluster address.", hint="Use a form like http://pai.example.org")
     if not port:
@@ -72,16 +67,3 @@ def _host_port(authority: str, default: int, text: str) -> tuple[str, int]:
     if not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"{text!r} has an invalid port: {port!r}.")
     return host, int(port)
-
-
-def quote(text: str) -> str:
-    """Percent-encode one path segment or query value."""
-    return "".join(
-        chr(b) if b in _UNRESERVED else f"%{b:02X}" for b in text.encode("utf-8", "surrogateescape")
-    )
-
-
-def query(values: Mapping[str, object]) -> str:
-    """``?a=1&b=2``; None and empty values are omitted."""
-    parts = [f"{quote(k)}={quote(str(v))}" for k, v in values.items() if v is not None and v != ""]
-    return "?" + "&".join(parts) if parts else ""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-from openpaisdk.client.address import quote
 from openpaisdk.client.http_errors import NO_API, is_missing_job, login_rejected
 from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster, name_list, number
 from openpaisdk.client.transport import Endpoint, Transport
-from openpaisdk.errors import (
+from paiprotocol.errors import (
     NO_JOB,
     ConnectionFailed,
     Forbidden,
@@ -17,6 +16,7 @@ from openpaisdk.errors import (
     PaiError,
     Unauthorized,
 )
+from pairuntime.transport.http1 import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any, Unpack
 
-    from openpaisdk.client.http1 import Body, Response
     from openpaisdk.client.models import JobFilter
     from openpaisdk.client.session import Session
     from openpaisdk.client.task_choice import TaskChoice
     from openpaisdk.client.transport import Renew
+    from pairuntime.transport.http1 import Body, Response
 
 PAGE_SIZE = 1000
 """Jobs per request when all jobs are listed."""
@@ -98,7 +98,7 @@ class ClusterClient:
 
         With ``reasons``, pending jobs have a pending reason, on clusters that include it in this response.
         """
-        found = self._get(
+        response = self._get(
             "/api/v2/jobs",
             {
                 "username": filters.get("user"),
@@ -112,11 +112,11 @@ class ClusterClient:
                 "reasons": "true" if reasons else "",
             },
         )
-        if isinstance(found, dict):  # with a total count
-            found = found.get("data")
-        if not isinstance(found, list):
+        if isinstance(response, dict):  # with a total count
+            response = response.get("data")
+        if not isinstance(response, list):
             raise unexpected_response(self)
-        return [JobSummary(mapping_of(raw, self)) for raw in found]
+        return [JobSummary(mapping_of(raw, self)) for raw in response]
 
     def all_jobs(
         self, *, offset: int = 0, reasons: bool = False, **filters: Unpack[JobFilter]
@@ -145,17 +145,29 @@ class ClusterClient:
         return number(mapping_of(self._get("/api/v2/jobs", values), self), "totalCount") or 0
 
     def job(self, name: str, user: str = "") -> JobStatus:
-        return JobStatus(mapping_of(self._get(self.job_path(name, user), job_name=name), self))
+        return JobStatus(
+            mapping_of(self._get(self._job_path(name, user), job_name=self.short_name(name, user)), self)
+        )
 
     def job_config(self, name: str, user: str = "") -> str:
         """The job as submitted: JSON or YAML text, secrets masked."""
-        path = self.job_path(name, user) + "/config"
-        return self._request("GET", path, job_name=name).read().decode("utf-8", "replace")
+        path = self._job_path(name, user) + "/config"
+        return (
+            self._request("GET", path, job_name=self.short_name(name, user)).read().decode("utf-8", "replace")
+        )
 
     def events(self, name: str, user: str = "") -> list[Event]:
-        found = self._get(self.job_path(name, user) + "/events", job_name=name)
-        data = found.get("data") if isinstance(found, dict) else found
+        response = self._get(self.job_path(name, user) + "/events", job_name=self.short_name(name, user))
+        data = response.get("data") if isinstance(response, dict) else response
         return [Event(raw) for raw in data if isinstance(raw, dict)] if isinstance(data, list) else []
+
+    def pending_reason(self, name: str, user: str = "") -> str:
+        """Why a job waits for its start; empty if the cluster has not said so."""
+        try:
+            events = self.events(name, user)
+        except PaiError:  # API version 1 has no events
+            return ""
+        return next((event.message for event in events if event.is_pending), "")
 
     def submit(self, job: str, key: str, *, strict: bool = False) -> str:
         """Submit a job (JSON is YAML); returns the cluster's warning about it, if any.
@@ -174,18 +186,17 @@ class ClusterClient:
 
     def execute(self, name: str, value: str, user: str = "") -> None:
         """``STOP`` a job, or ``START`` it again if the cluster supports that."""
-        path = self._execution_path(name, user)
-        self._request_json("PUT", path, body=json.dumps({"value": value}).encode(), job_name=name)
-
-    def _execution_path(self, name: str, user: str) -> str:
-        return self.job_path(name, user) + "/executionType"
+        path = self._job_path(name, user) + "/executionType"
+        self._request_json(
+            "PUT", path, body=json.dumps({"value": value}).encode(), job_name=self.short_name(name, user)
+        )
 
     def delete(self, name: str, user: str = "") -> None:
         """Delete a finished job with its logs. The last versions of OpenPAI do not support this."""
         for path in (self.job_path(name, user), self.v1_job_path(name, user)):
             try:
                 # OpenPAI also stops a running job; with this parameter our own server refuses instead.
-                self._request("DELETE", f"{path}?finished=only", job_name=name).read()
+                self._request("DELETE", f"{path}?finished=only", job_name=self.short_name(name, user)).read()
             except NotFound as e:
                 if e.code != NO_API:
                     raise
@@ -195,71 +206,96 @@ class ClusterClient:
 
     def tag(self, name: str, value: str, user: str = "") -> None:
         path = self.job_path(name, user) + "/tag"
-        self._request_json("PUT", path, body=json.dumps({"value": value}).encode(), job_name=name)
+        self._request_json(
+            "PUT", path, body=json.dumps({"value": value}).encode(), job_name=self.short_name(name, user)
+        )
 
     def untag(self, name: str, value: str, user: str = "") -> None:
         path = self.job_path(name, user) + "/tag"
-        self._request_json("DELETE", path, body=json.dumps({"value": value}).encode(), job_name=name)
+        self._request_json(
+            "DELETE", path, body=json.dumps({"value": value}).encode(), job_name=self.short_name(name, user)
+        )
 
     def job_ssh(self, name: str, user: str = "") -> dict[str, object]:
         """SSH addresses and key of a job's tasks."""
         try:
-            found = self._get(self.job_path(name, user) + "/ssh", job_name=name)
+            response = self._get(self.job_path(name, user) + "/ssh", job_name=self.short_name(name, user))
         except NotFound as e:
             if e.code != NO_API:
                 raise
-            found = self._get(self.v1_job_path(name, user) + "/ssh", job_name=name)
-        return mapping_of(found, self)
+            response = self._get(self.v1_job_path(name, user) + "/ssh", job_name=self.short_name(name, user))
+        return mapping_of(response, self)
 
     def open_session(
         self, name: str, user: str = "", *, role: str = "", index: int | None = None, terminal: bool = False
     ) -> Session:
         """Open a session in a running task of a job, by default its first one. `Session.start` starts it."""
-        from pairuntime.session.messages import PROTOCOL
+        from pairuntime.transport.session_messages import PROTOCOL
 
         values = {"role": role, "index": index, "terminal": "true" if terminal else ""}
         try:
-            sock = self.transport.upgrade(self.job_path(name, user) + "/exec", values, PROTOCOL)
+            opened = self.transport.upgrade(self.job_path(name, user) + "/exec", values, PROTOCOL)
         except NotFound as e:
             if e.code == NO_API:
                 raise PaiError(f"The cluster {self.alias} cannot run commands in running jobs.") from None
-            raise (self.no_job(name) if is_missing_job(e) else e) from None
+            raise (self.no_job(self.short_name(name, user)) if is_missing_job(e) else e) from None
         # Imported now, while the cluster starts the host of the session.
         from openpaisdk.client.session import Session
 
-        return Session(sock)
+        return Session(*opened)
+
+    def job_attempt(self, name: str, user: str, attempt: int) -> JobStatus:
+        """The job in one of its attempts, numbered from 0."""
+        path = f"{self.job_path(name, user)}/attempts/{attempt}"
+        return JobStatus(mapping_of(self._get(path, job_name=self.short_name(name, user)), self))
+
+    def check_job(self, job: Mapping[str, object]) -> list[Mapping[str, object]]:
+        """What our own server finds wrong with a job, without submitting it; empty on other servers."""
+        try:
+            response = self._request_json("POST", "/api/v2/job-checks", body=json.dumps(job).encode())
+        except NotFound:
+            return []
+        problems = mapping_of(response, self).get("problems")
+        return (
+            [problem for problem in problems if isinstance(problem, dict)]
+            if isinstance(problems, list)
+            else []
+        )
 
     def forwarded_task(self, task: TaskChoice) -> tuple[str, int]:
         """Role and index of a running task whose ports can be forwarded; raises if they cannot."""
         values = {"role": task.role, "index": task.index}
         path = self.job_path(task.job, task.user) + "/forward"
         try:
-            found = mapping_of(self._get(path, values, job_name=task.job), self)
+            response = mapping_of(
+                self._get(path, values, job_name=self.short_name(task.job, task.user)), self
+            )
         except NotFound as e:
             if e.code == NO_API:
                 raise PaiError(f"The cluster {self.alias} cannot forward ports of jobs.") from None
             raise
-        return str(found.get("role")), number(found, "index") or 0
+        return str(response.get("role")), number(response, "index") or 0
 
-    def open_port(self, task: TaskChoice, port: int) -> socket.socket:
-        """Open a connection with a port of a running task: a WebSocket of ``pai.forward.v1``."""
-        from pairuntime.session.relay import PROTOCOL
+    def open_port(self, task: TaskChoice, port: int) -> tuple[socket.socket, bytes]:
+        """Open a connection with a port of a running task: a WebSocket of ``pai.forward.v1``, and its first
+        bytes if they have come."""
+        from pairuntime.transport.relay import PROTOCOL
 
         values = {"role": task.role, "index": task.index, "port": port}
         try:
             return self.transport.upgrade(self.job_path(task.job, task.user) + "/forward", values, PROTOCOL)
         except NotFound as e:
-            raise (self.no_job(task.job) if is_missing_job(e) else e) from None
+            raise (self.no_job(self.short_name(task.job, task.user)) if is_missing_job(e) else e) from None
 
     def virtual_clusters(self) -> list[VirtualCluster]:
-        found = mapping_of(self._get("/api/v2/virtual-clusters"), self)
-        return [VirtualCluster(name, mapping_of(raw, self)) for name, raw in found.items()]
+        response = mapping_of(self._get("/api/v2/virtual-clusters"), self)
+        return [VirtualCluster(name, mapping_of(raw, self)) for name, raw in response.items()]
 
     def usable_virtual_clusters(self) -> list[VirtualCluster]:
         """The virtual clusters that this user may use; all of them where the cluster does not tell which."""
-        found = self.virtual_clusters()
+        clusters = self.virtual_clusters()
         if self.is_embedded or not self.user:
-            return found
+            return clusters
         try:
             info = self.user_info()
         except (
@@ -267,14 +303,14 @@ class ClusterClient:
             NotFound,
             InvalidParameters,
         ):  # an application's token, or a user of another system
-            return found
+            return clusters
         own = name_list(info, "virtualCluster")
-        return [vc for vc in found if vc.name in own] if "virtualCluster" in info else found
+        return [vc for vc in clusters if vc.name in own] if "virtualCluster" in info else clusters
 
     def quotas(self) -> list[dict[str, object]]:
         """Quotas of this user and of the user's groups, as the cluster reports them."""
         try:
-            found = mapping_of(self._get("/api/v2/quota"), self).get("quotas")
+            listed = mapping_of(self._get("/api/v2/quota"), self).get("quotas")
         except NotFound as e:
             if e.code != NO_API:
                 raise
@@ -282,7 +318,7 @@ class ClusterClient:
                 f"The cluster {self.alias} does not report quotas.",
                 hint="pai cluster-resources shows the resources of its virtual clusters.",
             ) from None
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        return [quota for quota in listed if isinstance(quota, dict)] if isinstance(listed, list) else []
 
     def user_info(self, user: str = "") -> dict[str, object]:
         """Profile of a user: groups, virtual clusters, storages."""
@@ -310,18 +346,20 @@ class ClusterClient:
     def storages(self) -> list[dict[str, object]]:
         """Storages this user may use, as the cluster lists them; empty if the cluster has no such API."""
         try:
-            found = mapping_of(self._get("/api/v2/storages"), self).get("storages")
+            listed = mapping_of(self._get("/api/v2/storages"), self).get("storages")
         except NotFound as e:
             if e.code != NO_API:
                 raise
             return []
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        return (
+            [storage for storage in listed if isinstance(storage, dict)] if isinstance(listed, list) else []
+        )
 
     def storage_records(self, kind: str, names: list[str]) -> list[dict[str, object]]:
         """``config`` or ``server`` records of storages, the API of clusters before 1.0."""
         query = "&".join(f"names={quote(name)}" for name in names)
-        found = self._get(f"/api/v2/storage/{kind}" + (f"?{query}" if query else ""))
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        listed = self._get(f"/api/v2/storage/{kind}" + (f"?{query}" if query else ""))
+        return [record for record in listed if isinstance(record, dict)] if isinstance(listed, list) else []
 
     def has_sources(self, sha256: str) -> bool:
         """Whether the cluster already has the source archive with this hash."""
@@ -346,6 +384,7 @@ class ClusterClient:
             headers=headers,
             timeout=600,
             accept=(400, 404, 409),
+            whole=True,
         )
         response.read()
         return response.status < 300
@@ -363,29 +402,38 @@ class ClusterClient:
             ) from None
 
     def no_job(self, name: str) -> NotFound:
-        """The error for a job that does not exist; suggests a similarly named job of this user."""
+        """The error for a job that does not exist; suggests a similarly named job of its user."""
         from difflib import get_close_matches
 
-        bare = name.rpartition("~")[2]
+        owner, _, bare = self.whole_name(name).rpartition("~")
         try:
-            known = {job.name for job in self.jobs(user=self.user, limit=MAX_NAME_CANDIDATES)} - {bare}
+            known = {job.name for job in self.jobs(user=owner, limit=MAX_NAME_CANDIDATES)} - {bare}
         except PaiError:
             known = set()
         near = get_close_matches(bare, known, 1, 0.75)
         where = "" if self.is_embedded else f" -a {self.alias}"
+        listed = "lists your jobs" if owner == self.user else f"--user {owner} lists the jobs of {owner}"
         return NotFound(
             f"There is no job {name!r} on the cluster {self.alias}."
             + (f" Did you mean {near[0]}?" if near else ""),
             code=NO_JOB,
-            hint=f"pai list-jobs{where} lists your jobs.",
+            hint=f"pai list-jobs{where} {listed}.",
         )
 
     def whole_name(self, name: str, user: str = "") -> str:
         """``user~name``, the name of a job that is unique in the cluster."""
         return name if "~" in name else f"{user or self.user}~{name}"
 
+    def short_name(self, name: str, user: str = "") -> str:
+        """The name by which this user calls a job: ``user~name`` only for another user's."""
+        return f"{user}~{name}" if user not in ("", self.user) and "~" not in name else name
+
     def job_path(self, name: str, user: str = "") -> str:
         return f"/api/v2/jobs/{quote(self.whole_name(name, user))}"
+
+    def _job_path(self, name: str, user: str) -> str:
+        """The job's path in the version of the API that this client uses."""
+        return self.job_path(name, user)
 
     def job_page(self, name: str, user: str = "") -> str:
         """The address of a job's web page."""
@@ -428,10 +476,13 @@ class ClusterClient:
         job_name: str = "",
         timeout: float | None = None,
     ) -> Response:
-        """Send a request. ``job_name``: the job it is about, for the error if that job does not exist."""
+        """Send a request, and receive the response.
+
+        ``job_name``: the job it is about, for the error if that job does not exist.
+        """
         try:
             return self.transport.request(
-                method, path, values=values, body=body, headers=headers, timeout=timeout
+                method, path, values=values, body=body, headers=headers, timeout=timeout, whole=True
             )
         except NotFound as e:
             if not job_name or not is_missing_job(e):

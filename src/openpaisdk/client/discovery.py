@@ -8,7 +8,7 @@ from openpaisdk.client.cluster_client import ClusterClient
 from openpaisdk.client.http_errors import NO_API, tls_required
 from openpaisdk.client.models import name_list
 from openpaisdk.client.transport import REST_SERVER, Endpoint
-from openpaisdk.errors import NotFound, PaiError, Unauthorized, UsageError
+from paiprotocol.errors import NotFound, PaiError, Unauthorized, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,16 +40,14 @@ class Credentials:
 
 
 def register_cluster(
-    alias: str, uri: str, credentials: Credentials, *, verify: bool = True, authority_file: str = ""
+    alias: str, uri: str, credentials: Credentials, *, verify: bool = True, ca_file: str = ""
 ) -> dict[str, object]:
     """Probe the address, log in, and return the entry for the clusters file.
 
     A password is exchanged for a token and not stored, unless the credentials say to keep it.
     """
     try:
-        return _register(
-            alias, uri, credentials, verify, os.path.abspath(authority_file) if authority_file else ""
-        )
+        return _register(alias, uri, credentials, verify, os.path.abspath(ca_file) if ca_file else "")
     except PaiError as e:
         # The cluster is not registered yet, so pai list-clusters would not show it.
         hint = "Check the address." if "pai list-clusters" in e.hint else e.hint
@@ -65,7 +63,7 @@ def _register(alias: str, uri: str, credentials: Credentials, verify: bool, ca: 
         cluster, info = probe_cluster(alias, uri, credentials.user, verify, ca)
     except PaiError:
         # A server that expects TLS resets the connection, or responds with an error of its own.
-        from openpaisdk.client.http_client_connection import speaks_tls
+        from openpaisdk.client.tls_and_proxies import speaks_tls
 
         endpoint = Endpoint(uri)
         if endpoint.address.is_secure or not speaks_tls(endpoint.address):
@@ -114,7 +112,7 @@ def probe_cluster(
     """Find the API behind an address: under ``/rest-server`` or at the root, in either generation."""
     last_error: PaiError | None = None
     for rest_path in (REST_SERVER, ""):
-        endpoint = Endpoint(uri, user, rest_path=rest_path, verify=verify, authority_file=ca)
+        endpoint = Endpoint(uri, user, rest_path=rest_path, verify=verify, ca_file=ca)
         cluster = ClusterClient(alias, endpoint)
         try:
             return cluster, cluster.info()
@@ -137,7 +135,7 @@ def probe_cluster(
 
 def _has_api_v2(cluster: ClusterClient) -> bool:
     try:
-        cluster.transport.request("GET", PROBE).read()
+        cluster.transport.request("GET", PROBE, whole=True)
     except PaiError as e:
         return e.code != NO_API
     return True
@@ -163,7 +161,7 @@ def fetch_cluster_info(cluster: ClusterClient) -> dict[str, object]:
     if cluster.generation == 1:
         # Version 1 lists virtual clusters without a token; only the user's profile needs one.
         own = name_list(cluster.user_info(), "virtualCluster")
-        found = own or [vc.name for vc in cluster.virtual_clusters()]
+        virtual_clusters = own or [vc.name for vc in cluster.virtual_clusters()]
     else:
-        found = [vc.name for vc in cluster.usable_virtual_clusters()]
-    return {"virtual_clusters": found, "storages": cluster.storages()}
+        virtual_clusters = [vc.name for vc in cluster.usable_virtual_clusters()]
+    return {"virtual_clusters": virtual_clusters, "storages": cluster.storages()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import ConnectionFailed, PaiError
+from paiprotocol.errors import ConnectionFailed, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

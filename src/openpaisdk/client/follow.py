@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openpaisdk.client.follow_stream import FollowRequest, follow_stream
 from openpaisdk.client.http_errors import NO_API, is_missing_job
-from openpaisdk.errors import NotFound
+from paiprotocol.errors import NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,26 @@ def follow(cluster: ClusterClient, request: FollowRequest) -> Iterator[Frame]:
             return
         if not is_missing_job(e):
             raise
-        raise cluster.no_job(request.name) from None
+        raise cluster.no_job(cluster.short_name(request.name, request.user)) from None
+
+
+def log_text(cluster: ClusterClient, request: FollowRequest) -> str:
+    """Text of the part of a log that the request selects."""
+    data = b"".join(frame.data for frame in follow(cluster, request) if frame.kind == "log")
+    return data.decode("utf-8", "replace")
+
+
+def log_lines(cluster: ClusterClient, request: FollowRequest) -> Iterator[str]:
+    """The lines of a task's log as they are written."""
+    rest = b""
+    for frame in follow(cluster, request):
+        if frame.kind != "log":
+            continue
+        *lines, rest = (rest + frame.data).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace") + "\n"
+    if rest:
+        yield rest.decode("utf-8", "replace")
 
 
 MAX_BUFFERED_FRAMES = 256

@@ -11,11 +11,11 @@ import time
 
 from openpaisdk.client.follow_stream import NO_LOG, RECONNECT_TIMEOUT_S, FollowRequest, Frame
 from openpaisdk.client.models import JobStatus, Task
-from openpaisdk.errors import ConnectionFailed, NotFound, Unavailable
+from paiprotocol.errors import ConnectionFailed, NotFound, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from openpaisdk.client.cluster_client import ClusterClient
 
@@ -32,9 +32,16 @@ class _LogCursor:
 
 
 def follow_by_polling(
-    cluster: ClusterClient, request: FollowRequest, *, reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
+    cluster: ClusterClient,
+    request: FollowRequest,
+    *,
+    reconnect_timeout_s: float = RECONNECT_TIMEOUT_S,
+    poll_intervals_s: Sequence[float] = POLL_INTERVALS_S,
 ) -> Iterator[Frame]:
     """Yield the frames of a job until it finishes."""
+    if request.attempt is not None:
+        yield from _attempt_frames(cluster, request, request.attempt)
+        return
     cursor = _LogCursor()
     state = ""
     idle_polls = 0
@@ -47,7 +54,7 @@ def follow_by_polling(
             lost_at = lost_at or time.monotonic()
             if not state or time.monotonic() - lost_at > reconnect_timeout_s:
                 raise
-            time.sleep(POLL_INTERVALS_S[-1])
+            time.sleep(poll_intervals_s[-1])
             continue
         if job.state != state:
             state, idle_polls = job.state, 0
@@ -61,8 +68,20 @@ def follow_by_polling(
             return
         if not request.follow:
             return
-        time.sleep(POLL_INTERVALS_S[min(idle_polls, len(POLL_INTERVALS_S) - 1)])
+        time.sleep(poll_intervals_s[min(idle_polls, len(poll_intervals_s) - 1)])
         idle_polls += 1
+
+
+def _attempt_frames(
+    cluster: ClusterClient, request: FollowRequest, attempt: tuple[int, int]
+) -> Iterator[Frame]:
+    """The log of one attempt as it is now."""
+    job = cluster.job_attempt(request.name, request.user, attempt[0])
+    if task := _find_task(job, request):
+        if "://" not in task.log:
+            task.log = ""  # that of the latest attempt in this one of the job
+        job.attempt, task.attempt = attempt
+        yield from _new_log_frames(cluster, job, task, request, _LogCursor())
 
 
 def _find_task(job: JobStatus, request: FollowRequest) -> Task | None:
@@ -125,9 +144,9 @@ def _new_log_frames(
 def _location(cluster: ClusterClient, path: str, stream: str) -> str:
     """URI of a stream's log; empty while there is none."""
     try:
-        body = cluster.transport.request("GET", path).read()
+        body = cluster.transport.request("GET", path, whole=True).read()
     except NotFound:
         return ""
-    found = json.loads(body).get("locations") or []
-    uris = {str(item.get("name")): str(item.get("uri")) for item in found if isinstance(item, dict)}
+    locations = json.loads(body).get("locations") or []
+    uris = {str(item.get("name")): str(item.get("uri")) for item in locations if isinstance(item, dict)}
     return uris.get(stream) or (uris.get("stdout", "") if stream == "all" else "")

@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import time
 
-from openpaisdk.client.http1 import DEAD_PEER_TIMEOUT_S, HttpProtocolError
 from openpaisdk.client.http_errors import connection_error
 from openpaisdk.client.models import number, text
-from openpaisdk.errors import ConnectionFailed, Unavailable
+from paiprotocol.errors import ConnectionFailed, Unavailable
+from pairuntime.transport.http1 import DEAD_PEER_TIMEOUT_S, HttpProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from openpaisdk.client.cluster_client import ClusterClient
-    from openpaisdk.client.http1 import Response
+    from pairuntime.transport.http1 import Response
 
 STREAM_TIMEOUT_S = 45.0
 """The cluster sends a frame at least every 15 seconds; after three missing ones it hangs. A dead network is
@@ -47,10 +47,11 @@ class Frame:
 class FollowRequest:
     """What to follow: job, task, stream (``NO_LOG``: states only) and how much of the existing log.
 
-    Following begins with the latest attempt; with ``all_attempts`` with the first one.
+    Following begins with the latest attempt; with ``all_attempts`` with the first one. ``attempt``: only this
+    one, by the numbers of the job's attempt and of the task's in it.
     """
 
-    __slots__ = ("all_attempts", "follow", "index", "name", "role", "stream", "tail", "user")
+    __slots__ = ("all_attempts", "attempt", "follow", "index", "name", "role", "stream", "tail", "user")
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class FollowRequest:
         tail: int | None = None,
         follow: bool = True,
         all_attempts: bool = False,
+        attempt: tuple[int, int] | None = None,
     ):
         self.name = name
         self.user = user
@@ -72,6 +74,7 @@ class FollowRequest:
         self.tail = tail
         self.follow = follow
         self.all_attempts = all_attempts
+        self.attempt = attempt
 
     def for_task(self, role: str, index: int) -> FollowRequest:
         """The same request for one task."""
@@ -84,28 +87,44 @@ class FollowRequest:
             tail=self.tail,
             follow=self.follow,
             all_attempts=self.all_attempts,
+            attempt=self.attempt,
         )
+
+    def for_attempt(self, attempt: tuple[int, int]) -> FollowRequest:
+        """The same request for what one attempt has until now: later frames are not waited for."""
+        chosen = self.for_task(self.role, self.index or 0)
+        chosen.attempt, chosen.follow, chosen.all_attempts = attempt, False, False
+        return chosen
 
 
 def follow_stream(
-    cluster: ClusterClient, request: FollowRequest, *, reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
+    cluster: ClusterClient,
+    request: FollowRequest,
+    *,
+    reconnect_timeout_s: float = RECONNECT_TIMEOUT_S,
+    reconnect_delays_s: Sequence[float] = RECONNECT_DELAYS_S,
+    notice_after_s: float = NOTICE_AFTER_S,
 ) -> Iterator[Frame]:
     """Yield the frames of a job until it finishes; without ``follow`` only those that exist now."""
-    position = LogPosition(
-        start=0 if request.tail is None else None, attempt=FIRST_ATTEMPT if request.all_attempts else ""
-    )
+    first_attempt = FIRST_ATTEMPT if request.all_attempts else ""
+    if request.attempt is not None:
+        first_attempt = "{}.{}".format(*request.attempt)
+    position = LogPosition(start=0 if request.tail is None else None, attempt=first_attempt)
     first = True
     lost_at = 0.0
     lost_reported = False
     attempts = 0
     while True:
         try:
-            response = _open(cluster, request, str(position), tries=3 if first else 1)
+            response = _open(cluster, request, position, tries=3 if first else 1)
             first, attempts = False, 0
             for frame in read_frames(response):
                 if lost_reported:
                     yield Frame("back", {})
                 lost_at, lost_reported = 0.0, False
+                if frame.kind == "log" and request.attempt not in (None, attempt_of(frame)):
+                    cluster.transport.close()  # the rest is that of later attempts
+                    return
                 if frame.kind == "log" and (dropped := position.advance(frame)):
                     yield _marker(frame, dropped)
                 if frame.kind != "ping":
@@ -126,15 +145,15 @@ def follow_stream(
         lost_at = lost_at or now
         if now - lost_at > reconnect_timeout_s:
             raise ConnectionFailed(f"{cluster.transport.where} became unreachable and did not come back.")
-        if not lost_reported and now - lost_at > NOTICE_AFTER_S:
+        if not lost_reported and now - lost_at > notice_after_s:
             lost_reported = True
             yield Frame("lost", {})
-        time.sleep(RECONNECT_DELAYS_S[min(attempts, len(RECONNECT_DELAYS_S) - 1)])
+        time.sleep(reconnect_delays_s[min(attempts, len(reconnect_delays_s) - 1)])
         attempts += 1
         cluster.transport.rediscover()
 
 
-def _open(cluster: ClusterClient, request: FollowRequest, position: str, tries: int) -> Response:
+def _open(cluster: ClusterClient, request: FollowRequest, position: LogPosition, tries: int) -> Response:
     return cluster.transport.request(
         "GET",
         cluster.job_path(request.name, request.user) + "/follow",
@@ -142,8 +161,8 @@ def _open(cluster: ClusterClient, request: FollowRequest, position: str, tries: 
             "role": request.role,
             "index": request.index,
             "stream": request.stream,
-            "from": position,
-            "tail": None if position else request.tail,
+            "from": str(position),
+            "tail": None if position.is_known else request.tail,
             "follow": "true" if request.follow else "false",
         },
         timeout=STREAM_TIMEOUT_S,
@@ -181,6 +200,11 @@ def read_frames(response: Response) -> Iterator[Frame]:
             size -= len(piece)
 
 
+def attempt_of(frame: Frame) -> tuple[int, int]:
+    """Number of the job's attempt that a log frame is of, and of the task's in it."""
+    return number(frame.head, "attempt") or 0, number(frame.head, "taskAttempt") or 0
+
+
 class LogPosition:
     """Position in a log up to which frames were yielded; a new connection resumes there."""
 
@@ -192,6 +216,11 @@ class LogPosition:
         self._attempt = attempt
         self._offset = start
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the next offset is known: without a tail, or after the first frame."""
+        return self._offset is not None
+
     def advance(self, frame: Frame) -> int:
         """Move past a frame; returns how many bytes before it the cluster has dropped."""
         attempt = f"{text(frame.head, 'attempt')}.{text(frame.head, 'taskAttempt')}"
@@ -201,7 +230,7 @@ class LogPosition:
         return 0 if expected is None else max(0, offset - expected)
 
     def __str__(self) -> str:
-        return f"{self._attempt}:{self._offset}" if self._attempt else ""
+        return f"{self._attempt}:{self._offset or 0}" if self._attempt else ""
 
 
 def _marker(frame: Frame, count: int) -> Frame:

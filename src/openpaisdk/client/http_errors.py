@@ -6,8 +6,7 @@ import errno
 import socket
 import time
 
-from openpaisdk.client.http1 import DEAD_PEER_TIMEOUT_S, ConnectTimeout
-from openpaisdk.errors import (
+from paiprotocol.errors import (
     DISABLED_USER,
     NO_JOB,
     Conflict,
@@ -21,6 +20,7 @@ from openpaisdk.errors import (
     Unauthorized,
     Unavailable,
 )
+from pairuntime.transport.http1 import DEAD_PEER_TIMEOUT_S, ConnectTimeout
 
 NO_USER = "NoUserError"
 NO_API = "NoApiError"
@@ -64,8 +64,8 @@ def error_from_response(status: int, body: bytes, where: str) -> PaiError:
 
 def _paddlecloud_message(value: dict[str, object]) -> str:
     """The message of an error in PaddleCloud's dialect; empty if there is none."""
-    found = value.get("msg") or value.get("detail") or value.get("non_field_errors") or ""
-    return " ".join(map(str, found)) if isinstance(found, list) else str(found)
+    message = value.get("msg") or value.get("detail") or value.get("non_field_errors") or ""
+    return " ".join(map(str, message)) if isinstance(message, list) else str(message)
 
 
 def is_missing_job(error: NotFound) -> bool:

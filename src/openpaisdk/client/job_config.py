@@ -1,7 +1,7 @@
 """Task roles of a job's configuration, in either version of the protocol.
 
 Read for display, so it is lenient: the configuration may come from any version of OpenPAI. Jobs that are
-submitted are parsed by ``openpaisdk.protocol``, which takes longer to import than most commands to run.
+submitted are parsed by ``paiprotocol.jobs``, which takes longer to import than most commands to run.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from openpaisdk.client.follow_stream import STREAM_TIMEOUT_S, Frame, read_frames
-from openpaisdk.client.http1 import HttpProtocolError
 from openpaisdk.client.http_errors import NO_API, connection_error, is_missing_job
 from openpaisdk.client.models import number, text
-from openpaisdk.errors import NotFound, PaiError
+from paiprotocol.errors import NotFound, PaiError
+from pairuntime.transport.http1 import HttpProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ LINES_PER_REQUEST = 1000
 def search_log(cluster: ClusterClient, request: FollowRequest, wanted: str) -> Iterator[Frame]:
     """Yield a log frame for each line that contains the text, in upper or lower case. A long line is cut.
 
-    The lines are those of the task's latest attempt.
+    The lines are those of the task's latest attempt, or of the one that the request names.
     """
     values: dict[str, object] = {
         "text": wanted,
@@ -31,6 +31,8 @@ def search_log(cluster: ClusterClient, request: FollowRequest, wanted: str) -> I
         "stream": request.stream,
         "limit": LINES_PER_REQUEST,
     }
+    if request.attempt is not None:
+        values["attempt"], values["taskAttempt"] = request.attempt
     is_complete = False
     while not is_complete:
         try:
@@ -61,6 +63,8 @@ def search_log(cluster: ClusterClient, request: FollowRequest, wanted: str) -> I
                     f"The cluster {cluster.alias} cannot search logs.",
                     hint=f"Use: pai logs {request.name} | grep TEXT",
                 ) from None
-            raise cluster.no_job(request.name) if is_missing_job(e) else e from None
+            raise (
+                cluster.no_job(cluster.short_name(request.name, request.user)) if is_missing_job(e) else e
+            ) from None
         values["from"] = number(end.head, "offset")
         is_complete = end.head.get("isComplete") is True

@@ -5,7 +5,7 @@ Plain classes: importing dataclasses and typing takes longer than most commands 
 
 from __future__ import annotations
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import threading
 import time
 
 from openpaisdk.client.models import FINAL_STATES
-from openpaisdk.errors import ConnectionFailed, Forbidden, NotFound, PaiError, Unauthorized, Unavailable
-from pairuntime.session.relay import Relay, RelayLoop, Stream, WebSocketStream
+from paiprotocol.errors import ConnectionFailed, Forbidden, NotFound, PaiError, Unauthorized, Unavailable
+from pairuntime.transport.relay import Relay, RelayLoop, Stream, WebSocketStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,39 +117,40 @@ class PortForward:
         local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         threading.Thread(target=self._open, args=(local,), daemon=True).start()
 
-    def _start(self, local: socket.socket, remote: socket.socket) -> None:
+    def _start(self, local: socket.socket, remote: socket.socket, received: bytes) -> None:
         if self._is_closed.is_set():
             local.close()
             remote.close()
         else:
-            Relay(self._loop, Stream(local), WebSocketStream(remote, masks=True), lambda: None)
+            far = WebSocketStream(remote, masks=True, received=received)
+            Relay(self._loop, Stream(local), far, lambda: None)
 
     # -- in a thread of each new connection ----------------------------------------------------
 
     def _open(self, local: socket.socket) -> None:
         with self._opening:
             try:
-                remote = self._connect()
+                remote, received = self._connect()
             except PaiError as e:
                 Stream(local).reset()
                 if not self._is_closed.is_set():
                     self._on_failure(e)
                 return
-        self._loop.call(lambda: self._start(local, remote))
+        self._loop.call(lambda: self._start(local, remote, received))
 
-    def _connect(self) -> socket.socket:
-        """A connection to the port; waits for a server that is not reachable."""
+    def _connect(self) -> tuple[socket.socket, bytes]:
+        """A connection to the port, and its first bytes; waits for a server that is not reachable."""
         deadline = time.monotonic() + _RECONNECT_TIMEOUT_S
         while True:
             cluster = self._cluster.with_own_connection()
             try:
-                remote = cluster.open_port(self._task, self._remote)
+                opened = cluster.open_port(self._task, self._remote)
             except (ConnectionFailed, Unavailable):
                 if time.monotonic() > deadline or self._is_closed.wait(_RECONNECT_INTERVAL_S):
                     raise
                 cluster.transport.rediscover()
             else:
-                return remote
+                return opened
             finally:
                 # Where the server is now, for the next connections.
                 self._cluster.transport.endpoint = cluster.transport.endpoint

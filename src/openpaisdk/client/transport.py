@@ -7,22 +7,22 @@ import os
 import sys
 import time
 
-from openpaisdk.client.address import Address, parse_uri, query
-from openpaisdk.client.http1 import Body, SocketConnection
+from openpaisdk.client.address import Address, parse_uri
 from openpaisdk.client.http_errors import (
     connection_error,
     error_from_response,
     has_timed_out,
     token_rejected,
 )
-from openpaisdk.errors import ConnectionFailed, Unauthorized, Unavailable
+from paiprotocol.errors import ConnectionFailed, Unauthorized, Unavailable
+from pairuntime.transport.http1 import Connection, HttpProtocolError, query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
-    from openpaisdk.client.http1 import Connection, Response
+    from pairuntime.transport.http1 import Body, Response
 
     Renew = Callable[[str, "Endpoint"], "Endpoint | None"]
 
@@ -43,7 +43,7 @@ REST_SERVER = "/rest-server"
 class Endpoint:
     """Address, user and token for a cluster. The embedded cluster's endpoint changes with every start."""
 
-    __slots__ = ("address", "authority_file", "certificate", "rest_path", "scheme", "token", "user", "verify")
+    __slots__ = ("address", "ca_file", "certificate", "rest_path", "scheme", "token", "user", "verify")
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Endpoint:
         *,
         rest_path: str = REST_SERVER,
         verify: bool = True,
-        authority_file: str = "",
+        ca_file: str = "",
         certificate: tuple[str, str] | None = None,
         scheme: str = "Bearer",
     ):
@@ -63,7 +63,7 @@ class Endpoint:
         self.token = token
         self.rest_path = "" if self.address.prefix.endswith(REST_SERVER) else rest_path
         self.verify = verify
-        self.authority_file = authority_file
+        self.ca_file = ca_file
         self.certificate = certificate
         self.scheme = scheme
 
@@ -75,7 +75,7 @@ class Endpoint:
             self.token,
             rest_path="",
             verify=self.verify,
-            authority_file=self.authority_file,
+            ca_file=self.ca_file,
             scheme=scheme,
         )
 
@@ -94,10 +94,11 @@ class Transport:
         """Called once, at a terminal, when the cluster is slow to respond."""
         self._is_interrupted = False
         self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, MAX_ATTEMPTS
+        self.retry_delays_s: tuple[float, ...] = RETRY_DELAYS_S
         self.logs_requests = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
 
     def shorten_timeouts(self, seconds: float) -> None:
-        """One attempt and this timeout, for requests whose result is optional."""
+        """Make one attempt with this timeout from now on, for requests whose result is optional."""
         self.connect_timeout = min(self.connect_timeout, seconds)
         self.timeout = seconds
         self.tries = 1
@@ -118,8 +119,13 @@ class Transport:
         tries: int | None = None,
         at_root: bool = False,
         accept: tuple[int, ...] = (),
+        whole: bool = False,
     ) -> Response:
-        """Send a request; an error status becomes an exception unless it is in ``accept``."""
+        """Send a request; an error status becomes an exception unless it is in ``accept``.
+
+        ``whole``: the body is short and is received now, so that a connection that breaks within it is like
+        one that breaks before it.
+        """
         if self._process != os.getpid():
             # A forked child shares the connection with its parent: each would read the other's responses.
             self._process = os.getpid()
@@ -132,6 +138,8 @@ class Transport:
             was_open = self.connection is not None and self.connection.is_open
             try:
                 response = self._send(method, path, values, body, headers, timeout, at_root)
+                if whole and (response.status < 400 or response.status in accept):
+                    response.buffer_body()
             except OSError as e:
                 self.close()
                 if self._is_interrupted:
@@ -140,22 +148,20 @@ class Transport:
                     continue  # the persistent connection was stale; retry on a new one
                 if self.renew and not renewed and tries > 1:
                     renewed = True
-                    if (found := self.renew(CONNECTION_LOST, self.endpoint)) is not None:
-                        self.endpoint = found
+                    if (endpoint := self.renew(CONNECTION_LOST, self.endpoint)) is not None:
+                        self.endpoint = endpoint
                         continue
                 attempts += 1
                 if attempts >= tries or has_timed_out(e) or not _is_retryable(e):
                     raise connection_error(e, self.where, timeout) from None
-                time.sleep(RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S)) - 1])
+                time.sleep(self._retry_delay_s(attempts))
                 continue
             if response.status < 400 or response.status in accept:
                 return response
             if response.status in (429, 502, 503, 504) and attempts + 1 < tries:
                 attempts += 1
                 self._read_error(response)
-                time.sleep(
-                    _retry_after(response.headers) or RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S)) - 1]
-                )
+                time.sleep(_retry_after(response.headers) or self._retry_delay_s(attempts))
                 continue
             error = error_from_response(response.status, self._read_error(response), self.where)
             if isinstance(error, Unauthorized) and self.renew and not renewed:
@@ -166,6 +172,9 @@ class Transport:
             if isinstance(error, Unauthorized):
                 raise token_rejected(error, self.alias, self.endpoint.token)
             raise error
+
+    def _retry_delay_s(self, attempts: int) -> float:
+        return self.retry_delays_s[min(attempts, len(self.retry_delays_s)) - 1]
 
     def _read_error(self, response: Response) -> bytes:
         body = bytearray()
@@ -179,9 +188,9 @@ class Transport:
             self.close()  # the status says enough
         return bytes(body)
 
-    def upgrade(self, path: str, values: Mapping[str, object], protocol: str) -> socket.socket:
-        """Open a WebSocket with this subprotocol; returns its socket."""
-        from pairuntime.session import websocket
+    def upgrade(self, path: str, values: Mapping[str, object], protocol: str) -> tuple[socket.socket, bytes]:
+        """Open a WebSocket with this subprotocol; returns its socket, and its first bytes if any came."""
+        from pairuntime.transport import websocket
 
         key = websocket.new_key()
         headers = {
@@ -201,9 +210,12 @@ class Transport:
                 f"{self.where} did not open a WebSocket.",
                 hint="A proxy between you and the cluster must pass the header Upgrade on.",
             )
-        sock = connection.detach()
+        try:
+            sock, received = connection.detach()
+        except OSError as e:
+            raise ConnectionFailed(f"{self.where} did not open a WebSocket: {e}.") from None
         sock.settimeout(None)
-        return sock
+        return sock, received
 
     def rediscover(self) -> None:
         """Find the new address of a cluster that may have restarted; never starts it."""
@@ -242,15 +254,13 @@ class Transport:
         endpoint = self.endpoint
         if self.connection is None:
             self.connection = connect(endpoint, self.connect_timeout)
-            if (
-                self.on_slow_response
-                and isinstance(self.connection, SocketConnection)
-                and sys.stderr.isatty()
-            ):
+            if self.on_slow_response and sys.stderr.isatty():
                 self.connection.on_slow_response = self._notify_slow
         if self._is_interrupted:
             self.connection.interrupt()
-        sent = {"Host": endpoint.address.authority, "User-Agent": "pai", "Accept": "*/*"}
+        # Nothing here decodes a compressed response.
+        sent = {"Host": endpoint.address.netloc, "User-Agent": "pai", "Accept": "*/*"}
+        sent["Accept-Encoding"] = "identity"
         if endpoint.token:
             sent["Authorization"] = f"{endpoint.scheme} {endpoint.token}"
         sent.update(headers or {})
@@ -269,15 +279,16 @@ def connect(endpoint: Endpoint, timeout: float = CONNECT_TIMEOUT_S) -> Connectio
     """Create the connection this address needs (socket, TLS or proxy). Nothing is sent yet."""
     address = endpoint.address
     if not address.is_secure and (address.is_loopback or not _any_proxy()):
-        return SocketConnection(address.host, address.port, timeout)
-    from openpaisdk.client.http_client_connection import HttpClientConnection, proxy_for
+        return Connection(address.host, address.port, timeout)
+    from openpaisdk.client.tls_and_proxies import ProxyConnection, SecureConnection, proxy_for, tls_context
 
     proxy = proxy_for(address)
-    if not proxy and not address.is_secure:
-        return SocketConnection(address.host, address.port, timeout)
-    return HttpClientConnection(
-        address, proxy, timeout, endpoint.verify, endpoint.authority_file, endpoint.certificate
-    )
+    if address.is_secure:
+        trust = tls_context(endpoint.verify, endpoint.ca_file, endpoint.certificate)
+        return SecureConnection(address, proxy, timeout, trust)
+    if proxy:
+        return ProxyConnection(address, proxy, timeout)
+    return Connection(address.host, address.port, timeout)
 
 
 def _any_proxy() -> bool:
@@ -286,11 +297,7 @@ def _any_proxy() -> bool:
 
 def _is_retryable(error: OSError) -> bool:
     """Whether a retry can help; an unknown host name or a bad certificate stays that way."""
-    return (
-        isinstance(error, ConnectionError)
-        or error.errno == errno.ETIMEDOUT
-        or type(error).__name__ == "HttpProtocolError"
-    )
+    return isinstance(error, ConnectionError | HttpProtocolError) or error.errno == errno.ETIMEDOUT
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 
-from openpaisdk.client.address import quote
 from openpaisdk.client.cluster_client import ClusterClient, mapping_of, unexpected_response
 from openpaisdk.client.http_errors import NO_API
-from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster
-from openpaisdk.errors import NotFound, PaiError
+from openpaisdk.client.models import Event, JobSummary, VirtualCluster
+from paiprotocol.errors import NotFound, PaiError
+from pairuntime.transport.http1 import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class V1ClusterClient(ClusterClient):
         reasons: bool = False,
         **filters: Unpack[JobFilter],
     ) -> list[JobSummary]:
-        found = list(self.all_jobs(offset=offset or 0, **filters))
+        jobs = list(self.all_jobs(offset=offset or 0, **filters))
         if order.endswith("ASC"):
-            found.reverse()
-        return found if limit is None else found[:limit]
+            jobs.reverse()
+        return jobs if limit is None else jobs[:limit]
 
     def all_jobs(
         self, *, offset: int = 0, reasons: bool = False, **filters: Unpack[JobFilter]
@@ -69,7 +69,7 @@ class V1ClusterClient(ClusterClient):
         raw = self._get(f"/api/v1/user/{quote(user)}/jobs" if user else "/api/v1/jobs")
         if not isinstance(raw, list):
             raise unexpected_response(self)
-        jobs = [JobSummary(mapping_of(one, self)) for one in raw]
+        jobs = [JobSummary(mapping_of(listed, self)) for listed in raw]
         jobs.sort(key=lambda job: -(job.submitted_ms or 0))
         states = frozenset(state.split(",")) if state else None
         selected = [
@@ -85,15 +85,10 @@ class V1ClusterClient(ClusterClient):
     def count_jobs(self, *, state: str = "", user: str = "", virtual_cluster: str = "") -> int:
         return len(self.jobs(state=state, user=user, virtual_cluster=virtual_cluster))
 
-    def job(self, name: str, user: str = "") -> JobStatus:
-        return JobStatus(mapping_of(self._get(self.v1_job_path(name, user), job_name=name), self))
-
-    def job_config(self, name: str, user: str = "") -> str:
-        path = self.v1_job_path(name, user) + "/config"
-        return self._request("GET", path, job_name=name).read().decode("utf-8", "replace")
-
     def job_ssh(self, name: str, user: str = "") -> dict[str, object]:
-        return mapping_of(self._get(self.v1_job_path(name, user) + "/ssh", job_name=name), self)
+        return mapping_of(
+            self._get(self.v1_job_path(name, user) + "/ssh", job_name=self.short_name(name, user)), self
+        )
 
     def events(self, name: str, user: str = "") -> list[Event]:
         raise self._unsupported("has no job events")
@@ -108,8 +103,8 @@ class V1ClusterClient(ClusterClient):
                 "accepts only version 1 jobs (JSON); submit those with pai submit"
             ) from None
 
-    def _execution_path(self, name: str, user: str) -> str:
-        return self.v1_job_path(name, user) + "/executionType"
+    def _job_path(self, name: str, user: str) -> str:
+        return self.v1_job_path(name, user)
 
     def tag(self, name: str, value: str, user: str = "") -> None:
         raise self._unsupported("has no tags")
@@ -118,8 +113,8 @@ class V1ClusterClient(ClusterClient):
         raise self._unsupported("has no tags")
 
     def virtual_clusters(self) -> list[VirtualCluster]:
-        found = mapping_of(self._get("/api/v1/virtual-clusters"), self)
-        return [VirtualCluster(name, mapping_of(raw, self)) for name, raw in found.items()]
+        response = mapping_of(self._get("/api/v1/virtual-clusters"), self)
+        return [VirtualCluster(name, mapping_of(raw, self)) for name, raw in response.items()]
 
     def storages(self) -> list[dict[str, object]]:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from openpaisdk.client.address import parse_uri
 from openpaisdk.client.follow_stream import FollowRequest, Frame
 from openpaisdk.client.transport import Endpoint, Transport
-from openpaisdk.errors import ConnectionFailed, NotFound
+from paiprotocol.errors import ConnectionFailed, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def read_new_log_bytes(
     address = parse_uri(task.log)
     cluster_endpoint = cluster.transport.endpoint
     # The token is for the cluster and must not go to the node that serves the log.
-    token = cluster_endpoint.token if address.authority == cluster_endpoint.address.authority else ""
+    token = cluster_endpoint.token if address.netloc == cluster_endpoint.address.netloc else ""
     endpoint = Endpoint(
-        f"{address.scheme}://{address.authority}",
+        f"{address.scheme}://{address.netloc}",
         cluster_endpoint.user,
         token,
         verify=cluster_endpoint.verify,
@@ -38,7 +38,8 @@ def read_new_log_bytes(
         first = name not in files
         start = files.get(name, 0)
         try:
-            response = transport.request("GET", f"{address.prefix}/{name}/", values={"start": start}, tries=1)
+            path = f"{address.prefix}/{name}/"
+            response = transport.request("GET", path, values={"start": start}, tries=1, whole=True)
         except (NotFound, ConnectionFailed):
             continue  # not written yet, or the node is not reachable from here
         data = _page_text(response.read(), response.headers.get("content-type", ""))

@@ -8,7 +8,7 @@ from openpaisdk.config.defaults import Defaults, defaults_file
 from openpaisdk.config.paths import display_path, project_folder, user_folder
 from openpaisdk.config.task_cluster import OWN_ALIAS, TASK, task_cluster_settings
 from openpaisdk.config.yaml_files import FileLock, read_yaml, write_yaml
-from openpaisdk.errors import ConfigError, PaiError, UsageError
+from paiprotocol.errors import ConfigError, PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -250,16 +250,16 @@ def check_storage_name(name: str) -> str:
 
 def reserved_names(entries: list[ClusterEntry]) -> list[str]:
     """Entries and storages whose names are reserved now, as texts for messages."""
-    found = []
+    names = []
     for entry in entries:
         if entry.alias == OWN_ALIAS:
-            found.append(f"the cluster {OWN_ALIAS}")
+            names.append(f"the cluster {OWN_ALIAS}")
         storages = entry.raw.get("storages")
         for storage in storages if isinstance(storages, list) else []:
             name = storage.get("name") if isinstance(storage, dict) else storage
             if name == JOBS_STORAGE:
-                found.append(f"the storage {JOBS_STORAGE} of {entry.alias}")
-    return found
+                names.append(f"the storage {JOBS_STORAGE} of {entry.alias}")
+    return names
 
 
 def clusters_file(defaults: Defaults) -> str:

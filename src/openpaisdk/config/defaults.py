@@ -6,7 +6,7 @@ import os
 
 from openpaisdk.config.paths import display_path, project_folder, user_folder
 from openpaisdk.config.yaml_files import FileLock, read_yaml, write_yaml
-from openpaisdk.errors import ConfigError, UsageError
+from paiprotocol.errors import ConfigError, UsageError
 
 FILE = "defaults.yaml"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import ConfigError
+from paiprotocol.errors import ConfigError
 
 FOLDER = ".openpai"
 

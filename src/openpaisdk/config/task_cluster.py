@@ -14,7 +14,6 @@ USERS = ("PAI_USER_NAME", "PAI_USERNAME")
 RUNTIME = "PAI_RUNTIME_DIR"
 EMBEDDED_FLAG = "PAI_EMBEDDED_CLUSTER"
 """Set in the tasks of an embedded cluster: their jobs share the machine and the programs of one user."""
-AUTHORITY = "authority.pem"
 _MARKS = (SERVER, "PAI_CONTAINER_ID", "PAI_JOB_NAME")
 VARIABLES = frozenset({*_MARKS, TOKEN, *USERS, RUNTIME, EMBEDDED_FLAG})
 """Everything in the environment that this module reads."""
@@ -42,9 +41,11 @@ def task_cluster_settings(taken_aliases: frozenset[str] = frozenset()) -> dict[s
         "token": os.environ.get(TOKEN, ""),
     }
     if runtime := os.environ.get(RUNTIME, ""):
+        from pairuntime.transport import CA_FILE
+
         settings["type"] = TASK  # only this package's server starts tasks with the runtime
-        if os.path.isfile(authority := os.path.join(runtime, AUTHORITY)):
-            settings["ca_file"] = authority
+        if os.path.isfile(ca_file := os.path.join(runtime, CA_FILE)):
+            settings["ca_file"] = ca_file
     if os.environ.get(EMBEDDED_FLAG):
         settings["embedded"] = True
     return settings

@@ -11,7 +11,7 @@ import sys
 import time
 
 from openpaisdk.config.paths import display_path, make_private, user_folder
-from openpaisdk.errors import ConfigError
+from paiprotocol.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MIN_CACHE_AGE_NS = 2_000_000_000
 """A younger file may change again without a change of its stamp: it is not cached yet."""
 
 
-def read_yaml(path: str) -> object:
+def read_yaml(path: str, *, min_cache_age_ns: int = MIN_CACHE_AGE_NS) -> object:
     """The content of a settings file; None if there is no file."""
     try:
         stamp = _stamp(path)
@@ -33,7 +33,7 @@ def read_yaml(path: str) -> object:
     if found:
         return value
     value = parse_yaml(path)
-    if time.time_ns() - max(stamp[0], stamp[1]) > MIN_CACHE_AGE_NS:
+    if time.time_ns() - max(stamp[0], stamp[1]) > min_cache_age_ns:
         _write_cache(path, stamp, value)
     return value
 

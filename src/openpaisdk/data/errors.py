@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import PaiError
+from paiprotocol.errors import PaiError
 
 
 class DamagedShard(PaiError):
@@ -53,7 +53,7 @@ def index_of_other_version(what: str, version: int) -> PaiError:
 
 
 def not_a_pack(what: str) -> PaiError:
-    from openpaisdk.errors import UsageError
+    from paiprotocol.errors import UsageError
 
     return UsageError(
         f"{what} is not a pack: it has no pack.json and no shards.",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import ConnectionFailed, PaiError
-from openpaisdk.fileio import pack_format
-from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes
 from openpaisdk.storage.backends.base import CHANGED_WHILE_COPIED, FILE_CHANGED, changed_error
+from paiprotocol.errors import ConnectionFailed, PaiError
+from paiprotocol.transfer import pack_format
+from paiprotocol.transfer.hashing import ALGORITHMS, hash_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _changed(backend: Backend, base: str, path: str) -> PaiError:
 
 
 def _as_pack_error(error: PaiError) -> PaiError:
-    """An error of a file that changed, in the words of what is done with it here."""
+    """The error of a file that changed, worded for packing."""
     if error.code != FILE_CHANGED:
         return error
     return PaiError(

@@ -30,21 +30,29 @@ _LENGTH = Struct("<Q")
 class FileList:
     """Paths below a folder, with size, time and mode: ``list_first``, ``list_rest``, then iterate once."""
 
-    def __init__(self, backend: Backend, path: str):
+    def __init__(
+        self,
+        backend: Backend,
+        path: str,
+        *,
+        max_in_memory: int = MAX_ITEMS_IN_MEMORY,
+        max_folder_files: int = _MAX_FOLDER_FILES,
+    ):
         self.count = 0
         self.size = 0
         self.skipped: list[str] = []
         """Links and special files."""
         self.is_complete = False
-        self._folders = backend.walk(path, _MAX_FOLDER_FILES)
+        self._folders = backend.walk(path, max_folder_files)
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._waiting: deque[list[Item]] = deque()
         self._waiting_files = 0
-        # Files that are listed and not yet taken, beyond MAX_ITEMS_IN_MEMORY: written at its end, read from
-        # its beginning, and emptied when all of it was read.
+        self._max_in_memory = max_in_memory
+        # Files that are listed and not yet taken, beyond those in memory: written at its end, read from its
+        # beginning, and emptied when all of it was read.
         self._spool: IO[bytes] | None = None
         self._spool_start = self._spool_end = 0
 
@@ -120,7 +128,7 @@ class FileList:
         with self._changed:
             self.count += len(files)
             self.size += sum([file_stat[0] for _, file_stat in files])
-            if self._waiting_files < MAX_ITEMS_IN_MEMORY and self._spool_start == self._spool_end:
+            if self._waiting_files < self._max_in_memory and self._spool_start == self._spool_end:
                 self._waiting.append(files)
                 self._waiting_files += len(files)
             else:

@@ -7,13 +7,15 @@ import re
 
 from openpaisdk.data.formats.registry import FORMAT_OF_SUFFIX
 from openpaisdk.data.shard_index import SUFFIX as INDEX_SUFFIX
-from openpaisdk.errors import PaiError
+from paiprotocol.errors import PaiError
 
 MANIFEST = "pack.json"
 HAR_INDEX, HAR_MASTER_INDEX = "_index", "_masterindex"
 WHOLE_PACK_FILES = (MANIFEST, HAR_INDEX, HAR_MASTER_INDEX)
 """Files that describe all shards."""
 VERSION = 1
+# Of records and of bytes of a shard.
+_MAX_NUMBER = 1 << 53
 _PART = re.compile(r"part-\d+")
 _OWN_FILE = re.compile(r"(shard-\d{6,}\.[a-z]+|part-\d+)(\.index)?")
 
@@ -91,8 +93,10 @@ class Manifest:
                 for shard in value["shards"]
             ]
             manifest = cls(str(value["format"]), str(value["compression"]), shards)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise _damaged(what) from None
+        if not all(0 <= number <= _MAX_NUMBER for shard in shards for number in (shard.records, shard.size)):
+            raise _damaged(what)
         if version != VERSION:
             raise PaiError(
                 f"{what} was written by a later version (format {version}).",

@@ -44,7 +44,7 @@ WRONG_CRC = "the content does not have the CRC of the index"
 
 
 class _OpenShard:
-    """A shard that is open as long as anyone refers to it: another thread may still read it."""
+    """A shard that is open as long as any thread refers to it: another one may still read it."""
 
     __slots__ = ("reader", "source")
 
@@ -65,7 +65,7 @@ class _ReadBuffer(threading.local):
     _memory: mmap.mmap | None = None
 
     def read(self, source: SourceFile, offset: int, length: int) -> bytes | mmap.mmap:
-        """Bytes of a shard, from the beginning of what is returned; the memory is used again."""
+        """Bytes of a shard, at the beginning of the returned memory, which the next call overwrites."""
         if sys.platform != "win32" and (fd := source.fileno()) >= 0:
             if self._memory is None:
                 # Private: a forked process must not write into the memory of its parent.
@@ -123,8 +123,8 @@ class Pack(RecordSource):
             numbers: dict[bytes, int] = {}
             for shard in range(len(self.names)):
                 start = self._start(shard)
-                for record, found in enumerate(self._index(shard).keys()):
-                    numbers.setdefault(found, start + record)
+                for record, known_key in enumerate(self._index(shard).keys()):
+                    numbers.setdefault(known_key, start + record)
             self._numbers = numbers
         try:
             return self._numbers[key.encode("utf-8", "surrogateescape")]
@@ -219,11 +219,11 @@ class Pack(RecordSource):
             raise self._damaged(opened.reader, index, record, WRONG_CRC)
 
     def runs(self, max_bytes: int, max_records: int) -> list[RecordRun]:
-        found = []
+        runs = []
         for shard in range(len(self.names)):
             sizes = self._index(shard).lengths
-            found += runs_of(sizes, self._start(shard), max_bytes, max_records)
-        return found
+            runs += runs_of(sizes, self._start(shard), max_bytes, max_records)
+        return runs
 
     def run_identity(self, run: RecordRun) -> str:
         shard, first = self._locate(run.first)
@@ -234,8 +234,8 @@ class Pack(RecordSource):
         """All records as the shards have them, verified by the format's checksums, without indexes."""
         for shard in range(len(self.names)):
             opened = self._open(shard)
-            for found in opened.reader.scan():
-                yield found.key.decode("utf-8", "surrogateescape"), found.content
+            for record in opened.reader.scan():
+                yield record.key.decode("utf-8", "surrogateescape"), record.content
 
     def close(self) -> None:
         with self._lock:
@@ -255,10 +255,10 @@ class Pack(RecordSource):
 
     def _find_shards(self) -> tuple[list[str], list[int | None]]:
         """Names of the shards, and how many records each has if the manifest says so."""
-        found = self._backend.status(self._path)
-        if found is None:
+        info = self._backend.status(self._path)
+        if info is None:
             raise not_found_error(self.url)
-        if not found.is_folder:
+        if not info.is_folder:
             self._path, _, name = self._path.rpartition("/")
             if not format_of(name):
                 raise not_a_pack(self.url)
@@ -273,7 +273,7 @@ class Pack(RecordSource):
             raise unfinished_pack(self.url)  # another program's shards have no such index
         if HAR_MASTER_INDEX in names and HAR_INDEX in names:
             files = self._har_files()
-            return list(files), [len(found) for found in files.values()]
+            return list(files), [len(info) for info in files.values()]
         shards = [name for name in shards if format_of(name) != "har"]
         if not shards:
             raise not_a_pack(self.url)
@@ -324,14 +324,14 @@ class Pack(RecordSource):
         opened = self._open(shard)
         builder = IndexBuilder()
         position, last = 0, -1
-        for found in opened.reader.scan():
-            position = position + 1 if found.offset == last else 0
-            last = found.offset
+        for record in opened.reader.scan():
+            position = position + 1 if record.offset == last else 0
+            last = record.offset
             crc = size = 0
-            for chunk in found.chunks():
+            for chunk in record.chunks():
                 crc = self._crc32c(chunk, crc)
                 size += len(chunk)
-            builder.add(found.key, found.offset, found.length, crc, size, position)
+            builder.add(record.key, record.offset, record.length, crc, size, position)
         header: dict[str, object] = {
             "format": format_of(self.names[shard]),
             "shardBytes": opened.source.size,

@@ -23,11 +23,11 @@ from openpaisdk.data.manifest import (
 )
 from openpaisdk.data.shard_index import ShardIndex
 from openpaisdk.data.shard_packer import ShardInput, ShardPacker
-from openpaisdk.errors import ConnectionFailed, PaiError, Unavailable, UsageError
 from openpaisdk.storage.backends.base import STORAGE_FULL, WriteAccess
 from openpaisdk.storage.transfer.executor import TransferProgress
 from openpaisdk.storage.transfer.plan import PARTIAL_SUFFIXES
 from openpaisdk.storage.transfer.worker_threads import run_threads
+from paiprotocol.errors import ConnectionFailed, PaiError, Unavailable, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,18 +46,28 @@ A process begins with a shard when all its files are listed, and with long shard
 beginning and at the end.
 """
 FIRST_FILES = MAX_RECORDS_PER_SHARD
-"""With more files than this, the others are listed while the first ones are packed, by processes."""
+"""Files that are listed before the first are packed, by processes; the others are listed meanwhile."""
 EARLY_FILES = 2048
-"""With more files than this, processes are started, which takes as long as to list the others of these."""
+"""Files after which processes are started, if there are more: their start takes as long as to list these."""
 RESUME_HINT = "Complete shards are kept: run the same command again to resume."
 
 
 class PackOptions:
     """How files become records."""
 
-    __slots__ = ("compression", "format", "jobs", "keys", "shard_bytes")
+    __slots__ = ("compression", "early_files", "first_files", "format", "jobs", "keys", "shard_bytes")
 
-    def __init__(self, format_name: str, compression: str, keys: KeyRule, shard_bytes: int, jobs: int):
+    def __init__(
+        self,
+        format_name: str,
+        compression: str,
+        keys: KeyRule,
+        shard_bytes: int,
+        jobs: int,
+        *,
+        first_files: int = FIRST_FILES,
+        early_files: int = EARLY_FILES,
+    ):
         writer = writer_class(format_name)
         if compression not in writer.compressions:
             known = ", ".join(writer.compressions)
@@ -67,6 +77,8 @@ class PackOptions:
         self.keys = keys
         self.shard_bytes = shard_bytes
         self.jobs = jobs
+        self.first_files = first_files
+        self.early_files = early_files
 
 
 class PackOperation:
@@ -96,7 +108,7 @@ class PackOperation:
 
     def scan(self) -> None:
         """List the files to pack, or the first of very many; an error if there are none."""
-        self.files.list_first(min(EARLY_FILES, FIRST_FILES))
+        self.files.list_first(min(self.options.early_files, self.options.first_files))
         if self.files.is_complete and not self.files.count:
             raise UsageError(f"{self.source.display_path(self.source_path)} has no files to pack.")
         if not self.files.is_complete and self.options.jobs > 1:
@@ -104,7 +116,7 @@ class PackOperation:
 
             self._processes = start_processes(self._packer, self.options.jobs)
         try:
-            self.files.list_first(FIRST_FILES)
+            self.files.list_first(self.options.first_files)
         except BaseException:
             self._end_processes()
             raise

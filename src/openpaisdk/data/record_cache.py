@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 
-from openpaisdk.fileio.hashing import BLAKE2B, hash_bytes
+from paiprotocol.transfer.hashing import BLAKE2B, hash_bytes
 
 _SUFFIX = ".records"
 _CRC_BYTES = 4
@@ -70,7 +70,7 @@ class RecordCache:
 
     def _entries(self) -> list[tuple[int, int, str]]:
         """Time of last use, size and path of each entry."""
-        found = []
+        used = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 if _SUFFIX in entry.name:
@@ -78,8 +78,8 @@ class RecordCache:
                         facts = entry.stat()
                     except OSError:
                         continue  # removed by another process
-                    found.append((facts.st_mtime_ns, facts.st_size, entry.path))
-        return found
+                    used.append((facts.st_mtime_ns, facts.st_size, entry.path))
+        return used
 
     def _path(self, identity: str) -> str:
         name = hash_bytes(identity.encode("utf-8", "surrogateescape"), BLAKE2B).hex()

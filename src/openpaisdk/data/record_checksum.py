@@ -7,7 +7,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
-from openpaisdk.errors import PaiError
+from paiprotocol.errors import PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ def crc32c_function() -> Callable[..., int]:
     """``crc32c(data, value=0)``."""
     extension = _load_extension()
     if extension is not None:
-        found: Callable[..., int] = extension.crc32c
-        return found
+        function: Callable[..., int] = extension.crc32c
+        return function
     try:
         from crc32c import crc32c
     except ImportError:

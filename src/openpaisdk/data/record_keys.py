@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import Formatter
 
 from openpaisdk.data.key_set import KeySet
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 FIELDS = ("path", "name", "stem", "suffix", "folder", "index")
 

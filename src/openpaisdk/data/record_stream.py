@@ -19,7 +19,7 @@ from openpaisdk.data.folder_records import FolderRecords
 from openpaisdk.data.pack_reader import Pack
 from openpaisdk.data.record_cache import RecordCache
 from openpaisdk.data.record_order import WINDOW_RUNS, EpochOrder, Share
-from openpaisdk.errors import PaiError, UsageError
+from paiprotocol.errors import PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,16 +138,17 @@ class RecordStream:
         """For that many processes."""
         # The position in the epoch: the end of the window that is handed out, and what is left of it.
         self._window_end = 0
-        self._left: Iterator[bytes] = iter(())
+        self._remaining: Iterator[bytes] = iter(())
         # Where the next iteration begins; set by load_state_dict.
         self._resume_at = 0
         _register_with_torch()
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_known_runs": None, "_window_end": self._position, "_left": iter(())}
+        return {**self.__dict__, "_known_runs": None, "_window_end": self._position, "_remaining": iter(())}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
+        # Pickled by version 0.5, it has another name for what remains.
+        self.__dict__.update(state, _remaining=iter(()))
         _register_with_torch()
 
     def __len__(self) -> int:
@@ -188,12 +189,12 @@ class RecordStream:
 
     def _begin_at(self, position: int) -> None:
         self._window_end = self._resume_at = position
-        self._left = iter(())
+        self._remaining = iter(())
 
     @property
     def _position(self) -> int:
         """How many records of the epoch the caller has."""
-        return self._window_end - length_hint(self._left)
+        return self._window_end - length_hint(self._remaining)
 
     def __iter__(self) -> Iterator[Any]:
         order = self._order(self._share())
@@ -205,16 +206,16 @@ class RecordStream:
             for keys, contents in windows:
                 contents = contents[: total - position]
                 position += len(contents)
-                left = iter(contents)
-                self._window_end, self._left = position, left
+                remaining = iter(contents)
+                self._window_end, self._remaining = position, remaining
                 # Without a step of this function for each record, which would also keep the item.
                 if self._decode is None:
-                    yield from zip(keys, left, strict=False)
+                    yield from zip(keys, remaining, strict=False)
                 else:
-                    yield from map(partial(_decode_next, self._decode, left), keys, contents)
+                    yield from map(partial(_decode_next, self._decode, remaining), keys, contents)
                 # Nothing refers to the records here when the next window is read.
-                del contents, left
-                self._left = iter(())
+                del contents, remaining
+                self._remaining = iter(())
                 if position == total:
                     return
 
@@ -245,7 +246,7 @@ class RecordStream:
             return keys, contents
 
         def begin(window: Window) -> tuple[list[int], list[Callable[[], Columns]]]:
-            """Begin to read a window; returns the order of its records, and what gives parts of them."""
+            """Begin to read a window; returns the order of its records, and functions that return them."""
             runs = order.runs[window.start : window.end]
             if cache is None and all(map(self._source.read_soon, runs)):
                 return window.order, [partial(load, runs)]
@@ -341,10 +342,10 @@ def _keep_freed_memory() -> None:
     bytes(WINDOW_RUNS * RUN_BYTES)
 
 
-def _decode_next(decode: Decode, left: Iterator[bytes], key: str, content: bytes) -> Any:
-    """What ``decode`` makes of a record. One that it fails for is left: a saved state resumes at it."""
+def _decode_next(decode: Decode, remaining: Iterator[bytes], key: str, content: bytes) -> Any:
+    """The decoded record. If ``decode`` fails, the record remains: a saved state resumes at it."""
     item = decode(key, content)
-    next(left)
+    next(remaining)
     return item
 
 

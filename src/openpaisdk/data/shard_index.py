@@ -77,17 +77,25 @@ class ShardIndex:
 
     def __init__(self, data: bytes, what: str):
         """``what`` names the index in errors."""
-        found = _ANY_MAGIC.match(data)
-        if found is not None and found[0] != MAGIC:
-            raise index_of_other_version(what, int(found[1]))
+        magic = _ANY_MAGIC.match(data)
+        if magic is not None and magic[0] != MAGIC:
+            raise index_of_other_version(what, int(magic[1]))
         if not data.startswith(MAGIC) or len(data) < len(MAGIC) + _CRC_BYTES:
             raise DamagedShard(what, "this is not an index of a shard, or a truncated one")
         body = memoryview(data)[:-_CRC_BYTES]
         if zlib.crc32(body) != int.from_bytes(data[-_CRC_BYTES:], "little"):
             raise DamagedShard(what, "the index is damaged")
-        end = data.index(b"\n", len(MAGIC))
-        self.header: dict[str, object] = json.loads(data[len(MAGIC) : end])
-        count = int(str(self.header["records"]))
+        try:
+            end = data.index(b"\n", len(MAGIC))
+            self.header: dict[str, object] = json.loads(data[len(MAGIC) : end])
+            count = int(str(self.header["records"]))
+            self.shard_bytes = int(str(self.header["shardBytes"]))
+            is_compressed = bool(self.header["compressed"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise DamagedShard(what, "the index is damaged") from None
+        row_bytes = 8 + 8 + 4 + 8 + (8 + 4 if is_compressed else 0)
+        if not 0 <= count * row_bytes <= len(body) - end:
+            raise DamagedShard(what, "the index is truncated")
         columns = body[end + 1 :]
 
         def column(code: str) -> array[int]:
@@ -104,7 +112,6 @@ class ShardIndex:
         self.lengths = column("Q")
         self.crcs = column("I")
         self.key_ends = column("Q")
-        is_compressed = bool(self.header["compressed"])
         self.sizes = column("Q") if is_compressed else self.lengths
         self._positions = column("I") if is_compressed else None
         keys = bytes(columns)
@@ -114,10 +121,6 @@ class ShardIndex:
 
     def __len__(self) -> int:
         return len(self.offsets)
-
-    @property
-    def shard_bytes(self) -> int:
-        return int(str(self.header["shardBytes"]))
 
     def key(self, number: int) -> bytes:
         return self._key_at(self.key_ends[number - 1] if number else 0, self.key_ends[number])

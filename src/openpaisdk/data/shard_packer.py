@@ -18,8 +18,8 @@ from openpaisdk.data.file_contents import (
 from openpaisdk.data.formats.registry import writer_class
 from openpaisdk.data.manifest import ShardEntry, index_name, shard_name
 from openpaisdk.data.shard_index import ShardIndex
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio import pack_format
+from paiprotocol.errors import PaiError
+from paiprotocol.transfer import pack_format
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class ShardPacker:
         name = shard_name(shard.number, self.format)
         try:
             path = self.path(index_name(name))
-            found = self.target.status(path)
-            if found is None or found.is_folder:
+            info = self.target.status(path)
+            if info is None or info.is_folder:
                 return None
             index = ShardIndex(read_whole(self.target, path), self.target.display_path(path))
         except PaiError:
@@ -126,14 +126,14 @@ class ShardPacker:
         writer.end()
 
     def _identity(self, shard: ShardInput) -> bytes:
-        """Depends on what is packed, not on when it was written."""
+        """Identity of a shard: it depends on what is packed, not on when it was written."""
         sizes = [file_stat[0] for _, file_stat in shard.files]
         numbers = struct.pack(f"<{2 * len(sizes)}Q", *map(len, shard.keys), *sizes)
         parts = [f"{self.format} {self.compression}\n".encode(), numbers, *shard.keys]
         return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
     def _input_hash(self, shard: ShardInput, identity: bytes) -> str:
-        """Depends on the files' paths and times, too."""
+        """Hash of a shard's input: it also depends on the files' paths and times."""
         times = [file_stat[1] for _, file_stat in shard.files]
         paths = "\0".join([path for path, _ in shard.files]).encode("utf-8", "surrogateescape")
         parts = (identity, struct.pack(f"<{len(times)}q", *times), paths)

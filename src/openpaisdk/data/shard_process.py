@@ -14,8 +14,8 @@ import time
 from struct import Struct
 
 from openpaisdk.data.shard_packer import ShardPacker
-from openpaisdk.errors import PaiError
 from openpaisdk.storage.backends.local import LocalBackend
+from paiprotocol.errors import PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _PROGRAM = f"from {__name__} import main; main()"
 
 
 def _can_pack(packer: ShardPacker) -> bool:
-    """Connections and credentials stay in this process, whose threads then wait for the network."""
+    """Whether other processes can pack: connections to remote storages, and credentials, stay in this one."""
     backends = {type(packer.source), type(packer.target)}
     return backends == {LocalBackend} and bool(sys.executable) and sys.platform != "win32"
 

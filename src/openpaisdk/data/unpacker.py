@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from openpaisdk.data.buffered_upload import BufferedUpload
 from openpaisdk.data.key_set import KeySet
-from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.fileio import pack_format
-from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
 from openpaisdk.storage.backends.base import STORAGE_FULL, WriteAccess
 from openpaisdk.storage.file_info import is_valid_name
 from openpaisdk.storage.transfer.executor import TransferProgress
+from paiprotocol.errors import PaiError, UsageError
+from paiprotocol.transfer import pack_format
+from paiprotocol.transfer.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 The cluster is a detached process; ``paicluster`` is never imported here. Every command reads the handshake
 file, so ``handshake`` and ``home`` stay small; ``start`` is imported when needed. Imports only ``config``,
-``fileio`` and ``errors``.
+``paiprotocol`` and `pairuntime.local_files`.
 """
 
 from openpaisdk.embedded.ensure_running import ensure_running

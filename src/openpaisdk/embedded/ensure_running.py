@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from openpaisdk._version import __version__
 from openpaisdk.embedded.handshake import Handshake, is_alive, is_listening, read_handshake
 from openpaisdk.embedded.home import find_home
+from paiprotocol._version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ def ensure_running(*, notify: Callable[[str], None] | None = None, failed: str =
     The next server has the same address if it can.
     ``notify`` is called with a message before a step that takes long.
     """
-    found = find_running()
-    if found and not _is_outdated(found) and (found.url != failed or is_listening(found)):
-        return found
+    handshake = find_running()
+    if handshake and not _is_outdated(handshake) and (handshake.url != failed or is_listening(handshake)):
+        return handshake
     from openpaisdk.embedded.start import start
 
     return start(notify=notify, failed=failed)
@@ -28,8 +28,8 @@ def ensure_running(*, notify: Callable[[str], None] | None = None, failed: str =
 
 def find_running() -> Handshake | None:
     """The running cluster, or None. Starts nothing."""
-    found = read_handshake(find_home())
-    return found if found and is_alive(found) else None
+    handshake = read_handshake(find_home())
+    return handshake if handshake and is_alive(handshake) else None
 
 
 def rediscover() -> Handshake | None:
@@ -37,19 +37,19 @@ def rediscover() -> Handshake | None:
 
     A regular stop removes the handshake file; a killed server leaves it behind.
     """
-    found = read_handshake(find_home())
-    if found is None:
+    handshake = read_handshake(find_home())
+    if handshake is None:
         return None
-    if is_alive(found):
-        return found
+    if is_alive(handshake):
+        return handshake
     from openpaisdk.embedded.start import start
 
     return start()
 
 
-def _is_outdated(found: Handshake) -> bool:
-    if found.version == __version__:
+def _is_outdated(handshake: Handshake) -> bool:
+    if handshake.version == __version__:
         return False
     from openpaisdk.embedded.versions import is_older
 
-    return is_older(found.version, __version__)
+    return is_older(handshake.version, __version__)

@@ -49,16 +49,16 @@ def read_handshake(home: str) -> Handshake | None:
         return None
 
 
-def is_alive(found: Handshake) -> bool:
+def is_alive(handshake: Handshake) -> bool:
     """Whether exactly that process is running: the token must not go to a process that reuses its port."""
-    return boot_id() == found.boot_id and start_time(found.pid) == found.start_time
+    return boot_id() == handshake.boot_id and start_time(handshake.pid) == handshake.start_time
 
 
-def is_listening(found: Handshake) -> bool:
+def is_listening(handshake: Handshake) -> bool:
     """Whether the server accepts connections. One that is exiting does not, and may still be alive."""
     import socket
 
-    host, _, port = found.url.rpartition("//")[2].partition(":")
+    host, _, port = handshake.url.rpartition("//")[2].partition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1).close()
     except (OSError, ValueError):

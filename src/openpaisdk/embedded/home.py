@@ -11,11 +11,17 @@ import os
 import sys
 
 from openpaisdk.config.paths import display_path, make_private, user_folder
-from openpaisdk.errors import ConfigError
-from openpaisdk.fileio.network_fs import network_type
+from paiprotocol.errors import ConfigError
 
 POINTER = "location"
 LOCAL_DISKS = ("/var/tmp", "/tmp")
+
+
+def network_type(path: str) -> str:
+    """The type of the network file system that a path lies on; empty for a local one."""
+    from pairuntime.local_files import network_fs
+
+    return network_fs.network_type(path)
 
 
 def machine_name() -> str:
@@ -120,8 +126,8 @@ def _wrong_owner(folder: str) -> ConfigError:
 def _check_owner(folder: str) -> None:
     """Reject a folder of another user, and make it private: every user may create folders in /var/tmp."""
     if sys.platform != "win32":
-        found = os.lstat(folder)
-        if found.st_uid != os.geteuid():
+        status = os.lstat(folder)
+        if status.st_uid != os.geteuid():
             raise _wrong_owner(folder)
-        if found.st_mode & 0o077:
+        if status.st_mode & 0o077:
             os.chmod(folder, 0o700)

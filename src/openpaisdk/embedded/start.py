@@ -7,13 +7,13 @@ import sys
 import threading
 import time
 
-from openpaisdk._version import __version__
 from openpaisdk.config.paths import display_path
 from openpaisdk.config.task_cluster import OWN_ALIAS, is_inside_task
 from openpaisdk.embedded.handshake import Handshake, is_alive, is_listening, read_handshake
 from openpaisdk.embedded.home import make_home
 from openpaisdk.embedded.versions import is_older
-from openpaisdk.errors import ConfigError, Unavailable
+from paiprotocol._version import __version__
+from paiprotocol.errors import ConfigError, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,24 +37,25 @@ def start(*, notify: Callable[[str], None] | None = None, failed: str = "", port
     check_not_in_task()
     home = make_home()
     with _StartLock(home):
-        found = read_handshake(home)
-        if found and failed == found.url and not is_listening(found):
-            _wait_until_exited(found, EXIT_TIMEOUT_S)
-            found = read_handshake(home)
-        if found and is_alive(found):
-            if not is_older(found.version, __version__):
-                return found
+        handshake = read_handshake(home)
+        if handshake and failed == handshake.url and not is_listening(handshake):
+            _wait_until_exited(handshake, EXIT_TIMEOUT_S)
+            handshake = read_handshake(home)
+        if handshake and is_alive(handshake):
+            if not is_older(handshake.version, __version__):
+                return handshake
             from openpaisdk.embedded.upgrade import stop_for_upgrade
 
             if notify:
                 notify(
-                    f"Upgrading the embedded cluster from {found.version} to {__version__}; jobs continue."
+                    f"Upgrading the embedded cluster from {handshake.version} to {__version__}; "
+                    "jobs continue."
                 )
-            stop_for_upgrade(home, found)
+            stop_for_upgrade(home, handshake)
         elif _wait_until_unlocked(home):
-            found = read_handshake(home)
-            if found and is_alive(found):
-                return found
+            handshake = read_handshake(home)
+            if handshake and is_alive(handshake):
+                return handshake
         elif notify and not os.path.exists(os.path.join(home, "cluster.db")):
             notify("Starting the embedded cluster for the first time.")
         return _spawn(home, port)
@@ -157,14 +158,14 @@ class _DeferredInterrupt:
 def _wait_until_ready(process: subprocess.Popen[bytes], home: str, log: str, log_offset: int) -> Handshake:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
-        found = read_handshake(home)
-        if found and found.pid == process.pid and is_alive(found):
+        handshake = read_handshake(home)
+        if handshake and handshake.pid == process.pid and is_alive(handshake):
             process.returncode = 0  # it outlives this process and is not waited for
-            return found
+            return handshake
         if process.poll() is not None:
             # The server of a command that was killed may have locked the home first: it is used, too.
-            if _wait_until_unlocked(home) and (found := read_handshake(home)) and is_alive(found):
-                return found
+            if _wait_until_unlocked(home) and (handshake := read_handshake(home)) and is_alive(handshake):
+                return handshake
             message, hint = _startup_error(log, log_offset)
             raise Unavailable(
                 f"The embedded cluster could not start: {message}",
@@ -178,9 +179,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], home: str, log: str, log
     )
 
 
-def _wait_until_exited(found: Handshake, timeout_s: float) -> None:
+def _wait_until_exited(handshake: Handshake, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    while is_alive(found) and time.monotonic() < deadline:
+    while is_alive(handshake) and time.monotonic() < deadline:
         time.sleep(POLL_INTERVAL_S)
 
 
@@ -201,8 +202,8 @@ def _wait_until_unlocked(home: str) -> bool:
                 break
             except OSError:
                 waited = True
-            found = read_handshake(home)
-            if found and is_alive(found):
+            handshake = read_handshake(home)
+            if handshake and is_alive(handshake):
                 break
             time.sleep(POLL_INTERVAL_S)
         os.close(fd)

@@ -9,17 +9,17 @@ import time
 from openpaisdk.config.paths import display_path, make_private
 from openpaisdk.embedded.handshake import Handshake
 from openpaisdk.embedded.stop import terminate
-from openpaisdk.errors import Unavailable
+from paiprotocol.errors import Unavailable
 
 DATABASE = ("cluster.db", "cluster.db-wal", "cluster.db-shm")
 BACKUPS = "backups"
 MAX_BACKUPS = 3
 
 
-def stop_for_upgrade(home: str, found: Handshake) -> None:
+def stop_for_upgrade(home: str, handshake: Handshake) -> None:
     """Stop the older server and back up its database. Tasks continue; the start lock keeps others out."""
-    terminate(found)
-    back_up(home, found.version)
+    terminate(handshake)
+    back_up(home, handshake.version)
 
 
 def back_up(home: str, version: str) -> str:

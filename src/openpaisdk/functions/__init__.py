@@ -1,7 +1,8 @@
 """Python functions as jobs: ``submit``, ``map_items``, ``remote`` and ``Executor``, with submitit's names.
 
-``import openpaisdk.functions as submitit`` is all that a script for submitit has to change. Nothing is
-imported here: each name below is loaded when it is first used.
+``import openpaisdk.functions as submitit`` is all that a script for submitit has to change. May import
+``jobs`` and everything below it; ``binding`` stands on it. Nothing is imported here: each name below is
+loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from openpaisdk.functions.executor import Executor as Executor
     from openpaisdk.functions.function_job import clean_up as clean_up
     from openpaisdk.functions.function_job import futures_of as futures_of
-    from openpaisdk.functions.job_future import JobFuture as Job
+    from openpaisdk.functions.job_future import AnyJob as Job
+    from openpaisdk.functions.job_future import AnyJob as LocalJob
+    from openpaisdk.functions.job_future import AnyJob as SlurmJob
     from openpaisdk.functions.job_future import JobFuture as JobFuture
-    from openpaisdk.functions.job_future import JobFuture as LocalJob
-    from openpaisdk.functions.job_future import JobFuture as SlurmJob
     from openpaisdk.functions.job_future import JobFutures as JobFutures
     from openpaisdk.functions.remote_function import map_items as map_items
     from openpaisdk.functions.remote_function import remote as remote
@@ -33,6 +34,7 @@ _MODULES = {
     "DebugExecutor": "debug_executor",
     "DebugJob": "debug_executor",
     "Executor": "executor",
+    "AnyJob": "function_job",  # which can open jobs
     "JobFuture": "job_future",
     "JobFutures": "job_future",
     "TaskError": "task_errors",
@@ -44,11 +46,11 @@ _MODULES = {
 }
 
 _OTHER_NAMES = {
-    "Job": "JobFuture",
+    "Job": "AnyJob",
     "LocalExecutor": "AutoExecutor",
-    "LocalJob": "JobFuture",
+    "LocalJob": "AnyJob",
     "SlurmExecutor": "AutoExecutor",
-    "SlurmJob": "JobFuture",
+    "SlurmJob": "AnyJob",
 }
 """Names of submitit that mean the same here."""
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import cloudpickle
 
-from openpaisdk.errors import PaiError, UsageError
-from pairuntime.task.call_format import RESULT_OF_CALL, STORED_VALUE
+from openpaisdk.functions.usage_errors import CallUsageError
+from paiprotocol.errors import PaiError
+from pairuntime.transport.call_format import RESULT_OF_CALL, STORED_VALUE
 
 LARGE_VALUE_BYTES = 1 << 20
 """An argument whose pickle is larger is uploaded on its own, named by its hash."""
@@ -82,7 +83,7 @@ class CallPickler:
         except PaiError:  # of the storage, or of a call in a batch
             raise
         except Exception as e:
-            raise UsageError(
+            raise CallUsageError(
                 f"{what} cannot be sent to a job: {e}.".replace("..", "."),
                 hint="Open files, connections, locks and running generators cannot be pickled: create them "
                 "inside the function.",

@@ -13,8 +13,11 @@ import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from typing import Any, TextIO
 
-from openpaisdk.functions.job_future import AwaitableJob, JobPaths
+from openpaisdk.functions.awaitable_job import AwaitableJob
+from openpaisdk.functions.job_paths import JobPaths
 from openpaisdk.functions.submitit_options import job_options
+from openpaisdk.functions.usage_errors import WrongParameter
+from pairuntime.task.delayed_call import DelayedSubmission
 from pairuntime.task.job_environment import LOCAL_CALL
 
 _numbers = itertools.count(1)
@@ -23,17 +26,18 @@ _numbers = itertools.count(1)
 class DebugJob(concurrent.futures.Future[Any]):
     """A call that was made in this process. It has ended when its executor returns it."""
 
-    gang = None
     num_tasks = 1
+    task_id = 0
 
     def __init__(self, job_id: str, folder: str = ""):
         super().__init__()
-        self.job_id = job_id
+        self.job_id = self.job = job_id
         self._folder = folder
         self._output = {"stdout": io.StringIO(), "stderr": io.StringIO()}
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call the function. What it prints is shown, and kept for `stdout` and `stderr`."""
+        self._submission = DelayedSubmission(function, *args, **kwargs)
         saved = os.environ.get(LOCAL_CALL)
         os.environ[LOCAL_CALL] = self.job_id
         try:
@@ -74,7 +78,12 @@ class DebugJob(concurrent.futures.Future[Any]):
         return [self.result()]
 
     def task(self, index: int) -> DebugJob:
-        return [self][index]
+        if index:
+            raise WrongParameter(f"There is no task {index}: the number must be between 0 and 0.")
+        return self
+
+    def submission(self) -> DelayedSubmission:
+        return self._submission
 
     def stdout(self) -> str:
         return self._output["stdout"].getvalue()
@@ -103,7 +112,7 @@ class DebugExecutor(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call the function; returns its result, or its exception, as that of a job."""
-        job = DebugJob(f"debug_{next(_numbers)}", self._folder)
+        job = DebugJob(f"DEBUG_{next(_numbers)}", self._folder)
         job.run(fn, args, kwargs)
         return job
 
@@ -130,7 +139,7 @@ class _Tee(io.TextIOBase):
         self._kept = kept
 
     def __getattr__(self, name: str) -> Any:
-        """What programs use besides, such as ``buffer``, ``reconfigure`` and ``name``, is the shown one's."""
+        """Other attributes, such as ``buffer``, ``reconfigure`` and ``name``: those of the shown stream."""
         return getattr(self._shown, name)
 
     @property

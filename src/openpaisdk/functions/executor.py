@@ -7,18 +7,20 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.binding.caller_notice import warn_caller
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.functions.function_cluster import function_cluster
-from openpaisdk.functions.function_job import FunctionOptions, submit_calls
+from openpaisdk.functions.function_job import FunctionOptions, check_arguments, new_future, submit_calls
 from openpaisdk.functions.job_future import JobFuture, JobFutures
 from openpaisdk.functions.submitit_options import job_options
+from openpaisdk.functions.usage_errors import CallUsageError
+from openpaisdk.jobs.caller_notice import warn_caller
+from paiprotocol.errors import PaiError
 from pairuntime.task.delayed_call import call
 
 if TYPE_CHECKING:
-    from openpaisdk.binding.cluster import Cluster
+    from openpaisdk.connect import ClusterConnection
     from openpaisdk.functions.function_job import Call
 
     BatchedCall = tuple[JobFuture, tuple[Any, ...], dict[str, Any]]
@@ -33,11 +35,13 @@ class Executor(concurrent.futures.Executor):
     The options are those of ``openpaisdk.submit``.
     """
 
-    def __init__(self, cluster: Cluster | str | None = None, **options: Any):
+    def __init__(self, cluster: ClusterConnection | str | None = None, **options: Any):
         self._cluster = function_cluster(cluster)
         self._options = FunctionOptions(**options).with_names_of_its_own()
         self._futures: list[JobFuture] = []
         self._batch: list[BatchedCall] | None = None
+        self._submits_on_access = False
+        self._batches = 0
         self._is_shut_down = False
         self._log_folder = ""
 
@@ -47,7 +51,10 @@ class Executor(concurrent.futures.Executor):
         """Call the function as a job; returns its future."""
         self._check_open()
         if self._batch is not None:
-            future = JobFuture(self._cluster)
+            check_arguments(fn, args, kwargs)
+            future = new_future(self._cluster, self._options)
+            if self._submits_on_access:
+                future.submit_batch = self._submit_batch
             self._batch.append((future, (fn, *args), kwargs))
             return future
         return self._keep(submit_calls(self._cluster, fn, [(args, kwargs)], self._options))[0]
@@ -63,7 +70,7 @@ class Executor(concurrent.futures.Executor):
 
         The job is submitted at once; the iterator waits for each result as it is asked for.
         """
-        return _results_in_order(self.map_array(fn, *iterables), timeout, time.monotonic())
+        return _results_in_order(self._map(fn, *iterables), timeout, time.monotonic())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._is_shut_down = True
@@ -76,6 +83,12 @@ class Executor(concurrent.futures.Executor):
 
     def map_array(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> JobFutures:
         """One call for each group of items, as one array job; returns the futures."""
+        futures = self._map(fn, *iterables)
+        if not futures:
+            warn_caller("The array has no calls: there is nothing to submit.")
+        return futures
+
+    def _map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> JobFutures:
         self._check_open()
         calls: list[Call] = [(group, {}) for group in zip(*iterables, strict=False)]
         if not calls:
@@ -89,7 +102,9 @@ class Executor(concurrent.futures.Executor):
     def update_parameters(self, **parameters: Any) -> None:
         """Change options of the jobs to come, by our names or by submitit's (``timeout_min`` ...)."""
         if self._batch is not None:
-            raise UsageError("The parameters of the jobs in a batch cannot be changed inside of it.")
+            raise CallUsageError(
+                'The parameters of the jobs in a batch cannot be changed inside "with executor.batch()".'
+            )
         options = job_options(parameters)
         if "slurm_partition" in parameters or "partition" in parameters:
             self._drop_unknown_partition(options)
@@ -113,30 +128,53 @@ class Executor(concurrent.futures.Executor):
 
     @contextlib.contextmanager
     def batch(self, allow_implicit_submissions: bool = False) -> Iterator[None]:
-        """All ``submit`` inside the block become one array job when the block ends."""
+        """All ``submit`` inside the block become one array job when the block ends.
+
+        With ``allow_implicit_submissions`` those until then are one as soon as a job of them is asked for its
+        name, its state or its result.
+        """
         self._check_open()
         if self._batch is not None:
-            raise UsageError("Batches cannot be nested.")
-        delayed: list[BatchedCall] = []
-        self._batch = delayed
+            raise CallUsageError("Batches cannot be nested.")
+        self._batch = []
+        self._submits_on_access = allow_implicit_submissions
+        number = self._batches
         try:
             yield
+            if not self._batch and number == self._batches:
+                warn_caller('Nothing was submitted inside "with executor.batch()".', RuntimeWarning)
+            self._submit_batch()
         except BaseException:
-            for future, _, _ in delayed:  # none of them is submitted
+            for future, _, _ in self._batch:  # none of them is submitted
                 future.cancel()
             raise
         finally:
             self._batch = None
-        if delayed := [one for one in delayed if not one[0].cancelled()]:
-            calls: list[Call] = [(args, kwargs) for _, args, kwargs in delayed]
-            futures = JobFutures(future for future, _, _ in delayed)
-            self._keep(submit_calls(self._cluster, call, calls, self._options, array=True, futures=futures))
+            self._submits_on_access = False
+
+    def _submit_batch(self) -> None:
+        """Submit the calls of the batch until now."""
+        delayed = [one for one in self._batch or () if not one[0].cancelled()]
+        self._batch = []
+        self._batches += 1
+        if not delayed:
+            return
+        calls: list[Call] = [(args, kwargs) for _, args, kwargs in delayed]
+        futures = JobFutures(future for future, _, _ in delayed)
+        for future in futures:
+            future.submit_batch = None
+        try:
+            submit_calls(self._cluster, call, calls, self._options, array=True, futures=futures)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        self._keep(futures)
 
     def _keep(self, futures: JobFutures) -> JobFutures:
         self._futures = [future for future in self._futures if not future.done()] + futures
         for future in futures:
-            for task in future.gang or [future]:
-                task.log_folder = self._log_folder
+            future.keep_logs_in(self._log_folder, joins_streams=self._options.stderr_to_stdout)
         return futures
 
     def _check_open(self) -> None:
@@ -181,7 +219,7 @@ class AutoExecutor(Executor):
         cls,
         folder: str | os.PathLike[str] = "",
         max_num_timeout: int = 3,
-        cluster: Cluster | str | None = None,
+        cluster: ClusterConnection | str | None = None,
         **parameters: Any,
     ) -> Any:
         """With ``cluster="debug"``, a `DebugExecutor`."""
@@ -195,11 +233,12 @@ class AutoExecutor(Executor):
         self,
         folder: str | os.PathLike[str] = "",
         max_num_timeout: int = 3,
-        cluster: Cluster | str | None = None,
+        cluster: ClusterConnection | str | None = None,
         **parameters: Any,
     ):
         # submitit's names of kinds of clusters, which are no aliases of ours.
         super().__init__(None if cluster in ("local", "slurm", "auto") else cluster)
         self._log_folder = os.fspath(folder)
+        self.folder = Path(folder).expanduser().absolute()
         if parameters:
             self.update_parameters(**parameters)

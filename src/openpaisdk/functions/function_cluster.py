@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from openpaisdk.binding.cluster import Cluster
+from openpaisdk.client.follow import follow_tasks, log_lines, log_text
+from openpaisdk.client.follow_stream import FollowRequest
+from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.config.paths import user_folder
-from openpaisdk.errors import PaiError
-from openpaisdk.functions.function_files import FunctionFiles
+from openpaisdk.connect import ClusterConnection
+from openpaisdk.jobs.call_request import ROLE
+from openpaisdk.jobs.function_files import FunctionFiles
+from paiprotocol.errors import PaiError
 
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
@@ -21,22 +25,22 @@ if TYPE_CHECKING:
 class FunctionCluster:
     """One cluster, with an open storage. Thread-safe: futures are completed by threads."""
 
-    def __init__(self, cluster: Cluster):
-        self.cluster = cluster
+    def __init__(self, connection: ClusterConnection):
+        self.connection = connection
         self._lock = threading.Lock()
         self._stored: set[str] = set()
 
     @property
     def alias(self) -> str:
-        return self.cluster.alias
+        return self.connection.alias
 
     @property
     def client(self) -> ClusterClient:
-        return self.cluster.client
+        return self.connection.client
 
     @property
     def user(self) -> str:
-        return self.cluster.client.user
+        return self.client.user
 
     @cached_property
     def storage(self) -> Storage:
@@ -65,8 +69,8 @@ class FunctionCluster:
         """The user who wrote a file; empty if unknown."""
         if path.startswith(f"/user/{self.user}/"):
             return self.user  # only this user can write there
-        found = self.storage.backend.status(path)
-        return found.owner if found else ""
+        info = self.storage.backend.status(path)
+        return info.owner if info else ""
 
     def store(self, folder: str, content: bytes) -> str:
         """Upload a value unless it is there, under its hash; returns its path."""
@@ -81,7 +85,7 @@ class FunctionCluster:
         return path
 
     def forget_stored(self) -> None:
-        """Look again whether values are there: some were deleted."""
+        """Forget which values are stored, because some were deleted."""
         with self._lock:
             self._stored.clear()
 
@@ -89,32 +93,46 @@ class FunctionCluster:
 
     def pending_reason(self, job: str) -> str:
         """Why a job waits; empty if the cluster has not said so."""
-        return self.cluster.pending_reason(job)
+        return self.client.pending_reason(job)
 
     # --- logs ---
 
     def log(self, job: str, index: int, stream: str) -> str:
-        return self.cluster.logs(job, index=index, stream=stream)
+        """What a task has written, in all its attempts; nothing before it starts."""
+        request = FollowRequest(job, index=index, stream=stream, follow=False, all_attempts=True)
+        return log_text(self.client, request)
 
     def log_end(self, job: str, index: int, lines: int = 15) -> str:
         try:
-            return self.cluster.logs(job, index=index, tail=lines)
+            return log_text(self.client, FollowRequest(job, index=index, tail=lines, follow=False))
         except PaiError:  # the log may be gone, or the task never started
             return ""
 
     def follow(self, job: str, index: int) -> Iterator[str]:
-        return self.cluster.follow(job, index=index)
+        """The lines of a task as they are written."""
+        # A connection of its own: the caller may send other requests between two lines.
+        yield from log_lines(self.connection.open_client(), FollowRequest(job, index=index))
+
+    def follow_tasks(self, job: str, tasks: int) -> Iterator[str]:
+        """The lines of several tasks as they are written."""
+        requests = [FollowRequest(job, role=ROLE, index=index) for index in range(tasks)]
+        rests = dict.fromkeys(requests, b"")
+        for request, frame in follow_tasks(self.client, requests):
+            if frame.kind == "log":
+                *lines, rests[request] = (rests[request] + frame.data).split(b"\n")
+                yield from (line.decode("utf-8", "replace") + "\n" for line in lines)
+        yield from (rest.decode("utf-8", "replace") for rest in rests.values() if rest)
 
 
 _clusters: dict[tuple[str, str], FunctionCluster] = {}
 _clusters_lock = threading.Lock()
 
 
-def function_cluster(cluster: Cluster | str | None) -> FunctionCluster:
+def function_cluster(cluster: ClusterConnection | str | None) -> FunctionCluster:
     """The cluster to run functions on: an object, an alias, or None for the one that commands use."""
-    if isinstance(cluster, Cluster):
+    if isinstance(cluster, ClusterConnection):
         return FunctionCluster(cluster)
-    chosen = Cluster(cluster or "")
+    chosen = ClusterConnection(ClusterRegistry.load().resolve(cluster or ""))
     # A program that changes HOME has another embedded cluster, under the same alias.
     settings = user_folder() if chosen.entry.is_embedded else ""
     with _clusters_lock:

@@ -63,7 +63,7 @@ def state_of(future: Call) -> str:
 
 
 def count_states(futures: Sequence[Call]) -> dict[str, int]:
-    """How many calls there are in each state; none in some of them."""
+    """Number of calls in each state; 0 for a state without calls."""
     counts = Counter(map(state_of, futures))
     return {state: counts[state] for state in STATES}
 

@@ -4,81 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import os
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from openpaisdk.errors import NotFound, UsageError
+from openpaisdk.functions.awaitable_job import AwaitableJob
 from openpaisdk.functions.call_pickle import ResultReference
-from openpaisdk.functions.task_errors import JobStopped
-from pairuntime.task import call_format
+from openpaisdk.functions.job_paths import JobPaths
+from openpaisdk.functions.task_errors import JobNeverStarts, JobStopped
+from openpaisdk.functions.usage_errors import CallUsageError, NotSubmitted, WrongParameter
+from pairuntime.transport import call_format
 
 if TYPE_CHECKING:
+    import os
+
+    from openpaisdk.connect import ClusterConnection
     from openpaisdk.functions.function_cluster import FunctionCluster
     from openpaisdk.functions.shared_tasks import SharedTasks
-
-T = TypeVar("T")
-
-
-class HasLog(Protocol):
-    """A call whose output can be read."""
-
-    @property
-    def job_id(self) -> str: ...
-
-    def stdout(self) -> str: ...
-
-    def stderr(self) -> str: ...
+    from pairuntime.task.delayed_call import DelayedSubmission
 
 
-class JobPaths:
-    """Files of a call: its log, in the folder of its executor, and its result on the cluster's storage."""
+class _JobType(type):
+    """Metaclass of jobs: a call of the base class opens a job that was submitted earlier."""
 
-    def __init__(self, call: HasLog, log_folder: str, result: PurePosixPath | None = None):
-        """``result``: on the cluster's storage; without one it would be beside the log."""
-        self._call = call
-        # submitit has the name of the job for this in a folder.
-        self._log_folder = log_folder and log_folder.replace("%j", call.job_id)
-        self.result_pickle: PurePath = result or Path(self._log_folder, f"{call.job_id}_0_result.pkl")
-        self.folder = self.result_pickle.parent
-
-    @property
-    def stdout(self) -> Path:
-        """The standard output until now: a file, which is written each time this is asked for."""
-        return self._write_log("out", self._call.stdout)
-
-    @property
-    def stderr(self) -> Path:
-        """As `stdout`, of the standard error."""
-        return self._write_log("err", self._call.stderr)
-
-    def _write_log(self, ending: str, read: Callable[[], str]) -> Path:
-        if not self._log_folder:
-            raise UsageError(
-                "This call has no folder for its log.",
-                hint="Give the executor one, as AutoExecutor(folder=...), or use job.stdout().",
-            )
-        file = Path(self._log_folder, f"{self._call.job_id}_0_log.{ending}")
-        try:
-            text = read()
-        except NotFound:
-            if file.exists():
-                return file  # the cluster has deleted the log, which was read before
-            raise
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # A program may read the file, and the disk may be full.
-        partial = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            partial.write_text(text, "utf-8")
-            partial.replace(file)
-        finally:
-            partial.unlink(missing_ok=True)
-        return file
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is AnyJob:
+            return AnyJob._open(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
 
-class JobFuture(concurrent.futures.Future[Any], ResultReference):
+class AnyJob(metaclass=_JobType):
+    """``submitit.Job``: what executors return. ``Job(folder, job_id)`` opens an earlier one."""
+
+    _open: ClassVar[Callable[..., JobFuture]]
+    """Opens an earlier one. Set by ``function_job``, which makes futures of jobs."""
+
+    @classmethod
+    def __class_getitem__(cls, item: Any) -> GenericAlias:
+        """``Job[int]`` in annotations."""
+        return GenericAlias(cls, item)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            folder: str | os.PathLike[str],
+            job_id: str,
+            tasks: Sequence[int] = (),
+            *,
+            cluster: ClusterConnection | str | None = None,
+        ): ...
+
+
+class JobFuture(concurrent.futures.Future[Any], ResultReference, AnyJob):
     """A ``concurrent.futures.Future`` of one call; ``await`` works, too.
 
     Passed as an argument to another call, it makes that call wait for
@@ -86,21 +65,25 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
     """
 
     def __init__(self, cluster: FunctionCluster):
-        super().__init__()
+        concurrent.futures.Future.__init__(self)
         self.cluster = cluster
         self._job = ""
         self._results = ""
         self.index = 0
         self.tasks = 1
-        self.gang: JobFutures | None = None
-        """The futures of all tasks, where each of them makes the same call."""
+        self.gang: JobFuture | None = None
+        """The future of the call, where this is one of several tasks that make it together."""
         self.array: JobFutures | None = None
         """The futures of all calls of the array that this one belongs to."""
         self._is_cancelling = False
         self.shared: SharedTasks | None = None
         """Where the calls of the job share its tasks."""
+        self.submit_batch: Callable[[], None] | None = None
+        """Submits the batch of the call, where asking for its job may do that."""
         self.log_folder = ""
         """The folder of the executor, where ``paths.stdout`` is written."""
+        self.joins_streams = False
+        """Whether standard error is part of standard output, as with ``stderr_to_stdout``."""
         self.pending_reason = ""
         """Why the job has not started, as far as the cluster has said."""
 
@@ -118,8 +101,9 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
     @property
     def job(self) -> str:
         """The name of the job."""
+        self._submit_batch_if_asked()
         if not self._job:
-            raise UsageError("This call is in a batch: it is submitted when the batch ends.")
+            raise NotSubmitted("This call is in a batch: it is submitted when the batch ends.")
         return self._job
 
     @property
@@ -127,18 +111,43 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         """False for a call in a batch that has not ended."""
         return bool(self._job)
 
+    def _submit_batch_if_asked(self) -> None:
+        if not self._job and self.submit_batch is not None:
+            self.submit_batch()
+
+    @property
+    def all_tasks(self) -> Sequence[JobFuture]:
+        """The futures of all tasks of the call."""
+        return (self,)
+
+    def keep_logs_in(self, folder: str, *, joins_streams: bool = False) -> None:
+        """Set the folder of the executor, and whether both streams are one."""
+        for future in {self, *self.all_tasks}:
+            future.log_folder, future.joins_streams = folder, joins_streams
+
     # --- what submitit's jobs have ---
 
     @property
     def job_id(self) -> str:
-        """The name of the job; in an array with the index of the task: ``sweep_ab12_3``."""
-        return self.job if self.tasks == 1 else f"{self.job}_{self.index}"
+        """The name of the job; in an array with the index of the call: ``sweep_ab12_3``."""
+        return f"{self.job}_{self.index}" if self._is_item() else self.job
+
+    @property
+    def task_id(self) -> int:
+        """The number of the task among those that make the call."""
+        return self.index if self.gang else 0
+
+    def _is_item(self) -> bool:
+        """Whether this is one of several calls of an array."""
+        return self.tasks > 1 and self.gang is None
 
     @property
     def state(self) -> str:
         """The state of the call: WAITING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
-        if self.shared is not None:
+        if self.shared is not None and not self._never_starts():
             return self.shared.state_of(self.index)
+        if self._never_starts():
+            return "FAILED"
         if self.has_cancelled_claim():
             return "STOPPED"
         status = self.cluster.client.job(self.job)
@@ -154,34 +163,75 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the call has ended, however it ended."""
+        self._submit_batch_if_asked()
         concurrent.futures.wait([self], timeout)
 
     def results(self, timeout: float | None = None) -> list[Any]:
         """The results of all tasks of the call; with ``instances`` it has more than one."""
-        return self.gang.results(timeout) if self.gang else [self.result(timeout)]
+        result = self.result(timeout)  # the failure of any task is raised
+        others = [task.result() for task in self.all_tasks[1:]]
+        return [result, *others]
 
     def task(self, index: int) -> JobFuture:
         """The future of one of the tasks of the call."""
-        return (self.gang or [self])[index]
+        if not 0 <= index < self.num_tasks:
+            raise WrongParameter(
+                f"There is no task {index}: the number must be between 0 and {self.num_tasks - 1}."
+            )
+        return self.all_tasks[index]
 
     @property
     def num_tasks(self) -> int:
-        return len(self.gang) if self.gang else 1
+        return len(self.all_tasks)
 
     def awaitable(self) -> AwaitableJob:
         """The same methods, for ``await``."""
         return AwaitableJob(self)
 
     def stdout(self) -> str:
-        return self._log("stdout")
+        """What all tasks of the call have written, in all attempts."""
+        return self._log("all" if self.joins_streams else "stdout")
 
-    def stderr(self) -> str:
-        return self._log("stderr")
+    def stderr(self) -> str | None:
+        """As `stdout`, of the standard error; None if that is part of the standard output."""
+        return None if self.joins_streams else self._log("stderr")
+
+    def get_logs_path(self, name: str) -> Path:
+        """The file of ``stdout`` or ``stderr`` in the folder of the executor."""
+        if name not in ("stdout", "stderr"):
+            raise WrongParameter(f"There is no log {name!r}: the logs are stdout and stderr.")
+        return self.paths.stdout if name == "stdout" else self.paths.stderr
+
+    def submission(self) -> DelayedSubmission:
+        """The call as it was submitted: ``function``, ``args`` and ``kwargs``."""
+        from openpaisdk.functions.stored_call import load_call
+
+        return load_call(self.cluster, self.job, self.index if self._is_item() else 0)
+
+    def _interrupt(self, timeout: bool = False) -> None:
+        """Interrupt the tasks of the call as a preemption does, for tests of checkpoints.
+
+        ``timeout``: as the end of the time limit does, after which only a function with a checkpoint goes on.
+        """
+        for task in self.all_tasks:
+            task._interrupt_task(timeout)
+
+    def _interrupt_task(self, at_time_limit: bool) -> None:
+        from openpaisdk.functions.interruption import interrupt
+
+        call = 0 if self.gang else self.index
+        task = self.index if self.shared is None else self.shared.task_of(call)
+        if task is None or not interrupt(self.cluster.client, self.job, task, call, at_time_limit):
+            raise CallUsageError(
+                f"{self.job_id} cannot be interrupted: the call does not run.",
+                hint="Wait until the function has begun, for example for its first line in job.stdout().",
+            )
 
     # --- logs ---
 
     def logs(self, follow: bool = False) -> Iterator[str]:
-        """The lines that the function printed; with ``follow`` also those to come, until it ends."""
+        """The lines that the function printed, in all attempts; with ``follow`` also those to come, until it
+        ends."""
         if follow and self.shared is not None:
             return self.shared.follow(self.index)
         if follow:
@@ -195,6 +245,8 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         return self.cluster.log_end(self.job, self.index, lines)
 
     def _log(self, stream: str) -> str:
+        if self._never_starts():
+            return ""
         if self.shared is not None:
             return self.shared.log(self.index, stream)
         return self.cluster.log(self.job, self.index, stream)
@@ -203,6 +255,7 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
     def result(self, timeout: float | None = None) -> Any:
         """What the function returned; its exception is raised. After ``timeout`` seconds, a TimeoutError."""
+        self._submit_batch_if_asked()
         try:
             return super().result(timeout)
         except TimeoutError:
@@ -212,12 +265,17 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The exception of the function; None if it returned."""
+        self._submit_batch_if_asked()
         try:
             return super().exception(timeout)
         except TimeoutError:
             if self.done():  # the call ended at this moment
                 return super().exception()
             raise self._time_out(timeout) from None
+
+    def _never_starts(self) -> bool:
+        """Whether the cluster refused the job: there is none to ask about."""
+        return self.done() and not self.cancelled() and isinstance(super().exception(), JobNeverStarts)
 
     def _time_out(self, timeout: float | None) -> TimeoutError:
         if not self.is_submitted:
@@ -252,7 +310,7 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
             return self.set_cancelled()
         if self.gang:
             return self.gang.cancel()
-        if self.tasks > 1:
+        if self._is_item():
             return self._cancel_item()
         self.cluster.client.stop(self.job)
         return self.set_stopped()
@@ -275,7 +333,7 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
 
     def has_cancelled_claim(self) -> bool:
         """Whether a program has cancelled the call, and maybe ended before it could tell others."""
-        return self.tasks > 1 and self.cluster.read(self._claim_path()) == call_format.CANCELLED_CLAIM
+        return self._is_item() and self.cluster.read(self._claim_path()) == call_format.CANCELLED_CLAIM
 
     def _claim_path(self) -> str:
         return call_format.claim_path(self._results, self.index)
@@ -287,6 +345,14 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         with self._condition:
             if not self._is_cancelling and not self.running() and not self.done():
                 self.set_running_or_notify_cancel()
+        if self.gang:
+            self.gang.set_running()
+
+    def note_pending(self, reason: str) -> None:
+        """Set why the job has not started."""
+        self.pending_reason = reason
+        if self.gang:
+            self.gang.pending_reason = reason
 
     def set_cancelled(self) -> bool:
         """Mark as cancelled; False if it runs or has ended otherwise."""
@@ -308,7 +374,13 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         return asyncio.wrap_future(self).__await__()
 
     def __repr__(self) -> str:
-        return f"<JobFuture {self.job_id if self._job else 'in a batch'}: {self._state.lower()}>"
+        task = f", task {self.index}" if self.gang else ""
+        return f"<JobFuture {self.job_id if self._job else 'in a batch'}{task}: {self._state.lower()}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled future is opened again from its job, also by another program."""
+        tasks = (self.index,) if self.gang else ()
+        return AnyJob._open, (self.log_folder, self.job_id, tasks, self.cluster.alias)
 
     def _repr_html_(self) -> str:
         from openpaisdk.functions.future_views import html_of_call
@@ -319,22 +391,6 @@ class JobFuture(concurrent.futures.Future[Any], ResultReference):
         from openpaisdk.functions.future_views import show_call
 
         show_call(self)
-
-
-class AwaitableJob:
-    """``JobFuture`` with awaitable methods. ``poll_interval`` is submitit's, without effect."""
-
-    def __init__(self, future: Any):
-        self._future = future
-
-    async def result(self, poll_interval: float = 1) -> Any:
-        return await asyncio.wrap_future(self._future)
-
-    async def results(self, poll_interval: float = 1) -> list[Any]:
-        return [await asyncio.wrap_future(future) for future in self._future.gang or [self._future]]
-
-    async def wait(self, poll_interval: float = 1) -> None:
-        await asyncio.wait([asyncio.wrap_future(self._future)])
 
 
 class JobFutures(list[JobFuture]):
@@ -366,11 +422,12 @@ class JobFutures(list[JobFuture]):
         return [future.result() for future in self]
 
     def cancel(self) -> bool:
-        """Stop the job with all its calls."""
+        """Stop the job with all its calls; where each call has several tasks, the job of each call."""
         pending = [future for future in self if not future.done()]
         if not pending:
             return False
-        pending[0].cluster.client.stop(self.job)
+        for job in dict.fromkeys(future.job for future in pending):
+            pending[0].cluster.client.stop(job)
         stopped = [future.set_stopped() for future in pending]
         return all(stopped)
 
@@ -391,6 +448,8 @@ class JobFutures(list[JobFuture]):
         show_calls(self)
 
 
-def as_completed(futures: Iterable[JobFuture], timeout: float | None = None) -> Iterator[JobFuture]:
-    """The futures in the order in which they end."""
-    return iter(concurrent.futures.as_completed(futures, timeout))  # type: ignore[arg-type]
+def as_completed(
+    jobs: Iterable[JobFuture], timeout: float | None = None, poll_frequency: float = 10
+) -> Iterator[JobFuture]:
+    """The futures in the order in which they end. ``poll_frequency`` is submitit's, without effect."""
+    return iter(concurrent.futures.as_completed(jobs, timeout))  # type: ignore[arg-type]

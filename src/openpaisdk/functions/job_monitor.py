@@ -33,17 +33,17 @@ def monitor_jobs(
     calls by state, and those of all that ended as ``DONE``. ``test_mode`` is submitit's, without effect.
     """
     started = time.time()
-    left = list(jobs)
-    while left:
-        _, pending = concurrent.futures.wait(left, poll_frequency)
-        left = list(pending)
+    unfinished = list(jobs)
+    while unfinished:
+        _, pending = concurrent.futures.wait(unfinished, poll_frequency)
+        unfinished = list(pending)
         custom_logging(started, len(jobs), _states(jobs))
     if not jobs:
         print("There are no calls to wait for.", flush=True)
 
 
 def _states(jobs: Sequence[Any]) -> dict[str, set[int]]:
-    """Indexes of the calls by state. What the futures know: nothing is asked of a cluster."""
+    """Indexes of the calls by state, as far as the futures know it: no cluster is asked."""
     states: dict[str, set[int]] = {}
     for index, job in enumerate(jobs):
         if not job.done():

@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from openpaisdk.errors import UsageError
 from openpaisdk.functions.task_python import is_installed
+from openpaisdk.functions.usage_errors import CallUsageError
 
 MAX_BYTES = 64 << 20
 """Of the files of all packages: more is data, which belongs on a storage."""
-_IN_EVERY_TASK = frozenset(("__main__", "__mp_main__", "cloudpickle", "openpaisdk", "pairuntime"))
+_IN_EVERY_TASK = frozenset(
+    ("__main__", "__mp_main__", "cloudpickle", "openpaisdk", "paiprotocol", "pairuntime")
+)
 _IGNORED = frozenset(("__pycache__", "node_modules"))
 
 
@@ -35,7 +37,7 @@ def local_packages(modules: Iterable[str]) -> bytes:
                 content = path.read_bytes()
                 size += len(content)
                 if size > MAX_BYTES:
-                    raise UsageError(
+                    raise CallUsageError(
                         f"The package {name} in {root} is too large to travel with a function: over 64 MiB.",
                         hint="Move its data to the storage, or install the package in the image of the job.",
                     )
@@ -46,17 +48,17 @@ def local_packages(modules: Iterable[str]) -> bytes:
 
 def _closure(modules: Iterable[str]) -> set[str]:
     """Names of the packages of these modules, and of those that their loaded modules use."""
-    found: set[str] = set()
+    names: set[str] = set()
     pending = {name.partition(".")[0] for name in modules}
     while pending:
         name = pending.pop()
-        if name in found or name in _IN_EVERY_TASK or not _roots(name):
+        if name in names or name in _IN_EVERY_TASK or not _roots(name):
             continue
-        found.add(name)
+        names.add(name)
         for loaded, module in list(sys.modules.items()):
             if loaded == name or loaded.startswith(name + "."):
                 pending.update(_used_by(module))
-    return found
+    return names
 
 
 def _used_by(module: ModuleType) -> Iterator[str]:
@@ -72,12 +74,12 @@ def _roots(name: str) -> list[Path]:
     file = getattr(module, "__file__", None)
     if isinstance(file, str):
         path = Path(file)
-        found = [path.parent if path.name == "__init__.py" else path]
+        roots = [path.parent if path.name == "__init__.py" else path]
     else:  # a package without __init__.py, whose modules may be in several folders; or a part of Python
-        found = [Path(folder) for folder in getattr(module, "__path__", ())]
+        roots = [Path(folder) for folder in getattr(module, "__path__", ())]
     here = Path.cwd()
     return [
-        root for root in found if root.exists() and not is_installed(root) and not root.is_relative_to(here)
+        root for root in roots if root.exists() and not is_installed(root) and not root.is_relative_to(here)
     ]
 
 

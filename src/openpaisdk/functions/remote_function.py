@@ -7,18 +7,18 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.errors import UsageError
 from openpaisdk.functions.function_cluster import function_cluster
 from openpaisdk.functions.function_job import SUBMIT_OPTIONS, FunctionOptions, submit_calls
+from openpaisdk.functions.usage_errors import CallUsageError
 
 if TYPE_CHECKING:
-    from openpaisdk.binding.cluster import Cluster
+    from openpaisdk.connect import ClusterConnection
     from openpaisdk.functions.function_job import Call
     from openpaisdk.functions.job_future import JobFuture, JobFutures
 
 
 def submit(
-    function: Callable[..., Any], /, *args: Any, cluster: Cluster | str | None = None, **kwargs: Any
+    function: Callable[..., Any], /, *args: Any, cluster: ClusterConnection | str | None = None, **kwargs: Any
 ) -> JobFuture:
     """Call a function as a job: ``submit(train, 0.1, gpu=1).result()``.
 
@@ -35,7 +35,7 @@ def map_items(
     items: Iterable[Any],
     *,
     limit: int = 8,
-    cluster: Cluster | str | None = None,
+    cluster: ClusterConnection | str | None = None,
     **options: Any,
 ) -> JobFutures:
     """Call a function for each item, as one array job: ``limit`` calls run at a time, 0 for all."""
@@ -99,7 +99,7 @@ def _check_clash(function: Callable[..., Any], options: dict[str, Any]) -> None:
     except (TypeError, ValueError):
         return
     if clash := next((key for key in options if key in parameters), None):
-        raise UsageError(
+        raise CallUsageError(
             f"{clash} is an option of the job and a parameter of the function.",
             hint=f"Separate them: openpaisdk.remote({clash}=...)(function)({clash}=...)",
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from openpaisdk.client.models import FINAL_STATES
-from pairuntime.task import call_format
+from pairuntime.transport import call_format
 
 if TYPE_CHECKING:
     from openpaisdk.functions.function_cluster import FunctionCluster

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.errors import PaiError
+from paiprotocol.errors import PaiError
 
 if TYPE_CHECKING:
     from openpaisdk.client.models import JobStatus, Task
 
 
-class TaskError(PaiError):
+class TaskError(PaiError, RuntimeError):
     """The task of a call ended without a result. ``job``, ``exit_code`` and ``log_end`` say more."""
 
     code = "TaskError"
@@ -42,6 +42,10 @@ class TaskTimeout(TaskError):
 
 class TaskLost(TaskError):
     """The cluster lost the task, or never could start it."""
+
+
+class JobNeverStarts(TaskError):
+    """The cluster refused the job: it asks for more than there is, whatever else runs."""
 
 
 class JobStopped(TaskError):
@@ -121,6 +125,17 @@ def task_error(job: JobStatus, task: Task | None, log_end: str) -> TaskError:
     )
 
 
+def first_cause(errors: Sequence[BaseException]) -> BaseException:
+    """The error that made a call fail, of those of its tasks: the cluster ends the others when one fails."""
+
+    def rank(error: BaseException) -> int:
+        if not isinstance(error, TaskError) or error.exit_code is None:
+            return 0
+        return 2 if error.exit_code in _ENDED_BY_OTHERS else 1
+
+    return min(errors, key=rank)
+
+
 def ended_error(fields: Mapping[str, Any], *, job: str, call: str, log_end: str) -> TaskError:
     """The error for a call whose process ended, in a task that goes on with other calls."""
     code = int(fields["exit_code"])
@@ -144,5 +159,7 @@ def _kind(job: JobStatus, code: int | None) -> type[TaskError]:
     return TaskKilled if code > _LAST_PROGRAM_CODE else TaskError
 
 
+_ENDED_BY_OTHERS = (-210, -220)
+"""Exit codes of a task that was ended with its job, on request or because another task failed."""
 _LAST_PROGRAM_CODE = 128
 """A shell reports the end by a signal as a larger exit status."""

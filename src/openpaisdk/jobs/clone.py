@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.job_file import update_job
 from openpaisdk.jobs.job_names import expand_name, random_letters
 from openpaisdk.jobs.storage_upload import retarget_output
 from openpaisdk.jobs.submission import MASK
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def clone_job(
             "The config that the cluster returned for this job is not a job, so it cannot be cloned."
         )
     if changes is not None:
-        changes.options.secrets = _new_secrets(secrets or {}, config)
+        changes.set_secrets(_new_secrets(secrets or {}, config))
         if not changes.is_empty and "protocolVersion" not in data:
             data = _convert(data, user, notify)
     key = "name" if "protocolVersion" in data else "jobName"
@@ -62,7 +62,7 @@ def clone_job(
 
 def _convert(data: dict[str, object], user: str, notify: Callable[[str], None] | None) -> dict[str, object]:
     """A version 1 job as one of version 2, which has all that options can change."""
-    from openpaisdk.protocol import convert_v1
+    from paiprotocol.jobs import convert_v1
 
     conversion = convert_v1(data, user=user)
     for warning in conversion.warnings:
@@ -82,8 +82,8 @@ def _retarget_work_directory(data: dict[str, object], old: str, new: str) -> Non
     ):
         data["parameters"] = {**parameters, "work_directory": folder.rstrip("/")[: -len(old)] + new}
     deployments = data.get("deployments")
-    for one in deployments if isinstance(deployments, list) else []:
-        roles = one.get("taskRoles") if isinstance(one, dict) else None
+    for deployment in deployments if isinstance(deployments, list) else []:
+        roles = deployment.get("taskRoles") if isinstance(deployment, dict) else None
         for role in roles.values() if isinstance(roles, dict) else []:
             lines = role.get("preCommands") if isinstance(role, dict) else None
             if isinstance(lines, list):
@@ -122,8 +122,12 @@ def _new_secrets(secrets: Mapping[str, str], config: str) -> dict[str, str]:
 
 
 def _select_deployment(data: dict[str, object], deployment: str) -> None:
-    found = data.get("deployments")
-    names = [str(d.get("name")) for d in found if isinstance(d, dict)] if isinstance(found, list) else []
+    deployments = data.get("deployments")
+    names = (
+        [str(d.get("name")) for d in deployments if isinstance(d, dict)]
+        if isinstance(deployments, list)
+        else []
+    )
     if deployment not in names:
         existing = f"it has {', '.join(names)}" if names else "it has none"
         raise UsageError(f"The job has no deployment {deployment!r}: {existing}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

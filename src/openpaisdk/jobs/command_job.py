@@ -1,7 +1,7 @@
 """Job that runs one command (``pai sub``, ``Job.one_liner``), as data of OpenPAI's job protocol, version 2.
 
-``JobOptions`` holds what the user gave; ``command_job`` fills in the defaults of the cluster's entry and of
-the settings, and returns the job. Nothing is validated or sent here.
+`JobOptions` holds what the user gave; ``command_job`` fills in the defaults of the cluster's entry and of the
+settings, and returns the job. Nothing is validated or sent here.
 """
 
 from __future__ import annotations
@@ -9,8 +9,16 @@ from __future__ import annotations
 import os
 import sys
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import as_text
+from openpaisdk.jobs.job_options import (
+    CLUSTER_RESOURCES,
+    EMBEDDED_RESOURCES,
+    JOB_OPTIONS,
+    JobOptions,
+    ResourceOptions,
+)
+from openpaisdk.jobs.option_definition import PRE_COMMANDS
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +26,6 @@ if TYPE_CHECKING:
 
     from openpaisdk.config.clusters import ClusterEntry
     from openpaisdk.config.defaults import Defaults
-    from openpaisdk.jobs.pre_commands import PreCommands
-    from openpaisdk.jobs.task_array import TaskArray
 
 ROLE = "main"
 DEPLOYMENT = "sdk_deployment"
@@ -27,129 +33,6 @@ IMAGE_NAME = "docker_image"
 HOST_IMAGE = "host"
 """The protocol requires an image. This one means none: the job runs with the programs of its machine."""
 INHERITED_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
-
-
-class ResourceOptions:
-    """Resources of one task."""
-
-    __slots__ = ("cpu", "gpu", "memory_mb", "ports")
-
-    def __init__(self, cpu: int, gpu: int, memory_mb: int, ports: Mapping[str, int] | None = None):
-        self.cpu = cpu
-        self.gpu = gpu
-        self.memory_mb = memory_mb
-        self.ports = dict(ports or {})
-
-
-EMBEDDED_RESOURCES = ResourceOptions(cpu=1, gpu=0, memory_mb=512)
-"""Fits every machine several times: on a laptop a job should start, not stay pending."""
-CLUSTER_RESOURCES = ResourceOptions(cpu=2, gpu=0, memory_mb=4096)
-
-
-class JobOptions:
-    """Options of a command job, as the user gave them. None or empty means: use the default."""
-
-    __slots__ = (
-        "after",
-        "array",
-        "capture_logging",
-        "commands",
-        "cpu",
-        "debug_hold_s",
-        "env",
-        "gpu",
-        "image",
-        "inherited_env",
-        "instances",
-        "mem",
-        "memory_mb",
-        "name",
-        "needed_files",
-        "outputs",
-        "pip_installs",
-        "pip_path",
-        "ports",
-        "priority",
-        "python",
-        "retries",
-        "secrets",
-        "sources",
-        "tags",
-        "time_limit_s",
-        "transfer_commands",
-        "virtual_cluster",
-        "workspace",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        commands: Sequence[str],
-        *,
-        image: str = "",
-        cpu: int | None = None,
-        gpu: int | None = None,
-        memory_mb: int | None = None,
-        mem: str = "",
-        ports: Mapping[str, int] | None = None,
-        instances: int = 1,
-        array: TaskArray | None = None,
-        retries: int = 0,
-        priority: str = "",
-        after: Sequence[Mapping[str, object]] = (),
-        time_limit_s: int = 0,
-        virtual_cluster: str = "",
-        outputs: Sequence[str] = (),
-        workspace: str = "",
-        tags: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        python: str = "",
-        pip_installs: Sequence[str] = (),
-        pip_path: str = "",
-        debug_hold_s: int = 0,
-        capture_logging: bool = False,
-        inherited_env: Mapping[str, str] | None = None,
-        sources: Mapping[str, object] | None = None,
-    ):
-        self.name = name
-        self.commands = list(commands)
-        self.image = image
-        self.cpu = cpu
-        self.gpu = gpu
-        self.memory_mb = memory_mb
-        self.mem = mem
-        self.ports = dict(ports or {})
-        self.instances = instances
-        self.array = array
-        """Independent tasks instead of a gang of ``instances``."""
-        self.retries = retries
-        self.priority = priority
-        self.after = [dict(item) for item in after]
-        self.time_limit_s = time_limit_s
-        self.virtual_cluster = virtual_cluster
-        self.outputs = list(outputs)
-        self.workspace = workspace
-        self.tags = list(tags)
-        self.env = dict(env or {})
-        self.secrets = dict(secrets or {})
-        self.python = python
-        self.pip_installs = list(pip_installs)
-        self.pip_path = pip_path
-        self.debug_hold_s = debug_hold_s
-        self.capture_logging = capture_logging
-        self.inherited_env = dict(inherited_env or {})
-        """Variables of the caller's shell, for a job on the caller's machine."""
-        self.sources = sources
-        """Hash and size of the source archive that the cluster unpacks."""
-        self.needed_files: list[str] = []
-        """Files that are uploaded in any case: paths relative to the folder of the sources."""
-        self.transfer_commands: list[str] = []
-        """Commands that download the job's files, on a cluster that does not do it itself."""
-
-    @property
-    def task_count(self) -> int:
-        return self.array.count if self.array else self.instances
 
 
 def command_job(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> dict[str, object]:
@@ -184,8 +67,7 @@ def command_job(options: JobOptions, entry: ClusterEntry, defaults: Defaults) ->
     if options.retries:
         job["jobRetryCount"] = options.retries
     job["taskRoles"] = {ROLE: role}
-    pre_commands = _pre_commands(options, defaults)
-    before = pre_commands.pre_commands() if pre_commands else []
+    before = _pre_commands(options, entry, defaults)
     if before:
         job["deployments"] = [{"name": DEPLOYMENT, "taskRoles": {ROLE: {"preCommands": before}}}]
     virtual_cluster = options.virtual_cluster or defaults.text("virtual-cluster")
@@ -217,7 +99,7 @@ def resolve_workspace(options: JobOptions, entry: ClusterEntry, defaults: Defaul
 
 def absolute_workspace(workspace: str, user: str) -> str:
     """A workspace as an absolute path; a relative one is below ``/<user>``."""
-    from openpaisdk.protocol.storage_layout import workspace_folder
+    from paiprotocol.jobs.storage_layout import workspace_folder
 
     try:
         return workspace_folder(workspace, user)
@@ -247,65 +129,73 @@ def resolve_resources(options: JobOptions, entry: ClusterEntry, defaults: Defaul
     )
 
 
-def _pre_commands(options: JobOptions, defaults: Defaults) -> PreCommands | None:
-    """Imported only if there is something to run before the command."""
+def _pre_commands(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> list[str]:
+    """Commands before those of the job; their module is imported only if there are any."""
     packages = [*options.pip_installs, *defaults.values("pip-installs")]
     branch = defaults.text("container-sdk-branch")
-    array_commands = options.array.export_commands() if options.array else []
-    is_needed = options.env or options.secrets or options.python or options.debug_hold_s or array_commands
-    if not (is_needed or packages or branch or options.capture_logging or options.transfer_commands):
-        return None
+    check_pip_path(options.pip_path, [*packages, branch])
+    variables = options.array and options.array.variables
+    is_needed = any(getattr(options, option.name) for option in JOB_OPTIONS if option.place == PRE_COMMANDS)
+    if not (is_needed or packages or branch or variables or options.transfer_commands):
+        return []
     from openpaisdk.jobs.pre_commands import PreCommands
 
-    pre_commands = PreCommands(
-        environment=options.env,
-        secrets=options.secrets,
-        python=options.python,
-        pip_installs=packages,
-        pip_path=options.pip_path,
-        sdk_requirement=_sdk_requirement(branch),
-        debug_hold=options.debug_hold_s,
-        capture_logging=options.capture_logging,
-    )
-    pre_commands.transfer_commands = options.transfer_commands
-    pre_commands.array_commands = array_commands
-    return pre_commands
+    return PreCommands(options, packages, _sdk_requirement(branch, entry)).pre_commands()
 
 
-def _sdk_requirement(branch: str) -> str:
+def check_pip_path(pip_path: str, packages: Sequence[str]) -> None:
+    """Reject a path of pip without packages to install: it would have no effect."""
+    if pip_path and not any(packages):
+        raise UsageError(
+            "--pip-path says which pip installs packages, and there are none to install.",
+            hint="Name them with --pip-installs, or leave --pip-path out.",
+        )
+
+
+def _sdk_requirement(branch: str, entry: ClusterEntry) -> str:
     if not branch:
         return ""
     from openpaisdk.jobs.sdk_requirement import sdk_requirement
 
-    return sdk_requirement(branch)
+    return sdk_requirement(branch, shares_machine=entry.shares_machine)
 
 
 def _extras(options: JobOptions) -> dict[str, object]:
-    extras: dict[str, object] = {"submitFrom": "pai"}
-    if options.tags:
-        extras["tags"] = options.tags
-    if options.array:
-        extras["gangAllocation"] = False
-    if options.priority:
-        extras["hivedScheduler"] = {"jobPriorityClass": options.priority}
     additions: dict[str, object] = {}
     if options.inherited_env:
         additions["environment"] = options.inherited_env
-    if options.sources:
-        additions["sources"] = dict(options.sources)
-    if options.after:
-        additions["after"] = options.after
-    if options.array and options.array.limit:
-        additions["arrayLimit"] = options.array.limit
-    if options.array and options.array.variables:
-        additions["array"] = options.array.variables
-    if options.time_limit_s:
-        additions["timeLimit"] = options.time_limit_s
-    if options.outputs:
-        additions["outputs"] = options.outputs
+    if options.source_archive:
+        additions["sources"] = options.source_archive
+    return with_extras({"submitFrom": "pai"}, options, additions)
+
+
+def with_extras(
+    extras: Mapping[str, object], options: JobOptions, new_additions: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """The ``extras`` of a new job, or of one to copy, with what the options set in them."""
+    changed = dict(extras)
+    additions = {**_mapping(changed.get("openpaisdk")), **(new_additions or {})}
+    if options.tags:
+        present = changed.get("tags")
+        known = present if isinstance(present, list) else []
+        changed["tags"] = [*known, *(tag for tag in options.tags if tag not in known)]
+    if options.array:
+        changed["gangAllocation"] = False
+    if options.priority:
+        scheduler = _mapping(changed.get("hivedScheduler"))
+        changed["hivedScheduler"] = {**scheduler, "jobPriorityClass": options.priority}
+    for key, value in (
+        ("after", options.after),
+        ("arrayLimit", options.array and options.array.limit),
+        ("array", options.array and options.array.variables),
+        ("timeLimit", options.time_limit_s),
+        ("outputs", options.outputs),
+    ):
+        if value:
+            additions[key] = value
     if additions:
-        extras["openpaisdk"] = additions
-    return extras
+        changed["openpaisdk"] = additions
+    return changed
 
 
 def caller_environment() -> dict[str, str]:

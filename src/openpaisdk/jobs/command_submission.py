@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs.command_job import JobOptions, command_job, resolve_image, resolve_workspace
+from openpaisdk.jobs.command_job import command_job, resolve_image, resolve_workspace
+from paiprotocol.errors import PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
     from openpaisdk.config.clusters import ClusterEntry
     from openpaisdk.config.defaults import Defaults
+    from openpaisdk.jobs.job_options import JobOptions
     from openpaisdk.jobs.sources import SourceArchive
 
     Connect = Callable[[], ClusterClient]
@@ -39,13 +40,13 @@ class CommandSubmission:
         self.defaults = defaults
         self.sources = sources
         self._uploader = None
-        options.sources = None
+        options.source_archive = None
         if not entry.is_paicluster and (sources or options.outputs):
             from openpaisdk.jobs.storage_upload import StorageUploader
 
             self._uploader = StorageUploader(connect(), resolve_workspace(options, entry, defaults))
         elif sources:
-            options.sources = {"sha256": sources.sha256, "size": sources.size}
+            options.source_archive = {"sha256": sources.sha256, "size": sources.size}
 
     def build(self, name: str) -> dict[str, object]:
         """The job under this name, which is also part of the path of its files."""
@@ -69,17 +70,6 @@ class CommandSubmission:
             self._uploader.upload(name, self.sources)
         elif self.sources is not None:
             send(self.sources)
-
-
-def check_contradictions(options: JobOptions) -> None:
-    """Reject options that contradict each other."""
-    if options.array and options.instances > 1:
-        raise UsageError("--array and --instances contradict each other: both set the number of tasks.")
-    for name in options.array.variables if options.array else ():
-        if name in options.env or name in options.secrets:
-            raise UsageError(
-                f"{name} is given with --array and with --env or --secret: use only one of them."
-            )
 
 
 def check_features(options: JobOptions, entry: ClusterEntry) -> None:

@@ -5,17 +5,18 @@ Pure: plain data in, plain data out. An option that is not given leaves the valu
 
 from __future__ import annotations
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command_job import (
     DEPLOYMENT,
     HOST_IMAGE,
     IMAGE_NAME,
-    JobOptions,
     absolute_workspace,
+    check_pip_path,
+    with_extras,
 )
-from openpaisdk.jobs.command_options import command_options
 from openpaisdk.jobs.command_submission import check_features
-from openpaisdk.jobs.option_values import whole_number
+from openpaisdk.jobs.job_options import KEYWORDS, JobOptions
+from openpaisdk.jobs.option_definition import PRE_COMMANDS, ROLE
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,30 +30,39 @@ _UNCHANGED = ("unchanged",)
 
 
 class CopyChanges:
-    """What a copy has that its job has not.
+    """Differences between a copy and its job.
 
-    ``roles``: the task roles to change, by default the only one. ``sources``: hash and size of another source
-    archive; empty for no files, None for those of the job.
+    ``roles``: the task roles to change, by default the only one. ``given``: values of options by keyword.
+    ``sources``: hash and size of another source archive; empty for no files, None for those of the job.
     """
 
-    def __init__(
-        self,
-        *,
-        commands: Sequence[str] = (),
-        roles: Sequence[str] = (),
-        instances: int | None = None,
-        retries: int | None = None,
-        **options: Any,
-    ):
-        self.options: JobOptions = command_options("copy", commands or _UNCHANGED, **options)
+    def __init__(self, *, commands: Sequence[str] = (), roles: Sequence[str] = (), **given: Any):
+        values = {keyword: value for keyword, value in given.items() if value is not None}
+        self.options = options = JobOptions.read("copy", commands or _UNCHANGED, values)
+        changed = [option for keyword in values if (option := KEYWORDS[keyword]).is_set_in(options)]
         self.commands = list(commands)
         self.roles = list(roles)
-        self.instances = None if instances is None else whole_number(instances, 1, "instances")
-        self.retries = None if retries is None else whole_number(retries, 0, "retries")
+        self.places = {option.place for option in changed}
+        """Parts of the job that change."""
+        names = {option.name for option in changed}
+        self.instances = options.instances if "instances" in names else None
+        self.retries = options.retries if "retries" in names else None
         self.sources: Mapping[str, object] | None = None
+        check_pip_path(options.pip_path, options.pip_installs)
+
+    def set_secrets(self, secrets: dict[str, str]) -> None:
+        """Set the secrets that the copy adds. The job's configuration tells which ones it has already."""
+        self.options.secrets = secrets
+        if secrets:
+            self.places.add(PRE_COMMANDS)
 
     def check(self, entry: ClusterEntry) -> None:
-        """Reject changes that OpenPAI's own server would ignore."""
+        """Reject changes without an effect, and those that OpenPAI's own server would ignore."""
+        if self.roles and not self._changes_roles:
+            raise UsageError(
+                "--role says which task roles the options change, and no option changes one.",
+                hint="Add what to change, as in --role worker --cpu 4.",
+            )
         check_features(self.options, entry)
         if entry.is_paicluster:
             return
@@ -79,22 +89,8 @@ class CopyChanges:
             workspace = absolute_workspace(options.workspace, user)
             folder = f"{workspace.rstrip('/')}/jobs/{job['name']}"
             job["parameters"] = {**_mapping(job.get("parameters")), "work_directory": folder}
-        extras = _mapping(job.get("extras"))
-        if options.tags:
-            present = extras.get("tags")
-            known = present if isinstance(present, list) else []
-            extras["tags"] = [*known, *(tag for tag in options.tags if tag not in known)]
-        if options.priority:
-            scheduler = _mapping(extras.get("hivedScheduler"))
-            extras["hivedScheduler"] = {**scheduler, "jobPriorityClass": options.priority}
+        extras = with_extras(_mapping(job.get("extras")), options)
         additions = _mapping(extras.get("openpaisdk"))
-        for key, value in (
-            ("after", options.after),
-            ("timeLimit", options.time_limit_s),
-            ("outputs", options.outputs),
-        ):
-            if value:
-                additions[key] = value
         if self.sources is not None:
             additions["sources"] = dict(self.sources)
             if not self.sources:
@@ -109,33 +105,16 @@ class CopyChanges:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the copy is to be as the job is."""
-        options = self.options
-        values = (options.workspace, options.tags, options.priority, options.after, options.time_limit_s)
-        is_same = self.retries is None and self.sources is None and not any((*values, options.outputs))
-        return is_same and not self._concerns_roles
+        """Whether nothing is changed in the copy."""
+        return not (self.places or self.commands or self.roles) and self.sources is None
 
     @property
     def _concerns_roles(self) -> bool:
-        options = self.options
-        amounts = (options.cpu, options.gpu, options.memory_mb, self.instances)
-        return any(amount is not None for amount in amounts) or any(
-            (self.commands, self.roles, options.mem, options.ports, options.image, self._has_pre_commands)
-        )
+        return bool(self.roles) or self._changes_roles
 
     @property
-    def _has_pre_commands(self) -> bool:
-        options = self.options
-        return any(
-            (
-                options.env,
-                options.secrets,
-                options.python,
-                options.pip_installs,
-                options.debug_hold_s,
-                options.capture_logging,
-            )
-        )
+    def _changes_roles(self) -> bool:
+        return bool(self.commands) or not self.places.isdisjoint((ROLE, PRE_COMMANDS))
 
     def _change_roles(self, job: dict[str, Any]) -> dict[str, Any]:
         roles = {name: dict(role) for name, role in _mapping(job.get("taskRoles")).items()}
@@ -152,7 +131,7 @@ class CopyChanges:
         job["taskRoles"] = roles
         if self.options.image:
             job["prerequisites"] = _with_image(job, roles, changed, self.options.image)
-        if self._has_pre_commands:
+        if PRE_COMMANDS in self.places:
             self._add_pre_commands(job, changed)
         return job
 
@@ -186,20 +165,12 @@ class CopyChanges:
 
     def _add_pre_commands(self, job: dict[str, Any], roles: Sequence[str]) -> None:
         """Commands of the deployment in use; a new value of a variable replaces the earlier one."""
-        from openpaisdk.jobs.pre_commands import PreCommands
+        from openpaisdk.jobs.pre_commands import HOLD_START, PreCommands
 
         options = self.options
-        added = PreCommands(
-            environment=options.env,
-            secrets=options.secrets,
-            python=options.python,
-            pip_installs=options.pip_installs,
-            pip_path=options.pip_path,
-            capture_logging=options.capture_logging,
-        ).pre_commands()
-        # A hold is set up before all else: the later of two EXIT traps wins, and outputs must not be lost.
-        hold = PreCommands(debug_hold=options.debug_hold_s).pre_commands()
-        replaced = tuple(f"export {name}=" for name in options.env)
+        commands = PreCommands(options)
+        hold, added = commands.hold(), commands.setup()
+        replaced = (*(f"export {name}=" for name in options.env), *((HOLD_START,) if hold else ()))
         defaults = _mapping(job.get("defaults"))
         name = str(defaults.get("deployment") or DEPLOYMENT)
         deployments = [dict(d) for d in job.get("deployments") or []]
@@ -213,6 +184,7 @@ class CopyChanges:
             kept = [
                 line for line in own.get("preCommands") or [] if not (replaced and line.startswith(replaced))
             ]
+            # A hold comes first: the later of two EXIT traps wins, and outputs must not be lost.
             own["preCommands"] = [*hold, *kept, *added]
         used["taskRoles"] = in_roles
         job["deployments"] = deployments

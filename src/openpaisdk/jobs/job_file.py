@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import sys
 
-from openpaisdk.errors import ProtocolError, UsageError
 from openpaisdk.jobs.command import interpreter_of
 from openpaisdk.jobs.job_names import fill_placeholders
+from paiprotocol.errors import ProtocolError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from openpaisdk.protocol import JobSpec, JobV1
+    from paiprotocol.jobs import JobSpec, JobV1
 
 MAX_BYTES = 4 << 20
 NAMES = ("name=", "jobName=")
@@ -45,7 +45,7 @@ def parse_job_file(
     notify: Callable[[str], None] | None = None,
 ) -> dict[str, object]:
     """``read_job_file`` for the content of a file that was read before."""
-    from openpaisdk.protocol import read_any_job
+    from paiprotocol.jobs import read_any_job
 
     job: JobSpec | JobV1 | None = None
     before: ProtocolError | None = None
@@ -82,7 +82,7 @@ def _apply_and_check(
     tell: Callable[[str], None] | None,
     name: str,
 ) -> dict[str, object]:
-    from openpaisdk.protocol import JobV1, apply_overrides, job_version, read_any_job
+    from paiprotocol.jobs import JobV1, apply_overrides, job_version, read_any_job
 
     changes = [fill_placeholders(u) if u.startswith(NAMES) else u for u in updates]
     if virtual_cluster:
@@ -105,8 +105,8 @@ def _apply_and_check(
 
 def _with_locations(after: ProtocolError, before: ProtocolError | None) -> ProtocolError:
     """Problems of an updated job have no line; those that existed before the updates keep theirs."""
-    from openpaisdk.protocol import Problem
-    from openpaisdk.protocol.problems import protocol_error
+    from paiprotocol.jobs import Problem
+    from paiprotocol.jobs.problems import protocol_error
 
     if before is None:
         return after
@@ -139,10 +139,10 @@ def parse_job_text(text: str) -> dict[str, Any]:
 
 def plain_data(source: bytes, name: str) -> dict[str, object]:
     """Data of a file that may not be a valid job. Only version 1 may have comments."""
-    from openpaisdk.protocol import job_version
-    from openpaisdk.protocol.document import read
-    from openpaisdk.protocol.secret_references import replace_aliases
-    from openpaisdk.protocol.v1 import read_relaxed
+    from paiprotocol.jobs import job_version
+    from paiprotocol.jobs.document import read
+    from paiprotocol.jobs.secret_references import replace_aliases
+    from paiprotocol.jobs.v1 import read_relaxed
 
     data: dict[str, object] = read_relaxed(source, name)[0].data
     if job_version(data) == 1:

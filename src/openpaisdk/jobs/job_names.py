@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 characters, without ones that look alike
 ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -26,6 +30,12 @@ WRAPPERS = frozenset(
         "run",
     )
 )
+
+
+class NamedJob:
+    """Base class of job objects: where a job is named, a program may give the job itself."""
+
+    name: str
 
 
 def random_letters(count: int) -> str:
@@ -58,6 +68,15 @@ def expand_name(name: str) -> str:
             "and do not begin with -."
         )
     return name
+
+
+def names_of_jobs(jobs: Any) -> Any:
+    """The value of an option that names jobs, where a program may have given the jobs themselves."""
+    if isinstance(jobs, NamedJob):
+        return jobs.name
+    if isinstance(jobs, list | tuple | set):
+        return [job.name if isinstance(job, NamedJob) else job for job in jobs]
+    return jobs
 
 
 def _program_name(command: str) -> str:

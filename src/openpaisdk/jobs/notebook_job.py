@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.job_names import ALLOWED, random_letters
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from openpaisdk.jobs.command_job import JobOptions
+    from openpaisdk.jobs.job_options import JobOptions
 
 SUFFIX = ".ipynb"
 MAX_NAME_LENGTH = 40

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,6 +152,21 @@ def port_counts(requests: Items | Mapping[str, int] | None) -> dict[str, int]:
 def port_variable(label: str) -> str:
     """The variable from which a task reads its ports of a label."""
     return f"PAI_CONTAINER_HOST_{label.replace('-', '_')}_PORT_LIST"
+
+
+def tags_of(value: Items | None) -> list[str]:
+    """The tags of a job, each once."""
+    return list(dict.fromkeys(check_tag(tag) for tag in items_of(value, "tags")))
+
+
+def check_tag(tag: str) -> str:
+    from paiprotocol.jobs.extras import tag_problem
+
+    if problem := tag_problem(tag):
+        from paiprotocol.jobs.problems import shorten
+
+        raise UsageError(f"{shorten(tag)!r} cannot be a tag: {problem}.")
+    return tag
 
 
 def dependency(text: str) -> dict[str, object]:

@@ -32,14 +32,31 @@ def outcome_reason(job: JobStatus) -> str:
 def known_solution(job: JobStatus) -> str:
     """What to do about a failure whose cause the cluster found in the log; else empty."""
     messages = mapping_at(mapping_at(job.raw, "jobStatus"), "appExitMessages")
-    return text(mapping_at(messages, "runtime"), "solution") if job.state == "FAILED" else ""
+    runtime = mapping_at(messages, "runtime")
+    return (
+        _solution(text(runtime, "caughtException"), text(runtime, "solution"))
+        if job.state == "FAILED"
+        else ""
+    )
+
+
+def _solution(reason: str, solution: str) -> str:
+    """What to do, where this machine knows more than the cluster: which modules the user has."""
+    from paiprotocol.jobs.failure_causes import missing_module
+
+    module = missing_module(reason)
+    if not module:
+        return solution
+    from openpaisdk.jobs.local_modules import local_advice
+
+    return local_advice(module) or solution
 
 
 def failure_details(job: JobStatus) -> dict[str, str]:
     """Details of a failed job: the cause, what to do about it, and the last line of its error output."""
     if job.state != "FAILED":
         return {}
-    from openpaisdk.protocol.log_end import last_line
+    from paiprotocol.jobs.log_end import last_line
 
     status = mapping_at(job.raw, "jobStatus")
     spec = mapping_at(status, "appExitSpec")
@@ -47,7 +64,7 @@ def failure_details(job: JobStatus) -> dict[str, str]:
     details = {
         # The reason that the job's state is shown with may be this cause already.
         "cause": "" if text(spec, "reason") in job.diagnostics else text(spec, "reason"),
-        "what to do": next(iter(name_list(spec, "solution")), ""),
+        "what to do": _solution(text(spec, "reason"), next(iter(name_list(spec, "solution")), "")),
         "last line": last_line(text(mapping_at(runtime, "errorLogs"), "user")),
     }
     return {key: value for key, value in details.items() if value}

@@ -7,7 +7,7 @@ import os
 
 from openpaisdk.client.http_errors import is_missing_job
 from openpaisdk.config.clusters import alias_option
-from openpaisdk.errors import NotFound, PaiError
+from paiprotocol.errors import NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,32 +19,45 @@ if TYPE_CHECKING:
 
 
 class JobOutputs:
-    """Output files of a job. Names are relative to its output folder."""
+    """Output files of a job. Names are relative to its output folder.
+
+    A job may name another folder, as those of version 1 do (``outputDir``). What its tasks put there belongs
+    to its outputs, too.
+    """
 
     def __init__(self, cluster: ClusterClient, name: str, user: str = ""):
-        from openpaisdk.protocol.storage_layout import OUTPUT
+        from urllib.parse import urlsplit
+
         from openpaisdk.storage import Storage
-        from openpaisdk.storage.job_files import job_files_folder
+        from openpaisdk.storage.job_files import stored_job
+        from paiprotocol.jobs.storage_layout import named_output, output_folder, path_on_cluster
 
         self.job_name = name
         self._alias = cluster.alias
-        self.folder = f"{job_files_folder(cluster, name, user)}/{OUTPUT}"
+        job, owner = stored_job(cluster, name, user)
+        self._folders = [output_folder(job, owner)]
+        self.elsewhere = ""
+        """Address of the outputs, if the job names a folder of another storage."""
+        if named := named_output(job):
+            path = path_on_cluster(named, owner, job.name, frozenset({urlsplit(cluster.uri).netloc}))
+            self._folders += [path] if path else []
+            self.elsewhere = "" if path else named
         self.storage: Storage = Storage.of_jobs(cluster)
 
     def files(self) -> dict[str, int]:
         """All output files and their sizes, by name; empty if there are none."""
-        found: dict[str, int] = {}
-        if self.storage.exists(self.folder):
-            self._walk(self.folder, found)
-        return dict(sorted(found.items()))
+        files: dict[str, int] = {}
+        for folder in reversed(self._folders):  # of the same name, that of the job's own folder
+            if self.storage.exists(folder):
+                self._walk(folder, "", files)
+        return dict(sorted(files.items()))
 
-    def _walk(self, folder: str, found: dict[str, int]) -> None:
+    def _walk(self, folder: str, below: str, files: dict[str, int]) -> None:
         for entry in self.storage.backend.list_folder(folder):
-            path = f"{folder}/{entry.name}"
             if entry.is_folder:
-                self._walk(path, found)
+                self._walk(f"{folder}/{entry.name}", f"{below}{entry.name}/", files)
             else:
-                found[path[len(self.folder) + 1 :]] = entry.size
+                files[below + entry.name] = entry.size
 
     def fetch(
         self,
@@ -60,8 +73,8 @@ class JobOutputs:
         fetched: list[str] = []
         differing: list[str] = []
         every = list(self.files())
-        if every and not names and not os.path.lexists(target):
-            self.storage.download(self.folder, target, watch=watch)  # one copy of the whole folder
+        if every and not names and not os.path.lexists(target) and len(self._folders) == 1:
+            self.storage.download(self._folders[0], target, watch=watch)  # one copy of the whole folder
             return every, []
         # The name of a folder selects its files.
         selected = [file for name in names or () for file in _below(name, every) or [name]]
@@ -99,13 +112,20 @@ class JobOutputs:
         return alias_option(self._alias)
 
     def path(self, name: str) -> str:
-        path = f"{self.folder}/{name}"
-        if not self.storage.exists(path):
-            raise NotFound(
-                f"{self.job_name} has no output file {name}.",
-                hint=f"pai job-outputs {self._option}{self.job_name} lists them.",
-            )
-        return path
+        for folder in self._folders:
+            if self.storage.exists(f"{folder}/{name}"):
+                return f"{folder}/{name}"
+        raise NotFound(
+            f"{self.job_name} has no output file {name}.",
+            hint=f"pai job-outputs {self._option}{self.job_name} lists them.",
+        )
+
+    def no_files(self) -> str:
+        """The sentence about a job without output files, with the place where it may have left some."""
+        if self.elsewhere:
+            where = f"pai listdir {self.elsewhere}"
+            return f"The outputs of {self.job_name} are on another storage: {where} lists them."
+        return f"{self.job_name} has no output files."
 
 
 def _below(name: str, every: list[str]) -> list[str]:
@@ -135,9 +155,10 @@ def metrics(
         choice = (("role", role), ("index", index), ("start", start))
         query = urlencode({key: value for key, value in choice if value})
         try:
-            response = cluster.transport.request("GET", f"{cluster.job_path(name, user)}/metrics?{query}")
+            path = f"{cluster.job_path(name, user)}/metrics?{query}"
+            response = cluster.transport.request("GET", path, whole=True)
         except NotFound as e:
-            raise cluster.no_job(name) if is_missing_job(e) else e from None
+            raise cluster.no_job(cluster.short_name(name, user)) if is_missing_job(e) else e from None
         part = response.read()
         if not part:
             return by_name

@@ -26,10 +26,10 @@ class PackManifest:
 
     def member_range(self, name: str, stamp: str) -> tuple[int, int] | None:
         """Offset and length of an unchanged member in that archive; None if it changed."""
-        found = self.members.get(name)
-        if found is None or not stamp or found[0] != stamp:
+        member = self.members.get(name)
+        if member is None or not stamp or member[0] != stamp:
             return None
-        offset, length = found[1], found[2]
+        offset, length = member[1], member[2]
         return (offset, length) if isinstance(offset, int) and isinstance(length, int) else None
 
 
@@ -68,9 +68,9 @@ def save(key: str, manifest: PackManifest) -> None:
         return
 
 
-def stamp_of(status: os.stat_result) -> str:
+def stamp_of(status: os.stat_result, min_file_age_ns: int = MIN_FILE_AGE_NS) -> str:
     """Text that changes when the file changes; empty for a file that is too young."""
-    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < MIN_FILE_AGE_NS:
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < min_file_age_ns:
         return ""
     return f"{status.st_mtime_ns}.{status.st_ctime_ns}.{status.st_size}.{status.st_ino}.{status.st_dev}"
 

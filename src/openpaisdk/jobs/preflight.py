@@ -5,7 +5,7 @@ Our own server checks the resources of a job when it is submitted; for OpenPAI's
 
 from __future__ import annotations
 
-from openpaisdk.errors import InvalidParameters, PaiError
+from paiprotocol.errors import UNSCHEDULABLE_JOB, Forbidden, InvalidParameters, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,23 +22,42 @@ def preflight(
     warnings = []
     info = entry.raw.get("info")
     if isinstance(info, dict) and info.get("containers") is False:
-        from openpaisdk.protocol.images import named_images, unused_images
+        from paiprotocol.jobs.images import named_images, unused_images
 
         warnings.append(unused_images(named_images(job)))
     if not entry.is_paicluster and (numbers := exceeds_capacity(cluster, job)):
         if strict:
             raise InvalidParameters(
                 f"The job can never start on {entry.alias}. {numbers}",
+                code=UNSCHEDULABLE_JOB,
                 hint="Request less, or use another virtual cluster. Nothing was submitted.",
             )
         warnings.append(f"The job stays pending until the cluster {entry.alias} changes. {numbers}")
+    if entry.is_paicluster:
+        _check_workspace(cluster, job)
     return [warning for warning in warnings if warning]
+
+
+def _check_workspace(cluster: ClusterClient, job: Mapping[str, object]) -> None:
+    """Raise if the job could not store its outputs, before its files are uploaded.
+
+    The cluster refuses such a job, too; earlier ones find out when the job ends.
+    """
+    parameters = job.get("parameters")
+    if not isinstance(parameters, dict) or not parameters.get("work_directory"):
+        return
+    from paiprotocol.jobs.problems import key_path
+    from paiprotocol.jobs.storage_layout import WORKSPACE_KEY
+
+    for problem in cluster.check_job(job):
+        if problem.get("key") == key_path(WORKSPACE_KEY):
+            raise Forbidden(str(problem.get("message")))
 
 
 def exceeds_capacity(cluster: ClusterClient, job: Mapping[str, object]) -> str:
     """Both numbers if a job requests more than its virtual cluster has in total, else empty."""
     from openpaisdk.client.models import CORES, GPUS, MEMORY
-    from openpaisdk.protocol import convert_v1, read_job
+    from paiprotocol.jobs import convert_v1, read_job
 
     try:
         spec = read_job(job) if "protocolVersion" in job else convert_v1(job, user=cluster.user).job

@@ -6,28 +6,44 @@ import json
 import os
 import re
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 DISTRIBUTION = "openpaisdk"
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.post|\.dev)\d+)*(\+[\w.]+)?")
+_NAMED = "pai set container-sdk-branch=git+https://HOST/PATH@{}"
+_SPECIFIERS = ("=", "<", ">", "~=", "!")
 _FILES = (".whl", ".tar.gz", ".zip")
 
 
-def sdk_requirement(value: str) -> str:
-    """The requirement for pip. A path is one that the task sees; a branch is one of this SDK's repository."""
+def sdk_requirement(value: str, *, shares_machine: bool) -> str:
+    """The requirement for pip. A path is one that the task sees; a branch is one of this SDK's repository.
+
+    ``shares_machine``: tasks run on this machine. On another one, its paths mean nothing.
+    """
     if "://" in value:
         return value
+    if value.startswith(_SPECIFIERS):
+        return DISTRIBUTION + value
+    if value.startswith("~") and not shares_machine:
+        raise UsageError(
+            f"container-sdk-branch={value} is a path on this machine, where the job does not run.",
+            hint="Name a path that the tasks see, a version, or a URL: pai set container-sdk-branch=VALUE",
+        )
     if value.startswith(("/", ".", "~")) or value.endswith(_FILES):
         return os.path.expanduser(value)
-    if value[0] in "=<>~!":
-        return DISTRIBUTION + value
     if _VERSION.fullmatch(value):
         return f"{DISTRIBUTION}=={value}"
     repository = _installed_from()
     if not repository:
         raise UsageError(
             f"container-sdk-branch={value} names a branch, and this SDK was not installed from a repository.",
-            hint=f"Name the repository, too: pai set container-sdk-branch=git+https://HOST/PATH@{value}",
+            hint=f"Name the repository, too: {_NAMED.format(value)}",
+        )
+    if "+file://" in repository and not shares_machine:
+        raise UsageError(
+            f"container-sdk-branch={value} names a branch of {repository.partition('://')[2]}, the folder "
+            "that this SDK was installed from, and the job does not run on this machine.",
+            hint=f"Push the branch, and name its repository: {_NAMED.format(value)}",
         )
     return f"{repository}@{value}"
 

@@ -16,21 +16,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.errors import ProtocolError, UsageError
-from openpaisdk.jobs.command_job import JobOptions
-from openpaisdk.jobs.command_options import command_options
 from openpaisdk.jobs.command_submission import current_folder
 from openpaisdk.jobs.job_file import is_job_path, plain_data, read_contents
 from openpaisdk.jobs.job_names import MAX_LENGTH, expand_name
-from openpaisdk.jobs.option_values import dependency, memory_mb, port_counts, seconds
-from openpaisdk.jobs.task_array import array_of
-from openpaisdk.protocol import apply_overrides
-from openpaisdk.protocol.document import Document, read
-from openpaisdk.protocol.extras import PRIORITIES, VARIABLE_NAME
-from openpaisdk.protocol.json_schema import json_schema_of
-from openpaisdk.protocol.problems import Path, Problem, describe_value, did_you_mean, raise_on_errors
-from openpaisdk.protocol.schema_nodes import Bool, Choice, Fields, Int, ListOf, Node, Text, TextOrNumber
-from openpaisdk.protocol.secret_references import replace_aliases
+from openpaisdk.jobs.job_options import JOB_OPTIONS, JobOptions
+from openpaisdk.jobs.option_definition import CHOICE, COUNT, LIST, SWITCH, VALUE, VARIABLES, JobOption
+from paiprotocol.errors import ProtocolError, UsageError
+from paiprotocol.jobs import apply_overrides
+from paiprotocol.jobs.document import Document, read
+from paiprotocol.jobs.extras import VARIABLE_NAME
+from paiprotocol.jobs.json_schema import json_schema_of
+from paiprotocol.jobs.problems import Path, Problem, describe_value, did_you_mean, raise_on_errors
+from paiprotocol.jobs.schema_nodes import Bool, Choice, Fields, Int, ListOf, Node, Text, TextOrNumber
+from paiprotocol.jobs.secret_references import replace_aliases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
 PROTOCOL_KEYS = frozenset(("protocolVersion", "jobName", "taskRoles", "prerequisites"))
 # In block YAML a key at the start of a line is one of the top level. Long files need not be parsed twice.
 _PROTOCOL_KEY = re.compile(rf"^(?:{'|'.join(PROTOCOL_KEYS)})[ \t]*:".encode(), re.MULTILINE)
+_RESOURCE = "resources:"
 _OWN_KEYS = frozenset(("command", "image", "resources", "sources"))
 
 
@@ -118,72 +117,44 @@ class Variables(Node):
         return {**super().json_schema(), "type": ["object", "array"]}
 
 
-_DURATION = {"type": ["string", "number"]}
+def _node(option: JobOption[Any]) -> Node:
+    """The schema of an option's value in a file."""
+    doc = option.key_help
+    if option.kind == VALUE and option.check is not None:
+        return OptionValue(option.check, option.expected, doc, type=option.json_type)
+    if option.kind == COUNT:
+        return Int(doc, minimum=option.minimum)
+    if option.kind == CHOICE:
+        return Choice(*option.choices, doc=doc)
+    kinds: dict[str, Callable[[str], Node]] = {LIST: TextOrList, VARIABLES: Variables, SWITCH: Bool}
+    return kinds.get(option.kind, Text)(doc)
+
+
+_BY_KEY = {option.key: option for option in JOB_OPTIONS}
 _RESOURCES = Fields(
     {
-        "cpu": Int("Cores per task (--cpu).", minimum=1),
-        "gpu": Int("GPUs per task (--gpu).", minimum=0),
-        "mem": OptionValue(memory_mb, "a size like 4g", "Memory per task (--mem).", type="string"),
-        "memoryMB": Int("Memory per task in MB (--memoryMB).", minimum=1),
-        "ports": OptionValue(
-            port_counts,
-            "counts by label, like {http: 1}",
-            "Ports per task by label (--ports).",
-            type=["object", "array", "string"],
-        ),
+        key.removeprefix(_RESOURCE): _node(option)
+        for key, option in _BY_KEY.items()
+        if key.startswith(_RESOURCE)
     },
     "Resources of each task.",
 )
 _FIELDS: dict[str, Node] = {
     "name": Text(
-        "Name of the job; $ becomes a unique suffix (-j). By default made from the command.",
+        JobOptions.name.key_help,
         pattern=r"[A-Za-z0-9_$-]+",
         form="letters, digits, _, - and $",
         max_length=MAX_LENGTH,
     ),
     "command": TextOrList("Shell line that the job runs, or several, one after the other."),
-    "image": Text("Container image (-i)."),
     "resources": _RESOURCES,
-    "instances": Int("Tasks, started together (--instances).", minimum=1),
-    "array": OptionValue(
-        array_of,
-        "a number of tasks, or lists of values by name",
-        "Independent tasks (--array): a number, or one for each combination of values.",
-        type=["integer", "string", "array", "object"],
-    ),
-    "sources": TextOrList(
-        "Files and folders to upload, relative to this file (--sources); by default the folder of this "
-        "file, an empty list for nothing."
-    ),
-    "outputs": TextOrList("Output files and folders, stored when the job ends (--outputs)."),
-    "env": Variables("Environment variables (--env)."),
-    "secrets": Variables("Variables that are masked in logs and configurations (--secret)."),
-    "pip": TextOrList("Python packages to install (--pip)."),
-    "pip-path": Text("The pip to install with (--pip-path)."),
-    "python": Text("The Python of the image to use (--python)."),
-    "capture-logging": Bool("Whether Python's logging records get level and time (--capture-logging)."),
-    "workspace": Text("Folder on the storage for the job's files (-w)."),
-    "vc": Text("Virtual cluster (--vc)."),
-    "priority": Choice(*PRIORITIES, doc="Priority class (--priority)."),
-    "timeout": OptionValue(
-        seconds, "a duration like 2h", "Time after which a task is stopped (--timeout).", **_DURATION
-    ),
-    "retry": Int("Retries of a failed job (--retry).", minimum=0),
-    "after": OptionValue(
-        lambda value: [dependency(job) for job in ([value] if isinstance(value, str) else value)],
-        "names of jobs",
-        "Jobs that must succeed first; with :end, finish first (--after).",
-        type=["string", "array"],
-    ),
-    "tags": TextOrList("Tags of the job."),
-    "debug-hold": OptionValue(
-        seconds,
-        "a duration like 10m",
-        "How long a failed task is kept for inspection (--debug-hold).",
-        **_DURATION,
-    ),
+    **{
+        key: _node(option)
+        for key, option in _BY_KEY.items()
+        if option is not JobOptions.name and not key.startswith(_RESOURCE)
+    },
 }
-_SYNONYMS = {"pip-installs": "pip", "virtual-cluster": "vc", "src": "sources", "job-name": "name"}
+_SYNONYMS = {other: option.key for option in JOB_OPTIONS for other in option.other_keys}
 """Other names of the same option of ``pai sub``."""
 SHORT_JOB = Fields(
     {**_FIELDS, **{key: _FIELDS[name] for key, name in _SYNONYMS.items()}},
@@ -193,11 +164,10 @@ SHORT_JOB = Fields(
 
 
 class ShortJob:
-    """A short job: its options and its files. ``sources``: None for the folder, empty for no files."""
+    """A short job: its options, and the folder of its files."""
 
-    def __init__(self, options: JobOptions, sources: list[str] | None, folder: str, has_name: bool):
+    def __init__(self, options: JobOptions, folder: str, has_name: bool):
         self.options = options
-        self.sources = sources
         self.folder = folder
         self.has_name = has_name
 
@@ -252,30 +222,24 @@ def read_short_job(
     if updates or virtual_cluster:
         # The updated data no longer tells what was an alias.
         raise_on_errors(_aliases_of_secrets(document), False, document.locate)
-        changes = [*updates, *([f"vc={virtual_cluster}"] if virtual_cluster else [])]
+        # An option replaces the value of the file, whichever name its key has there.
+        key = next((k for k in _names_of("vc") if k in document.data), "vc")
+        changes = [*updates, *([f"{key}={virtual_cluster}"] if virtual_cluster else [])]
         document = Document(apply_overrides(document.data, changes, schema=SHORT_JOB), None, file)
     check_short_job(document)
     data = {_SYNONYMS.get(key, key): value for key, value in document.data.items()}
-    given = data.pop("sources", None)
-    sources = [given] if isinstance(given, str) else given
     name = expand_name(data.pop("name")) if "name" in data else ""
-    data = {**data.pop("resources", {}), **data}
-    values = {_PARAMETERS.get(key, key): value for key, value in data.items()}
-    options = command_options(name, values.pop("commands"), **values)
-    return ShortJob(options, sources, folder or current_folder(), bool(name))
+    commands = data.pop("command")
+    resources = {f"{_RESOURCE}{key}": value for key, value in data.pop("resources", {}).items()}
+    values = {_BY_KEY[key].keyword: value for key, value in {**resources, **data}.items()}
+    if isinstance(files := values.get("sources"), str):
+        values["sources"] = [files]  # an empty text is the folder of the file, with all that is in it
+    return ShortJob(JobOptions.read(name, commands, values), folder or current_folder(), bool(name))
 
 
-_PARAMETERS = {
-    "command": "commands",
-    "memoryMB": "memory_mb",
-    "pip": "pip_installs",
-    "pip-path": "pip_path",
-    "capture-logging": "capture_logging",
-    "vc": "virtual_cluster",
-    "retry": "retries",
-    "debug-hold": "debug_hold",
-}
-"""Parameters of ``command_options`` for keys that have another name."""
+def _names_of(key: str) -> list[str]:
+    """All names of a key."""
+    return [key, *(other for other, name in _SYNONYMS.items() if name == key)]
 
 
 def check_short_job(document: Document) -> None:
@@ -293,7 +257,7 @@ def _aliases_of_secrets(document: Document) -> list[Problem]:
 
 
 def _with_place(problem: Problem) -> Problem:
-    """A resource beside ``resources`` is a frequent mistake."""
+    """The problem, with a suggestion for a resource that was put beside ``resources``."""
     if problem.message == "unknown key" and problem.path[:-1] == () and problem.path[0] in _RESOURCES.fields:
         return replace(problem, suggestion='put it under "resources"')
     return problem

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 
-from openpaisdk.client.http1 import CHUNK_BYTES, Body
-from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.fileio import tar_writer
-from openpaisdk.jobs.pack_cache import PackManifest, load, save, stamp_of
+from openpaisdk.jobs.pack_cache import MIN_FILE_AGE_NS, PackManifest, load, save, stamp_of
 from openpaisdk.storage.ignore import ALWAYS_IGNORED, Rule, is_ignored, read_rules, rules_above
+from paiprotocol.errors import PaiError, UsageError
+from paiprotocol.transfer import tar_writer
+from pairuntime.transport.http1 import CHUNK_BYTES, Body
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -208,13 +208,14 @@ def collect(
     always: Sequence[str] = (),
     max_bytes: int = MAX_TOTAL_BYTES,
     connect: Callable[[], ClusterClient] | None = None,
+    min_file_age_ns: int = MIN_FILE_AGE_NS,
 ) -> SourceArchive | None:
     """Files under ``root``, or only those in ``only``, without what ignore files exclude, and ``always``.
 
     A whole folder may have ``max_bytes``: more is seldom meant to travel. Files in ``only`` may have as much
     as the cluster takes, which is asked through ``connect`` if they have more than that.
     """
-    walk = _SourceWalk(os.path.realpath(root), max_bytes, connect if only else None)
+    walk = _SourceWalk(os.path.realpath(root), max_bytes, connect if only else None, min_file_age_ns)
     if only:
         for path in only:
             walk.add_path(path)
@@ -259,7 +260,14 @@ def _put(cluster: ClusterClient, sources: SourceArchive, on_upload: Callable[[in
 
 
 class _SourceWalk:
-    def __init__(self, root: str, max_bytes: int, connect: Callable[[], ClusterClient] | None):
+    def __init__(
+        self,
+        root: str,
+        max_bytes: int,
+        connect: Callable[[], ClusterClient] | None,
+        min_file_age_ns: int,
+    ):
+        self._min_file_age_ns = min_file_age_ns
         self.root = root
         self.max_bytes = max_bytes
         self.connect = connect
@@ -340,7 +348,13 @@ class _SourceWalk:
             )
         elif stat.S_ISREG(status.st_mode):
             self.members_by_name[name] = Member(
-                name, full, tar_writer.FILE, mode, status.st_size, mtime, stamp=stamp_of(status)
+                name,
+                full,
+                tar_writer.FILE,
+                mode,
+                status.st_size,
+                mtime,
+                stamp=stamp_of(status, self._min_file_age_ns),
             )
             self.size += status.st_size + -status.st_size % tar_writer.BLOCK
         self._check()
@@ -407,17 +421,17 @@ def _is_environment(folder: str) -> bool:
 
 def _content(m: Member) -> Iterator[bytes]:
     """Content of a file, exactly as long as its header says: it may grow or shrink while it is read."""
-    left = m.size
+    remaining = m.size
     try:
         with open(m.full, "rb") as f:
-            while left and (data := f.read(min(left, CHUNK_BYTES * 4))):
-                left -= len(data)
+            while remaining and (data := f.read(min(remaining, CHUNK_BYTES * 4))):
+                remaining -= len(data)
                 yield data
     except OSError as e:
         raise _unreadable(m.full, e) from None
-    while left:
-        piece = min(left, CHUNK_BYTES)
-        left -= piece
+    while remaining:
+        piece = min(remaining, CHUNK_BYTES)
+        remaining -= piece
         yield b"\0" * piece
 
 

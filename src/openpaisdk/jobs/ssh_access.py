@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import NotFound, PaiError
+from paiprotocol.errors import NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,9 +39,13 @@ class SshAccess:
 
     def __init__(self, job: str, info: dict[str, object]):
         containers, pair = info.get("containers"), info.get("keyPair")
-        raw = [one for one in containers if isinstance(one, dict)] if isinstance(containers, list) else []
+        raw = (
+            [container for container in containers if isinstance(container, dict)]
+            if isinstance(containers, list)
+            else []
+        )
         self.job = job
-        self.tasks = [SshTask(one) for one in raw]
+        self.tasks = [SshTask(container) for container in raw]
         pair = pair if isinstance(pair, dict) else {}
         self.link = str(pair.get("privateKeyDirectDownloadLink") or "")
         name = str(pair.get("privateKeyFileName") or "")
@@ -137,7 +141,7 @@ def _download(cluster: ClusterClient, link: str) -> bytes:
     address = urlsplit(link)
     if address.netloc == urlsplit(cluster.uri).netloc:
         values = dict(pair.split("=", 1) for pair in address.query.split("&") if "=" in pair)
-        return cluster.transport.request("GET", address.path, values=values, at_root=True).read()
+        return cluster.transport.request("GET", address.path, values=values, at_root=True, whole=True).read()
     from urllib.request import urlopen
 
     if address.scheme not in ("http", "https"):

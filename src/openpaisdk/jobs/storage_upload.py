@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class StorageUploader:
             storage.backend.write_bytes(f"{folder}/{name}.tar", content, 0, 0o644)
 
     def _url(self, path: str) -> str:
-        from openpaisdk.client.address import query, quote
+        from pairuntime.transport.http1 import query, quote
 
         quoted = "/".join(map(quote, path.split("/")))
         return f"{self._address}{quoted}{query({'op': 'OPEN', 'user.name': self._cluster.user})}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 
-from openpaisdk.client.address import quote
 from openpaisdk.client.http_errors import NO_API, is_missing_job
-from openpaisdk.errors import NO_SOURCES, Conflict, NotFound
+from paiprotocol.errors import NO_SOURCES, Conflict, NotFound
+from pairuntime.transport.http1 import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def _submit_v1(
     name = str(job["jobName"])
     try:
         path += "?strict=true" if strict else ""
-        response = cluster.transport.request("POST", path, body=json.dumps(job).encode(), headers=headers)
+        body = json.dumps(job).encode()
+        response = cluster.transport.request("POST", path, body=body, headers=headers, whole=True)
     except Conflict as e:
         raise name_conflict(cluster, name, e.code) from None
     response.read()
@@ -88,7 +89,7 @@ def _submit_v1(
 def _convert(
     cluster: ClusterClient, job: dict[str, object], notify: Callable[[str], None] | None
 ) -> dict[str, object]:
-    from openpaisdk.protocol import convert_v1
+    from paiprotocol.jobs import convert_v1
 
     conversion = convert_v1(job, user=cluster.user)
     if notify:
@@ -138,7 +139,7 @@ def mask_secrets(job: dict[str, object]) -> dict[str, object]:
 
 
 def _mask_password(item: dict[str, object]) -> dict[str, object]:
-    from openpaisdk.protocol.secret_references import is_secret_reference
+    from paiprotocol.jobs.secret_references import is_secret_reference
 
     auth = item.get("auth")
     if not isinstance(auth, dict) or "password" not in auth or is_secret_reference(str(auth["password"])):

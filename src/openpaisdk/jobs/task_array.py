@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import as_text
-from openpaisdk.protocol.limits import MAX_TASKS
+from paiprotocol.errors import UsageError
+from paiprotocol.jobs.limits import MAX_TASKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ class TaskArray:
 
     def values_of(self, index: int) -> dict[str, str]:
         """The value of each variable in the task with this index."""
-        found: dict[str, str] = {}
+        values_by_name: dict[str, str] = {}
         for name in reversed(self.variables):
             values = self.variables[name]
             index, position = divmod(index, len(values))
-            found[name] = values[position]
-        return {name: found[name] for name in self.variables}
+            values_by_name[name] = values[position]
+        return {name: values_by_name[name] for name in self.variables}
 
     def label(self, index: int) -> str:
         """The values of a task for display: ``lr=0.1 seed=3``."""
-        from openpaisdk.protocol.problems import shorten
+        from paiprotocol.jobs.problems import shorten
 
         return " ".join(f"{name}={shorten(value)}" for name, value in self.values_of(index).items())
 
@@ -76,16 +76,16 @@ class TaskArray:
         quotes = ""
         i = 0
         while i < len(line):
-            if found := placeholder.match(line, i):
-                i = found.end()
+            if match := placeholder.match(line, i):
+                i = match.end()
                 if quotes == '"':
-                    out.append(f"${{{found[1]}}}")
+                    out.append(f"${{{match[1]}}}")
                     continue
                 if quotes and out[-1] == _OPENED:
                     out.pop()
                 elif quotes:
                     out.append("'")
-                out.append(f'"${found[1]}"')
+                out.append(f'"${match[1]}"')
                 if quotes and line[i : i + 1] == "'":
                     quotes, i = "", i + 1
                 elif quotes:

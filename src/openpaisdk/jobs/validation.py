@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openpaisdk.errors import PaiError, ProtocolError
 from openpaisdk.jobs.job_file import plain_data, read_contents
 from openpaisdk.jobs.job_names import fill_placeholders
-from openpaisdk.protocol import JobV1, Problem, convert_v1, job_version, read_any_job
-from openpaisdk.protocol.document import read
+from paiprotocol.errors import PaiError, ProtocolError
+from paiprotocol.jobs import JobV1, Problem, convert_v1, job_version, read_any_job
+from paiprotocol.jobs.document import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from openpaisdk.protocol import JobSpec
+    from paiprotocol.jobs import JobSpec
 
 SHORT = "short"
 NAMES = (("name",), ("jobName",))

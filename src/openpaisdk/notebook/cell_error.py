@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import PaiError
+from paiprotocol.errors import PaiError
 
 
 class CellError(PaiError):

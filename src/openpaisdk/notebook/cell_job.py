@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import FollowRequest
 from openpaisdk.client.models import FINAL_STATES
-from openpaisdk.errors import NotFound, PaiError, UsageError
 from openpaisdk.functions.function_cluster import FunctionCluster, function_cluster
 from openpaisdk.functions.function_job import FunctionOptions, submit_calls
 from openpaisdk.functions.task_errors import TaskError
@@ -23,6 +22,7 @@ from openpaisdk.notebook.cell_error import CellError, CellInterrupt
 from openpaisdk.output.html import html_fields
 from openpaisdk.output.live_html import LiveOutput, is_notebook
 from openpaisdk.output.untrusted_text import log_output, visible
+from paiprotocol.errors import NotFound, PaiError, UsageError
 from pairuntime.task.cell_call import run_cell
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class CellJob:
     def follow(self, future: JobFuture) -> dict[str, Any]:
         """Show the job until it ends; returns the result of the call."""
         # A connection of its own: the stream occupies it.
-        client = self._cluster.cluster._open()
+        client = self._cluster.connection.open_client()
         frames = self._with_log_written(follow(client, FollowRequest(self._name)))
         for notice in job_notices(frames):
             if notice.kind == STATE:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from openpaisdk.cli.parser import Parser, command_parser
-from openpaisdk.cli.sub import add_job_options
-from openpaisdk.errors import UsageError
+from openpaisdk.cli.submission.job_flags import add_job_options, given_options
+from openpaisdk.jobs.job_options import KEYWORDS
+from paiprotocol.errors import UsageError
 
-_NOT_IN_A_CELL = ("array", "pip_path", "strict", "preview", "fetch", "output")
+_NOT_IN_A_CELL = (
+    *(keyword for keyword, option in KEYWORDS.items() if not option.for_functions),
+    *("strict", "preview", "fetch", "output"),
+)
 """Options of ``sub`` that have no meaning for a cell, whose output and variables come back to it."""
 _ALWAYS = ("follow", "wait", "no_browser")
 """Options of ``sub`` that change nothing: a cell is always followed."""
@@ -20,35 +23,10 @@ class CellOptions:
 
     def __init__(self, args: argparse.Namespace):
         self.cluster_alias: str = args.cluster_alias
-        self.name: str = args.job_name
+        self.name: str = args.job_name or ""
         self.inputs = _names(args.inputs, "--in")
         self.outputs = _names(args.outputs_of_cell, "--out")
-        if args.no_sources and args.sources:
-            raise UsageError("--sources and --no-sources contradict each other.")
-        self.job: dict[str, Any] = {
-            "image": args.image,
-            "cpu": args.cpu,
-            "gpu": args.gpu,
-            "memoryMB": args.memoryMB,
-            "mem": args.mem or "",
-            "ports": args.ports,
-            "virtual_cluster": args.virtual_cluster,
-            "sources": [] if args.no_sources else args.sources or None,
-            "pip_installs": args.pip_installs,
-            "python": args.python,
-            "env": args.env,
-            "secrets": args.secret,
-            "instances": args.instances,
-            "retries": args.retry,
-            "priority": args.priority,
-            "timeout": args.timeout or 0,
-            "after": args.after,
-            "outputs": args.outputs,
-            "workspace": args.workspace,
-            "tags": args.tag,
-            "debug_hold": args.debug_hold,
-            "capture_logging": args.capture_logging,
-        }
+        self.job = given_options(args)
 
 
 def parse_cell_options(words: list[str]) -> CellOptions:

@@ -6,8 +6,8 @@ from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.notebook.cell_error import CellError
+from paiprotocol.errors import PaiError, UsageError
 
 
 @magics_class

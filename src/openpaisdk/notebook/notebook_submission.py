@@ -1,4 +1,4 @@
-"""``submit_notebook``: the notebook one sits in as a batch job elsewhere, with other hardware."""
+"""``submit_notebook``: submits the current notebook as a batch job, with other hardware."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def submit_notebook(
 
 
 def _with_own_python(options: dict[str, Any], cluster: Cluster) -> dict[str, Any]:
-    """A job on this machine uses the Python that runs this program, with the packages it has."""
+    """Let a job on this machine use the Python that runs this program, with its packages."""
     has_image = options.get("image") or Defaults.load().text("image")
     if options.get("python") or has_image or not cluster.entry.shares_machine:
         return options

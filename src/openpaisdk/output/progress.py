@@ -29,13 +29,30 @@ class Progress:
     ``delay_s`` is the time before the bar appears, so that short operations draw nothing.
     """
 
-    __slots__ = ("delay_s", "done", "is_drawn", "is_enabled", "label", "last_draw", "start", "total")
+    __slots__ = (
+        "delay_s",
+        "done",
+        "is_drawn",
+        "is_enabled",
+        "label",
+        "last_draw",
+        "redraw_interval_s",
+        "start",
+        "total",
+    )
 
-    def __init__(self, label: str = "", total: int = 0, delay_s: float | None = None):
+    def __init__(
+        self,
+        label: str = "",
+        total: int = 0,
+        delay_s: float = SHOW_AFTER_S,
+        redraw_interval_s: float = REDRAW_INTERVAL_S,
+    ):
         self.label = label
         self.total = total
         self.done = 0
-        self.delay_s = SHOW_AFTER_S if delay_s is None else delay_s
+        self.delay_s = delay_s
+        self.redraw_interval_s = redraw_interval_s
         self.start = time.monotonic()
         self.last_draw = self.start if self.delay_s else 0.0
         self.is_drawn = False
@@ -70,7 +87,7 @@ class Progress:
 
     def _is_due(self, now: float) -> bool:
         is_visible = self.is_enabled and now - self.start >= self.delay_s
-        return is_visible and now - self.last_draw >= REDRAW_INTERVAL_S
+        return is_visible and now - self.last_draw >= self.redraw_interval_s
 
     def _draw(self, now: float, done: int, total: int, done_bytes: int, total_bytes: int) -> None:
         from openpaisdk.storage.file_info import format_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from openpaisdk.output.suggested_commands import in_context
 from openpaisdk.output.untrusted_text import is_printable, visible
 
 TYPE_CHECKING = False
@@ -78,7 +79,7 @@ def print_notice(text: str) -> None:
     """Print a notice for the user. It goes to stderr, so that it never mixes with the result."""
     sys.stdout.flush()
     try:
-        sys.stderr.write(visible(text) + "\n")
+        sys.stderr.write(visible(in_context(text)) + "\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         pass  # stderr is closed; the result still counts

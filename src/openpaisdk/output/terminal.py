@@ -84,6 +84,6 @@ class Screen:
 
     def _write(self, text: str) -> None:
         # Past the buffer of the stream, which raises an error when a signal handler writes during a write.
-        left = text.encode(self._stream.encoding or "utf-8", "replace")
-        while left:
-            left = left[os.write(self._stream.fileno(), left) :]
+        remaining = text.encode(self._stream.encoding or "utf-8", "replace")
+        while remaining:
+            remaining = remaining[os.write(self._stream.fileno(), remaining) :]

@@ -13,13 +13,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import BinaryIO, TextIO
 
-_OWN_COLOURS = re.compile("(\x1b\\[(?:0|1|2|3[1-6])m)")
+# Compiled at their first use: most commands use none of them.
+_OWN_COLOURS = "(\x1b\\[(?:0|1|2|3[1-6])m)"
 """The sequences that ``colour.Palette`` writes."""
-_LOG_CONTROL = re.compile(
-    rb"(?P<kept>\x1b\[[0-9;:]{0,32}m|\x1b\[[0-9]{0,3}[ABCDGK])|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]"
+_LOG_CONTROL = (
+    rb"(?P<kept>\x1b\[[0-9;:]{0,32}m|\x1b\[[0-9]{0,3}[ABCDGK])"
+    rb"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]"
 )
 """``kept``: colours, moves by columns and lines, and clearing the line, as progress bars use them."""
-_INCOMPLETE = re.compile(rb"(?:\x1b(?:\[[0-9;:]{0,32})?|\xc2)\Z")
+_INCOMPLETE = rb"(?:\x1b(?:\[[0-9;:]{0,32})?|\xc2)\Z"
 
 
 def is_printable(text: str) -> bool:
@@ -38,7 +40,7 @@ def visible(text: str) -> str:
     """The text with line ends, tabs and our own colours, and escapes for all other control characters."""
     if text.isprintable():
         return text
-    parts = _OWN_COLOURS.split(text)  # every second one is a colour
+    parts = re.split(_OWN_COLOURS, text) if "\x1b" in text else [text]  # every second one is a colour
     parts[::2] = [
         "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in part) for part in parts[::2]
     ]
@@ -48,18 +50,19 @@ def visible(text: str) -> str:
 class TerminalLog:
     """Output stream for the log of a job on a terminal."""
 
-    __slots__ = ("_out", "_rest")
+    __slots__ = ("_control", "_incomplete", "_out", "_rest")
 
     def __init__(self, out: BinaryIO):
+        self._control, self._incomplete = re.compile(_LOG_CONTROL), re.compile(_INCOMPLETE)
         self._out = out
         self._rest = b""
         """The beginning of a sequence whose end has not arrived."""
 
     def write(self, data: bytes) -> int:
         whole = self._rest + data
-        cut = _INCOMPLETE.search(whole)
+        cut = self._incomplete.search(whole)
         self._rest = whole[cut.start() :] if cut else b""
-        self._out.write(_LOG_CONTROL.sub(_shown, whole[: len(whole) - len(self._rest)]))
+        self._out.write(self._control.sub(_shown, whole[: len(whole) - len(self._rest)]))
         return len(data)
 
     def flush(self) -> None:
@@ -74,5 +77,5 @@ def log_output(stream: TextIO) -> BinaryIO | TerminalLog:
     return TerminalLog(stream.buffer) if stream.isatty() else stream.buffer
 
 
-def _shown(found: re.Match[bytes]) -> bytes:
-    return found["kept"] or b"\\x%02x" % found[0][-1]
+def _shown(match: re.Match[bytes]) -> bytes:
+    return match["kept"] or b"\\x%02x" % match[0][-1]

@@ -13,7 +13,7 @@ _VALIDITY = re.compile(rb"\x30[\x1e\x20\x22]" + _TIME + _TIME + rb"\x30", re.DOT
 _COMMON_NAME = re.compile(rb"\x06\x03\x55\x04\x03[\x0c\x13\x14\x16]", re.DOTALL)
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----\s(.*?)-----END CERTIFICATE-----", re.DOTALL)
 _LONG = 0x80
-"""From here on a length is followed by so many bytes that have it."""
+"""A larger byte in place of a length tells, less this, how many bytes of length follow."""
 
 
 class CertificateFile:
@@ -39,8 +39,8 @@ class CertificateFile:
         if self._validity is None:
             return None
         subject = _value_at(self._content, self._validity.end())
-        found = _COMMON_NAME.search(subject)
-        return None if found is None else _value_at(subject, found.end()).decode("utf-8", "replace")
+        match = _COMMON_NAME.search(subject)
+        return None if match is None else _value_at(subject, match.end()).decode("utf-8", "replace")
 
 
 def _read(path: str) -> bytes:

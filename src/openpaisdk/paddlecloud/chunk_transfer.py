@@ -15,10 +15,10 @@ import hashlib
 import os
 import threading
 
-from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
-from openpaisdk.fileio.ranges import read_at, write_at
 from openpaisdk.paddlecloud.multipart import SourceChanged, changed_during_copy
 from openpaisdk.paddlecloud.worker_threads import share_work
+from paiprotocol.errors import ConnectionFailed, NotFound, PaiError
+from paiprotocol.transfer.ranges import read_at, write_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MAX_THREADS = 4
 MAX_BUFFERED_BYTES = 32 << 20
 """Chunks of all threads together: servers limit what the requests of one user may take of their memory."""
 MAX_SEND_ATTEMPTS = 3
-"""A chunk that arrives with another sum so often is a fault that another attempt does not remove."""
+"""Attempts to send a chunk that arrives with another sum: further ones would not help."""
 PARTIAL = ".paddle-part"
 """Suffix of an unfinished file."""
 
@@ -97,7 +97,7 @@ def _upload_to(
                 raise changed_during_copy(source)
         except SourceChanged:
             if existing is None or target.endswith(PARTIAL):  # half of a file must not stay behind
-                pfs.remove([target], recursive=False)
+                pfs.remove(target, recursive=False)
             raise
         return count
     finally:
@@ -299,9 +299,9 @@ def _md5(data: bytes | memoryview) -> str:
 
 
 def _asked(buffer: memoryview) -> int:
-    """The size to ask the sum of: at the end of a file a chunk may be shorter than servers accept."""
+    """Size of the range whose sum is requested: a chunk at the end may be shorter than servers accept."""
     return max(len(buffer), MIN_CHUNK_BYTES)
 
 
-def _is_equal(found: ChunkSum, buffer: memoryview, md5: str) -> bool:
-    return found.length == len(buffer) and found.md5 == md5
+def _is_equal(stored: ChunkSum, buffer: memoryview, md5: str) -> bool:
+    return stored.length == len(buffer) and stored.md5 == md5

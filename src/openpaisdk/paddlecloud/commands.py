@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.errors import UsageError
 from openpaisdk.paddlecloud.flags import HelpRequested
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def call(argv: list[str]) -> int:
         sys.stdout.write(help_text())
         return 0
     if argv[0] in ("--version", "-version", "version"):
-        from openpaisdk._version import __version__
+        from paiprotocol._version import __version__
 
         sys.stdout.write(f"paddlecloud {__version__}\n")
         return 0
@@ -107,12 +107,12 @@ def help_text(collection: str = "") -> str:
 def command_of(name: str) -> FlagCommand:
     """The options and the help of a command: in its module, under the name of its function in capitals."""
     module, _, function = ENTRY_POINTS[name].partition(":")
-    found: FlagCommand = getattr(_module(module), function.upper())
-    return found
+    command: FlagCommand = getattr(_module(module), function.upper())
+    return command
 
 
 def _split(argv: list[str]) -> tuple[str, list[str]]:
-    """The command, and its own arguments. A collection without a command of it stands for itself."""
+    """Name and arguments of a command. A collection alone, or with an option for help, stays as it is."""
     first = argv[0]
     if first in COLLECTIONS:
         if len(argv) == 1 or argv[1] in ("-h", "-help", "--help", "help"):
@@ -126,7 +126,7 @@ def _split(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def _without_global_options(argv: list[str]) -> list[str]:
-    """Move options before the command behind it. Those for the logging of PaddleCloud's client do nothing."""
+    """Move options that precede the command behind it. Options for PaddleCloud's logging have no effect."""
     kept: list[str] = []
     at = 0
     while at < len(argv) and argv[at].startswith("-"):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 from openpaisdk.client.transport import TOKEN_REJECTED, Endpoint, Transport
-from openpaisdk.errors import ConfigError, ConnectionFailed, PaiError, Unauthorized, UsageError
 from openpaisdk.paddlecloud.datacenters import DatacenterConfig, paddle_folder
 from openpaisdk.paddlecloud.paddlecloud_client import PaddleCloudClient
+from paiprotocol.errors import ConfigError, ConnectionFailed, PaiError, Unauthorized, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _endpoint(datacenter: Datacenter) -> Endpoint:
             datacenter.uri,
             datacenter.username,
             rest_path="",
-            authority_file=datacenter.cacert,
+            ca_file=datacenter.cacert,
             certificate=datacenter.certificate,
             scheme=SCHEME,
         )
@@ -151,11 +151,17 @@ def _open_pai_cluster(
 
 
 class _TokenCache:
-    """The stored token of one user at one address."""
+    """The stored token of one user at one address, got with one password.
+
+    With another password, a right one or a wrong one, the datacenter is asked again.
+    """
 
     def __init__(self, datacenter: Datacenter):
         self._path = os.path.join(paddle_folder(), TOKENS_FILE)
-        self._key = f"{datacenter.username}@{datacenter.uri}"
+        self._login = f"{datacenter.username}@{datacenter.uri}"
+        # The file is as private as the configuration, which has the password itself.
+        digest = _digest(f"{self._login}\0{datacenter.password}")
+        self._key = f"{self._login} {digest}"
 
     def read(self) -> str:
         token = self._read_all().get(self._key)
@@ -167,7 +173,12 @@ class _TokenCache:
         from openpaisdk.config.yaml_files import FileLock, replace_file
 
         with FileLock(self._path):
-            replace_file(self._path, json.dumps({**self._read_all(), self._key: token}).encode())
+            others = {key: value for key, value in self._read_all().items() if not self._is_same_login(key)}
+            replace_file(self._path, json.dumps({**others, self._key: token}).encode())
+
+    def _is_same_login(self, key: str) -> bool:
+        """Whether a key is of this user at this address, with this or an earlier password."""
+        return key == self._login or key.startswith(f"{self._login} ")
 
     def _read_all(self) -> dict[str, object]:
         import json
@@ -178,3 +189,12 @@ class _TokenCache:
         except (OSError, ValueError):
             return {}
         return value if isinstance(value, dict) else {}
+
+
+def _digest(text: str) -> str:
+    try:
+        # What hashlib has, without the import of OpenSSL, which takes longer than the rest of a command.
+        from _blake2 import blake2b
+    except ImportError:
+        from hashlib import blake2b
+    return blake2b(text.encode(), digest_size=8).hexdigest()

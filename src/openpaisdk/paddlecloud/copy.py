@@ -6,13 +6,13 @@ import os
 import posixpath
 import sys
 
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.output import print_notice
 from openpaisdk.paddlecloud.connection import open_datacenter
 from openpaisdk.paddlecloud.flags import Flag, FlagCommand
 from openpaisdk.paddlecloud.pfs_client import PfsClient, PfsFile
 from openpaisdk.paddlecloud.pfs_path import base_name, check_pfs, datacenter_of, has_glob, is_pfs
-from openpaisdk.paddlecloud.step import ProgressStep
+from openpaisdk.paddlecloud.progress_step import ProgressStep
+from paiprotocol.errors import PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ Only chunks that differ are sent, so the same command continues an interrupted o
 A folder is copied into the destination under its own name, or onto it if it has that name already;
 with / at the end of the source, its content is copied. The cloud expands patterns: quote them.""",
 )
+RESUME_HINT = "Interrupted. The same command continues the copy: only chunks that are missing are sent."
 
 
 def copy(argv: list[str]) -> int:
@@ -63,10 +64,14 @@ def copy(argv: list[str]) -> int:
     args = COPY.parse(argv)
     *sources, destination = args.positional
     in_cloud = [is_pfs(path) for path in sources]
-    if is_pfs(destination) and not any(in_cloud):
-        return _upload(args, sources, destination)
-    if not is_pfs(destination) and all(in_cloud):
-        return _download(args, sources, destination)
+    try:
+        if is_pfs(destination) and not any(in_cloud):
+            return _upload(args, sources, destination)
+        if not is_pfs(destination) and all(in_cloud):
+            return _download(args, sources, destination)
+    except KeyboardInterrupt:
+        print_notice(RESUME_HINT)
+        raise
     if is_pfs(destination):
         raise UsageError(
             "Files cannot be copied from the cloud to the cloud.", hint="Download them, then upload them."
@@ -118,7 +123,7 @@ def _upload(args: Arguments, sources: list[str], destination: str) -> int:
 
 
 def _folder_target(source: str, destination: str, is_one_of_many: bool) -> str:
-    """Where a folder is copied to. The same command twice means the same place twice."""
+    """Target of a folder. The same command has the same target when it is repeated."""
     name = base_name(os.path.abspath(source)) if not is_pfs(source) else base_name(source)
     if source.endswith("/") or (base_name(destination) == name and not is_one_of_many):
         return destination
@@ -131,12 +136,12 @@ def _folder_target(source: str, destination: str, is_one_of_many: bool) -> str:
 def _download(args: Arguments, sources: list[str], destination: str) -> int:
     client = open_datacenter(datacenter_of(sources, args.text("datacenter")), print_notice)
     pfs = PfsClient(client)
-    found = [(source, file) for source in sources for file in _expand(pfs, source)]
-    is_folder = destination.endswith("/") or len(found) > 1 or os.path.isdir(destination)
+    files = [(source, file) for source in sources for file in _expand(pfs, source)]
+    is_folder = destination.endswith("/") or len(files) > 1 or os.path.isdir(destination)
     if is_folder and os.path.exists(destination) and not os.path.isdir(destination):
         raise UsageError(f"{destination} is a file, so several files cannot be copied there.")
     plans = [
-        _plan_download(pfs, source, file, destination, is_folder, len(found) > 1) for source, file in found
+        _plan_download(pfs, source, file, destination, is_folder, len(files) > 1) for source, file in files
     ]
     for plan in plans:
         _fetch(args, client, plan)
@@ -144,7 +149,7 @@ def _download(args: Arguments, sources: list[str], destination: str) -> int:
 
 
 def _expand(pfs: PfsClient, path: str) -> list[PfsFile]:
-    """The files and folders that a path or a pattern names. Names that are a pattern's text come first."""
+    """Files and folders of a path or a pattern. A path that exists is not read as a pattern."""
     checked = check_pfs(path)
     exact = pfs.stat(checked)
     if exact is not None:
@@ -155,19 +160,19 @@ def _expand(pfs: PfsClient, path: str) -> list[PfsFile]:
 
     parts = checked.split("/")[1:]
     first = next(at for at, part in enumerate(parts) if has_glob(part))
-    found = [PfsFile("/" + "/".join(parts[:first]), True, 0, 0)]
+    files = [PfsFile("/" + "/".join(parts[:first]), True, 0, 0)]
     for part in parts[first:]:
-        found = [
+        files = [
             PfsFile(posixpath.normpath(item.path), item.is_folder, item.size, item.mtime_ns)
-            for folder in found
+            for folder in files
             if folder.is_folder
             for item in pfs.list(folder.path)
             if fnmatchcase(base_name(item.path), part)
             and (part.startswith(".") or not base_name(item.path).startswith("."))
         ]
-    if not found:
+    if not files:
         raise PaiError(f"{path}: no file in the cloud matches this pattern.")
-    return found
+    return files
 
 
 def _plan_download(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from openpaisdk.config.paths import display_path
-from openpaisdk.errors import ConfigError, UsageError
+from paiprotocol.errors import ConfigError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ class DatacenterConfig:
         wanted = name or self.current
         if not wanted:
             return self.datacenters[0]
-        found = next((dc for dc in self.datacenters if dc.name == wanted), None)
-        if found is None and wanted != EMBEDDED:
+        datacenter = next((dc for dc in self.datacenters if dc.name == wanted), None)
+        if datacenter is None and wanted != EMBEDDED:
             raise self.unknown(wanted, is_current=not name)
-        return found
+        return datacenter
 
     def unknown(self, name: str, *, is_current: bool = False) -> UsageError:
         where = display_path(self.path)
@@ -120,8 +120,8 @@ def _read(path: str, value: object) -> DatacenterConfig:
         )
     if "datacenters" not in value:
         names = [key for key in value if key != "current-datacenter"]
-        found = [_datacenter(where, str(name), value[name]) for name in names]
-        return DatacenterConfig(path, found, str(value.get("current-datacenter") or ""))
+        datacenters = [_datacenter(where, str(name), value[name]) for name in names]
+        return DatacenterConfig(path, datacenters, str(value.get("current-datacenter") or ""))
     items = value["datacenters"]
     if not isinstance(items, list):
         raise ConfigError(f"{where}: datacenters must be a list.")

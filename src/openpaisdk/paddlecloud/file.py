@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import sys
 
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.output import print_notice
 from openpaisdk.output.untrusted_text import printable
 from openpaisdk.paddlecloud.connection import open_datacenter
 from openpaisdk.paddlecloud.flags import FlagCommand
 from openpaisdk.paddlecloud.pfs_path import base_name, check_pfs, datacenter_of
+from paiprotocol.errors import PaiError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.paddlecloud.paddlecloud_client import PaddleCloudClient
 
 PUT = FlagCommand(
     "file put",
-    "<local path> <remote folder>",
+    "<local path> <remote path>",
     "upload a file or folder in whole files",
     "paddlecloud file put ./train.py /pfs/datacenter1/home/user1/jobs\n"
     "paddlecloud file put ./job_word_emb/ /pfs/datacenter1/home/user1/job_word_emb",
     count=(2, 2),
-    details="A folder is uploaded under its own name; with / at its end, its content is. pfs cp "
-    "continues interrupted copies, and sends only what differs.",
+    details="""\
+A folder is uploaded under its own name; with / at its end, its content is. A file goes into the remote
+folder, or becomes the remote file if that is one, or is new and has an extension (t.py); with / at the end
+it is a folder. pfs cp continues interrupted copies, and sends only what differs.""",
 )
 GET_FILE = FlagCommand(
     "file get",
@@ -40,7 +46,7 @@ LIST_NAMES = FlagCommand(
 
 
 def put(argv: list[str]) -> int:
-    """``paddlecloud file put <local path> <remote folder>``"""
+    """``paddlecloud file put <local path> <remote path>``"""
     from openpaisdk.paddlecloud.local_tree import collect_file, collect_folder
 
     args = PUT.parse(argv)
@@ -55,10 +61,24 @@ def put(argv: list[str]) -> int:
     else:
         files = [collect_file(source)]
     client = open_datacenter(datacenter_of([target], args.text("datacenter")), print_notice)
+    is_file_name = not os.path.isdir(source) and _is_file_name(client, destination, target)
     for file in files:
-        client.put_file(f"{target}/{file.name}", file.path, file.name, file.size)
-        sys.stdout.write(f"Uploading ... {printable(file.path)} {printable(target)}/{printable(file.name)}\n")
+        path = target if is_file_name else f"{target}/{file.name}"
+        client.put_file(path, file.path, file.name, file.size)
+        sys.stdout.write(f"Uploading ... {printable(file.path)} {printable(path)}\n")
     return 0
+
+
+def _is_file_name(client: PaddleCloudClient, destination: str, target: str) -> bool:
+    """Whether a file is stored under the name that the destination ends with, and not in a folder there."""
+    if destination.endswith("/"):
+        return False
+    from openpaisdk.paddlecloud.pfs_client import PfsClient
+
+    there = PfsClient(client).stat(target)
+    if there is not None:
+        return not there.is_folder
+    return bool(os.path.splitext(base_name(target))[1])
 
 
 def get_file(argv: list[str]) -> int:

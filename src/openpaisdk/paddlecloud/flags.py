@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,6 +141,10 @@ class FlagCommand:
                 value = argv[at]
                 at += 1
             values[flag.names[0]] = self._read_value(flag, name, value)
+        if datacenter := values["datacenter"]:
+            from openpaisdk.output.suggested_commands import set_context
+
+            set_context(lambda text: _with_datacenter(text, str(datacenter)))
         self._check_count(positional)
         if values["debug"]:
             from openpaisdk.cli.debug import enable_debug
@@ -181,6 +185,17 @@ class FlagCommand:
             + (f" Did you mean -{near[0]}?" if near else ""),
             hint=f"paddlecloud {self.name} --help lists its options.",
         )
+
+
+def _with_datacenter(text: str, name: str) -> str:
+    """The text, with this datacenter in its suggested commands, but for those whose paths name one."""
+    import re
+
+    return re.sub(
+        r"(?<![\w/.-])paddlecloud (?=[a-z])(?!(?:pfs|file)\b|[a-z ]*--help|[^\n]*-datacenter)",
+        f"paddlecloud -datacenter {name} ",
+        text,
+    )
 
 
 def at_least(low: int) -> Callable[[str], int]:

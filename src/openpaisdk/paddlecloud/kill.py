@@ -13,7 +13,9 @@ KILL = FlagCommand(
     "paddlecloud kill paddle-job-x63f\npaddlecloud kill -rm paddle-job-x63f",
     Flag("rm", "also remove the job from the history"),
     count=(1, 1),
-    details="The job stays in the history (get -a jobs) unless -rm is given. Its files stay in any case.",
+    details="""\
+The job stays in the history (get -a jobs) unless -rm is given, which also frees its name and deletes its
+folder in job-packages. What it wrote stays in the folder of its package in any case.""",
 )
 
 

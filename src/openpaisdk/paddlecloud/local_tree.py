@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.local_walk import SkippedFiles, walk
+from paiprotocol.errors import PaiError, UsageError
 
 
 class LocalFile:
@@ -40,22 +40,22 @@ def collect_folder(root: str, *, use_ignore_files: bool = False) -> LocalTree:
     files: list[LocalFile] = []
     empty: list[str] = []
     skipped = SkippedFiles()
-    for found in walk(root, use_ignore_files=use_ignore_files, skipped=skipped):
-        prefix = found.path + "/" if found.path else ""
-        for name in sorted(found.files):
+    for folder in walk(root, use_ignore_files=use_ignore_files, skipped=skipped):
+        prefix = folder.path + "/" if folder.path else ""
+        for name in sorted(folder.files):
             relative = _check_name(prefix + name)
-            files.append(LocalFile(os.path.join(root, relative), relative, found.files[name][0]))
-        if not found.files and not found.folders and found.path:
-            empty.append(_check_name(found.path))
+            files.append(LocalFile(os.path.join(root, relative), relative, folder.files[name][0]))
+        if not folder.files and not folder.folders and folder.path:
+            empty.append(_check_name(folder.path))
     return LocalTree(files, empty, skipped)
 
 
 def collect_file(path: str) -> LocalFile:
     """One regular file."""
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{path} is neither a file nor a folder.")
-    return LocalFile(path, _check_name(os.path.basename(path)), found.st_size)
+    return LocalFile(path, _check_name(os.path.basename(path)), status.st_size)
 
 
 def check_parent(target: str) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.client.address import quote
-from openpaisdk.client.http1 import Body
-from openpaisdk.errors import ConnectionFailed, PaiError
+from paiprotocol.errors import ConnectionFailed, PaiError
+from pairuntime.transport.http1 import Body, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from openpaisdk.client.http1 import Response
+    from pairuntime.transport.http1 import Response
 
 BOUNDARY = "8d7b0e5709d756e21e971ff4d9ac3b20"
 """Boundary of chunks in both directions: receivers do not read it from the header."""
@@ -42,12 +41,12 @@ class FileForm(Body):
 
     def chunks(self) -> Iterator[bytes]:
         yield self._head
-        left = self._file_size
+        remaining = self._file_size
         with open(self._path, "rb") as f:
-            while left and (data := f.read(min(left, READ_BYTES))):
-                left -= len(data)
+            while remaining and (data := f.read(min(remaining, READ_BYTES))):
+                remaining -= len(data)
                 yield data
-            if left or f.read(1):
+            if remaining or f.read(1):
                 # The server discards a form without its end.
                 raise changed_during_copy(self._path)
         yield self._tail

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import time
 
-from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized
+from paiprotocol.errors import Conflict, ConnectionFailed, PaiError, Unauthorized
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from openpaisdk.client.http1 import Body, Response
     from openpaisdk.client.transport import Transport
+    from pairuntime.transport.http1 import Body, Response
 
 OK = 200
 REGISTRY_PREFIX = "pcloud-registry-"
@@ -30,7 +30,7 @@ class PaddleCloudJob:
 
     __slots__ = (
         *("active", "completed", "created", "desired", "failed"),
-        *("name", "namespace", "started", "succeeded"),
+        *("is_paddle", "name", "namespace", "started", "succeeded"),
     )
 
     def __init__(
@@ -44,6 +44,8 @@ class PaddleCloudJob:
         created: str = "",
         started: str = "",
         completed: str = "",
+        *,
+        is_paddle: bool = True,
     ):
         self.name = name
         self.namespace = namespace
@@ -55,10 +57,12 @@ class PaddleCloudJob:
         """As the server wrote it, ``2017-06-26T08:41:01Z``; the others may be empty."""
         self.started = started
         self.completed = completed
+        self.is_paddle = is_paddle
+        """Whether it was submitted through PaddleCloud; our clusters list other jobs, too."""
 
     @property
-    def is_running(self) -> bool:
-        return bool(self.started) and not self.is_finished
+    def is_pending(self) -> bool:
+        return not self.started and not self.is_finished
 
     @property
     def is_finished(self) -> bool:
@@ -150,8 +154,29 @@ class PaddleCloudClient:
             [_text(warning) for warning in warnings] if isinstance(warnings, list) else []
         )
 
+    def check_name(self, name: str) -> None:
+        """Conflict if a job has this name, so that nothing is uploaded for one that would be refused.
+
+        Our own server says the state of a job, and removes a stopped one when its name is used again.
+        """
+        reply = self.get("/api/v1/jobs/")
+        _check_code(reply)
+        terminating = reply.get("terminating")
+        if isinstance(terminating, list) and name in terminating:
+            raise Conflict(
+                f"There is a job {name} already, which is being stopped.", hint="Try again when it has ended."
+            )
+        for item in _mappings(reply.get("items")):
+            listed = _text(_mapping(item.get("metadata")).get("name")).removesuffix(_TRAINER)
+            if listed == name and _mapping(item.get("status")).get("state") != "STOPPED":
+                raise Conflict(
+                    f"There is a job {name} already.",
+                    hint="Use another name, or remove that job with its history: "
+                    f"paddlecloud kill -rm {name}. Nothing was uploaded.",
+                )
+
     def jobs(self) -> list[PaddleCloudJob]:
-        """The user's jobs; running and finished ones."""
+        """The user's jobs, running and finished ones, in the server's order: ours has the newest first."""
         reply = self.get("/api/v1/jobs")
         _check_code(reply)
         described = reply.get("msg")
@@ -160,17 +185,18 @@ class PaddleCloudClient:
         }
         if "items" not in reply:
             return [_job_of_row(row, self.user) for row in by_name.values()]
-        found = []
+        jobs = []
         for item in _mappings(reply["items"]):
             name = _text(_mapping(item.get("metadata")).get("name")).removesuffix(_TRAINER)
-            found.append(_job_of_item(name, item, by_name.get(name, {}), self.user))
+            jobs.append(_job_of_item(name, item, by_name.get(name, {}), self.user))
         # Jobs that are being stopped are in a list of their own.
-        listed = {job.name for job in found}
+        listed = {job.name for job in jobs}
         terminating = reply.get("terminating")
         for name in terminating if isinstance(terminating, list) else []:
             if str(name) not in listed:
-                found.append(_job_of_row({**by_name.get(str(name), {}), "name": name}, self.user))
-        return found
+                jobs.append(_job_of_row({**by_name.get(str(name), {}), "name": name}, self.user))
+        order = {name: position for position, name in enumerate(by_name)}
+        return sorted(jobs, key=lambda job: order.get(job.name, len(order)))
 
     def kill(self, name: str, *, remove: bool) -> None:
         """Stop a job; ``remove`` also deletes it from the history."""
@@ -209,13 +235,15 @@ class PaddleCloudClient:
         """Name and creation time of the stored registry credentials."""
         reply = self.get("/api/v1/registry/")
         _check_code(reply)
-        found = []
+        registries = []
         for item in _mappings(_mapping(reply.get("msg")).get("items")):
             metadata = _mapping(item.get("metadata"))
             name = _text(metadata.get("name"))
             if name.startswith(REGISTRY_PREFIX):
-                found.append((name.removeprefix(REGISTRY_PREFIX), _text(metadata.get("creation_timestamp"))))
-        return found
+                registries.append(
+                    (name.removeprefix(REGISTRY_PREFIX), _text(metadata.get("creation_timestamp")))
+                )
+        return registries
 
     def put_registry(self, name: str, username: str, password: str, server: str) -> None:
         _check_code(
@@ -411,7 +439,20 @@ def _mappings(value: object) -> list[dict[str, object]]:
 
 def _job_of_row(row: Mapping[str, object], user: str) -> PaddleCloudJob:
     desired = _number(row.get("parallelism"))
-    return PaddleCloudJob(_text(row.get("name")), namespace_of(user), desired)
+    return PaddleCloudJob(
+        _text(row.get("name")),
+        namespace_of(user),
+        desired,
+        created=_text(row.get("created")),
+        started=_text(row.get("started")),
+        is_paddle=_has_package(row),
+    )
+
+
+def _has_package(row: Mapping[str, object]) -> bool:
+    """Whether the row of a list is of a job with a package, as all jobs of PaddleCloud are."""
+    package = row.get("job_package", row.get("jobPackage"))
+    return package is None or bool(package)
 
 
 def _job_of_item(
@@ -429,6 +470,7 @@ def _job_of_item(
         _text(metadata.get("creation_timestamp")),
         _text(status.get("start_time")),
         _text(status.get("completion_time")),
+        is_paddle=_has_package(row),
     )
 
 

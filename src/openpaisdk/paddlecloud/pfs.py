@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 
-from openpaisdk.errors import NotFound, PaiError
 from openpaisdk.output import print_notice
 from openpaisdk.output.untrusted_text import printable
 from openpaisdk.paddlecloud.connection import open_datacenter
 from openpaisdk.paddlecloud.flags import Flag, FlagCommand
 from openpaisdk.paddlecloud.pfs_client import NO_FILE, PfsClient
-from openpaisdk.paddlecloud.pfs_path import check_pfs, datacenter_of
+from openpaisdk.paddlecloud.pfs_path import check_below_root, check_pfs, datacenter_of
+from paiprotocol.errors import NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ REMOVE = FlagCommand(
     "paddlecloud pfs rm -r /pfs/datacenter1/home/user1/job_word_emb/output",
     Flag("r", "delete folders with everything in them"),
     count=(1, None),
-    details="Patterns are expanded. A path that does not exist is no error.",
+    details="Patterns are expanded. Your home itself is never deleted, only what is in it.",
 )
 MAKE_FOLDERS = FlagCommand(
     "pfs mkdir",
@@ -57,14 +57,14 @@ def list_files(argv: list[str]) -> int:
     pfs = _open(args)
     for word in args.positional:
         try:
-            found = pfs.list(check_pfs(word), recursive=args.is_set("r"))
+            files = pfs.list(check_pfs(word), recursive=args.is_set("r"))
         except NotFound as e:
             if e.code != NO_FILE:
                 raise
             raise PaiError(f"{word}: no such file or folder in the cloud.") from None
         sys.stdout.write(f"{printable(word)} :\n")
-        width = max((len(str(file.size)) for file in found), default=0)
-        for file in found:
+        width = max((len(str(file.size)) for file in files), default=0)
+        for file in files:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(file.mtime_ns // 1_000_000_000))
             kind = "d" if file.is_folder else "f"
             sys.stdout.write(f"{when} {kind} {file.size:>{width}} {printable(file.path)}\n")
@@ -75,10 +75,12 @@ def list_files(argv: list[str]) -> int:
 def remove(argv: list[str]) -> int:
     """``paddlecloud pfs rm [-r] <path> ...``"""
     args = REMOVE.parse(argv)
+    for word in args.positional:
+        check_below_root(word)
 
     def remove_one(pfs: PfsClient, path: str) -> None:
         try:
-            pfs.remove([path], recursive=args.is_set("r"))
+            pfs.remove(path, recursive=args.is_set("r"))
         except PaiError as e:
             if _IS_FOLDER in e.message:
                 raise PaiError(e.message, hint="Add -r to delete folders with everything in them.") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import ConnectionFailed, NotFound, PaiError, Unauthorized
 from openpaisdk.paddlecloud.multipart import CHUNK_TYPE, ChunkBody, read_chunk
 from openpaisdk.paddlecloud.paddlecloud_client import sentence
+from paiprotocol.errors import ConnectionFailed, NotFound, PaiError, Unauthorized
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,9 +80,10 @@ class PfsClient:
         for some in _in_requests(paths):
             self._send("POST", {"method": "mkdir", "path": some})
 
-    def remove(self, paths: Sequence[str], *, recursive: bool) -> None:
-        for some in _in_requests(paths):
-            self._send("DELETE", {"method": "rm", "r": recursive, "path": some})
+    def remove(self, path: str, *, recursive: bool) -> None:
+        """Delete what a path or a pattern names. A missing one is an error here, though not for servers."""
+        if not self._send("DELETE", {"method": "rm", "r": recursive, "path": [path]}):
+            raise NotFound(f"{path}: no such file or folder in the cloud.", code=NO_FILE)
 
     def can_rename(self, path: str) -> bool:
         """Whether the datacenter has ``rename``, which is an addition of our server; ``path`` is any path."""
@@ -129,8 +130,8 @@ class PfsClient:
     def _get(self, path: str, values: dict[str, object]) -> object:
         return self._results(self.client.get(path, values))
 
-    def _send(self, method: str, value: dict[str, object]) -> None:
-        self._results(self.client.send(method, _FILES, value))
+    def _send(self, method: str, value: dict[str, object]) -> object:
+        return self._results(self.client.send(method, _FILES, value))
 
     @staticmethod
     def _results(reply: dict[str, object]) -> object:

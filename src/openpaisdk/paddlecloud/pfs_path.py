@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +34,17 @@ def check_pfs(path: str) -> str:
     except UnicodeEncodeError:
         raise UsageError(f"{path!r} is not valid UTF-8, as names in the cloud must be.") from None
     return "/" + "/".join(parts)
+
+
+def check_below_root(path: str) -> None:
+    """UsageError for a whole home or the whole public folder, which no command deletes."""
+    parts = check_pfs(path).split("/")[1:]
+    if len(parts) <= (4 if parts[2] == "home" else 3):
+        what = "a whole home" if parts[2] == "home" else "the whole public folder"
+        raise UsageError(
+            f"{path} is {what}, which is not deleted.",
+            hint=f"Name what is in it; '{path.rstrip('/')}/*' is everything.",
+        )
 
 
 def datacenter_of(paths: Sequence[str], chosen: str = "") -> str:

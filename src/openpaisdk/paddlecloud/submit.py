@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice
 from openpaisdk.output.untrusted_text import printable
 from openpaisdk.paddlecloud.connection import open_datacenter
 from openpaisdk.paddlecloud.flags import Flag, FlagCommand, at_least
 from openpaisdk.paddlecloud.pfs_path import base_name, check_pfs, datacenter_of, is_pfs
-from openpaisdk.paddlecloud.step import ProgressStep
+from openpaisdk.paddlecloud.progress_step import ProgressStep
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ SUBMIT = FlagCommand(
     count=(1, 1),
     details="""\
 The package is a folder with the training program and what it needs. It is uploaded to the folder of its
-name in your home in the cloud, or with -jobname to jobs/NAME there; one that begins with /pfs/ is there.""",
+name in your home in the cloud, or with -jobname to jobs/NAME there; one that begins with /pfs/ is there.
+The job runs the package as it is now, from its own folder in job-packages there. Its outputs go to both.""",
 )
 
 
@@ -111,13 +112,19 @@ def submit(argv: list[str]) -> int:
     if tree is None:
         target = check_pfs(package)
     else:
+        if args.text("jobname"):
+            client.check_name(args.text("jobname"))
         folder = base_name(os.path.abspath(package))
         target = f"{client.home}/{'jobs/' + args.text('jobname') if args.text('jobname') else folder}"
         from openpaisdk.paddlecloud.tree_upload import TreeUpload
 
-        with ProgressStep("Uploading package") as step:
-            step.progress.total = tree.size
-            TreeUpload(client).put_tree(tree, target, step.progress)
+        try:
+            with ProgressStep("Uploading package") as step:
+                step.progress.total = tree.size
+                TreeUpload(client).put_tree(tree, target, step.progress)
+        except KeyboardInterrupt:
+            print_notice("Interrupted. Nothing was submitted; the same command continues the upload.")
+            raise
     with ProgressStep("Starting kuberntes job"):  # spelt as PaddleCloud spells it
         job = _job(args, target, client.datacenter)
         if client.shares_machine:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 import threading
 
-from openpaisdk.errors import PaiError
 from openpaisdk.paddlecloud.chunk_transfer import DEFAULT_CHUNK_BYTES, MAX_THREADS, upload
 from openpaisdk.paddlecloud.pfs_client import PfsClient
 from openpaisdk.paddlecloud.worker_threads import share_work
+from paiprotocol.errors import PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def share_work(items: Iterable[Item], owned: Sequence[Own], work: Callable[[Own, Item], None]) -> None:
-    """Call ``work`` for each item, in as many threads as there are things to own.
+    """Call ``work`` for each item, in one thread for each of ``owned``, such as a connection.
 
-    The first one is used in the caller's thread. The first error ends all threads, each after its item, and
-    is raised; Ctrl-C does not wait for them.
+    The first of these is used in the caller's thread. The first error ends all threads, each after its item,
+    and is raised; Ctrl-C does not wait for them.
     """
-    left = iter(items)
+    remaining = iter(items)
     lock = threading.Lock()
     errors: list[BaseException] = []
 
@@ -30,7 +30,7 @@ def share_work(items: Iterable[Item], owned: Sequence[Own], work: Callable[[Own,
                     if errors:
                         return
                     try:
-                        item = next(left)
+                        item = next(remaining)
                     except StopIteration:
                         return
                 work(own, item)

@@ -1,6 +1,6 @@
 """Storage client: ``pai://`` locations, the catalog of storages, backends, transfers and the fsspec adapter.
 
-May import ``client``, ``connect``, ``config``, ``fileio`` and ``errors``; knows nothing of jobs or of output
+May import ``client``, ``connect``, ``config`` and ``paiprotocol``; knows nothing of jobs or of output
 formats. Nothing is imported here: a command that lists a folder must not load the transfer executor.
 """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-from openpaisdk.errors import ConfigError, NotFound, PaiError, Unauthorized, UsageError
 from openpaisdk.storage.backends.base import not_found_error
 from openpaisdk.storage.location import (
     AZURE,
@@ -18,6 +17,7 @@ from openpaisdk.storage.location import (
     Location,
     normalize_path,
 )
+from paiprotocol.errors import ConfigError, NotFound, PaiError, Unauthorized, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 DEFAULT_STORAGE = "hdfs"
 """Name of a cluster's own storage when the cluster does not list its storages."""
-WEBHDFS_PORT = 50070
 FS_URI = "PAI_DEFAULT_FS_URI"
 MOUNTS = "/proc/self/mounts"
 CLOUD_STORAGES = ("s3", "azureblob")
@@ -93,11 +92,11 @@ class StorageEntry:
         """Whether ``hdfs://host`` means this storage."""
         if self.kind != HDFS:
             return False
-        authorities = {_authority(self.address), _authority(self.webhdfs)}
-        if host in authorities:
+        netlocs = {_netloc(self.address), _netloc(self.webhdfs)}
+        if host in netlocs:
             return True
         name, _, port = host.partition(":")
-        return not port and name in {each.partition(":")[0] for each in authorities if each}
+        return not port and name in {each.partition(":")[0] for each in netlocs if each}
 
 
 def list_storages(cluster: ClusterClient) -> list[StorageEntry]:
@@ -110,7 +109,7 @@ def list_storages(cluster: ClusterClient) -> list[StorageEntry]:
         raise
     except PaiError:
         return [own]
-    found = []
+    storages = []
     for config in configs:
         mounts = config.get("mountInfos")
         infos = [each for each in mounts if isinstance(each, dict)] if isinstance(mounts, list) else []
@@ -118,13 +117,13 @@ def list_storages(cluster: ClusterClient) -> list[StorageEntry]:
             name = str(config.get("name")) if len(infos) == 1 else f"{config.get('name')}~{i}"
             entry = _merge_entry(name, info, servers.get(str(info.get("server")), {}))
             entry.is_default = config.get("default") is True
-            found.append(entry)
-    return found or [own]
+            storages.append(entry)
+    return storages or [own]
 
 
 def _list(cluster: ClusterClient, path: str) -> list[dict[str, object]]:
-    found = json.loads(cluster.transport.request("GET", path).read())
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    response = json.loads(cluster.transport.request("GET", path, whole=True).read())
+    return [each for each in response if isinstance(each, dict)] if isinstance(response, list) else []
 
 
 def _merge_entry(name: str, info: dict[str, object], server: dict[str, object]) -> StorageEntry:
@@ -166,15 +165,28 @@ def bucket_path(data: dict[str, object], path: str = "") -> str:
 
 
 def webhdfs_url(address: str, extension: dict[str, object]) -> str:
-    """WebHDFS address of a name node: as configured, else at the default port."""
+    """WebHDFS address of a name node: the ``webhdfs`` of its extension (a port, an address), else its own
+    address if that is one of HTTP, else that of its host at the default port.
+    """
+    configured = str(extension.get("webhdfs") or "").rstrip("/")
+    if configured and not configured.isdecimal():
+        scheme = "https" if address.startswith("https://") else "http"
+        return configured if "://" in configured else f"{scheme}://{configured}"
     if address.startswith(("http://", "https://")):
-        return address.rstrip("/")
+        return _with_port(address.rstrip("/"), configured) if configured else address.rstrip("/")
     host = address.partition("://")[2] or address
     name = host.partition("/")[0].partition(":")[0]
-    configured = str(extension.get("webhdfs") or "")
-    if configured.startswith(("http://", "https://")):
-        return configured.rstrip("/")
-    return f"http://{name}:{configured or WEBHDFS_PORT}" if name else ""
+    from pairuntime.transport.webhdfs import WEB_PORT
+
+    return f"http://{name}:{configured or WEB_PORT}" if name else ""
+
+
+def _with_port(url: str, port: str) -> str:
+    from openpaisdk.client.address import parse_uri
+
+    address = parse_uri(url)
+    address.port = int(port)
+    return str(address)
 
 
 def webhdfs_endpoint(url: str, user: str = "") -> Endpoint:
@@ -187,24 +199,24 @@ def webhdfs_endpoint(url: str, user: str = "") -> Endpoint:
 def configured_storages(entry: ClusterEntry) -> list[StorageEntry]:
     """Storages of an entry made with ``pai add-storage-cluster``."""
     listed = entry.raw.get("storages")
-    found: list[StorageEntry] = []
+    storages: list[StorageEntry] = []
     for raw in listed if isinstance(listed, list) else []:
         if isinstance(raw, dict):
-            found.append(
+            storages.append(
                 StorageEntry(
-                    str(raw.get("name") or len(found)),
+                    str(raw.get("name") or len(storages)),
                     str(raw.get("type") or ""),
                     address=str(raw.get("address") or ""),
                     webhdfs=str(raw.get("webhdfs") or ""),
                     path=str(raw.get("path") or ""),
                     mount_point=str(raw.get("mountPoint") or ""),
                     permission=str(raw.get("permission") or "rw"),
-                    is_default=not found,
+                    is_default=not storages,
                     user=entry.text("user"),
                     options={key: str(value) for key, value in raw.items() if key in ("account", "region")},
                 )
             )
-    return found
+    return storages
 
 
 def select_storage(entries: list[StorageEntry], name: str, selected: str, alias: str) -> StorageEntry:
@@ -279,7 +291,7 @@ class StorageOpener:
         return backend, normalize_path(location.path.replace(USER_NAME, self.user_of(alias)), location.text)
 
     def open_for_writing(self, location: Location) -> tuple[Backend, str]:
-        """The same, for a location that is written to or deleted."""
+        """As `open`, for a location that is written to or deleted."""
         backend, path = self.open(location)
         if self.is_job_address(location):
             from openpaisdk.storage.job_files import read_only_error
@@ -336,12 +348,12 @@ class StorageOpener:
         return self.cluster(alias).user
 
     def cluster(self, alias: str) -> ClusterClient:
-        found = self._clusters.get(alias)
-        if found is None:
+        client = self._clusters.get(alias)
+        if client is None:
             from openpaisdk.connect import open_cluster
 
-            found = self._clusters[alias] = open_cluster(alias, registry=self.registry, notify=self._notify)
-        return found
+            client = self._clusters[alias] = open_cluster(alias, registry=self.registry, notify=self._notify)
+        return client
 
     def entries(self, alias: str) -> list[StorageEntry]:
         entry = self.registry.find(alias)
@@ -365,7 +377,7 @@ class StorageOpener:
         own = self.registry.own
         if own is not None:
             default_uri = os.environ.get(FS_URI, "") or own.text("pai_uri")
-            if location.host in (_authority(default_uri), _authority(own.text("pai_uri"))):
+            if location.host in (_netloc(default_uri), _netloc(own.text("pai_uri"))):
                 return own.alias, own_storage(self.cluster(own.alias)).name
             for storage in self.entries(own.alias):
                 if storage.serves(location.host):
@@ -376,14 +388,14 @@ class StorageOpener:
                     if storage.serves(location.host):
                         return entry.alias, storage.name
         default_uri = os.environ.get(FS_URI, "")
-        if default_uri and _authority(default_uri) == location.host:
+        if default_uri and _netloc(default_uri) == location.host:
             return self.registry.resolve().alias, SELECTED
         for entry in self.registry.entries:
             if entry.is_storage or (entry.is_embedded and own is not None):
                 continue
             has_same_host = (
                 entry.is_embedded
-                or _authority(entry.text("pai_uri")).partition(":")[0] == location.host.partition(":")[0]
+                or _netloc(entry.text("pai_uri")).partition(":")[0] == location.host.partition(":")[0]
             )
             if has_same_host:
                 for storage in self.entries(entry.alias):
@@ -436,7 +448,7 @@ def _own_entry(cluster: ClusterClient, capabilities: dict[str, object] | None) -
 def _is_own(entry: StorageEntry, cluster: ClusterClient, capabilities: dict[str, object] | None) -> bool:
     """Whether the cluster serves this storage at its own address."""
     if capabilities is None:
-        return _authority(entry.webhdfs) == _authority(cluster.uri)
+        return _netloc(entry.webhdfs) == _netloc(cluster.uri)
     return entry.webhdfs in (capabilities.get("url"), f"{cluster.uri}/webhdfs")
 
 
@@ -470,10 +482,11 @@ def _open_own(
 def _fetch_capabilities(cluster: ClusterClient) -> dict[str, object] | None:
     """Capabilities of our transfer API; None for other clusters."""
     try:
-        found = json.loads(cluster.transport.request("GET", "/api/v2/transfer").read())
+        response = cluster.transport.request("GET", "/api/v2/transfer", whole=True)
+        capabilities = json.loads(response.read())
     except (NotFound, ValueError):
         return None
-    return found if isinstance(found, dict) and found.get("version") == 1 else None
+    return capabilities if isinstance(capabilities, dict) and capabilities.get("version") == 1 else None
 
 
 def open_external(entry: StorageEntry, alias: str, user: str = "") -> Backend:
@@ -485,7 +498,8 @@ def open_external(entry: StorageEntry, alias: str, user: str = "") -> Backend:
         if not entry.webhdfs:
             raise ConfigError(f"The storage {url} has no WebHDFS address.")
         from openpaisdk.storage.backends.connection_pool import ConnectionPool
-        from openpaisdk.storage.backends.webhdfs import BASE, WebHdfs
+        from openpaisdk.storage.backends.webhdfs import WebHdfs
+        from pairuntime.transport.webhdfs import BASE
 
         return WebHdfs(
             ConnectionPool(url, webhdfs_endpoint(entry.webhdfs, user)),
@@ -549,6 +563,6 @@ def local_user() -> str:
         return "user"
 
 
-def _authority(uri: str) -> str:
+def _netloc(uri: str) -> str:
     rest = uri.partition("://")[2] or uri
     return rest.partition("/")[0].lower()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import ConfigError
 from openpaisdk.storage.location import S3
+from paiprotocol.errors import ConfigError
 
 SAMBA = "samba"
 

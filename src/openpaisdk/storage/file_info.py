@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.fileio.sizes import format_size as format_size
+from paiprotocol.transfer.sizes import format_size as format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from openpaisdk.fileio.sorted_files import FileStat as FileStat
-    from openpaisdk.fileio.sorted_files import SortedFiles
+    from paiprotocol.transfer.sorted_files import FileStat as FileStat
+    from paiprotocol.transfer.sorted_files import SortedFiles
 
 
 class FileInfo:

@@ -175,8 +175,8 @@ def compressed_writer(file: PaiFile, path: str, compression: Any) -> Any:
     from fsspec.compression import compr  # type: ignore[import-untyped]
     from fsspec.core import get_compression
 
-    found = get_compression(path, compression)
-    return file if found is None else compr[found](file, mode="w")
+    codec = get_compression(path, compression)
+    return file if codec is None else compr[codec](file, mode="w")
 
 
 class AdaptiveReadAhead(BaseCache):  # type: ignore[misc]

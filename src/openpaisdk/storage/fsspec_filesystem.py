@@ -8,7 +8,6 @@ from glob import has_magic
 
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.backends.base import (
     CHUNK_BYTES,
     Backend,
@@ -21,6 +20,7 @@ from openpaisdk.storage.fsspec_file import BytesWriter, PaiFile, TextWriter, com
 from openpaisdk.storage.location import parse_location
 from openpaisdk.storage.os_errors import URL_PREFIX, as_oserror, no_such_file
 from openpaisdk.storage.transfer.file_transfer import transfer_file
+from paiprotocol.errors import PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,11 +77,11 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
         path = self._strip_protocol(path)
-        found = None if options.get("refresh") or path not in self.dircache else self.dircache[path]
-        if found is None:
-            found = self._list(path)
-            self.dircache[path] = found
-        return found if detail else sorted(entry["name"] for entry in found)
+        entries = None if options.get("refresh") or path not in self.dircache else self.dircache[path]
+        if entries is None:
+            entries = self._list(path)
+            self.dircache[path] = entries
+        return entries if detail else sorted(entry["name"] for entry in entries)
 
     def _list(self, path: str) -> list[dict[str, Any]]:
         if not path or "/" not in path:
@@ -91,11 +91,11 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return [_folder_info(f"{path}/{name}") for name in names]
         backend, there = self._resolve(path)
         with as_oserror(path):
-            found = backend.status(there)
-            if found is None:
+            info = backend.status(there)
+            if info is None:
                 raise no_such_file(path)
-            if not found.is_folder:
-                return [_info(path, found)]
+            if not info.is_folder:
+                return [_info(path, info)]
             return [_info(f"{path}/{entry.name}", entry) for entry in backend.list_folder(there)]
 
     def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
@@ -129,10 +129,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return _folder_info(path)
         backend, there = self._resolve(path)
         with as_oserror(path):
-            found = backend.status(there)
-        if found is None:
+            info = backend.status(there)
+        if info is None:
             raise no_such_file(path)
-        return _info(path, found)
+        return _info(path, info)
 
     def modified(self, path: str) -> Any:
         from datetime import UTC, datetime
@@ -165,8 +165,8 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def rmdir(self, path: str) -> None:
         backend, there = self._resolve_for_writing(path)
         with as_oserror(path):
-            found = backend.status(there)
-            if found is not None and not found.is_folder:
+            info = backend.status(there)
+            if info is not None and not info.is_folder:
                 raise NotADirectoryError(path)
             if not backend.is_empty(there):
                 raise OSError(39, "the folder is not empty", path)
@@ -179,22 +179,22 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         for each in [path] if isinstance(path, str) else path:
-            for found in self._expand_pattern(each):
+            for match in self._expand_pattern(each):
                 if not recursive:
-                    self.rm_file(found)
+                    self.rm_file(match)
                 elif maxdepth is None:
-                    self._delete(found)
+                    self._delete(match)
                 else:
-                    self._delete_to_depth(found, maxdepth)
+                    self._delete_to_depth(match, maxdepth)
 
     def _expand_pattern(self, path: str) -> list[str]:
         """Paths that match a pattern; an existing path with pattern characters stands for itself."""
         if not has_magic(path) or self.exists(path):
             return [path]
-        found: list[str] = self.glob(path)
-        if not found:
+        paths: list[str] = self.glob(path)
+        if not paths:
             raise no_such_file(path)
-        return found
+        return paths
 
     def _delete_to_depth(self, path: str, maxdepth: int) -> None:
         """Delete down to a depth; what lies deeper stays, and so do the folders above it."""
@@ -345,8 +345,8 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         if (start or 0) < 0 or (end or 0) < 0:
-            found: bytes = super().cat_file(path, start, end, **options)
-            return found
+            content: bytes = super().cat_file(path, start, end, **options)
+            return content
         backend, there = self._resolve(path)
         with as_oserror(path):
             source = backend.open(there)

@@ -7,21 +7,28 @@ changed by accident, and a job file may name any folder as the job's own.
 from __future__ import annotations
 
 from openpaisdk.config.clusters import JOBS_STORAGE
-from openpaisdk.errors import Forbidden, UsageError
+from paiprotocol.errors import Forbidden, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
     from openpaisdk.storage.location import Location
+    from paiprotocol.jobs import JobSpec
 
 
 def job_files_folder(cluster: ClusterClient, name: str, user: str = "") -> str:
     """Folder of a job's files on the storage. ``name`` may be ``user~name``."""
-    from openpaisdk.protocol import read_job
-    from openpaisdk.protocol.storage_layout import job_folder
+    from paiprotocol.jobs.storage_layout import job_folder
+
+    return job_folder(*stored_job(cluster, name, user))
+
+
+def stored_job(cluster: ClusterClient, name: str, user: str = "") -> tuple[JobSpec, str]:
+    """A job as the cluster stores it, and its user."""
+    from paiprotocol.jobs import read_job
 
     job = read_job(cluster.job_config(name, user), stored=True)
-    return job_folder(job, cluster.whole_name(name, user).partition("~")[0])
+    return job, cluster.whole_name(name, user).partition("~")[0]
 
 
 def split_job_path(location: Location) -> tuple[str, str]:

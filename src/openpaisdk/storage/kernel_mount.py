@@ -12,7 +12,7 @@ assert sys.platform == "linux"
 
 from pairuntime.fuse.mount_point import MountError, detach  # noqa: E402 - for Linux only
 
-_PLACES = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+_PROGRAM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _TIMEOUT_S = 60
 # A server that does not answer gives errors, and not programs that nothing can end.
 _COMMON_OPTIONS = "nosuid,nodev,soft"
@@ -24,8 +24,18 @@ class KernelMount:
     """A file system for which the kernel needs a program of its own (``mount.nfs``, ``mount.cifs``)."""
 
     def __init__(
-        self, file_system: str, package: str, source: str, options: str, secrets: dict[str, str] | None = None
+        self,
+        file_system: str,
+        package: str,
+        source: str,
+        options: str,
+        secrets: dict[str, str] | None = None,
+        *,
+        program_path: str = _PROGRAM_PATH,
+        timeout_s: float = _TIMEOUT_S,
     ):
+        self._program_path = program_path
+        self._timeout_s = timeout_s
         self._file_system = file_system
         self._package = package
         self._source = source
@@ -34,7 +44,7 @@ class KernelMount:
         self._secrets = secrets or {}
 
     def mount(self, folder: str, *, is_read_only: bool) -> None:
-        """MountError."""
+        """Mount it at a folder; raises MountError."""
         if os.geteuid() != 0:
             raise MountError(
                 f"Only root can mount {self._file_system}, and another account starts the tasks here.",
@@ -42,7 +52,7 @@ class KernelMount:
                 "add the folder as a storage of the type mount.",
             )
         program = f"mount.{self._file_system}"
-        if shutil.which(program, path=_PLACES) is None:
+        if shutil.which(program, path=self._program_path) is None:
             raise MountError(
                 f"This machine cannot mount {self._file_system}: it has no program {program}.",
                 f"An administrator has to install the package {self._package} on it.",
@@ -51,7 +61,7 @@ class KernelMount:
         command = ["mount", "-t", self._file_system, "-o", options, self._source, folder]
         process = subprocess.Popen(
             command,
-            env={"PATH": _PLACES, "LANG": "C", **self._secrets},
+            env={"PATH": self._program_path, "LANG": "C", **self._secrets},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -59,7 +69,7 @@ class KernelMount:
             start_new_session=True,
         )
         try:
-            errors = process.communicate(timeout=_TIMEOUT_S)[1]
+            errors = process.communicate(timeout=self._timeout_s)[1]
         except subprocess.TimeoutExpired:
             # ``mount`` has started the program of the file system, which might still mount later.
             os.killpg(process.pid, signal.SIGKILL)

@@ -6,9 +6,9 @@ import errno
 import os
 import stat
 
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio.sorted_files import SortedFiles
 from openpaisdk.storage.file_info import folder_listings, format_size, join
+from paiprotocol.errors import PaiError
+from paiprotocol.transfer.sorted_files import SortedFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,16 +135,16 @@ def _list_folder(
                     folders.append(name)
                     continue
                 try:
-                    found = entry.stat()
+                    status = entry.stat()
                 except OSError as e:
                     if entry.is_symlink() and e.errno in _BROKEN_LINK:
                         skip(name, "a link to nothing")
                     elif not isinstance(e, FileNotFoundError):
                         raise
                     continue  # deleted since it was listed
-                mode = found.st_mode
+                mode = status.st_mode
                 if stat.S_ISREG(mode):
-                    add(name, (found.st_size, found.st_mtime_ns, mode & 0o7777))
+                    add(name, (status.st_size, status.st_mtime_ns, mode & 0o7777))
                 elif stat.S_ISDIR(mode):
                     skip(name, "a link to a folder")
                 else:

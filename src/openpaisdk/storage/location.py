@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 PAI, HDFS, S3, AZURE, LOCAL, STREAM = "pai", "hdfs", "s3", "azure", "local", "-"
 CLOUD_SCHEMES = {"s3": S3, "s3a": S3, "az": AZURE, "abfs": AZURE, "abfss": AZURE}

@@ -7,11 +7,11 @@ import os
 import sys
 import time
 
-from openpaisdk.fileio.pack_format import MAX_PACKED_FILE_BYTES
 from openpaisdk.storage.backends.base import content_key
 from openpaisdk.storage.backends.descriptor_io import DescriptorSource
 from openpaisdk.storage.os_errors import as_errno
 from openpaisdk.storage.transfer.file_transfer import transfer_file
+from paiprotocol.transfer.pack_format import MAX_PACKED_FILE_BYTES
 from pairuntime.fuse.file_system import Entry, FileSystem, OpenFile
 
 assert sys.platform == "linux"
@@ -37,12 +37,12 @@ class StorageFileSystem(FileSystem):
 
     def status(self, path: str) -> Entry | None:
         with as_errno(path):
-            found = self._backend.status(self._at(path))
-        return None if found is None else _entry(found)
+            info = self._backend.status(self._at(path))
+        return None if info is None else _entry(info)
 
     def entries(self, path: str) -> list[Entry]:
         with as_errno(path):
-            return [_entry(found) for found in self._backend.list_folder(self._at(path))]
+            return [_entry(info) for info in self._backend.list_folder(self._at(path))]
 
     def open(self, path: str) -> OpenFile:
         with as_errno(path):
@@ -67,10 +67,10 @@ class StorageFileSystem(FileSystem):
             self._backend.make_folder(self._at(path))
 
     def delete_file(self, path: str) -> None:
-        found = self.status(path)
-        if found is None:
+        entry = self.status(path)
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, "not found", path)
-        if found.is_folder:
+        if entry.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder", path)
         with as_errno(path):
             self._backend.delete(self._at(path))
@@ -125,5 +125,5 @@ class _StagedSource(DescriptorSource):
         pass
 
 
-def _entry(found: FileInfo) -> Entry:
-    return Entry(found.name, found.is_folder, found.size, found.mtime_ns, found.mode)
+def _entry(info: FileInfo) -> Entry:
+    return Entry(info.name, info.is_folder, info.size, info.mtime_ns, info.mode)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 
-from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, Unauthorized, UsageError
 from openpaisdk.storage.backends.base import STORAGE_FULL, not_found_error
 from openpaisdk.storage.backends.webhdfs import IS_FOLDER, NO_FILE, NOT_FOLDER
+from paiprotocol.errors import Conflict, Forbidden, NotFound, PaiError, Unauthorized, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import UsageError
 from openpaisdk.storage.backends.base import not_found_error
 from openpaisdk.storage.catalog import StorageOpener, open_backend, open_job_storage
 from openpaisdk.storage.location import (
@@ -16,6 +15,7 @@ from openpaisdk.storage.location import (
     normalize_path,
     parse_location,
 )
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,21 +106,21 @@ class Storage:
     def list(self, path: Path = "/") -> list[dict[str, object]]:
         """Entries of a folder; a file is listed as itself."""
         path = self.path(path)
-        found = self.backend.status(path)
-        if found is None:
+        info = self.backend.status(path)
+        if info is None:
             raise not_found_error(self.backend.display_path(path))
-        if not found.is_folder:
-            return [found.as_mapping(path)]
+        if not info.is_folder:
+            return [info.as_mapping(path)]
         return [
             entry.as_mapping(f"{path.rstrip('/')}/{entry.name}") for entry in self.backend.list_folder(path)
         ]
 
     def status(self, path: Path) -> dict[str, object]:
         path = self.path(path)
-        found = self.backend.status(path)
-        if found is None:
+        info = self.backend.status(path)
+        if info is None:
             raise not_found_error(self.backend.display_path(path))
-        return found.as_mapping(path)
+        return info.as_mapping(path)
 
     def exists(self, path: Path) -> bool:
         return self.backend.status(self.path(path)) is not None

@@ -14,9 +14,9 @@ import sys
 import threading
 from functools import partial
 
-from openpaisdk.errors import ConfigError, PaiError
 from openpaisdk.storage.catalog import bucket_path
 from openpaisdk.storage.cloud import SAMBA, open_storage
+from paiprotocol.errors import ConfigError, PaiError
 from pairuntime.supervisor.storage_mounts import FILES_LOST_STATUS, MOUNTED
 
 assert sys.platform == "linux"
@@ -161,7 +161,7 @@ class Reports:
 
 
 def run() -> NoReturn:
-    """What the process does."""
+    """Run the process to its end."""
     exit_status = main()
     sys.stdout.flush()
     # Threads of the kernel's requests and of the storage's library may be waiting for something.

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from openpaisdk.errors import ConfigError
+from paiprotocol.errors import ConfigError
 
 _SIZE = 32
 

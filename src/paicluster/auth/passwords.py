@@ -29,10 +29,10 @@ def verify_password(password: str, stored: str) -> bool:
         if scheme != "scrypt":
             return False
         expected = base64.b64decode(digest, validate=True)
-        found = _scrypt(password, base64.b64decode(salt, validate=True), n, r, p)
+        computed = _scrypt(password, base64.b64decode(salt, validate=True), n, r, p)
     except ValueError:
         return False
-    return hmac.compare_digest(found, expected)
+    return hmac.compare_digest(computed, expected)
 
 
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:

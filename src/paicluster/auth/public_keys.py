@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import Conflict, InvalidParameters, NotFound
 from paicluster.auth import users as accounts
 from paicluster.store import users
+from paiprotocol.errors import Conflict, InvalidParameters, NotFound
 
 EXTENSION_KEY = "sshKeys"
 MAX_KEYS = 64
@@ -67,7 +67,7 @@ def add_key(conn: Connection, username: str, key: PublicKey) -> None:
 
 
 def remove_key(conn: Connection, username: str, line: str) -> None:
-    """Remove a key; only its base64 counts."""
+    """Remove a key, which is found by its base64 part."""
     listed = _listed(conn, username)
     wanted = _base64({"value": line})
     kept = [entry for entry in listed if _base64(entry) != wanted]
@@ -80,8 +80,8 @@ def _listed(conn: Connection, username: str) -> list[Any]:
     user = users.get_user(conn, username)
     if user is None:
         raise accounts.user_not_found(username)
-    found = json.loads(user.extension).get(EXTENSION_KEY)
-    return found if isinstance(found, list) else []
+    entries = json.loads(user.extension).get(EXTENSION_KEY)
+    return entries if isinstance(entries, list) else []
 
 
 def _base64(entry: Any) -> str:

@@ -6,8 +6,8 @@ import hmac
 import secrets
 from pathlib import Path
 
-from openpaisdk.errors import StoreError
 from paicluster.auth.key_files import load_key
+from paiprotocol.errors import StoreError
 
 _NONCE = 12
 
@@ -32,7 +32,7 @@ class Sealer:
         return nonce + AESGCM(self._key).encrypt(nonce, data, uid.encode())
 
     def fingerprint(self, data: bytes) -> str:
-        """A digest (hex) that tells equal data, and nothing else without the key."""
+        """Digest (hex) by which equal data are recognised; without the key it reveals nothing else."""
         return hmac.new(self._key, data, "sha256").hexdigest()
 
     def unseal(self, sealed: bytes, uid: str) -> bytes:

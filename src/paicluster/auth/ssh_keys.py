@@ -38,7 +38,7 @@ class SshKeys:
         return self._derive("host")
 
     def of_job(self, job: JobRow) -> Ed25519KeyPair:
-        """The same for all attempts of a job; another one for a new job of the same name."""
+        """Key pair of a job: the same for all its attempts, another for a new job of the same name."""
         return self._derive(f"job:{job.id}:{job.created_ms}:{job.framework}")
 
     def _derive(self, purpose: str) -> Ed25519KeyPair:

@@ -22,17 +22,17 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import DISABLED_USER, Forbidden, Unauthorized
 from paicluster.auth import jwt, local_admin
 from paicluster.auth.key_files import load_key
 from paicluster.auth.users import DisabledUser
-from paicluster.store import Store, groups, jobs, users
+from paicluster.store import Store, groups, jobs, user_records, users
 from paicluster.store.rows import JobRow, TokenRow, UserGrants
-from paicluster.store.writer import job_token_id, user_holder_id
+from paicluster.store.writer import CERTIFICATE_HOLDER, admin_holder_id, job_token_id, user_holder_id
+from paiprotocol.errors import DISABLED_USER, Forbidden, Unauthorized
 
 Kind = Literal["session", "application"]
 
-SESSION_S = 7 * 24 * 3600
+LOGIN_S = 7 * 24 * 3600
 
 GUEST = "Guest is not allowed to do this operation."
 INVALID = "Your token is invalid."
@@ -40,7 +40,7 @@ INVALID = "Your token is invalid."
 # A cache larger than this is emptied: with that many live tokens another lookup each is affordable.
 _MAX_CACHE_ENTRIES = 20_000
 
-# Name of the rows of delegation tokens; they end with the user's sessions.
+# Name of the rows of delegation tokens; they end with the user's logins.
 DELEGATION = "delegation"
 # Name of the rows of PaddleCloud's tokens: id and signature, 40 hexadecimal digits as its clients know them.
 # The length of the id tells them from other rows, whose names their users choose.
@@ -51,10 +51,10 @@ _HEX_TOKEN = re.compile(rf"[0-9a-f]{{{_HEX_LENGTH}}}")
 
 
 class TokenKind(StrEnum):
-    """Kind of a token; `api.route_authorities` says which routes accept it."""
+    """Kind of a token; a route's `authority` names the kinds that it accepts."""
 
     # Of a login; also that of a local administrator.
-    SESSION = "session"
+    LOGIN = "session"  # its name on the wire and in the database
     # Issued by a user to a program; valid until revoked, or as long as the user chose.
     APPLICATION = "application"
     # Of the tasks of one attempt of a job, and valid as long.
@@ -77,16 +77,18 @@ class Identity:
     # Only of a job's token: others are refused while their user is disabled.
     is_disabled: bool = False
 
-    @property
-    def holders(self) -> tuple[str, ...]:
-        """Ids with which what this caller opens in a task ends: see `Tokens.is_live`.
+    def holders_in_job_of(self, username: str) -> tuple[str, ...]:
+        """Ids that the connections of this caller into a task of that user depend on: see `Tokens.is_live`.
 
-        A job's token outlives that its user is disabled, so that the job can go on. It may have been copied
-        out of the job, so what it opened does not.
+        A job's token stays valid when its user is disabled, so that the job can go on. Its connections end:
+        the token may have been copied out of the job. Into the job of another user leads the right of an
+        administrator, which that of a local one does not depend on.
         """
-        if self.job_id is None:
+        if self.job_id is not None:
+            return self.token_id, user_holder_id(self.username)
+        if username == self.username or self.token_id.startswith(local_admin.CLAIM):
             return (self.token_id,)
-        return self.token_id, user_holder_id(self.username)
+        return self.token_id, admin_holder_id(self.username)
 
     def check_enabled(self, consequence: str) -> None:
         """Raise Forbidden for a job of a disabled user; ``consequence`` ends the sentence."""
@@ -101,10 +103,10 @@ class Identity:
 class Tokens:
     """Issues, verifies and revokes tokens. Verifying one again costs a dictionary lookup."""
 
-    def __init__(self, store: Store, key: bytes, session_s: int = SESSION_S) -> None:
+    def __init__(self, store: Store, key: bytes, login_s: int = LOGIN_S) -> None:
         self._store = store
         self._key = key
-        self._session_s = session_s
+        self._login_s = login_s
         self._known: dict[str, tuple[Identity, float]] = {}
         self._token_of: dict[str, str] = {}
         # Of open streams: when their tokens expire, and what to call when one of these changes.
@@ -115,16 +117,16 @@ class Tokens:
         store.changes.subscribe_tokens(self._forget)
 
     @classmethod
-    def open(cls, store: Store, keys: Path, session_s: int = SESSION_S) -> Tokens:
+    def open(cls, store: Store, keys: Path, login_s: int = LOGIN_S) -> Tokens:
         """With the key in the ``keys`` folder, created on first use."""
-        return cls(store, load_key(keys, "tokens"), session_s)
+        return cls(store, load_key(keys, "tokens"), login_s)
 
     async def issue(self, username: str, kind: Kind, *, name: str = "", lifetime_s: int | None = None) -> str:
-        """A new token. Sessions last a week, or as configured; applications until revoked.
+        """A new token. Logins last a week, or as configured; applications until revoked.
 
         ``lifetime_s`` ends it earlier or later.
         """
-        row = new_token_row(username, kind, name=name, session_s=self._session_s)
+        row = new_token_row(username, kind, name=name, login_s=self._login_s)
         if lifetime_s is not None:
             row = replace(row, expires_ms=row.created_ms + lifetime_s * 1000)
         await self._store.write(lambda conn: users.add_token(conn, row))
@@ -157,7 +159,8 @@ class Tokens:
     async def is_live(self, holder: str) -> bool:
         """Whether the token with this id is still valid; for streams, which outlive the check at their start.
 
-        ``holder`` may also be a `user_holder_id`: whether that user still exists and is not disabled.
+        ``holder`` may also be a `certificate_holder_id`; a `user_holder_id`: whether that user still exists
+        and is not disabled; or an `admin_holder_id`: whether that user is also an administrator.
         """
         expires = self._live.get(holder)
         if expires is None:
@@ -257,16 +260,16 @@ class Tokens:
         if token_id is None:
             raise Unauthorized(INVALID)
         before = self._revocations
-        found = await self._store.read(lambda conn: _identity(conn, token_id))
-        if found is None:
+        identified = await self._store.read(lambda conn: _identity(conn, token_id))
+        if identified is None:
             raise Unauthorized(INVALID, hint="It has expired or was revoked: log in again.")
         if before == self._revocations:
             if len(self._known) >= _MAX_CACHE_ENTRIES:
                 self._known.clear()
                 self._token_of.clear()
-            self._known[token] = found
+            self._known[token] = identified
             self._token_of[token_id] = token
-        return found
+        return identified
 
     def _forget(self, token_id: str) -> None:
         self._revocations += 1
@@ -292,15 +295,15 @@ class TokensWithLocalAdmin(Tokens):
 
         def identity(conn: Connection) -> Identity:
             access = replace(groups.access_of(conn, username), admin=True)
-            return Identity(username, True, TokenKind.SESSION, None, str(payload.get("jti")), access)
+            return Identity(username, True, TokenKind.LOGIN, None, str(payload.get("jti")), access)
 
         return await self._store.read(identity), float(expires)
 
 
-def new_token_row(username: str, kind: Kind, *, name: str = "", session_s: int = SESSION_S) -> TokenRow:
+def new_token_row(username: str, kind: Kind, *, name: str = "", login_s: int = LOGIN_S) -> TokenRow:
     """A new row, for callers that insert it in a transaction of their own."""
     created_ms = int(time.time() * 1000)
-    expires_ms = created_ms + session_s * 1000 if kind == "session" else None
+    expires_ms = created_ms + login_s * 1000 if kind == "session" else None
     # Hexadecimal: no leading "-" that a command line could take for an option.
     return TokenRow(secrets.token_hex(16), username, kind, name, created_ms, expires_ms)
 
@@ -319,14 +322,25 @@ def _expiry_of(conn: Connection, holder: str) -> float:
     """When the token with this id expires, in seconds since the epoch; 0 when it is not valid."""
     if holder.startswith(local_admin.CLAIM):
         return math.inf  # it cannot be revoked
+    if holder.startswith(CERTIFICATE_HOLDER):
+        record = user_records.find_record(
+            conn, user_records.CERTIFICATE, holder.removeprefix(CERTIFICATE_HOLDER)
+        )
+        if record is None or (user := users.get_user(conn, record.username)) is None:
+            return 0.0
+        return record.certificate_expires_s if user.disabled_ms is None else 0.0
     if holder.startswith("@"):
-        user = users.get_user(conn, holder[1:])
-        return math.inf if user is not None and user.disabled_ms is None else 0.0
+        username = holder.lstrip("@")
+        user = users.get_user(conn, username)
+        if user is None or user.disabled_ms is not None:
+            return 0.0
+        is_live = holder != admin_holder_id(username) or groups.access_of(conn, username).admin
+        return math.inf if is_live else 0.0
     try:
-        found = _identity(conn, holder)
+        identified = _identity(conn, holder)
     except DisabledUser:
         return 0.0
-    return 0.0 if found is None else found[1]
+    return 0.0 if identified is None else identified[1]
 
 
 def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:

@@ -1,7 +1,7 @@
-"""Certificates of users, for TLS clients that log in with one: issued and revoked by the cluster's authority.
+"""Certificates of users, for TLS clients that log in with one: issued and revoked by the cluster's CA.
 
-A certificate names its user and has a row in the database. It is valid while the authority's signature is,
-which TLS checks, and while the row exists. The authority's key is in the cluster's folder of keys.
+A certificate names its user and has a row in the database. It is valid while the CA's signature is,
+which TLS checks, and while the row exists. The CA's key is in the cluster's folder of keys.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import ConfigError, InvalidParameters, Unauthorized
 from paicluster.auth.tokens import Identity, TokenKind
 from paicluster.auth.users import DisabledUser
 from paicluster.store import Store, groups, user_records, users
-from paicluster.store.user_records import UserRecord
-from paicluster.store.writer import user_holder_id
+from paicluster.store.user_records import CERTIFICATE, CERTIFICATE_DAYS, UserRecord
+from paicluster.store.writer import certificate_holder_id, touch_tokens
+from paiprotocol.errors import ConfigError, InvalidParameters, Unauthorized
 
-KIND = "certificate"
-VALID_DAYS = 365
 MAX_CERTIFICATES = 100
 """Certificates of a user that are not revoked."""
 
-_AUTHORITY, _AUTHORITY_KEY = "user-authority.pem", "user-authority-key.pem"
-_AUTHORITY_NAME = "paicluster users"
-_AUTHORITY_DAYS = 3650
+_CA, _CA_KEY = "user-authority.pem", "user-authority-key.pem"
+_CA_NAME = "paicluster users"
+_CA_DAYS = 3650
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +48,25 @@ class PresentedCertificate:
 
 
 class UserCertificates:
-    """Issues, verifies and revokes certificates. ``keys``: the folder of the authority's key."""
+    """Issues, verifies and revokes certificates. ``keys``: the folder of the CA's key."""
 
     def __init__(self, store: Store, keys: Path):
         self._store = store
         self._keys = keys
 
-    def authority_file(self) -> Path:
-        """The authority's certificate, created on first use; the TLS listener verifies clients by it."""
-        file, key_file = self._keys / _AUTHORITY, self._keys / _AUTHORITY_KEY
+    def ca_file(self) -> Path:
+        """The CA's certificate, created on first use; the TLS listener verifies clients by it."""
+        file, key_file = self._keys / _CA, self._keys / _CA_KEY
         if not file.exists() or not key_file.exists():
-            _create_authority(file, key_file)
+            _create_ca(file, key_file)
         return file
 
     async def issue(self, username: str) -> IssuedCertificate:
         issued = self._sign(username)
-        record = UserRecord(KIND, issued.serial, username, int(time.time() * 1000), b"")
+        record = UserRecord(CERTIFICATE, issued.serial, username, int(time.time() * 1000), b"")
 
         def add(conn: Connection) -> None:
-            if user_records.count_records(conn, KIND, username) >= MAX_CERTIFICATES:
+            if user_records.count_records(conn, CERTIFICATE, username) >= MAX_CERTIFICATES:
                 raise InvalidParameters(
                     f"User {username} has {MAX_CERTIFICATES} certificates, which is the limit.",
                     hint="Revoke them first.",
@@ -82,19 +80,24 @@ class UserCertificates:
         """Revoke all certificates of a user; their number."""
 
         def revoke(conn: Connection) -> int:
-            records = user_records.list_records(conn, KIND, username)
+            records = user_records.list_records(conn, CERTIFICATE, username)
             for record in records:
-                user_records.delete_record(conn, KIND, username, record.name)
+                user_records.delete_record(conn, CERTIFICATE, username, record.name)
+            touch_tokens(conn, [certificate_holder_id(record.name) for record in records])
             return len(records)
 
         return await self._store.write(revoke)
 
     async def verify(self, presented: PresentedCertificate) -> Identity:
-        """The user of a certificate; Unauthorized when it was revoked or its user is disabled."""
+        """The user of a certificate; Unauthorized if it was revoked or has expired, or its user is disabled.
+
+        TLS has looked at the time, but when the connection was opened, or the session which that resumes.
+        """
         username = presented.username
 
         def read(conn: Connection) -> Identity | None:
-            if user_records.find_record(conn, KIND, presented.serial, username) is None:
+            record = user_records.find_record(conn, CERTIFICATE, presented.serial, username)
+            if record is None or record.certificate_expires_s <= time.time():
                 return None
             user = users.get_user(conn, username)
             if user is None:
@@ -102,13 +105,14 @@ class UserCertificates:
             if user.disabled_ms is not None:
                 raise DisabledUser(username)
             access = groups.access_of(conn, username)
-            holder = user_holder_id(username)
+            holder = certificate_holder_id(presented.serial)
             return Identity(username, access.admin, TokenKind.APPLICATION, None, holder, access)
 
         identity = await self._store.read(read)
         if identity is None:
             raise Unauthorized(
-                f"The certificate of {username} was revoked.", hint="Ask an administrator for a new one."
+                f"The certificate of {username} was revoked, or has expired.",
+                hint="Ask an administrator for a new one.",
             )
         return identity
 
@@ -118,23 +122,21 @@ class UserCertificates:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-        file = self.authority_file()
+        file = self.ca_file()
         try:
-            authority = x509.load_pem_x509_certificate(file.read_bytes())
-            signer = serialization.load_pem_private_key(
-                (self._keys / _AUTHORITY_KEY).read_bytes(), password=None
-            )
+            ca = x509.load_pem_x509_certificate(file.read_bytes())
+            signer = serialization.load_pem_private_key((self._keys / _CA_KEY).read_bytes(), password=None)
         except (OSError, ValueError) as error:
             raise ConfigError(f"The authority {file} cannot be used: {error}.") from error
         assert isinstance(signer, ec.EllipticCurvePrivateKey)
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
-        expires = now + datetime.timedelta(days=VALID_DAYS)
+        expires = now + datetime.timedelta(days=CERTIFICATE_DAYS)
         serial = x509.random_serial_number()
         made = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, username)]))
-            .issuer_name(authority.subject)
+            .issuer_name(ca.subject)
             .public_key(key.public_key())
             .serial_number(serial)
             # A client's clock may be a little behind.
@@ -156,14 +158,14 @@ class UserCertificates:
         )
 
 
-def _create_authority(file: Path, key_file: Path) -> None:
+def _create_ca(file: Path, key_file: Path) -> None:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _AUTHORITY_NAME)])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _CA_NAME)])
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder()
@@ -172,7 +174,7 @@ def _create_authority(file: Path, key_file: Path) -> None:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=_AUTHORITY_DAYS))
+        .not_valid_after(now + datetime.timedelta(days=_CA_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )

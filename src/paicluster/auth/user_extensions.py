@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from openpaisdk.errors import PaiError
 from paicluster.auth.sealing import Sealer
+from paiprotocol.errors import PaiError
 
 # A private key, a token of another service, tokens of other clusters.
 SECRET = frozenset({"jobSSH", "githubPAT", "boundedClusters"})
@@ -25,16 +25,16 @@ def seal(extension: Mapping[str, Any], sealer: Sealer, username: str) -> dict[st
 
 def unseal(extension: Mapping[str, Any], sealer: Sealer, username: str) -> dict[str, Any]:
     """The extension as its user sees it. Secrets that cannot be decrypted are left out."""
-    found = {}
+    unsealed = {}
     for key, value in extension.items():
         if key not in SECRET:
-            found[key] = value
+            unsealed[key] = value
             continue
         try:
-            found[key] = json.loads(sealer.unseal(base64.b64decode(value[_SEALED_KEY]), _scope(username)))
+            unsealed[key] = json.loads(sealer.unseal(base64.b64decode(value[_SEALED_KEY]), _scope(username)))
         except (PaiError, ValueError, TypeError, KeyError):
             continue
-    return found
+    return unsealed
 
 
 def without_secrets(extension: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import (
+from paicluster.auth.passwords import NO_PASSWORD, hash_password, verify_password
+from paicluster.store import Store, groups, jobs, users
+from paicluster.store.users import UserRow
+from paiprotocol.errors import (
     DISABLED_USER,
     ConfigError,
     Conflict,
@@ -20,9 +23,6 @@ from openpaisdk.errors import (
     NotFound,
     Unauthorized,
 )
-from paicluster.auth.passwords import NO_PASSWORD, hash_password, verify_password
-from paicluster.store import Store, groups, jobs, users
-from paicluster.store.users import UserRow
 
 ADMIN = "admin"
 MIN_PASSWORD_LENGTH = 6
@@ -113,13 +113,13 @@ async def create(
 
 def cluster_groups(conn: Connection, virtual_clusters: Sequence[str]) -> list[str]:
     """The groups that grant access to these virtual clusters."""
-    found = groups.groups_of_clusters(conn, virtual_clusters)
-    if any(name not in found for name in virtual_clusters):
-        requested, known = ",".join(virtual_clusters), ",".join(found)
+    group_of = groups.groups_of_clusters(conn, virtual_clusters)
+    if any(name not in group_of for name in virtual_clusters):
+        requested, known = ",".join(virtual_clusters), ",".join(group_of)
         raise InvalidParameters(
             f"Try to update: {requested}, but found: {known}", code="NoVirtualClusterError"
         )
-    return list(found)
+    return list(group_of)
 
 
 def set_virtual_clusters(conn: Connection, username: str, virtual_clusters: Sequence[str]) -> None:
@@ -174,7 +174,7 @@ def user_not_found(username: str) -> NotFound:
 
 
 async def set_password(store: Store, username: str, password: str) -> bool:
-    """Set a user's password and end the user's sessions; False if there is no such user."""
+    """Set a user's password and end the user's logins; False if there is no such user."""
     password_hash = await asyncio.to_thread(hash_password, password)
     return await store.write(lambda conn: put_password(conn, username, password_hash))
 

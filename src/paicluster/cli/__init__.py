@@ -8,10 +8,10 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from openpaisdk._version import __version__
-from openpaisdk.errors import PaiError
-from openpaisdk.stdio import reopen_closed_stdio, silence_broken_pipe
 from paicluster.cli.parser import Parser
+from paiprotocol._version import __version__
+from paiprotocol.errors import PaiError
+from paiprotocol.stdio import reopen_closed_stdio, silence_broken_pipe
 
 # By command: its module, its functions for options and for running, and its summary.
 _COMMANDS = {
@@ -81,8 +81,8 @@ def _parse_and_run(argv: list[str]) -> int:
             name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if argv[:1] == [name]:
-            found = getattr(importlib.import_module(f"paicluster.cli.{module}"), options)
-            (found.options if options == "group" else found)(command)
+            declared = getattr(importlib.import_module(f"paicluster.cli.{module}"), options)
+            (declared.options if options == "group" else declared)(command)
     arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from paicluster.server import serve
 
         return serve.run(settings)
-    found = importlib.import_module(f"paicluster.cli.{module}")
-    run = found.group.run if options == "group" else getattr(found, function)
+    command_module = importlib.import_module(f"paicluster.cli.{module}")
+    run = command_module.group.run if options == "group" else getattr(command_module, function)
     status: int = run(arguments)
     return status

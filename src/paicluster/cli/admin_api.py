@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
-from openpaisdk.errors import ConfigError, ConnectionFailed, PaiError
 from paicluster.auth.local_admin import issue_local_admin_token
 from paicluster.config import cluster_file
 from paicluster.config.settings import Settings
 from paicluster.server.home_lock import HomeInUse, lock_home
+from paiprotocol.errors import ConfigError, ConnectionFailed, PaiError
 
 if TYPE_CHECKING:
     from paicluster.server.assembly import Cluster

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from openpaisdk.errors import ConfigError
 from paicluster.cli.terminal import printable
 from paicluster.config import cluster_file
 from paicluster.engines.common import attempt_folder
 from paicluster.files.tree_archive import ATTRIBUTE, NotSaved, TreeArchive
 from paicluster.store.sqlite import copy_database
+from paiprotocol.errors import ConfigError
+from pairuntime.transport.bounded_tar import BoundedTarFile
 
 _DATABASE = "cluster.db"
 # Always saved. Logs and working folders are saved with --with-files.
@@ -28,6 +29,8 @@ _FILES = ("tasks", "sources", "storage")
 # Lists the files that could not be saved.
 _NOT_SAVED = "not-saved"
 _MEMBERS = {_DATABASE, _SETTINGS, *_ALWAYS, *_FILES, _NOT_SAVED}
+# Of one member of a backup: attributes and the list of a sparse file's parts.
+_MAX_HEADER_BYTES = 1 << 20
 # Files that were not saved are listed in the backup; so many are printed.
 _MAX_PRINTED = 10
 
@@ -82,7 +85,7 @@ def backup(arguments: argparse.Namespace) -> int:
 
 
 def _write_archive(path: Path, home: Path, database: Path, with_files: bool) -> NotSaved:
-    """Write the backup durably; what could not be saved. Its database is the copy."""
+    """Write the backup durably, with ``database``, a copy; returns what could not be saved."""
     # The backup holds the keys: it is readable by its owner only.
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as f, _open_folder(home) as opened, _open_folder(database.parent) as copies:
@@ -120,7 +123,7 @@ def _holds_secrets(name: str) -> bool:
 
 
 def _described(not_saved: NotSaved, limit: int) -> str:
-    """The first files that were not saved, one in a line. Names are users' texts."""
+    """Text that lists the first files that were not saved, one per line, with control characters escaped."""
     named = not_saved.named[:limit]
     lines = [f"{not_saved.count} files were not saved:", *(f"  {name}: {reason}" for name, reason in named)]
     return "\n".join(map(printable, lines)) + "\n"
@@ -177,10 +180,11 @@ def _disable_foreign_settings(home: Path) -> None:
 
 def _unpack(source: Path, restored: Path) -> None:
     not_a_backup = ConfigError(f"{source} is not a backup of a cluster, or it is damaged.")
-    with tarfile.open(source, "r:") as archive:
+    with source.open("rb") as file:
+        archive = BoundedTarFile(fileobj=file, max_header_bytes=_MAX_HEADER_BYTES)
         members = archive.getmembers()
         # Checked before anything is written: another tar may be as large as the disk.
-        if {member.name.split("/", 1)[0] for member in members} - _MEMBERS:
+        if not all(map(_is_of_backup, members)):
             raise not_a_backup
         if not {_DATABASE, *_ALWAYS} <= {member.name for member in members}:
             raise not_a_backup
@@ -190,6 +194,16 @@ def _unpack(source: Path, restored: Path) -> None:
         _restore_links(links, restored)
     if not _is_intact(restored / _DATABASE):
         raise not_a_backup
+
+
+def _is_of_backup(member: tarfile.TarInfo) -> bool:
+    """Whether a backup has such a member: a file, a folder or a link, under a path that leads nowhere else.
+
+    tarfile's filter for data would refuse links to other places and forget the owners, which tasks have.
+    """
+    top, *inside = member.name.split("/")
+    is_inside = top in _MEMBERS and not {"", ".", ".."} & set(inside)
+    return is_inside and (member.isreg() or member.isdir() or member.issym())
 
 
 def _restore_attributes(members: list[tarfile.TarInfo], restored: Path) -> None:
@@ -213,7 +227,7 @@ def _restore_links(links: list[tarfile.TarInfo], restored: Path) -> None:
 
 
 def _extract(archive: tarfile.TarFile, members: list[tarfile.TarInfo], target: Path) -> None:
-    """Extract the members, none of them outside of the target, without set-user-ID bits."""
+    """Extract members of a backup, which are files and folders in it, without set-user-ID bits."""
     if hasattr(tarfile, "tar_filter"):
         archive.extractall(target, members, filter="tar")
         return
@@ -239,8 +253,8 @@ def _extract(archive: tarfile.TarFile, members: list[tarfile.TarInfo], target: P
 def _is_intact(database: Path) -> bool:
     try:
         with closing(sqlite3.connect(database)) as conn:
-            found = conn.execute("PRAGMA quick_check").fetchone()
+            row = conn.execute("PRAGMA quick_check").fetchone()
             conn.execute("SELECT 1 FROM jobs LIMIT 1").fetchall()
     except sqlite3.Error:
         return False
-    return bool(found and found[0] == "ok")
+    return bool(row and row[0] == "ok")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from openpaisdk.errors import UsageError
 from paicluster.cli.admin_api import AdminApi, connect, home_option
 from paicluster.cli.terminal import read_new_password
+from paiprotocol.errors import UsageError
 
 Options = Callable[[argparse.ArgumentParser], None]
 Handler = Callable[[AdminApi, argparse.Namespace], None]

@@ -6,12 +6,12 @@ import argparse
 import re
 from typing import Any
 
-from openpaisdk.errors import NotFound, UsageError
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
-from paicluster.cli.quotas import add_quota_commands
+from paicluster.cli.quota_commands import add_quota_commands
 from paicluster.cli.terminal import output_option, print_rows
 from paicluster.cli.users import require_users, require_virtual_clusters
+from paiprotocol.errors import NotFound, UsageError
 
 _COLUMNS = {
     "GROUP": "groupname",
@@ -81,9 +81,9 @@ def _list(parser: argparse.ArgumentParser) -> None:
 
 @group.handler("list")
 def list_groups(api: AdminApi, arguments: argparse.Namespace) -> None:
-    found: list[dict[str, Any]] = api.request("GET", path("groups"))
+    groups: list[dict[str, Any]] = api.request("GET", path("groups"))
     print_rows(
-        found if arguments.output == "json" else [_flat(entry) for entry in found],
+        groups if arguments.output == "json" else [_flat(entry) for entry in groups],
         _COLUMNS,
         arguments.output,
     )
@@ -117,8 +117,8 @@ def _members(parser: argparse.ArgumentParser) -> None:
 @group.handler("members")
 def members(api: AdminApi, arguments: argparse.Namespace) -> None:
     api.request("GET", path("groups", arguments.name))
-    found = api.request("GET", path("groups", arguments.name, "userlist"))
-    print_rows(found, {"USER": "username", "ADMIN": "clusterAdmin"}, arguments.output)
+    listed = api.request("GET", path("groups", arguments.name, "userlist"))
+    print_rows(listed, {"USER": "username", "ADMIN": "clusterAdmin"}, arguments.output)
 
 
 @group.command("join", "add users to a group")

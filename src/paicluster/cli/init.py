@@ -9,10 +9,11 @@ import pwd
 import sys
 from pathlib import Path
 
-from openpaisdk.errors import ConfigError, UsageError
 from paicluster.config import cluster_file, template
-from paicluster.engines.kind import DetectedConfig
+from paicluster.engines.engine_kind import DetectedConfig
+from paicluster.engines.process.kind import PROCESS_SECTION
 from paicluster.engines.registry import ENGINE_KINDS
+from paiprotocol.errors import ConfigError, UsageError
 
 DEFAULT_HOME = "paicluster"
 
@@ -53,11 +54,15 @@ def init(arguments: argparse.Namespace) -> int:
 
 def _detect_config(kind: str | None) -> DetectedConfig:
     """Config for the engine that the caller chose, else for the first one that this machine can run."""
-    choices = [ENGINE_KINDS[kind]] if kind else [one for one in ENGINE_KINDS.values() if not one.init_help]
+    choices = (
+        [ENGINE_KINDS[kind]]
+        if kind
+        else [engine_kind for engine_kind in ENGINE_KINDS.values() if not engine_kind.init_help]
+    )
     for choice in choices:
-        if choice.detect is not None and (found := choice.detect()) is not None:
-            return found
-    return DetectedConfig(template.PROCESS)
+        if choice.detect is not None and (detected := choice.detect()) is not None:
+            return detected
+    return DetectedConfig(PROCESS_SECTION)
 
 
 def check_options(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NoReturn
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):

@@ -10,7 +10,6 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from openpaisdk.errors import ConfigError, NotFound, StoreError
 from paicluster.cli.admin_api import home_option
 from paicluster.cli.terminal import output_option, print_rows
 from paicluster.config import cluster_file
@@ -20,6 +19,7 @@ from paicluster.engines.interface import Phase
 from paicluster.engines.process.attempt_owner import signal_owner
 from paicluster.server.home_lock import lock_home
 from paicluster.store.backups import BackupFolder, return_to
+from paiprotocol.errors import ConfigError, NotFound, StoreError
 
 _LATEST = "latest"
 
@@ -63,7 +63,7 @@ def restore_store(arguments: argparse.Namespace) -> int:
             raise StoreError(f"{database} could not be replaced: {error.strerror or error}.") from error
         print(f"The database is now that of {backup}.")
         print(f"The files it replaced are in {aside}: remove them when you do not need them any more.")
-        _stop_unknown_tasks(settings)
+        stop_unknown_tasks(settings, "backup")
     return 0
 
 
@@ -95,8 +95,8 @@ def _find(folder: BackupFolder, name: str) -> Path:
     raise NotFound(f"There is no backup {name}.", hint="paicluster restore-store --home DIR lists them.")
 
 
-def _stop_unknown_tasks(settings: Settings) -> None:
-    """Stop tasks of jobs that the backup does not contain: the cluster could neither show nor stop them."""
+def stop_unknown_tasks(settings: Settings, what: str = "database") -> None:
+    """Stop tasks of jobs that the database does not contain: the cluster could neither show nor stop them."""
     with closing(sqlite3.connect(settings.database_file)) as conn:
         known = {uid for (uid,) in conn.execute("SELECT uid FROM tasks")}
     stopped = 0
@@ -106,4 +106,4 @@ def _stop_unknown_tasks(settings: Settings) -> None:
             signal_owner(attempt_folder.owner_of(folder) or {}, signal.SIGTERM)
             stopped += 1
     if stopped:
-        print(f"Tasks of jobs that the backup does not contain were stopped: {stopped}.")
+        print(f"Tasks of jobs that the {what} does not contain were stopped: {stopped}.")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 MIN_PASSWORD_LENGTH = 6
 

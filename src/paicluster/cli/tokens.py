@@ -1,4 +1,4 @@
-"""`paicluster token`: sessions and application tokens; revoking them."""
+"""`paicluster token`: tokens of logins and of applications; revoking them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import time
 from typing import Any
 
-from openpaisdk.errors import NotFound
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
 from paicluster.cli.terminal import output_option, print_rows
+from paiprotocol.errors import NotFound
 
 _COLUMNS = {
     "ID": "id",
@@ -51,12 +51,12 @@ def _tokens(api: AdminApi, user: str | None) -> list[dict[str, Any]]:
         names = [user]
     else:
         names = [row["username"] for row in api.request("GET", path("users"))]
-    found = []
+    tokens = []
     for name in names:
         # The API lists only the caller's own tokens.
         for token in api.request("GET", path("tokens") + "?details", as_user=name)["details"]:
-            found.append({"username": name, **token})
-    return found
+            tokens.append({"username": name, **token})
+    return tokens
 
 
 def _time(ms: int | None) -> str:

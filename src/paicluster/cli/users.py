@@ -7,16 +7,17 @@ import os
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from openpaisdk.errors import ConfigError, Conflict, NotFound, UsageError
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
-from paicluster.cli.quotas import add_quota_commands
+from paicluster.cli.quota_commands import add_quota_commands
 from paicluster.cli.terminal import output_option, print_rows
 from paicluster.server import task_accounts
+from paiprotocol.errors import ConfigError, Conflict, NotFound, UsageError
 
 _COLUMNS = {
     "USER": "username",
@@ -80,7 +81,10 @@ def add(api: AdminApi, arguments: argparse.Namespace) -> None:
     api.request("POST", path("users"), body)
     print(f"Created user {arguments.name}.")
     count = len(api.request("GET", path("users")))
-    if problem := task_accounts.account_problem(api.settings, arguments.name, count):
+    # A running server may have been started with the option.
+    is_shared = api.request("GET", path("settings"))["settings"]["allow-shared-account"]
+    settings = replace(api.settings, allow_shared_account=is_shared)
+    if problem := task_accounts.account_problem(settings, arguments.name, count):
         print(f"Warning: {problem}", file=sys.stderr)
 
 
@@ -91,8 +95,8 @@ def _list(parser: argparse.ArgumentParser) -> None:
 
 @group.handler("list")
 def list_users(api: AdminApi, arguments: argparse.Namespace) -> None:
-    found: list[dict[str, Any]] = api.request("GET", path("users"))
-    rows = [{key: value for key, value in user.items() if key != "extension"} for user in found]
+    users: list[dict[str, Any]] = api.request("GET", path("users"))
+    rows = [{key: value for key, value in user.items() if key != "extension"} for user in users]
     print_rows(rows, _COLUMNS, arguments.output)
 
 

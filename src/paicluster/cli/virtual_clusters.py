@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-from openpaisdk.errors import Conflict, NotFound, UsageError
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
 from paicluster.cli.terminal import output_option, print_rows
+from paiprotocol.errors import Conflict, NotFound, UsageError
 
 _COLUMNS = {
     "VC": "name",
@@ -79,10 +79,10 @@ def _put(api: AdminApi, arguments: argparse.Namespace) -> None:
 
 def _warn_if_too_small(api: AdminApi, name: str) -> None:
     """Warn when the share is less than one core or GPU, so that no job can ever run there."""
-    found: dict[str, dict[str, Any]] = api.request("GET", path("virtual-clusters"))
+    clusters: dict[str, dict[str, Any]] = api.request("GET", path("virtual-clusters"))
     for resource, unit in (("cpu", "core"), ("gpu", "GPU")):
-        total = round(sum(cluster["resourcesTotal"][resource] for cluster in found.values()))
-        if total and not found[name]["resourcesTotal"][resource]:
+        total = round(sum(cluster["resourcesTotal"][resource] for cluster in clusters.values()))
+        if total and not clusters[name]["resourcesTotal"][resource]:
             jobs = "no job" if resource == "cpu" else "no job with a GPU"
             print(
                 f"Warning: this is less than one {unit}, so {jobs} can run in {name}. "
@@ -98,9 +98,9 @@ def _list(parser: argparse.ArgumentParser) -> None:
 
 @group.handler("list")
 def list_clusters(api: AdminApi, arguments: argparse.Namespace) -> None:
-    found: dict[str, dict[str, Any]] = api.request("GET", path("virtual-clusters"))
+    clusters: dict[str, dict[str, Any]] = api.request("GET", path("virtual-clusters"))
     rows = []
-    for name, cluster in found.items():
+    for name, cluster in clusters.items():
         total = cluster["resourcesTotal"]
         amounts = {"gpus": total["gpu"], "cpus": total["cpu"], "memory": total["memory"]}
         rows.append(
@@ -126,13 +126,13 @@ def _set(parser: argparse.ArgumentParser) -> None:
 def change(api: AdminApi, arguments: argparse.Namespace) -> None:
     if arguments.capacity is None and arguments.max_capacity is None and arguments.status is None:
         raise UsageError("There is nothing to change: use --capacity, --max-capacity, --stop or --start.")
-    found = api.request("GET", path("virtual-clusters"))
-    if arguments.name not in found:
+    clusters = api.request("GET", path("virtual-clusters"))
+    if arguments.name not in clusters:
         raise NotFound(
             f"There is no virtual cluster {arguments.name}.", hint="`paicluster vc list` shows them."
         )
     if arguments.capacity is not None or arguments.max_capacity is not None:
-        old = found[arguments.name]
+        old = clusters[arguments.name]
         if arguments.capacity is None:
             arguments.capacity = old["capacity"]
         if arguments.max_capacity is None and old["maxCapacity"] > old["capacity"]:

@@ -1,1 +1,2 @@
-"""Settings of a cluster: cluster.yaml, its schema and typed sections. Imports `protocol` and engine kinds."""
+"""Settings of a cluster: cluster.yaml, its schema and typed sections. Imports `paiprotocol`, engine kinds and
+`scheduler`."""

@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from openpaisdk.errors import ConfigError, ProtocolError, UsageError
-from openpaisdk.protocol.document import Document, read
-from openpaisdk.protocol.problems import MAX_PROBLEMS, Problem, did_you_mean
-from openpaisdk.protocol.problems import Path as KeyPath
 from paicluster.config.schema import CLUSTER, seconds
 from paicluster.config.sections import (
     Authentication,
@@ -25,6 +21,10 @@ from paicluster.config.sections import (
 from paicluster.config.settings import DEFAULT, Settings
 from paicluster.engines.registry import LOCAL_KINDS
 from paicluster.scheduler.resource_requests import Resources
+from paiprotocol.errors import ConfigError, ProtocolError, UsageError
+from paiprotocol.jobs.document import Document, read
+from paiprotocol.jobs.problems import MAX_PROBLEMS, Problem, did_you_mean
+from paiprotocol.jobs.problems import Path as KeyPath
 
 NAME = "cluster.yaml"
 _CHECKED_PER_ITEM = ("virtual-clusters", "storages")
@@ -57,8 +57,8 @@ def load(file: Path) -> dict[str, Any]:
         is_empty = all(line.lstrip()[:1] in (b"", b"#") for line in data.splitlines())
         document = Document({}, "", str(file)) if is_empty else read(data, str(file))
     except ProtocolError as error:
-        found = tuple(problem for problem in error.problems if isinstance(problem, Problem))
-        raise ClusterFileError(file, found, len(found)) from None
+        located = tuple(problem for problem in error.problems if isinstance(problem, Problem))
+        raise ClusterFileError(file, located, len(located)) from None
     content = {} if document.data is None else document.data
     problems: list[Problem] = []
     CLUSTER.explain(content, (), problems)
@@ -196,7 +196,7 @@ def _check_engines(content: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _check_unknown_engines(content: Mapping[str, Any], problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Also if the engines have other errors, as long as their names are known."""
+    """Virtual clusters with an unknown engine, reported even if the engines have other errors."""
     invalid = {problem.path for problem in problems}
     known = _engine_names(content, invalid)
     clusters = content.get("virtual-clusters")
@@ -215,13 +215,13 @@ def _engine_names(content: Mapping[str, Any], invalid: Set[KeyPath]) -> set[str]
     listed: dict[KeyPath, Any] = {("engine",): content.get("engine") or "process"}
     if isinstance(content.get("engines"), list):
         listed = {("engines", number): item for number, item in enumerate(content["engines"])}
-    found = set()
+    names = set()
     for path, item in listed.items():
         name = (item.get("name") or item.get("type")) if isinstance(item, dict) else item
         if not isinstance(name, str) or invalid & {path, (*path, "type"), (*path, "name")}:
             return set()
-        found.add(name)
-    return found
+        names.add(name)
+    return names
 
 
 def _check_names(content: Mapping[str, Any]) -> Iterator[Problem]:
@@ -312,12 +312,12 @@ def _engine_fields(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _engines(content: Mapping[str, Any]) -> tuple[EngineSettings, ...]:
     listed = content.get("engines") or [content.get("engine", "process")]
-    found = []
+    engines = []
     for item in listed:
         section = {"type": item} if isinstance(item, str) else item
         options = {key: value for key, value in section.items() if key not in ("type", "name")}
-        found.append(EngineSettings(section.get("name", section["type"]), section["type"], options))
-    return tuple(found)
+        engines.append(EngineSettings(section.get("name", section["type"]), section["type"], options))
+    return tuple(engines)
 
 
 def _storage(item: Mapping[str, Any], folder: Path) -> StorageSettings:
@@ -372,9 +372,12 @@ _LIMITS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "bodies-mb": ("bodies_mb", int),
     "sources-mb": ("sources_mb", int),
     "slow-client": ("slow_client_s", lambda value: float(seconds(value))),
+    "connections-per-address": ("connections_per_address", lambda value: value),
     "requests-per-minute": ("requests_per_minute", lambda value: value),
     "lists-per-minute": ("lists_per_minute", lambda value: value),
     "submissions-per-hour": ("submissions_per_hour", lambda value: value),
+    "submission-depth": ("submission_depth", lambda value: value),
+    "submissions-per-job": ("submissions_per_job", lambda value: value),
     "parse-seconds-per-minute": ("parse_s_per_minute", lambda value: value),
 }
 
@@ -403,7 +406,7 @@ def _copy_keys(fields: dict[str, Any], content: Mapping[str, Any], *keys: str) -
 
 
 def _port_range(text: str | None) -> range:
-    """``FIRST-LAST``; empty without one, and for what is none."""
+    """The ports ``FIRST-LAST``; empty without a range, and for an invalid one."""
     first, _, last = (text or "0-0").partition("-")
     return range(int(first), int(last) + 1) if 0 < int(first) <= int(last) <= 65535 else range(0)
 

@@ -6,7 +6,9 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from openpaisdk.protocol.schema_nodes import (
+from paicluster.engines.registry import ENGINE_KINDS
+from paicluster.engines.setting_types import NAME, RESOURCES, Number
+from paiprotocol.jobs.schema_nodes import (
     Bool,
     Choice,
     Fields,
@@ -18,8 +20,6 @@ from openpaisdk.protocol.schema_nodes import (
     Text,
     Variant,
 )
-from paicluster.config.field_types import NAME, RESOURCES, Number
-from paicluster.engines.registry import ENGINE_KINDS
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _DURATION = re.compile(r"(\d{1,9})([smhd])")
@@ -241,9 +241,12 @@ _SECTIONS: dict[str, Node] = {
             "bodies-mb": Int(minimum=16),
             "sources-mb": Int(minimum=1),
             "slow-client": Duration(),
+            "connections-per-address": _LIMIT,
             "requests-per-minute": _LIMIT,
             "lists-per-minute": _LIMIT,
             "submissions-per-hour": _LIMIT,
+            "submission-depth": Nullable(Int(minimum=0)),
+            "submissions-per-job": _LIMIT,
             "parse-seconds-per-minute": _LIMIT,
         }
     ),

@@ -19,7 +19,7 @@ class Authentication:
     trust_user_name: bool = False
     # Whether every user may create files and folders in the root of the storage.
     open_root: bool = False
-    # Lifetime of a session.
+    # Lifetime of a login.
     session_s: int = WEEK_S
     # Failed logins per minute before further ones are rejected; None: no limit.
     logins_per_account: int | None = 10
@@ -36,11 +36,16 @@ class RequestLimits:
     sources_mb: int = 4096
     # A connection that makes no progress for this long is closed.
     slow_client_s: float = 60.0
-    # Per address.
+    # Open ones without a user; loopback and trusted proxies are exempt.
+    connections_per_address: int | None = 256
+    # Per token; without one per address.
     requests_per_minute: int | None = 60_000
     # Per user.
     lists_per_minute: int | None = 6_000
     submissions_per_hour: int | None = 360_000
+    # What jobs submit with their own tokens: jobs of jobs of jobs, and for each job.
+    submission_depth: int | None = 3
+    submissions_per_job: int | None = 1000
     # Processor time for jobs that are large or invalid.
     parse_s_per_minute: int | None = 20
 

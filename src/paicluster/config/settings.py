@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from openpaisdk.errors import ConfigError, UsageError
 from paicluster.config.sections import (
     Authentication,
     BackupSettings,
@@ -18,6 +17,7 @@ from paicluster.config.sections import (
     UsageSettings,
 )
 from paicluster.scheduler.resource_requests import Resources
+from paiprotocol.errors import ConfigError, UsageError
 
 DEFAULT = "default"
 
@@ -84,7 +84,7 @@ class Settings:
     def backup_folder(self) -> Path:
         return self.backups.folder or self.home / "database-backups"
 
-    def authority(self) -> str:
+    def ca_certificates(self) -> str:
         """Certificates by which tasks verify the server, besides those their system trusts."""
         file = self.external_ca or self.tls_cert
         # Only the certificates: the same file may contain the private key.
@@ -121,16 +121,16 @@ _SHARE = re.compile(r"([A-Za-z0-9_]+)=(\d+),(\d+),(\d+)")
 
 def virtual_clusters(texts: Sequence[str]) -> dict[str, Resources]:
     """``NAME=GPUS,CORES,MEMORY_MB``, each once."""
-    found: dict[str, Resources] = {}
+    resources: dict[str, Resources] = {}
     for text in texts:
         match = _SHARE.fullmatch(text)
         if match is None:
             raise UsageError(f"A virtual cluster is given as NAME=GPUS,CORES,MEMORY_MB, not as {text!r}.")
         name = match[1]
-        if name in found or name == DEFAULT:
+        if name in resources or name == DEFAULT:
             raise UsageError(f"The virtual cluster {name} is given twice; 'default' always has the rest.")
-        found[name] = Resources(int(match[3]), int(match[4]), int(match[2]))
-    return found
+        resources[name] = Resources(int(match[3]), int(match[4]), int(match[2]))
+    return resources
 
 
 def shares(total: Resources, configured: Mapping[str, Resources]) -> dict[str, Resources]:

@@ -20,7 +20,7 @@ def render_settings(settings: Settings) -> dict[str, object]:
 
 def _members(value: object) -> list[tuple[str, object]]:
     assert is_dataclass(value)
-    return [(one.name.replace("_", "-"), getattr(value, one.name)) for one in fields(value)]
+    return [(field.name.replace("_", "-"), getattr(value, field.name)) for field in fields(value)]
 
 
 def _plain(value: object, name: str) -> object:

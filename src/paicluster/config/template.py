@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from paicluster.engines.process.kind import PROCESS_SECTION
+
 _TEMPLATE = """\
 # A cluster of openpaisdk. Check it with: paicluster check-config {file}
 # Start it with: paicluster serve --config {file}
@@ -48,7 +50,7 @@ authentication:
   trust-user-name: false                # true: the storage trusts user.name without a token
   open-root: false                      # true: every user may create folders at the root of the storage
   session-lifetime: 7d                  # of a login; application tokens last until revoked
-  failed-logins-per-account: 10         # per minute; null: no limit
+  failed-logins-per-account: 10         # per minute, from one address; null: no limit
   failed-logins-per-address: 30
 
 limits:
@@ -56,9 +58,12 @@ limits:
   bodies-mb: 128                        # of all requests in memory at one time; of one user half of it
   sources-mb: 4096                      # of an uploaded folder
   slow-client: 60s                      # a connection without progress is closed after this time
-  requests-per-minute: 60000            # per address; null: no limit
+  connections-per-address: 256          # of clients that are not signed in; null: no limit
+  requests-per-minute: 60000            # per token, without one per address; null: no limit
   lists-per-minute: 6000                # per user
   submissions-per-hour: 360000          # per user
+  submission-depth: 3                   # jobs that jobs submit: so deep; 0: none, null: no limit
+  submissions-per-job: 1000             # jobs that one job submits
   parse-seconds-per-minute: 20          # per user: processor time for jobs that are large or invalid
 
 # Retention of finished jobs with their logs and files; null: no limit.
@@ -84,30 +89,7 @@ usage:
 # allow-shared-account: false             # true: all jobs run under one account and can read each other
 """
 
-_LOCAL_OPTIONS = """\
-  # cpus: null                            # cores to schedule; null: all of the machine
-  # memory-mb: null
-  # gpus: null
-  grace: 10                             # seconds between SIGTERM and SIGKILL when a task is stopped
-  limits: enforce                       # limit tasks to what they requested; or off
-  # processes: 8192                       # processes and threads of one task, at most
-"""
 
-PROCESS = f"""\
-# Where tasks run: as processes on this machine. With `type: container`, each in its job's image.
-engine:
-  type: process
-{_LOCAL_OPTIONS}"""
-
-CONTAINER = f"""\
-# Where tasks run: on this machine, each in a container of its job's image (podman or docker).
-# Tasks without an image are processes. With `type: process` all are, and images are not used.
-engine:
-  type: container
-  images: ignore                        # a job whose image cannot run here runs without; refuse: it fails
-{_LOCAL_OPTIONS}"""
-
-
-def cluster_file(file: Path, engines: str = PROCESS, clusters: str = "") -> str:
+def cluster_file(file: Path, engines: str = PROCESS_SECTION, clusters: str = "") -> str:
     """The commented file of a new cluster, with sections for engines and virtual clusters."""
     return _TEMPLATE.format(file=file, engines=engines, clusters=clusters)

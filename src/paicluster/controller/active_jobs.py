@@ -8,26 +8,28 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import PaiError
-from openpaisdk.protocol import read_job
-from openpaisdk.protocol.images import NO_IMAGE
-from paicluster.controller.allocations import Allocations
+from paicluster.controller.allocation_records import Allocations
 from paicluster.controller.attempt_tasks import AttemptTasks
 from paicluster.controller.job_record import COMPLETED, PENDING, JobRecord
 from paicluster.controller.starvation import STARVATION_S
 from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.pending_jobs import PendingJobs
-from paicluster.scheduler.plan import PreemptibleJob
+from paicluster.scheduler.preemption import PreemptibleJob
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.work_journal import Step, WorkJournal
 from paicluster.store import Store, jobs
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
+from paiprotocol.errors import PaiError
+from paiprotocol.jobs import read_job
+from paiprotocol.jobs.images import NO_IMAGE
+from paiprotocol.jobs.states import ExecutionType
 
 log = logging.getLogger("paicluster.controller")
 
@@ -100,7 +102,7 @@ class ActiveJobs:
         return [self.records[job_id] for job_id in ids if job_id in self.records]
 
     async def pending_since(self, pending: Iterable[JobRow]) -> dict[tuple[str, str], float]:
-        """For :meth:`StarvationGuard.resume`, by the monotonic clock."""
+        """Since when each user waits, by the monotonic clock, for :meth:`StarvationGuard.resume`."""
         started = [record.row for record in self.records.values()]
         now_ms, now = int(time.time() * 1000), time.monotonic()
         since = await self._store.read(
@@ -143,7 +145,7 @@ class ActiveJobs:
         return jobs_
 
     def back_off(self, record: JobRecord, task: TaskRow, elapsed_s: float) -> None:
-        """Wait for the rest of the delay before a task is started again, if it is to be."""
+        """Delay the retry of a task, if a part of its retry delay has not elapsed yet."""
         delay_s = record.retry_delay_s(task)
         # The clock may have been set back since it ended.
         left_s = min(delay_s, delay_s - elapsed_s)
@@ -197,13 +199,13 @@ class ActiveJobs:
             if task.ended:
                 self.back_off(record, task, time.time() - (task.completed_ms or 0) / 1000)
             elif self.is_delegated(record):
-                self.allocations.take_delegated(task.uid, row.username, record.resources_of(task.role))
+                self.allocations.allocate_delegated(task.uid, row.username, record.resources_of(task.role))
             else:
-                self.allocations.take(task, record.owner())
+                self.allocations.allocate(task, record.owner())
 
 
 def _stand_in(row: JobRow, tasks: Iterable[TaskRow]) -> str:
-    """A job with the same tasks that can only be ended."""
+    """Stand-in for a stored job that cannot be parsed: it has the same tasks, and can only be ended."""
     instances: dict[str, int] = {}
     for task in tasks:
         instances[task.role] = max(instances.get(task.role, 0), task.task_index + 1)
@@ -237,9 +239,13 @@ def read_active(conn: Connection) -> tuple[list[JobRow], list[Loaded]]:
         if job.sub_state == PENDING and job.execution_type == "START":
             pending.append(job)
             continue
-        spec = jobs.job_spec(conn, job.id)
-        if spec is not None:
+        try:
+            spec = jobs.job_spec(conn, job.id)
             attempt = next((a for a in jobs.attempts_of(conn, job.id) if a.attempt == job.attempt), None)
+        except sqlite3.OperationalError as error:  # a text that is not UTF-8
+            log.error("Cannot read the stored job %s; leaving it unchanged: %s", job.framework, error)  # noqa: TRY400
+            continue
+        if spec is not None:
             loaded.append((job, active.tasks, spec, attempt))
     return pending, loaded
 
@@ -264,7 +270,7 @@ def pending_since(
 
 def read_some(
     conn: Connection, unknown: list[int], known: list[int]
-) -> tuple[list[tuple[JobRow, JobSpecRow]], dict[int, str]]:
+) -> tuple[list[tuple[JobRow, JobSpecRow]], dict[int, ExecutionType]]:
     """Rows of unfinished jobs among ``unknown``, and execution types of ``known``."""
     rows = []
     for job_id in unknown:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from openpaisdk.protocol import TaskRole
 from paicluster.store.rows import TaskRow
+from paiprotocol.jobs import TaskRole
 
 ATTEMPT_COMPLETED = "AttemptCompleted"
 COMPLETED = "Completed"

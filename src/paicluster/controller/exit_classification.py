@@ -6,16 +6,16 @@ import json
 import re
 from dataclasses import dataclass
 
-from openpaisdk.protocol.completion import (
+from paicluster.engines.interface import Loss, Observation, Phase
+from paiprotocol.jobs.completion import (
     COMPLETE_DIAGNOSTICS,
     STOP_DIAGNOSTICS,
     STOPPED_BY_USER,
     STOPPED_TO_COMPLETE,
 )
-from openpaisdk.protocol.exit_codes import exit_spec, match_exit
-from openpaisdk.protocol.failure_causes import FEWER_PROCESSES, TOO_MANY_PROCESSES
-from openpaisdk.protocol.retries import CONTINUES_IN_RETRY
-from paicluster.engines.interface import Loss, Observation, Phase
+from paiprotocol.jobs.exit_codes import exit_spec, match_exit
+from paiprotocol.jobs.failure_causes import FEWER_PROCESSES, TOO_MANY_PROCESSES
+from paiprotocol.jobs.retries import CONTINUES_IN_RETRY
 
 LOST = -101
 NOT_STARTABLE = -1204
@@ -85,7 +85,7 @@ def needs_log(observation: Observation, *, stop_code: int | None) -> bool:
 def task_exit(
     observation: Observation, *, stop_code: int | None, log_tail: bytes = b"", time_limit_s: int | None = None
 ) -> TaskExit:
-    """``stop_code``: exit code of a task that the controller asked to stop, else None."""
+    """The exit to report. ``stop_code``: exit code of a task that the controller stopped, else None."""
     if observation.rejection:
         code = observation.platform_code if observation.platform_code is not None else REFUSED
         return TaskExit(code, {"exitCode": code, "caughtException": observation.rejection})
@@ -93,16 +93,18 @@ def task_exit(
         return _lost(observation)
     if observation.started_ms is None:
         # It never started: stopped before, or the node could not start it.
-        code = stop_code if stop_code is not None else NOT_LAUNCHED
-        return TaskExit(code, {"exitCode": code, "caughtException": _stop_message(stop_code)})
+        return _not_launched(stop_code)
     if observation.platform_code is not None:
         reason = observation.start_error or "The platform ended the task."
         return TaskExit(
             observation.platform_code, {"exitCode": observation.platform_code, "caughtException": reason}
         )
     if observation.start_error:
-        code = observation.platform_code if observation.platform_code is not None else NOT_STARTABLE
-        return TaskExit(code, {"exitCode": code, "caughtException": observation.start_error})
+        return TaskExit(
+            NOT_STARTABLE, {"exitCode": NOT_STARTABLE, "caughtException": observation.start_error}
+        )
+    if _was_stopped_before_the_program(observation):
+        return _not_launched(stop_code)
     origin = origin_code(observation)
     if origin == CONTINUES_IN_RETRY and stop_code is None:
         return TaskExit(origin, {"exitCode": origin, "originUserExitCode": origin})
@@ -145,11 +147,21 @@ def task_exit(
     return TaskExit(match.code, info)
 
 
+def _was_stopped_before_the_program(observation: Observation) -> bool:
+    """Whether its supervisor found a stop request before it started the program: no exit status is no 0."""
+    return observation.stopped and observation.exit_code is None and observation.signal is None
+
+
+def _not_launched(stop_code: int | None) -> TaskExit:
+    code = stop_code if stop_code is not None else NOT_LAUNCHED
+    return TaskExit(code, {"exitCode": code, "caughtException": _stop_message(stop_code)})
+
+
 _OVER_MEMORY = "The task used more memory than it requested; the kernel killed it or one of its processes."
 
 
 def out_of_time(time_limit_s: int | None) -> str:
-    """Message; only an external scheduler knows the time limit of its tasks."""
+    """Message for a task beyond its time limit, which only an external scheduler knows."""
     limit = f" of {time_limit_s} s" if time_limit_s else ""
     return f"The task was ended because it ran longer than its time limit{limit}."
 
@@ -164,7 +176,7 @@ def _with_reason(code: int, origin: int, reason: str) -> TaskExit:
 
 
 def _lost(observation: Observation) -> TaskExit:
-    """It exited without an exit record; the node or an external scheduler may know the reason."""
+    """Exit of a task without an exit record; the node or an external scheduler may know the reason."""
     code, reason = _LOSSES[observation.loss or Loss.UNKNOWN]
     if observation.timed_out:
         code, reason = OUT_OF_TIME, out_of_time(None)
@@ -174,7 +186,7 @@ def _lost(observation: Observation) -> TaskExit:
 
 
 def loss_reason(observation: Observation) -> str:
-    """Message for users."""
+    """Why an attempt was lost, as a message for users."""
     return str(_lost(observation).info["caughtException"])
 
 

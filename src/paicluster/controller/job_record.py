@@ -7,11 +7,7 @@ import json
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from openpaisdk.protocol import JobSpec
-from openpaisdk.protocol.completion import TaskOutcome
-from openpaisdk.protocol.retries import RetryCounts, RetryDecision, decide_retry
-from openpaisdk.protocol.task_environment import TaskPlacement
-from paicluster.controller.allocations import AllocationOwner
+from paicluster.controller.allocation_records import AllocationOwner
 from paicluster.controller.attempt_tasks import ATTEMPT_COMPLETED as ATTEMPT_COMPLETED
 from paicluster.controller.attempt_tasks import COMPLETED as COMPLETED
 from paicluster.controller.attempt_tasks import AttemptTasks
@@ -27,6 +23,10 @@ from paicluster.scheduler.resource_requests import (
     request_of,
 )
 from paicluster.store.rows import AttemptRow, JobRow, PendingJob, TaskRow
+from paiprotocol.jobs import JobSpec
+from paiprotocol.jobs.completion import TaskOutcome
+from paiprotocol.jobs.retries import RetryCounts, RetryDecision, decide_retry
+from paiprotocol.jobs.task_environment import TaskPlacement
 
 PENDING = "AttemptCreationPending"
 PREPARING = "AttemptPreparing"
@@ -76,7 +76,7 @@ class JobRecord:
 
     @property
     def intent_committed(self) -> asyncio.Future[bool] | None:
-        """`written`, shielded: cancelling one waiter must not cancel it for the others."""
+        """The future `written`, shielded: cancelling one waiter must not cancel it for the others."""
         return None if self.written is None else asyncio.shield(self.written)
 
     @property
@@ -109,7 +109,7 @@ class JobRecord:
 
     @property
     def preempting(self) -> bool:
-        """Whether it is being preempted: its tasks are to stop although the attempt has no outcome."""
+        """Whether the job is being preempted: its tasks must stop although the attempt has no outcome."""
         return self.row.exit_code is None and any(task.stop_requested for task in self.live)
 
     @property
@@ -130,7 +130,7 @@ class JobRecord:
 
     def resources_of(self, role: str) -> Resources:
         """What a task of this role holds."""
-        requested = next(one.resources for one in self.job.task_roles if one.name == role)
+        requested = next(task_role.resources for task_role in self.job.task_roles if task_role.name == role)
         return Resources(requested.cpu, requested.memory_mb, requested.gpu).at_least(self.minimum)
 
     def pending_job(self) -> PendingJob:

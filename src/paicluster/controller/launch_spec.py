@@ -7,18 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from openpaisdk.protocol import JobSpec, TaskRole, render_secrets, secret_texts, task_scripts
-from openpaisdk.protocol.images import NO_IMAGE, unused_images
-from openpaisdk.protocol.storage_layout import output_folder
-from openpaisdk.protocol.task_environment import GangEnvironment, TaskPlacement
 from paicluster.controller.job_record import JobRecord, placement_of, ports_of
+from paicluster.controller.mountable_storages import MountableStorage, mounts_of
 from paicluster.controller.storage_credentials import (
     CloudStorage,
     secret_values,
     storage_mounts,
     storage_variables,
 )
-from paicluster.controller.storage_mounts import MountableStorage, mounts_of
 from paicluster.engines.common.task_files import SAVE_ENVIRONMENT
 from paicluster.engines.interface import (
     Mount,
@@ -29,11 +25,15 @@ from paicluster.engines.interface import (
     TaskLaunch,
 )
 from paicluster.store.rows import JobRow, TaskRow
+from paiprotocol.jobs import JobSpec, TaskRole, render_secrets, secret_texts, task_scripts
+from paiprotocol.jobs.images import NO_IMAGE, unused_images
+from paiprotocol.jobs.storage_layout import output_folder
+from paiprotocol.jobs.task_environment import GangEnvironment, TaskPlacement
 
 # Image name of jobs that run without an image.
 CODE_DIR_IN_WORK_DIR = (
     "The code is not in /pai/code, because tasks without containers share one file system: "
-    "PAI_CODE_DIR has its path, and a copy is in the working folder."
+    "PAI_CODE_DIR has its path, and the working folder a copy of it, as in OpenPAI, and of its contents."
 )
 
 
@@ -213,6 +213,7 @@ def _task_launch(
         owner=row.username,
         vc=row.vc,
         job=row.name,
+        tasks_per_node=job.additions.tasks_per_node,
         options=job.additions.engine_options,
         placeholders=gang.placeholders.get(task.uid),
     )
@@ -231,7 +232,7 @@ def _login(role: TaskRole, job: JobSpec, secrets: Mapping[str, object]) -> Regis
 
 
 def _placeholders(number: int, role: TaskRole) -> Placeholders:
-    """About as long as the real values, so that a command line that fits with them fits with those, too."""
+    """Placeholders about as long as the values: a command line that fits with them fits with the values."""
     ports = {
         label: tuple(f"%pai.{number}.{position}.{index}%" for index in range(count))
         for position, (label, count) in enumerate(role.resources.ports.items())

@@ -8,9 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from openpaisdk.errors import PaiError, ProtocolError
-from openpaisdk.protocol.extras import find_plugin, requested_storages
-from paicluster.controller.changes import Changes, Event
 from paicluster.controller.job_record import JobRecord
 from paicluster.controller.launch_spec import (
     CODE_DIR_IN_WORK_DIR,
@@ -19,13 +16,17 @@ from paicluster.controller.launch_spec import (
     image_warnings,
     wants_image,
 )
+from paicluster.controller.mountable_storages import unmountable
+from paicluster.controller.reconcile_changes import Changes, Event
 from paicluster.controller.storage_credentials import credential_problems, mount_problems
-from paicluster.controller.storage_mounts import unmountable
+from paicluster.controller.timings import DEFAULT_TIMINGS, Backoff
 from paicluster.engines.common import external_wait
-from paicluster.engines.interface import LaunchFailed, RunsImages
+from paicluster.engines.interface import LaunchFailed
 from paicluster.engines.router import EngineRouter
 from paicluster.services.work_journal import Step, WorkJournal
 from paicluster.store import Store, groups
+from paiprotocol.errors import PaiError, ProtocolError
+from paiprotocol.jobs.extras import find_plugin, requested_storages
 
 log = logging.getLogger("paicluster.controller")
 
@@ -36,12 +37,10 @@ _SSH_NOT_SERVED = (
 _NO_SSH_BETWEEN_TASKS = (
     "The tasks of this job start one by one (gangAllocation: false): jobssh and sshbarrier have no effect."
 )
-_RELAUNCH_BACKOFF_MIN_S = 0.2
-_RELAUNCH_BACKOFF_MAX_S = 5.0
 
 
 class Launcher:
-    """``hint(uid)`` is called for tasks that were not launched, so that they are observed."""
+    """Launches placed tasks. ``hint(uid)`` is called for those that were not launched: they are observed."""
 
     def __init__(
         self,
@@ -50,12 +49,15 @@ class Launcher:
         settings: LaunchSettings,
         hint: Callable[[str], None],
         work_journal: WorkJournal | None = None,
+        *,
+        relaunch_backoff: Backoff = DEFAULT_TIMINGS.relaunch_backoff,
     ):
         self._store = store
         self._engines = engines
         self._settings = settings
         self._hint = hint
         self._work_journal = work_journal or WorkJournal()
+        self._relaunch_backoff = relaunch_backoff
         self._closing = asyncio.Event()
 
     def cancel_pauses(self) -> None:
@@ -74,7 +76,7 @@ class Launcher:
         for notice in self._engines.notices(engine):
             yield Event(job_id, notice.type, notice.reason, notice.message, pending=notice.pending)
         on_host = not wants_image(record.job)
-        if not on_host and not isinstance(self._engines.get(engine), RunsImages):
+        if not on_host and not self._engines.may_run_images(engine):
             on_host = True
             for message in image_warnings(record):
                 yield Event(job_id, "Warning", "ImageNotUsed", message)
@@ -166,9 +168,7 @@ class Launcher:
         """Back off: a cause such as a full disk does not go away by retrying faster."""
         if record.to_relaunch:
             record.to_relaunch.clear()
-            delay_s = min(
-                _RELAUNCH_BACKOFF_MIN_S * 2.0 ** min(record.relaunches, 10), _RELAUNCH_BACKOFF_MAX_S
-            )
+            delay_s = self._relaunch_backoff.delay_s(record.relaunches)
             record.relaunches += 1
             try:
                 async with asyncio.timeout(delay_s):

@@ -59,7 +59,7 @@ class PendingQueue:
         self.to_recheck.add(job.id)
 
     def release(self, job_id: int) -> None:
-        """Its dependencies are satisfied: now it waits for resources."""
+        """Unblock a job whose dependencies are satisfied: now it waits for resources."""
         job = self._blocked.pop(job_id, None)
         if job is not None:
             self._forget_dependencies(job)
@@ -72,7 +72,7 @@ class PendingQueue:
         self.pending.add(job)
 
     def mark_unschedulable(self, job_id: int) -> None:
-        """It does not fit on the cluster at all."""
+        """Mark a job that does not fit on the cluster at all."""
         self.pending.remove(job_id)
         self._unschedulable.add(job_id)
 
@@ -89,7 +89,7 @@ class PendingQueue:
             self._forget_dependencies(job)
 
     def recheck_dependents(self, framework: str) -> None:
-        """A job finished: check the dependencies of those that depend on it."""
+        """Recheck the jobs that depend on a finished one."""
         self.to_recheck.update(self._dependents.get(framework, ()))
 
     def take_to_recheck(self) -> dict[int, tuple[Dependency, ...]]:
@@ -117,7 +117,7 @@ class PendingQueue:
 def check_dependencies(
     dependencies: Iterable[Dependency], states: Mapping[str, str], causes: Mapping[str, str]
 ) -> DependencyStatus:
-    """``states``: the state of every dependency that exists. ``causes``: why those failed that did."""
+    """Status of dependencies. ``states``: of those that exist. ``causes``: why the failed ones failed."""
     waits_for = []
     for dependency in dependencies:
         state = states.get(dependency.framework)

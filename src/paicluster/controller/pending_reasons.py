@@ -6,10 +6,9 @@ import asyncio
 import re
 from collections.abc import Callable
 
-from paicluster.controller.changes import Changes, Event
+from paicluster.controller.reconcile_changes import Changes, Event
+from paicluster.controller.timings import DEFAULT_TIMINGS
 
-# Report a pending reason only after this delay, so that jobs that start at once produce no event.
-REPORT_AFTER_S = 1.0
 # A reason in which only numbers change, such as the free cores, is reported again after this time at the
 # earliest: with many jobs ending, each change would be an event.
 NUMBERS_INTERVAL_S = 10.0
@@ -17,10 +16,13 @@ STARTING = "The job is placed and is being started."
 
 
 class PendingReasons:
-    """``wake`` is called when a reason is due to be reported."""
+    """Reasons of pending jobs. ``wake`` is called when one is due to be reported."""
 
-    def __init__(self, wake: Callable[[], None]):
+    def __init__(
+        self, wake: Callable[[], None], *, report_after_s: float = DEFAULT_TIMINGS.report_reason_after_s
+    ):
         self._wake = wake
+        self._report_after_s = report_after_s
         # Reasons and when they were reported.
         self._reported: dict[int, tuple[str, float]] = {}
         # Since when jobs are pending without a reported reason.
@@ -32,7 +34,8 @@ class PendingReasons:
         if job_id in self._reported:
             return True
         loop = asyncio.get_running_loop()
-        left_s = self._unreported_since.setdefault(job_id, loop.time()) + REPORT_AFTER_S - loop.time()
+        since = self._unreported_since.setdefault(job_id, loop.time())
+        left_s = since + self._report_after_s - loop.time()
         if left_s <= 0:
             return True
         if self._timer is None:

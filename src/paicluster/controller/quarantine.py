@@ -7,12 +7,10 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from openpaisdk.errors import PaiError
+from paicluster.controller.timings import DEFAULT_TIMINGS, Backoff
+from paiprotocol.errors import PaiError
 
 log = logging.getLogger("paicluster.controller")
-
-_BACKOFF_MIN_S = 1.0
-_BACKOFF_MAX_S = 300.0
 
 
 @dataclass(slots=True)
@@ -30,9 +28,15 @@ class Quarantine:
     ``on_retry(job_id)`` is called after the back-off, ``on_change(job_id)`` when a job enters or leaves.
     """
 
-    def __init__(self, on_retry: Callable[[int], None], on_change: Callable[[int], None]):
+    def __init__(
+        self,
+        on_retry: Callable[[int], None],
+        on_change: Callable[[int], None],
+        backoff: Backoff = DEFAULT_TIMINGS.quarantine_backoff,
+    ):
         self._on_retry = on_retry
         self._on_change = on_change
+        self._backoff = backoff
         self._entries: dict[int, _Entry] = {}
 
     def __len__(self) -> int:
@@ -58,7 +62,7 @@ class Quarantine:
         if entry.reason != reason:
             log.error("Job %s quarantined after an unexpected error.", framework, exc_info=error)
         entry.reason = reason
-        delay_s = min(_BACKOFF_MIN_S * 2.0 ** min(entry.failures, 10), _BACKOFF_MAX_S)
+        delay_s = self._backoff.delay_s(entry.failures)
         entry.failures += 1
         entry.timer = asyncio.get_running_loop().call_later(delay_s, self.retry_now, job_id)
         self._on_change(job_id)

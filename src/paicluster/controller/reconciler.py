@@ -11,42 +11,41 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from openpaisdk.errors import PaiError, StoreError
-from openpaisdk.protocol.states import job_state
 from paicluster.controller import transitions
 from paicluster.controller.active_jobs import INLINE_READ_LIMIT, ActiveJobs
-from paicluster.controller.changes import Changes, Event
 from paicluster.controller.job_record import PENDING, PREPARING, RUNNING, JobRecord
 from paicluster.controller.launch_spec import LaunchSettings
 from paicluster.controller.launcher import Launcher
 from paicluster.controller.pending_queue import PendingQueue, check_dependencies
 from paicluster.controller.pending_reasons import PendingReasons
-from paicluster.controller.recovery import RELOAD_BACKOFF_MAX_S, RELOAD_BACKOFF_MIN_S, Recovery
+from paicluster.controller.reconcile_changes import Changes, Event
+from paicluster.controller.recovery import Recovery
 from paicluster.controller.starvation import StarvationGuard
 from paicluster.controller.stop_journal import StopJournal
 from paicluster.controller.task_observer import Observer
+from paicluster.controller.timings import DEFAULT_TIMINGS, Timings
 from paicluster.controller.transitions import NextQueue, next_queue
 from paicluster.controller.wakeups import Wakeups
 from paicluster.engines.interface import Engine, Node
 from paicluster.engines.router import EngineRouter
 from paicluster.metrics.usage import MeasuredTask
 from paicluster.scheduler.plan import Preempt, Snapshot, Start, plan
-from paicluster.scheduler.quotas import QuotaLimit, Running
+from paicluster.scheduler.quota_limits import HeldResources, QuotaLimit
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.work_journal import WorkJournal
 from paicluster.store import Store, jobs
 from paicluster.store.change_feed import Requests
 from paicluster.store.job_failures import cause_of, causes_of
 from paicluster.store.rows import PendingJob
+from paicluster.store.sqlite import UnreadableRow
+from paiprotocol.errors import PaiError, StoreError
+from paiprotocol.jobs.states import job_state
 
 log = logging.getLogger("paicluster.controller")
 
 T = TypeVar("T")
 
 _READ_BATCH = 500
-# Delay before a job that could not be launched is tried again: doubled each time.
-_LAUNCH_BACKOFF_MIN_S = 1.0
-_LAUNCH_BACKOFF_MAX_S = 60.0
 
 
 class Controller:
@@ -65,18 +64,20 @@ class Controller:
         grace_s: float = 10.0,
         stop_journal: StopJournal | None = None,
         work_journal: WorkJournal | None = None,
+        timings: Timings = DEFAULT_TIMINGS,
     ):
         self._store = store
         # Opened by its owner; without one nothing is journaled.
         work_journal = work_journal or WorkJournal()
         self._engines = EngineRouter.of(engine)
         self._grace_s = grace_s
+        self._timings = timings
         self._active = ActiveJobs(
             store, self._engines, lambda job_id: self._wakeups.request(job_id), work_journal, minimum
         )
         self._queue = PendingQueue()
-        self._wakeups = Wakeups(self._active, self._queue)
-        self._reasons = PendingReasons(self._wakeups.wake)
+        self._wakeups = Wakeups(self._active, self._queue, sweep_interval_s=timings.sweep_interval_s)
+        self._reasons = PendingReasons(self._wakeups.wake, report_after_s=timings.report_reason_after_s)
         self._starvation = StarvationGuard()
         self._recovery = Recovery(
             store,
@@ -89,10 +90,18 @@ class Controller:
             stop_journal or StopJournal(),
             work_journal,
             grace_s=grace_s,
+            timings=timings,
         )
         self._quarantine = self._recovery.quarantine
         self._observer = Observer(self._engines, self._active)
-        self._launcher = Launcher(store, self._engines, settings, self._wakeups.hint, work_journal)
+        self._launcher = Launcher(
+            store,
+            self._engines,
+            settings,
+            self._wakeups.hint,
+            work_journal,
+            relaunch_backoff=timings.relaunch_backoff,
+        )
         self._nodes = {node.name: node for node in self._engines.scheduled_nodes()}
         self._quotas = (
             quotas if quotas is not None else {"default": total_resources(self._engines.scheduled_nodes())}
@@ -155,7 +164,7 @@ class Controller:
         """Number of stopped jobs whose stop is not yet in the database."""
         return len(self._recovery.stop_journal.jobs)
 
-    def running(self) -> Mapping[str, Running]:
+    def running(self) -> Mapping[str, HeldResources]:
         """Tasks of each user and what they hold."""
         return self._active.allocations.running
 
@@ -196,7 +205,8 @@ class Controller:
     # -- run -----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        backoff_s = RELOAD_BACKOFF_MIN_S
+        # Reconciles that failed one after the other.
+        failures = 0
         # Whether the last reconcile failed for an unknown reason: the next one then commits job by job.
         suspicious = False
         while True:
@@ -206,7 +216,7 @@ class Controller:
             isolated = suspicious or bool(retried)
             try:
                 await self._reconcile(isolated=isolated)
-                backoff_s = RELOAD_BACKOFF_MIN_S
+                failures = 0
                 suspicious = False
                 self._quarantine.release(retried)
                 self._recovery.settle_suspects()
@@ -215,15 +225,15 @@ class Controller:
                 raise
             except Exception as error:
                 # The state in memory may be ahead of the database now: drop it and load what was committed.
-                suspicious = not isinstance(error, StoreError)
+                suspicious = not isinstance(error, StoreError) or isinstance(error, UnreadableRow)
                 failed_job = self._current_job if isolated and suspicious else 0
                 if isinstance(error, PaiError):
                     log.warning("Reconcile failed; reloading state: %s", error)
                 elif not failed_job:  # else the quarantine logs it together with the job
                     log.exception("Reconcile failed; reloading state.")
                 self._recovery.set_store_error(error)
-                await asyncio.sleep(backoff_s)
-                backoff_s = RELOAD_BACKOFF_MIN_S if failed_job else min(backoff_s * 2, RELOAD_BACKOFF_MAX_S)
+                await asyncio.sleep(self._timings.reload_backoff.delay_s(failures))
+                failures = 0 if failed_job else failures + 1
                 await self._recovery.reload(failed_job, error)
             finally:
                 self._reconcile_started = None
@@ -417,11 +427,10 @@ class Controller:
             self._active.remove(record)
 
     def _defer_launch(self, record: JobRecord) -> None:
-        """The launch error may be transient. Until the next try the job holds no resources."""
+        """Retry a launch later whose error may be transient; until then the job holds no resources."""
         job_id = record.row.id
         self._queue.mark_unschedulable(job_id)
-        delay_s = _LAUNCH_BACKOFF_MIN_S * 2.0 ** min(record.launch_failures - 1, 10)
-        self._wakeups.arm_retry(job_id, min(delay_s, _LAUNCH_BACKOFF_MAX_S))
+        self._wakeups.arm_retry(job_id, self._timings.launch_backoff.delay_s(record.launch_failures - 1))
 
     # -- schedule ------------------------------------------------------------------------------
 

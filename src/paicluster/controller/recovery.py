@@ -7,22 +7,22 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from openpaisdk.errors import StoreError
 from paicluster.controller.active_jobs import ActiveJobs
 from paicluster.controller.pending_queue import PendingQueue
 from paicluster.controller.pending_reasons import PendingReasons
 from paicluster.controller.quarantine import Quarantine
 from paicluster.controller.starvation import StarvationGuard
 from paicluster.controller.stop_journal import StopJournal
+from paicluster.controller.timings import Timings
 from paicluster.controller.wakeups import Wakeups
 from paicluster.engines.router import EngineRouter
 from paicluster.services.work_journal import WorkJournal
 from paicluster.store import Store, jobs
+from paicluster.store.sqlite import UnreadableRow
+from paiprotocol.errors import StoreError
 
 log = logging.getLogger("paicluster.controller")
 
-RELOAD_BACKOFF_MIN_S = 0.2
-RELOAD_BACKOFF_MAX_S = 10.0
 # Interval at which a degraded controller checks whether the database can be written again.
 _PROBE_INTERVAL_S = 1.0
 
@@ -44,6 +44,7 @@ class Recovery:
         work_journal: WorkJournal,
         *,
         grace_s: float,
+        timings: Timings,
     ):
         self._store = store
         self._engines = engines
@@ -53,9 +54,10 @@ class Recovery:
         self._reasons = reasons
         self._starvation = starvation
         self._grace_s = grace_s
+        self._reload_backoff = timings.reload_backoff
         self.stop_journal = stop_journal
         self._work_journal = work_journal
-        self.quarantine = Quarantine(wakeups.retry, store.changes.publish)
+        self.quarantine = Quarantine(wakeups.retry, store.changes.publish, timings.quarantine_backoff)
         self._store_error: StoreError | None = None
 
     # -- degraded state ------------------------------------------------------------------------
@@ -73,7 +75,11 @@ class Recovery:
 
     def set_store_error(self, error: Exception | None) -> None:
         before = self.degraded_reason()
-        self._store_error = error if isinstance(error, StoreError) else None
+        # A damaged row is a matter of one job: all others go on.
+        if isinstance(error, StoreError) and not isinstance(error, UnreadableRow):
+            self._store_error = error
+        else:
+            self._store_error = None
         if self.degraded_reason() != before:
             self._store.changes.wake_all()
 
@@ -88,7 +94,7 @@ class Recovery:
             log.warning("A server died while it was %s: %s.", doing, name)
 
     def settle_suspects(self) -> None:
-        """Forget the deaths over jobs that have nothing left to launch: they run, or have finished."""
+        """Clear suspect jobs that have nothing more to launch: they run, or have finished."""
         for job_id in self._work_journal.suspects():
             record = self._active.records.get(job_id)
             is_waiting = job_id in self._queue or job_id in self._wakeups.submitted
@@ -117,7 +123,7 @@ class Recovery:
 
     async def reload(self, failed_job: int, failure: Exception) -> None:
         """Load all jobs, retrying until that succeeds; quarantine ``failed_job`` unless it is 0 (unknown)."""
-        backoff_s = RELOAD_BACKOFF_MIN_S
+        failures = 0
         while True:
             try:
                 if self._store_error is not None:
@@ -132,8 +138,8 @@ class Recovery:
                 await asyncio.sleep(_PROBE_INTERVAL_S)
             except Exception:
                 log.exception("Cannot load jobs from the database.")
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, RELOAD_BACKOFF_MAX_S)
+                await asyncio.sleep(self._reload_backoff.delay_s(failures))
+                failures += 1
             else:
                 break
         if failed_job in names:

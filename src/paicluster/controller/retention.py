@@ -11,13 +11,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import PaiError
 from paicluster.controller.retention_clock import RetentionClock
 from paicluster.engines.interface import Engine
 from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.resource_requests import decode
 from paicluster.store import Store, jobs, removal, source_owners, users
 from paicluster.store.job_inserts import forget_keys
+from paiprotocol.errors import PaiError
 
 log = logging.getLogger("paicluster.retention")
 

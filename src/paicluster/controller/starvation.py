@@ -30,5 +30,5 @@ class StarvationGuard:
         self._since.pop((vc, user), None)
 
     def clear(self) -> None:
-        """No job is pending."""
+        """Forget all waits: no job is pending."""
         self._since.clear()

@@ -7,12 +7,14 @@ import contextlib
 import errno
 import logging
 import os
+import re
 from pathlib import Path
 
 log = logging.getLogger("paicluster.controller")
 
 _ENTRY_BYTES = 16  # divides a sector: an entry is written whole or not at all, whatever happens
 _MAX_ENTRIES = 256
+_JOB_ID = re.compile(rb"[0-9]{1,15}")
 
 
 class StopJournal:
@@ -30,7 +32,7 @@ class StopJournal:
             return
         with contextlib.suppress(OSError):  # `add` then fails: no stop is accepted that could get lost
             content = self._path.read_bytes() if self._path.exists() else b""
-            self.jobs = {int(entry) for entry in content.split() if entry.isdigit()}
+            self.jobs = {int(entry) for entry in content.split() if _JOB_ID.fullmatch(entry)}
             if len(content) != _ENTRY_BYTES * _MAX_ENTRIES:
                 self._path.write_bytes(self._content())
 

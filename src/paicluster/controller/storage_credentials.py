@@ -1,4 +1,4 @@
-"""Storages beside the machines: how the tasks of a job reach them, by mounts and by variables."""
+"""Storages outside the nodes (clouds, file servers): how tasks reach them, by mounts and by variables."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openpaisdk.errors import ConfigError
-from openpaisdk.protocol import JobSpec
-from openpaisdk.protocol.extras import requested_storages
 from paicluster.engines.interface import LaunchFailed, StorageMount
+from paiprotocol.errors import ConfigError
+from paiprotocol.jobs import JobSpec
+from paiprotocol.jobs.extras import requested_storages
 
 URL_PREFIX = "PAI_STORAGE_"
 MOUNT_PREFIX = "PAI_MOUNT_"
@@ -86,7 +86,7 @@ def storage_mounts(job: JobSpec, user: str, storages: Sequence[CloudStorage]) ->
 
 
 def mount_problems(job: JobSpec, storages: Sequence[CloudStorage]) -> Iterator[str]:
-    """Why storages are not mounted that the job requests, and what tasks can do instead."""
+    """Why storages that the job requests are not mounted, and what tasks can do instead."""
     for storage, path in _requested(job, storages):
         if not storage.mounted and not path:
             continue  # the administrator wants it so, and the job does not rely on a path
@@ -109,16 +109,16 @@ def storage_variables(job: JobSpec, user: str, storages: Sequence[CloudStorage])
     for storage, _ in _requested(job, storages):
         variables[storage.url_variable] = storage.url if storage.shared else f"{storage.url}/{user}"
         try:
-            found = storage.environment()
+            environment = storage.environment()
         except ConfigError:
             continue  # ``credential_problems`` reports it
-        if not set(found) & set(variables):
-            variables.update(found)
+        if not set(environment) & set(variables):
+            variables.update(environment)
     return variables
 
 
 def secret_values(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The values among them that are masked in logs."""
+    """Values of the storage variables that are masked in logs."""
     return tuple(
         value
         for name, value in variables.items()
@@ -133,16 +133,16 @@ def credential_problems(job: JobSpec, storages: Sequence[CloudStorage]) -> Itera
     seen: set[str] = set()
     for storage, _ in _requested(job, storages):
         try:
-            found = storage.environment()
+            environment = storage.environment()
         except ConfigError:
             yield _unreadable(storage)
             continue
-        if set(found) & seen:
+        if set(environment) & seen:
             yield (
                 f"The variables of another storage are set instead of those of {storage.name}: "
                 "use pai copy with its pai:// address."
             )
-        seen |= set(found)
+        seen |= set(environment)
 
 
 def _has_credentials(storage: CloudStorage) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from openpaisdk.protocol.log_end import SEARCHED_BYTES
 from paicluster.controller import exit_classification, transitions
 from paicluster.controller.active_jobs import ActiveJobs
-from paicluster.controller.changes import Changes, Event
 from paicluster.controller.job_record import JobRecord
+from paicluster.controller.reconcile_changes import Changes, Event
 from paicluster.engines.interface import Observation, Phase
 from paicluster.engines.router import EngineRouter
 from paicluster.store.rows import TaskRow
+from paiprotocol.jobs.log_end import SEARCHED_BYTES
 
 
 class Observer:

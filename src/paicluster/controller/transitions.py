@@ -12,17 +12,7 @@ from enum import Enum, auto
 from itertools import chain, repeat
 from typing import Any, Protocol
 
-from openpaisdk.protocol.completion import (
-    STOPPED_BY_USER,
-    STOPPED_TO_COMPLETE,
-    Verdict,
-    decide,
-    is_decided,
-)
-from openpaisdk.protocol.ports import PORT_END, PORT_START, draw_ports
-from openpaisdk.protocol.retries import decide_retry
-from paicluster.controller.allocations import Allocations
-from paicluster.controller.changes import Changes, Event
+from paicluster.controller.allocation_records import Allocations
 from paicluster.controller.exit_classification import NEVER_STARTED, PREEMPTED, TaskExit
 from paicluster.controller.job_record import (
     ATTEMPT_COMPLETED,
@@ -34,13 +24,21 @@ from paicluster.controller.job_record import (
     JobRecord,
     ran_long,
 )
+from paicluster.controller.reconcile_changes import Changes, Event
 from paicluster.engines.interface import Node, Placement
-from paicluster.scheduler.node_capacity import TaskPlacement
+from paicluster.scheduler.placement import TaskPlacement
 from paicluster.store.rows import AttemptRow, TaskRow
+from paiprotocol.jobs.completion import (
+    STOPPED_BY_USER,
+    STOPPED_TO_COMPLETE,
+    Verdict,
+    decide,
+    is_decided,
+)
+from paiprotocol.jobs.ports import PORT_END, PORT_START, draw_ports
+from paiprotocol.jobs.retries import decide_retry
 
 _DEFAULT_PORTS = range(PORT_START, PORT_END)
-_MAX_PORT_DRAWS = 200
-_MAX_NON_EPHEMERAL_DRAWS = 1000
 
 
 class PortsFree(Protocol):
@@ -113,9 +111,9 @@ def place(
         )
         record.tasks[uid] = task
         if placement.node:
-            allocations.take(task, owner)
+            allocations.allocate(task, owner)
         else:
-            allocations.take_delegated(uid, owner.user, held[placement.role])
+            allocations.allocate_delegated(uid, owner.user, held[placement.role])
         changes.new_tasks.append(task)
         placed.append(task)
     if record.row.sub_state == PENDING:
@@ -138,7 +136,7 @@ def _placement_columns(
     ports_free: PortsFree,
 ) -> dict[str, Any]:
     """Columns of a task that our scheduler placed."""
-    uid, ports = _draw_ports(nodes[placement.node], port_counts, allocations, ports_free)
+    uid, ports = draw_free_ports(nodes[placement.node], port_counts, allocations, ports_free)
     return {
         "uid": uid,
         "node": placement.node,
@@ -148,16 +146,22 @@ def _placement_columns(
     }
 
 
-def _draw_ports(
-    node: Node, port_counts: Any, allocations: Allocations, ports_free: PortsFree
+def draw_free_ports(
+    node: Node,
+    port_counts: Any,
+    allocations: Allocations,
+    ports_free: PortsFree,
+    *,
+    max_draws: int = 200,
+    max_non_ephemeral_draws: int = 1000,
 ) -> tuple[str, dict[str, tuple[int, ...]]]:
     """A uid whose ports are free. Ports are derived from the uid, so the uid is drawn again."""
     # Some of many ports always lie in the kernel's ephemeral range, unless it is excluded.
     draws = chain(
-        repeat((_DEFAULT_PORTS, True), _MAX_PORT_DRAWS),
-        repeat((node.non_ephemeral_ports, True), _MAX_NON_EPHEMERAL_DRAWS if node.non_ephemeral_ports else 0),
+        repeat((_DEFAULT_PORTS, True), max_draws),
+        repeat((node.non_ephemeral_ports, True), max_non_ephemeral_draws if node.non_ephemeral_ports else 0),
         # A port of that range, free for now, is better than none.
-        repeat((_DEFAULT_PORTS, False), _MAX_PORT_DRAWS),
+        repeat((_DEFAULT_PORTS, False), max_draws),
     )
     for port_range, non_ephemeral in draws:
         uid = str(uuid.uuid4())
@@ -183,7 +187,7 @@ def preempt(record: JobRecord, preemptor: str, changes: Changes) -> None:
 
 
 def fail_unstarted(record: JobRecord, reason: str, changes: Changes, now_ms: int) -> None:
-    """The job can never start: its dependencies cannot be satisfied."""
+    """Fail a job that can never start because its dependencies cannot be satisfied."""
     verdict = Verdict(NEVER_STARTED, "", None, None, False, reason)
     _finish_attempt(record, verdict, changes, now_ms)
     _finish_job(record, changes, now_ms)
@@ -194,7 +198,7 @@ def fail_unstarted(record: JobRecord, reason: str, changes: Changes, now_ms: int
 
 
 def task_placed(record: JobRecord, uid: str, placement: Placement, changes: Changes) -> None:
-    """The external scheduler placed the task."""
+    """Record where the external scheduler placed a task."""
     if record.tasks[uid].node != placement.node:
         set_task(
             record,
@@ -280,7 +284,7 @@ def advance(record: JobRecord, changes: Changes, now_ms: int) -> None:
             elif not task.ended and not task.stop_requested:
                 set_task(record, changes, task.uid, stop_requested=True)
                 changes.stop.append(task.uid)
-        set_job(record, changes, sub_state=DELETING, exit_code=verdict.exit_code)
+        set_job(record, changes, sub_state=DELETING)
         state = DELETING
     if state == DELETING and not record.live:
         _attempt_ended(record, changes, now_ms)
@@ -304,7 +308,7 @@ def _verdict(record: JobRecord) -> Verdict | None:
 
 
 def _preempted(record: JobRecord) -> Verdict | None:
-    """A preempted gang ends, even where its completion policy would tolerate lost tasks."""
+    """Verdict on a preempted gang: it ends, even if its completion policy would tolerate lost tasks."""
     if not record.preemptible:
         return None
     for task in record.tasks.values():
@@ -358,7 +362,7 @@ def _finish_attempt(record: JobRecord, verdict: Verdict, changes: Changes, now_m
 
 
 def _with_trigger(verdict: Verdict, trigger: TaskRow) -> str:
-    """Diagnostics with the error of the task that decided, if it has one."""
+    """Diagnostics of the verdict, with the error of the task that triggered it, if there is one."""
     caught = json.loads(trigger.exit_info).get("caughtException") if trigger.exit_info else None
     return f"{verdict.diagnostics}: {caught}" if caught and verdict.exit_code else verdict.diagnostics
 
@@ -392,7 +396,8 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
         _finish_job(record, changes, completed_ms)
         return
     after = decision.counts
-    ended = f"Attempt {record.row.attempt} ended with exit code {_own_code(record, code)}"
+    # Attempts are numbered from 1 where people read, as in the options of commands and in the portal.
+    ended = f"Attempt {record.row.attempt + 1} ended with exit code {_own_code(record, code)}"
     delay = f"; it starts in {math.ceil(decision.delay_s)} s" if decision.delay_s else ""
     changes.events.append(
         Event(record.row.id, "Warning", "Retrying", f"{ended}: {decision.reason}{delay}.", pending=True)
@@ -411,7 +416,7 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
 
 
 def requeue(record: JobRecord, changes: Changes) -> None:
-    """No task could be launched: the same attempt is pending again, and its task rows are deleted."""
+    """Requeue an attempt of which no task could be launched; its task rows are deleted."""
     changes.forgotten[record.row.id] = record.row.attempt
     for uid in record.tasks:
         changes.task_columns.pop(uid, None)

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from paicluster.controller.active_jobs import ActiveJobs
 from paicluster.controller.pending_queue import PendingQueue
+from paicluster.controller.timings import DEFAULT_TIMINGS
 from paicluster.engines.interface import Notice
 from paicluster.store.change_feed import Requests
 
-# Lost hints are made up for by observing all live tasks at this interval.
-_SWEEP_INTERVAL_S = 30.0
 # Delay before new jobs are enqueued while others are pending: many are then enqueued in one batch.
 _ENQUEUE_DELAY_S = 0.02
 
@@ -19,9 +18,16 @@ _ENQUEUE_DELAY_S = 0.02
 class Wakeups:
     """Work for the next reconcile, and the event that starts it. All methods run on the event loop."""
 
-    def __init__(self, active: ActiveJobs, queue: PendingQueue):
+    def __init__(
+        self,
+        active: ActiveJobs,
+        queue: PendingQueue,
+        *,
+        sweep_interval_s: float = DEFAULT_TIMINGS.sweep_interval_s,
+    ):
         self._active = active
         self._queue = queue
+        self._sweep_interval_s = sweep_interval_s
         self._event = asyncio.Event()
         # New jobs. None: only the id is known; the row is read when the job is enqueued.
         self.submitted: Requests = {}
@@ -81,7 +87,7 @@ class Wakeups:
         self.wake()
 
     def requeue_unschedulable(self) -> None:
-        """The quotas changed: unschedulable jobs may fit now, and pending ones may start."""
+        """Reconsider all pending jobs after a change of quotas: unschedulable ones may fit now."""
         for job_id in self._queue.take_unschedulable():
             if job_id in self.timers:
                 self.timers.pop(job_id).cancel()
@@ -118,7 +124,7 @@ class Wakeups:
 
     def arm_sweep(self) -> None:
         if self._active.job_of and self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(_SWEEP_INTERVAL_S, self.sweep)
+            self._sweep = asyncio.get_running_loop().call_later(self._sweep_interval_s, self.sweep)
 
     def arm_retry(self, job_id: int, delay_s: float) -> None:
         """Request a job after a delay, unless its timer already runs."""

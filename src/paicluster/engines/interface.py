@@ -11,9 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from openpaisdk.errors import PaiError
-from openpaisdk.protocol.ports import PORT_END, PORT_START
 from paicluster.metrics.usage import UsageReading
+from paiprotocol.errors import PaiError
+from paiprotocol.jobs.ports import PORT_END, PORT_START
 
 
 class LaunchFailed(PaiError):
@@ -147,6 +147,8 @@ class TaskLaunch:
     owner: str = ""
     vc: str = ""
     job: str = ""
+    # Consecutive tasks of the gang that belong to one node.
+    tasks_per_node: int = 1
     # Options of the job by kind of engine, as the job has them.
     options: Mapping[str, Any] = field(default_factory=dict)
     placeholders: Placeholders | None = None
@@ -349,15 +351,16 @@ class AppendResult:
     stop: Mapping[str, Any] | None = None
 
 
+MAX_USAGE_REPORT_BYTES = 1 << 10
+"""As long as the file that a task keeps of its usage."""
+
+
 class ReportSink(Protocol):
     """Reports from tasks on nodes without a shared file system.
 
     Every call is idempotent; `Conflict` means that the attempt has already ended.
     ``uid`` is the attempt's; for `launch_bundle` and `record_diagnostics` that of the first task of the gang.
     """
-
-    # Of one report of usage.
-    max_usage_bytes: int
 
     def allows(self, uid: str, ticket: str) -> bool:
         """Whether the ticket belongs to the attempt's gang."""
@@ -407,7 +410,7 @@ class Exec(Protocol):
         """
 
     def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str]:
-        """Command line for the server's machine of the host of a session in the attempt.
+        """Command line, for the server's machine, that starts the host of a session in the attempt.
 
         It gets the connection as its standard input and serves one session
         (docs/contributing/exec-and-forward.md). ``terminal``: the session's command has a terminal.
@@ -419,7 +422,7 @@ class Forward(Protocol):
     """Capability: connect clients with ports of a running attempt."""
 
     def forward_command(self, uid: str) -> Sequence[str]:
-        """Command line for the server's machine of a forwarder of the attempt's ports.
+        """Command line, for the server's machine, that starts a forwarder of the attempt's ports.
 
         It gets a control socket as its standard input (docs/contributing/exec-and-forward.md).
         """

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from openpaisdk.protocol.extras import OPENPAISDK
-from openpaisdk.protocol.problems import Problem, did_you_mean, protocol_error
 from paicluster.engines.container.kind import CONTAINER
-from paicluster.engines.kind import EngineKind
+from paicluster.engines.engine_kind import EngineKind
 from paicluster.engines.process.kind import PROCESS
 from paicluster.engines.slurm.kind import SLURM
+from paiprotocol.jobs.extras import OPENPAISDK
+from paiprotocol.jobs.problems import Problem, did_you_mean, protocol_error
 
 ENGINE_KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (PROCESS, CONTAINER, SLURM)}
 

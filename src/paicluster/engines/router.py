@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
-from openpaisdk.errors import ConfigError
-from openpaisdk.protocol import JobSpec
 from paicluster.engines.interface import (
     ABSENT,
     CancellableLaunch,
@@ -33,6 +31,8 @@ from paicluster.engines.interface import (
     ignore_notice,
 )
 from paicluster.metrics.usage import NodeReading, UsageCounters, UsageReading
+from paiprotocol.errors import ConfigError
+from paiprotocol.jobs import JobSpec
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,10 @@ class EngineRouter:
         self._factories = dict(factories)
         self._engine_of = engine_of
         self._engines: dict[str, ReadableEngine] = {}
-        # The ones that our scheduler places tasks on. Cached: the type check takes longer than the calls.
+        # By capability. Kept: the type check takes longer than the calls.
         self._scheduled_by_us: list[ReadableEngine] = []
+        self._image_engines: dict[str, RunsImages] = {}
+        self._preparing_engines: dict[str, PreparesLaunch] = {}
         # Engine names of active attempts, to save `has` calls.
         self._engine_by_uid: dict[str, str] = {}
         self.self_scheduling = frozenset(self_scheduling)
@@ -85,6 +87,10 @@ class EngineRouter:
             engine = self._engines[name] = self._factories[name]()
             if not isinstance(engine, SelfScheduling):
                 self._scheduled_by_us.append(engine)
+            if isinstance(engine, RunsImages):
+                self._image_engines[name] = engine
+            if isinstance(engine, PreparesLaunch):
+                self._preparing_engines[name] = engine
         return self._engines[name]
 
     def engine_of(self, job: JobSpec, vc: str) -> str:
@@ -113,11 +119,11 @@ class EngineRouter:
 
     def nodes(self) -> Sequence[Node]:
         """Every node once: engines of the same machine give it the same name."""
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         for engine in self.all():
             for node in engine.nodes():
-                found.setdefault(node.name, node)
-        return tuple(found.values())
+                nodes.setdefault(node.name, node)
+        return tuple(nodes.values())
 
     async def refresh_nodes(self) -> None:
         """See `DynamicNodes`; `nodes` of other engines is always current."""
@@ -127,15 +133,21 @@ class EngineRouter:
 
     def scheduled_nodes(self) -> Sequence[Node]:
         """Nodes that our scheduler places tasks on."""
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         for engine in self._all_scheduled_by_us():
             for node in engine.nodes():
-                found.setdefault(node.name, node)
-        return tuple(found.values())
+                nodes.setdefault(node.name, node)
+        return tuple(nodes.values())
 
     def runs_images(self) -> bool:
         """Whether any engine runs jobs in the image they name."""
-        return any(isinstance(engine, RunsImages) and engine.runs_images for engine in self.all())
+        self.all()
+        return any(engine.runs_images for engine in self._image_engines.values())
+
+    def may_run_images(self, name: str) -> bool:
+        """Whether this engine runs jobs in their image, or notifies why it cannot."""
+        self.get(name)
+        return name in self._image_engines
 
     def cancel_launches(self) -> None:
         """The server shuts down: cancel launches that wait, as for an image."""
@@ -161,10 +173,10 @@ class EngineRouter:
     def _find(self, uid: str) -> str | None:
         if len(self._factories) == 1:
             return next(iter(self._factories))
-        found = self._engine_by_uid.get(uid)
-        if found is None:
-            found = next((name for name in self._factories if self.get(name).has(uid)), None)
-        return found
+        engine = self._engine_by_uid.get(uid)
+        if engine is None:
+            engine = next((name for name in self._factories if self.get(name).has(uid)), None)
+        return engine
 
     def _engine_for(self, uid: str) -> ReadableEngine:
         """The engine of an attempt; the first one if no engine has it."""
@@ -184,8 +196,8 @@ class EngineRouter:
             name = next((known for task in gang if (known := self._find(task.uid))), name)
             self._engine_by_uid.update((task.uid, name) for task in gang)
         engine = self.get(name)
-        if committed is not None and isinstance(engine, PreparesLaunch):
-            await engine.launch_when_committed(gang, committed)
+        if committed is not None and name in self._preparing_engines:
+            await self._preparing_engines[name].launch_when_committed(gang, committed)
         elif committed is None or await committed:
             await engine.launch(gang)
         if committed is not None and not await committed:
@@ -197,15 +209,15 @@ class EngineRouter:
             return await self.get(next(iter(self._factories))).observe(uids)
         seen: dict[str, Observation] = {}
         for name, group in self._grouped(uids).items():
-            found = await self.get(name).observe(group) if name else dict.fromkeys(group, ABSENT)
-            for uid, observation in found.items():
+            observations = await self.get(name).observe(group) if name else dict.fromkeys(group, ABSENT)
+            for uid, observation in observations.items():
                 if observation.phase in (Phase.ENDED, Phase.LOST):
                     self._engine_by_uid.pop(uid, None)
                 elif observation.phase is not Phase.ABSENT:
                     # An ABSENT attempt may still be launching (its image is being pulled): the engine that
                     # was called to launch it must also be called to stop it.
                     self._engine_by_uid[uid] = name
-            seen.update(found)
+            seen.update(observations)
         return seen
 
     async def log_tail(self, uid: str, size: int) -> bytes:
@@ -227,10 +239,10 @@ class EngineRouter:
             self._engine_by_uid.pop(uid, None)
 
     async def sizes(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for engine in self.all():
-            found.update(await engine.sizes())
-        return found
+            sizes.update(await engine.sizes())
+        return sizes
 
     async def usage(self, uids: Sequence[str]) -> UsageReading:
         """Usage of running attempts and of nodes, of all engines that measure it."""

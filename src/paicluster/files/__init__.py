@@ -2,7 +2,7 @@
 
 `Storage` is the public interface: it takes client paths and users and returns entries and open files. No path
 leads outside the directory, and a file appears complete or not at all. Every call blocks on the disk: call it
-from a thread. Imports only `openpaisdk.errors` and `openpaisdk.fileio`.
+from a thread. Imports only `paiprotocol` and `pairuntime.local_files`.
 """
 
 from paicluster.files.namespace import Entry

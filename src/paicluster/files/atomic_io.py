@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 
-from openpaisdk.fileio.ranges import MAX_WRITE_BYTES
+from paiprotocol.transfer.ranges import MAX_WRITE_BYTES
 
 # Buffers per writev call: the kernel's limit.
 _IOV_MAX = 1024

@@ -51,7 +51,7 @@ def check_may_move(namespace: Namespace, folder: Inode, inode: Inode, user: Stor
 
 
 def check_name_is_free(folder: Inode, name: str, user: StorageUser) -> None:
-    """Only administrators move something to a name that the storage uses itself, also if the root is open."""
+    """Raise if the storage itself uses this name of the root, unless the user is an administrator."""
     if not folder.names and name in _RESERVED and not user.admin:
         raise not_allowed(f"Permission denied: user={user.name}, /{name} is a folder of the storage")
 

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError, Unavailable
+from paiprotocol.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError, Unavailable
 
 NO_FILE = "NoFileError"
 NOT_ALLOWED = "ForbiddenFileError"

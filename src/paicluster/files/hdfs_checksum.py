@@ -8,20 +8,22 @@ from collections.abc import Callable
 
 from crc32c import crc32c
 
-from openpaisdk.fileio.hdfs_checksum import BlockChecksum
 from paicluster.files.errors import storage_failure
+from paiprotocol.transfer.hdfs_checksum import BlockChecksum
 
 BLOCK_SIZE = 128 << 20
 BYTES_PER_CRC = 512
 _READ_BYTES = 1 << 20
 
 
-def file_checksum(fd: int, size: int, stop: Callable[[], bool] = lambda: False) -> tuple[str, bytes]:
+def file_checksum(
+    fd: int, size: int, stop: Callable[[], bool] = lambda: False, *, block_size: int = BLOCK_SIZE
+) -> tuple[str, bytes]:
     """The algorithm's name and the checksum, as Hadoop writes them, of ``size`` bytes of an open file.
 
     ``stop`` is called between reads: True cancels the computation.
     """
-    crcs_per_block = BLOCK_SIZE // BYTES_PER_CRC
+    crcs_per_block = block_size // BYTES_PER_CRC
     checksum = BlockChecksum(crcs_per_block, BYTES_PER_CRC, crc32c)
     at = 0
     while at < size:

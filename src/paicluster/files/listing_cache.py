@@ -22,7 +22,9 @@ class ListingCache:
     Without it each page would read and sort the whole folder. The first page of a listing always does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_names: int = _MAX_NAMES, max_age_s: float = _MAX_AGE_S) -> None:
+        self._max_names = max_names
+        self._max_age_s = max_age_s
         self._listings: dict[_Key, tuple[float, list[str]]] = {}
         self._lock = threading.Lock()
 
@@ -45,11 +47,13 @@ class ListingCache:
         with self._lock:
             names = self._listings.pop(key, (0.0, None))[1] if key else None
             now = time.monotonic()
-            self._listings = {key: kept for key, kept in self._listings.items() if now - kept[0] < _MAX_AGE_S}
+            self._listings = {
+                key: kept for key, kept in self._listings.items() if now - kept[0] < self._max_age_s
+            }
             return names
 
     def _put(self, key: _Key, names: list[str]) -> None:
-        remaining = _MAX_NAMES - len(names)
+        remaining = self._max_names - len(names)
         with self._lock:
             kept = {key: (time.monotonic(), names)}
             for other, (cached_at, other_names) in reversed(self._listings.items()):

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from openpaisdk.errors import ConfigError
 from paicluster.files.errors import is_a_folder, no_file, not_a_folder, not_allowed
 from paicluster.files.ownership import (
     OPEN_MODE,
@@ -26,6 +25,7 @@ from paicluster.files.ownership import (
 )
 from paicluster.files.paths import INTERNAL_FOLDER, Names, join_path, split_path
 from paicluster.files.permissions import Access, StorageUser, hadoop_description, is_allowed
+from paiprotocol.errors import ConfigError
 
 LOOKUP_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,6 +44,8 @@ class Entry(NamedTuple):
     accessed_ms: int
     ownership: Ownership
     file_id: int
+    # Names that the file has: more than one means that a linked copy shares its bytes.
+    links: int = 1
 
 
 @dataclass(slots=True)
@@ -292,4 +294,5 @@ def _entry(name: str, status: os.stat_result, ownership: Ownership) -> Entry:
         accessed_ms=0 if folder else status.st_atime_ns // 1_000_000,
         ownership=ownership,
         file_id=status.st_ino,
+        links=1 if folder else status.st_nlink,
     )

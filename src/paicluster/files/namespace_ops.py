@@ -14,11 +14,18 @@ from paicluster.files.directories import (
 )
 from paicluster.files.errors import bad_path, disk_errors, exists, no_file, not_allowed, not_empty
 from paicluster.files.namespace import Inode, Namespace, PathLookup, entries, names_in
-from paicluster.files.ownership import READ_ONLY, STICKY, TEAM, check_owner_change_supported, is_valid_name
+from paicluster.files.ownership import (
+    HOMES,
+    READ_ONLY,
+    STICKY,
+    TEAM,
+    check_owner_change_supported,
+    is_valid_name,
+)
 from paicluster.files.paths import MAX_DEPTH, split_path
 from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.staging import StagingArea
-from paicluster.files.usage import bytes_below
+from paicluster.files.usage import bytes_below, freed_bytes
 from paicluster.files.walk import walk
 
 _ALL = Access.READ | Access.WRITE | Access.EXECUTE
@@ -105,12 +112,17 @@ def delete(namespace: Namespace, area: StagingArea, path: str, user: StorageUser
         inode = lookup.inode
         if inode is None or not lookup.names:
             return False
+        if lookup.names == (HOMES, user.name):
+            # Only an administrator deletes homes, and never the own one, as on an embedded cluster.
+            raise not_allowed(
+                f"{path} is your home folder and cannot be deleted. Its contents can be deleted."
+            )
         parent = lookup.parent()
         check_may_move(namespace, parent, inode, user)
         check_removable(user, parent, inode)
         if not inode.is_folder:
             os.unlink(lookup.name, dir_fd=parent.fd)
-            area.usage.release(inode.ownership.owner, inode.status.st_size)
+            area.usage.release(inode.ownership.owner, freed_bytes(inode.status))
         elif not recursive:
             _remove_empty(lookup, parent)
         else:

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paicluster.files.errors import disk_errors
+from paicluster.files.directories import check_may_add
+from paicluster.files.errors import disk_errors, not_a_folder
 from paicluster.files.listing_cache import ListingCache
 from paicluster.files.namespace import Entry, Inode, Namespace, entries, names_in, open_file
 from paicluster.files.permissions import Access, StorageUser
@@ -73,6 +74,20 @@ def count_children(namespace: Namespace, path: str, user: StorageUser) -> int:
     with disk_errors(path), namespace.look_up(path, user) as lookup:
         inode = lookup.existing()
         return len(names_in(inode)) if inode.is_folder else 0
+
+
+def check_may_fill(namespace: Namespace, path: str, user: StorageUser) -> None:
+    """Raise unless the user may write files into this folder, which need not exist yet."""
+    with disk_errors(path), namespace.look_up(path, user) as lookup:
+        if lookup.inode is not None:
+            if not lookup.inode.is_folder:
+                raise not_a_folder(path)
+            lookup.inode.check_access(user, Access.WRITE | Access.EXECUTE)
+            return
+        parent = lookup.parent_inode
+        if parent is None or not parent.is_folder:
+            raise not_a_folder(path if parent is None else parent.path)
+        check_may_add(namespace, parent, lookup.missing[0], user)
 
 
 def check_access(namespace: Namespace, path: str, user: StorageUser, access: Access) -> None:

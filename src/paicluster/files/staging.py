@@ -13,12 +13,12 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from openpaisdk.fileio.remove_tree import remove_tree
 from paicluster.files import atomic_io, usage
 from paicluster.files.errors import bad_path, disk_errors
 from paicluster.files.namespace import Namespace
 from paicluster.files.ownership import Ownership, read_ownership, write_ownership
 from paicluster.files.paths import INTERNAL_FOLDER
+from pairuntime.local_files.remove_tree import remove_tree
 
 log = logging.getLogger("paicluster.files")
 

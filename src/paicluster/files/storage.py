@@ -9,6 +9,7 @@ from pathlib import Path
 from paicluster.files import directories, namespace_ops, reads
 from paicluster.files.errors import disk_errors
 from paicluster.files.hdfs_checksum import file_checksum
+from paicluster.files.linked_copies import LinkedCopies
 from paicluster.files.listing_cache import ListingCache
 from paicluster.files.namespace import Entry, Namespace
 from paicluster.files.ownership import HOMES
@@ -45,6 +46,7 @@ class Storage:
         self.usage = StorageUsage()
         self._staging_area = StagingArea(self._namespace, self.usage)
         self._writer = FileWriter(self._namespace, self._staging_area, sync=sync)
+        self._linked_copies = LinkedCopies(self._namespace, self._staging_area, self._writer)
         self._listing_cache = ListingCache()
         self._provisioned: set[StorageUser] = set()
 
@@ -54,7 +56,7 @@ class Storage:
 
     @property
     def namespace(self) -> Namespace:
-        """For callers that handle so many files at once that the cost of each lookup counts."""
+        """The namespace, for callers with so many files at once that the cost of each lookup counts."""
         return self._namespace
 
     @property
@@ -97,6 +99,10 @@ class Storage:
     def check_access(self, path: str, user: StorageUser, access: Access) -> None:
         """Forbidden unless ``user`` has this access."""
         reads.check_access(self._namespace, path, user, access)
+
+    def check_may_fill(self, path: str, user: StorageUser) -> None:
+        """Forbidden unless ``user`` may write files into this folder, which need not exist yet."""
+        reads.check_may_fill(self._namespace, path, user)
 
     def open_read(self, path: str, user: StorageUser) -> OpenFile:
         """Open a file; the descriptor may be passed to another process. The caller closes it."""
@@ -178,6 +184,14 @@ class Storage:
     def write_at(self, path: str, user: StorageUser, offset: int, data: bytes | memoryview) -> None:
         """Write into an existing file; its other bytes stay."""
         self._writer.write_at(path, user, offset, data)
+
+    def copy_file(self, source: str, target: str, user: StorageUser) -> None:
+        """Copy a file, without its bytes where the disk can; an old one at ``target`` is replaced."""
+        self._linked_copies.copy_file(source, target, user)
+
+    def copy_tree(self, source: str, target: str, user: StorageUser) -> None:
+        """Copy a folder to a path that does not exist, without the bytes of its files where the disk can."""
+        self._linked_copies.copy_tree(source, target, user)
 
     def set_mode(self, path: str, user: StorageUser, mode: int) -> None:
         namespace_ops.set_mode(self._namespace, path, user, mode)

@@ -7,7 +7,6 @@ removed here: a folder that a user created stays, whatever its name.
 from __future__ import annotations
 
 import errno
-import io
 import os
 import secrets
 import tarfile
@@ -15,8 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio.remove_tree import remove_tree
 from paicluster.files.atomic_io import rename_noreplace
 from paicluster.files.directories import FOLDER_MODE, inherit_ownership, make_folders
 from paicluster.files.errors import disk_errors, not_a_folder, storage_failure
@@ -26,15 +23,13 @@ from paicluster.files.paths import Names, join_path, split_path
 from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.staging import STAGED
 from paicluster.files.storage import Storage
+from paiprotocol.errors import PaiError
+from pairuntime.local_files.remove_tree import remove_tree
+from pairuntime.transport.bounded_tar import BoundedTarFile
 
 MARK = "user.pai.made-for"
 # Bytes copied between two checks for cancellation.
 _COPY_BYTES = 64 << 20
-# All headers of one member: its own and its extended ones, which hold long names. The longest path of a file
-# system has 4 KiB. tarfile keeps them in memory, several times.
-_MAX_HEADER_BYTES = 64 << 10
-# Global headers apply to all later members, each of which gets a copy.
-_MAX_GLOBAL_RECORDS = 100
 # Each member becomes a file or a folder.
 _MAX_MEMBERS = 500_000
 _NO_MARK = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
@@ -46,13 +41,20 @@ class ExtractedFolder:
     """Folder extracted in the staging area. ``publish`` or ``discard`` it; from one thread at a time."""
 
     def __init__(
-        self, storage: Storage, path: str, user: StorageUser, stop: Callable[[], bool] = lambda: False
+        self,
+        storage: Storage,
+        path: str,
+        user: StorageUser,
+        stop: Callable[[], bool] = lambda: False,
+        *,
+        max_members: int = _MAX_MEMBERS,
     ):
         """``path`` is the target, ``user`` the owner. Extraction is cancelled when ``stop()`` is true."""
         self._storage = storage
         self._names = split_path(path)
         self._user = user
         self._stop = stop
+        self._max_members = max_members
         self._name = secrets.token_hex(16)
         self._staging_fd = storage.staging_area.folder(STAGED)
         # Ownership of the extracted folders; below a team folder `extract` replaces it.
@@ -74,18 +76,20 @@ class ExtractedFolder:
             os.mkdir(self._name, 0o700, dir_fd=self._staging_fd)
             root = os.open(self._name, _FOLDER, dir_fd=self._staging_fd)
             try:
-                with _HeaderReader(archive) as file:
-                    self._extract_members(root, file)
+                with archive.open("rb", buffering=0) as file:
+                    # `errorlevel` is for extraction, which this module does itself.
+                    tar = BoundedTarFile(fileobj=file, max_members=self._max_members, errorlevel=0)
+                    self._extract_members(root, tar, file.fileno())
             except (tarfile.TarError, ValueError, OverflowError) as error:
                 # The archive comes from a client: its headers may contain anything.
                 raise storage_failure(f"Cannot extract the tar archive to {self.path}: {error}.") from None
             finally:
                 os.close(root)
 
-    def _extract_members(self, root: int, archive: _HeaderReader) -> None:
+    def _extract_members(self, root: int, archive: BoundedTarFile, archive_fd: int) -> None:
         # No other process writes to this folder and no link is created in it: a path below it stays below it.
         created: set[Names] = {()}
-        for member in archive.members():
+        for member in archive.one_by_one():
             self._check_cancelled()
             names = self._names_in(member.name)
             if not names or member.issparse() or not (member.isreg() or member.isdir()):
@@ -99,7 +103,7 @@ class ExtractedFolder:
                     )
                     created.add(names[:i])
             if member.isreg():
-                self._write(root, "/".join(names), archive.fileno(), member)
+                self._write(root, "/".join(names), archive_fd, member)
 
     def _names_in(self, name: str) -> Names:
         try:
@@ -175,35 +179,6 @@ class ExtractedFolder:
                 remove_tree(self._staging_fd, self._name)
             except OSError:
                 pass  # already deleted, or deleted at the next start
-
-
-class _HeaderReader(io.FileIO):
-    """A tar archive from a client; its headers are read within bounds, its contents by their offsets."""
-
-    def __init__(self, path: Path):
-        super().__init__(path, "rb")
-        self._header_bytes_left = _MAX_HEADER_BYTES
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= self._header_bytes_left:
-            raise tarfile.ReadError(f"the headers of a member have more than {_MAX_HEADER_BYTES >> 10} KiB")
-        self._header_bytes_left -= size
-        return super().read(size)
-
-    def members(self) -> Iterator[tarfile.TarInfo]:
-        # `errorlevel` is for extraction, which this module does itself.
-        tar = tarfile.TarFile(fileobj=self, errorlevel=0)
-        count = 0
-        while (member := tar.next()) is not None:
-            count += 1
-            if count > _MAX_MEMBERS:
-                raise tarfile.ReadError(f"it has more than {_MAX_MEMBERS} members")
-            if len(tar.pax_headers) > _MAX_GLOBAL_RECORDS:
-                raise tarfile.ReadError(f"it has more than {_MAX_GLOBAL_RECORDS} global records")
-            yield member
-            # tarfile keeps a list of all members, which nothing here reads.
-            tar.members.clear()  # type: ignore[attr-defined]
-            self._header_bytes_left = _MAX_HEADER_BYTES
 
 
 def is_marked(storage: Storage, path: str, mark: str) -> bool:

@@ -163,12 +163,12 @@ class TreeArchive:
 
     def _attributes(self, fd: int, saved_name: str) -> dict[str, str]:
         """The file's extended attributes as headers."""
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         size = 0
         try:
             names = [name for name in os.listxattr(fd) if name.startswith("user.")]
         except OSError:
-            return found  # a file system without attributes
+            return headers  # a file system without attributes
         for name in names:
             try:
                 value = os.getxattr(fd, name).decode()
@@ -178,8 +178,8 @@ class TreeArchive:
             if size > _MAX_ATTRIBUTE_BYTES:
                 self.not_saved.add(saved_name, f"its attributes have more than {_MAX_ATTRIBUTE_BYTES} bytes")
                 break
-            found[f"{ATTRIBUTE}{name}"] = value
-        return found
+            headers[f"{ATTRIBUTE}{name}"] = value
+        return headers
 
     def _add_member(
         self, member: tarfile.TarInfo, headers: dict[str, str], content: _Content | None = None
@@ -219,11 +219,11 @@ class _Content:
     def read(self, size: int) -> bytes:
         data = self._first.read(size)
         while len(data) < size and self._parts:
-            offset, left = self._parts.pop()
-            wanted = min(size - len(data), left)
+            offset, remaining = self._parts.pop()
+            wanted = min(size - len(data), remaining)
             data += os.pread(self._fd, wanted, offset).ljust(wanted, b"\0")
-            if wanted < left:
-                self._parts.append((offset + wanted, left - wanted))
+            if wanted < remaining:
+                self._parts.append((offset + wanted, remaining - wanted))
         return data
 
 

@@ -2,6 +2,7 @@
 
 The sums are counted once by a walk (`count_bytes`) and then changed by every operation of the server. Tasks
 that write into the storage directly, and operations during the walk, make them inexact until the next count.
+A linked copy (`linked_copies`) holds no bytes of its own: those of a file are released with its last name.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from openpaisdk.errors import PaiError
 from paicluster.files.errors import quota_exceeded, storage_full
-from paicluster.files.namespace import Inode, Namespace, entries
+from paicluster.files.namespace import Entry, Inode, Namespace, entries
 from paicluster.files.ownership import SUPERUSER
 from paicluster.files.paths import join_path
 from paicluster.files.permissions import StorageUser
 from paicluster.files.walk import walk
+from paiprotocol.errors import PaiError
 
 # Part of the disk that no upload may take, so that the database can still be written when users have filled
 # the rest: a hundredth, and at most a GiB.
@@ -109,7 +110,7 @@ class StorageUsage:
             self._unpublished[user] = self._unpublished.get(user, 0) + count
 
     def release(self, user: str, count: int, *, published: bool = True) -> None:
-        """Bytes were deleted, or not written after all."""
+        """Release bytes that were deleted, or not written after all."""
         with self._lock:
             self._add(user, -count)
             if not published:
@@ -231,9 +232,9 @@ def _count_folder(namespace: Namespace, path: str, count: Count, is_stopped: Cal
 
 
 def bytes_below(namespace: Namespace, folder: Inode) -> dict[str, int]:
-    """Bytes of the files below a folder by their owner."""
+    """Bytes that a deletion of this folder frees, by their owner."""
     counts: dict[str, int] = {}
-    _add_tree(namespace, folder, counts, lambda: False)
+    walk(namespace, folder, lambda below: _add_files(below, counts, _freed_bytes))
     return counts
 
 
@@ -248,7 +249,16 @@ def _add_tree(
     walk(namespace, top, visit)
 
 
-def _add_files(folder: Inode, counts: dict[str, int]) -> list[str]:
+def _share(entry: Entry) -> int:
+    """Bytes of a file that count at one of its names, so that the sum over all names is its size."""
+    return entry.size // max(1, entry.links)
+
+
+def _freed_bytes(entry: Entry) -> int:
+    return entry.size if entry.links <= 1 else 0
+
+
+def _add_files(folder: Inode, counts: dict[str, int], bytes_of: Callable[[Entry], int] = _share) -> list[str]:
     """Add the files of one folder; the names of the folders in it."""
     below = []
     for entry in entries(folder):
@@ -256,8 +266,13 @@ def _add_files(folder: Inode, counts: dict[str, int]) -> list[str]:
             below.append(entry.name)
         else:
             owner = entry.ownership.owner
-            counts[owner] = counts.get(owner, 0) + entry.size
+            counts[owner] = counts.get(owner, 0) + bytes_of(entry)
     return below
+
+
+def freed_bytes(status: os.stat_result) -> int:
+    """Bytes that are free when one name of a file is deleted."""
+    return status.st_size if status.st_nlink <= 1 else 0
 
 
 def free_bytes(fd: int) -> int:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from openpaisdk.errors import PaiError
 from paicluster.files.append_journal import AppendJournal
 from paicluster.files.atomic_io import rename_noreplace
 from paicluster.files.directories import (
@@ -25,7 +24,8 @@ from paicluster.files.ownership import SUPERUSER, Ownership, write_ownership
 from paicluster.files.paths import join_path, split_path
 from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.staging import JOURNAL, StagedFile, StagingArea
-from paicluster.files.usage import Charge
+from paicluster.files.usage import Charge, freed_bytes
+from paiprotocol.errors import PaiError
 
 # Serialise changes of a file in place, and concat. A few locks serve all files.
 _LOCKS = [threading.Lock() for _ in range(64)]
@@ -117,7 +117,7 @@ class FileWriter:
     def _release_replaced(self, lookup: PathLookup) -> None:
         """The file that was at a path is replaced or deleted: its bytes count no longer."""
         if lookup.inode is not None:
-            self._area.usage.release(lookup.inode.ownership.owner, lookup.inode.status.st_size)
+            self._area.usage.release(lookup.inode.ownership.owner, freed_bytes(lookup.inode.status))
 
     def truncate(self, path: str, user: StorageUser, length: int) -> None:
         with disk_errors(path), self._locked(path, user) as inode:
@@ -159,10 +159,10 @@ class FileWriter:
         """Write into an existing file; its other bytes stay. Readers see each byte as it was or as it is."""
         with self._changed_in_place(path, user) as (fd, _, charge):
             charge.grow(fd, max(0, offset + len(data) - os.fstat(fd).st_size))
-            left = memoryview(data)
-            while left:
-                written = os.pwrite(fd, left, offset)
-                left, offset = left[written:], offset + written
+            remaining = memoryview(data)
+            while remaining:
+                written = os.pwrite(fd, remaining, offset)
+                remaining, offset = remaining[written:], offset + written
             if self._sync:
                 os.fsync(fd)
 
@@ -187,12 +187,48 @@ class FileWriter:
         while True:
             with self._namespace.look_up(path, user) as lookup:
                 inode = _check_writable(lookup, user)
-                with _lock_of(inode):
+                with lock_of(inode):
                     now = os.stat(lookup.name, dir_fd=lookup.parent().fd, follow_symlinks=False)
                     # The previous lock holder may have replaced the file: then look up the new one.
-                    if _identity(now) == _identity(inode.status):
+                    if _identity(now) != _identity(inode.status):
+                        continue
+                    if now.st_nlink <= 1:
                         yield inode
                         return
+                    self._unshare(lookup, inode)
+
+    def _unshare(self, lookup: PathLookup, inode: Inode) -> None:
+        """Give a file bytes of its own: a linked copy of it must not change with it."""
+
+        def finish(staged: StagedFile) -> None:
+            self._publish(staged, lookup.parent(), lookup.name, inode.ownership, overwrite=True)
+
+        staged = self._area.begin(lookup.path, finish, inode.ownership.owner)
+        try:
+            _copy_all(inode, staged)
+        except BaseException:
+            staged.abandon()
+            raise
+        staged.commit()
+
+    @contextmanager
+    def place_for(self, path: str, user: StorageUser) -> Iterator[tuple[Inode, Inode | None]]:
+        """The folder into which a file of this path may be renamed, created if needed, and the old file."""
+        with disk_errors(path), self._namespace.look_up(path, user) as lookup:
+            self._check_may_write(lookup, user, overwrite=True, parents=True)
+            with self._folder_of(lookup, user) as folder:
+                yield folder, lookup.inode
+
+    def copy_to(self, inode: Inode, path: str, user: StorageUser) -> None:
+        """Copy a file to a path; an old file there is replaced, missing folders are created."""
+        staged = self.stage(path, user, overwrite=True, mode=None, parents=True, key="")
+        try:
+            with disk_errors(path):
+                _copy_all(inode, staged)
+        except BaseException:
+            staged.abandon()
+            raise
+        staged.commit()
 
     def _check_may_write(
         self, lookup: PathLookup, user: StorageUser, *, overwrite: bool, parents: bool
@@ -227,16 +263,21 @@ class FileWriter:
     def _publish_at(
         self, staged: StagedFile, lookup: PathLookup, user: StorageUser, *, overwrite: bool, mode: int
     ) -> None:
-        folder, created_fd = lookup.parent(), -1
-        if len(lookup.missing) > 1:
-            folder = make_folders(self._namespace, lookup, lookup.missing[:-1], user, FOLDER_MODE)
-            created_fd = folder.fd
-        try:
+        with self._folder_of(lookup, user) as folder:
             ownership = inherit_ownership(folder.ownership, user, mode, is_folder=False)
             self._publish(staged, folder, lookup.name, ownership, overwrite=overwrite)
+
+    @contextmanager
+    def _folder_of(self, lookup: PathLookup, user: StorageUser) -> Iterator[Inode]:
+        """The folder of a path, created if it is missing."""
+        if len(lookup.missing) <= 1:
+            yield lookup.parent()
+            return
+        folder = make_folders(self._namespace, lookup, lookup.missing[:-1], user, FOLDER_MODE)
+        try:
+            yield folder
         finally:
-            if created_fd >= 0:
-                os.close(created_fd)
+            os.close(folder.fd)
 
     def _publish(
         self, staged: StagedFile, folder: Inode, name: str, ownership: Ownership, *, overwrite: bool
@@ -306,8 +347,19 @@ def _check_unchanged(inode: Inode, identity: tuple[int, int]) -> Inode:
     return inode
 
 
-def _lock_of(inode: Inode) -> threading.Lock:
+def lock_of(inode: Inode) -> threading.Lock:
     return _LOCKS[inode.status.st_ino % len(_LOCKS)]
+
+
+def _copy_all(inode: Inode, staged: StagedFile) -> None:
+    """Copy a file that stays where it is: unlike those of `concat`, the bytes of both count."""
+    fd = open_file(inode, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        staged.grow(size)
+        _copy(fd, staged.fd, size, 0)
+    finally:
+        os.close(fd)
 
 
 def _copy_to_end(inode: Inode, staged: StagedFile) -> None:

@@ -1,4 +1,7 @@
-"""Wakes readers when a log folder changes: by inotify where it works, else they poll."""
+"""Wakes readers when a log folder changes: by inotify where it works, else they poll.
+
+Readers at the same place of one log, as when a whole team has its page open, share what the first one reads.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import asyncio
 import ctypes
 import os
 import struct
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from openpaisdk.fileio.network_fs import is_on_network
-from paicluster.logs.reader import STREAMS
+from paicluster.logs.reader import STREAMS, Chunk, LogReader, Stream
+from pairuntime.local_files.network_fs import is_on_network
 
 _MODIFY = 0x2
 _CREATE = 0x100
@@ -19,7 +23,7 @@ _NONBLOCK = os.O_NONBLOCK
 _CLOEXEC = os.O_CLOEXEC
 _EVENT = struct.Struct("iIII")
 
-_LOGS = tuple(f"{stream}.".encode() for stream in STREAMS)
+_STREAM_OF: dict[bytes, Stream] = {stream.encode(): stream for stream in STREAMS}
 
 # Polling interval where inotify cannot be used: a full watch table, a network file system.
 POLL_INTERVAL_S = 0.25
@@ -27,6 +31,22 @@ POLL_INTERVAL_S = 0.25
 # Limit of the bytes in flight to all followers together: slow ones would otherwise fill the memory.
 _MAX_IN_FLIGHT = 16 << 20
 _MIN_CHUNK, _MAX_CHUNK = 16 << 10, 256 << 10
+# What the readers of a log share: the newest output, and that there is no more.
+_SHARED_CHUNKS = 2
+
+
+@dataclass(slots=True)
+class _WatchedLog:
+    """One stream of a watched folder."""
+
+    events: set[asyncio.Event] = field(default_factory=set)
+    chunks: dict[tuple[int, int], Chunk] = field(default_factory=dict)
+    """By offset and limit, what was read since the last change."""
+
+    def notify_change(self) -> None:
+        self.chunks.clear()
+        for event in self.events:
+            event.set()
 
 
 class LogWatcher:
@@ -35,7 +55,7 @@ class LogWatcher:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._fd = self._libc.inotify_init1(_NONBLOCK | _CLOEXEC)
-        self._waiters: dict[int, set[asyncio.Event]] = {}
+        self._watched: dict[int, dict[Stream, _WatchedLog]] = {}
         self._started = False
         self._open: set[Watch] = set()
 
@@ -51,8 +71,7 @@ class LogWatcher:
             os.close(self._fd)
             self._fd = -1
 
-    def watch(self, folder: Path) -> Watch:
-        event = asyncio.Event()
+    def watch(self, folder: Path, stream: Stream) -> Watch:
         if not self._started and self._fd >= 0:
             asyncio.get_running_loop().add_reader(self._fd, self._read)
             self._started = True
@@ -61,20 +80,27 @@ class LogWatcher:
             mask = _MODIFY | _CREATE | _DELETE | _MOVED_TO
             # The kernel returns the same descriptor for the same folder.
             wd = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), mask)
+        log = None
         if wd >= 0:
-            self._waiters.setdefault(wd, set()).add(event)
-        watch = Watch(self, wd, event)
+            log = self._watched.setdefault(wd, {}).setdefault(stream, _WatchedLog())
+        watch = Watch(self, wd, stream, log)
+        if log is not None:
+            log.events.add(watch.event)
         self._open.add(watch)
         return watch
 
-    def forget(self, watch: Watch, wd: int) -> None:
-        self._open.discard(watch)
-        waiters = self._waiters.get(wd)
-        if waiters is None:
+    def forget(self, watch: Watch, wd: int, stream: Stream) -> None:
+        if watch not in self._open:
             return
-        waiters.discard(watch.event)
-        if not waiters:
-            del self._waiters[wd]
+        self._open.remove(watch)
+        if wd < 0:
+            return
+        logs = self._watched[wd]
+        logs[stream].events.discard(watch.event)
+        if not logs[stream].events:
+            del logs[stream]
+        if not logs:
+            del self._watched[wd]
             self._libc.inotify_rm_watch(self._fd, wd)
 
     def _read(self) -> None:
@@ -87,28 +113,49 @@ class LogWatcher:
             wd, _, _, length = _EVENT.unpack_from(data, at)
             name = data[at + _EVENT.size : at + _EVENT.size + length]
             at += _EVENT.size + length
-            # State files of the task lie beside the log: they wake no reader.
-            if wd >= 0 and not name.startswith(_LOGS):
+            if wd < 0:
+                # The kernel's event queue overflowed, so any folder may have changed.
+                for logs in self._watched.values():
+                    for log in logs.values():
+                        log.notify_change()
                 continue
-            # -1: the kernel's event queue overflowed, so any folder may have changed.
-            waiters = [self._waiters.get(wd, set())] if wd >= 0 else list(self._waiters.values())
-            for events in waiters:
-                for event in events:
-                    event.set()
+            # State files of the task lie beside the log: they wake no reader.
+            stream = _STREAM_OF.get(name.partition(b".")[0])
+            changed = self._watched.get(wd, {}).get(stream) if stream is not None else None
+            if changed is not None:
+                changed.notify_change()
 
 
 class Watch:
-    """One follower's watch on a log folder; ``event`` is set when the log changes."""
+    """One follower's watch on a log; ``event`` is set when the log changes."""
 
-    def __init__(self, watcher: LogWatcher, wd: int, event: asyncio.Event):
+    def __init__(self, watcher: LogWatcher, wd: int, stream: Stream, log: _WatchedLog | None):
         self._watcher = watcher
         self._wd = wd
-        self.event = event
+        self._stream: Stream = stream
+        self._log = log
+        self.event = asyncio.Event()
 
     @property
     def has_inotify(self) -> bool:
         """False: nothing sets the event; the caller must poll every `POLL_INTERVAL_S`."""
-        return self._wd >= 0
+        return self._log is not None
+
+    def read(self, log: LogReader, offset: int, *, is_complete: bool) -> Chunk:
+        """The next bytes of the log, as of the last change that was noticed.
+
+        ``is_complete``: the task has ended. Its last bytes are in the log, but may not have been noticed.
+        """
+        limit = self._watcher.chunk_size
+        if self._log is None or is_complete:
+            return log.read(offset, limit)
+        chunks = self._log.chunks
+        chunk = chunks.get((offset, limit))
+        if chunk is None:
+            while len(chunks) >= _SHARED_CHUNKS:
+                del chunks[next(iter(chunks))]
+            chunk = chunks[offset, limit] = log.read(offset, limit)
+        return chunk
 
     def close(self) -> None:
-        self._watcher.forget(self, self._wd)
+        self._watcher.forget(self, self._wd, self._stream)

@@ -10,10 +10,12 @@ import os
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-STREAMS = ("all", "stdout", "stderr")
+Stream = Literal["all", "stdout", "stderr"]
+STREAMS: tuple[Stream, ...] = ("all", "stdout", "stderr")
 
-_TAIL_BLOCK = 256 << 10
+_TAIL_BLOCK_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +33,15 @@ class Chunk:
 class LogReader:
     """Reads one stream of an attempt folder."""
 
-    def __init__(self, folder: Path, stream: str):
+    def __init__(self, folder: Path, stream: Stream):
         self._folder = folder
-        self._stream = stream
+        self.stream: Stream = stream
         self._known: list[tuple[int, Path]] = []
         """Segments as the last read listed them."""
 
     def _segments(self) -> list[tuple[int, Path]]:
-        prefix = self._stream + "."
-        found = []
+        prefix = self.stream + "."
+        segments = []
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
@@ -48,10 +50,10 @@ class LogReader:
                     # No links or pipes: the folder may belong to another account, which must not make the
                     # server read other files, nor block it.
                     if ours and entry.is_file(follow_symlinks=False):
-                        found.append((int(start), self._folder / entry.name))
+                        segments.append((int(start), self._folder / entry.name))
         except FileNotFoundError:
             return []
-        return sorted(found)
+        return sorted(segments)
 
     def size(self) -> int:
         """The offset one past the last byte."""
@@ -93,17 +95,17 @@ class LogReader:
 
     def between(self, begin: int, end: int) -> list[Chunk]:
         """Everything kept of this range, in order."""
-        found = []
+        chunks = []
         while begin < end:
             chunk = self.read(begin, end - begin)
             if chunk.offset >= end or not chunk.data:
                 break
             # A chunk that begins past the requested offset may reach past the end.
-            found.append(Chunk(chunk.offset, chunk.data[: end - chunk.offset]))
-            begin = found[-1].end
-        return found
+            chunks.append(Chunk(chunk.offset, chunk.data[: end - chunk.offset]))
+            begin = chunks[-1].end
+        return chunks
 
-    def tail(self, lines: int, max_bytes: int | None = None) -> int:
+    def tail(self, lines: int, max_bytes: int | None = None, *, block_bytes: int = _TAIL_BLOCK_BYTES) -> int:
         """The offset at which the last ``lines`` lines begin; with ``max_bytes`` no further from the end.
 
         Only of a line that is longer than that, a part is left out.
@@ -118,7 +120,7 @@ class LogReader:
         ignored = end - 1
         line_start = None
         while position > earliest:
-            begin = max(earliest, position - _TAIL_BLOCK)
+            begin = max(earliest, position - block_bytes)
             for chunk in reversed(self.between(begin, position)):
                 at = len(chunk.data)
                 while (at := chunk.data.rfind(b"\n", 0, at)) >= 0:

@@ -38,10 +38,18 @@ class LogSearch:
     backward by its last. The case of ASCII letters is ignored unless ``matches_case``."""
 
     def __init__(
-        self, log: LogReader, text: bytes, start: int, *, backward: bool = False, matches_case: bool = False
+        self,
+        log: LogReader,
+        text: bytes,
+        start: int,
+        *,
+        backward: bool = False,
+        matches_case: bool = False,
+        block_bytes: int = _BLOCK_BYTES,
     ):
         """Search from ``start`` to the present end, or backward for text that ends at ``start`` or before."""
         self._log = log
+        self._block_bytes = block_bytes
         self._text = text if matches_case else text.lower()
         self._matches_case = matches_case
         self._caseless = max(re.split(b"[a-z]+", self._text), key=len)
@@ -77,7 +85,7 @@ class LogSearch:
     # early when there are enough hits; the position is then at the end, or the beginning, of the last line.
 
     def _search_after(self, hits: list[Hit], limit: int) -> None:
-        chunk = self._log.read(self.position, min(_BLOCK_BYTES, self._end - self.position) or 1)
+        chunk = self._log.read(self.position, min(self._block_bytes, self._end - self.position) or 1)
         if not chunk.data or chunk.offset >= self._end:
             self.is_complete = True
             return
@@ -109,7 +117,7 @@ class LogSearch:
         if self.position <= 0:
             self.is_complete = True
             return
-        begin = max(0, self.position - _BLOCK_BYTES)
+        begin = max(0, self.position - self._block_bytes)
         chunks = self._log.between(begin, self.position)
         if not chunks:  # dropped, as everything before it
             self.is_complete = True

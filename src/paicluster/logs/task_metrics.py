@@ -25,9 +25,9 @@ def read_metrics(folder: Path, start: int = 0) -> bytes:
             next_fd = os.open(name, flags if name == _METRICS_PATH[-1] else flags | os.O_DIRECTORY, dir_fd=fd)
             os.close(fd)
             fd = next_fd
-        found = os.fstat(fd)
+        status = os.fstat(fd)
         # A second hard link would mean that it may be a file of another user.
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             return b""
         data = os.pread(fd, MAX_READ_BYTES, start)
     except OSError:

@@ -38,10 +38,10 @@ class HttpMetrics:
     def series(self, method: str, route: str) -> Series:
         """The series of this method and route, created on first use."""
         key = (method, route)
-        found = self._series.get(key)
-        if found is None:
-            found = self._series[key] = Series(method, route)
-        return found
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = Series(method, route)
+        return series
 
     def lines(self) -> Iterator[str]:
         """All series in Prometheus text format."""

@@ -22,14 +22,14 @@ _GAUGES = (
 )
 
 
-def usage_lines(sample: UsageSample) -> Iterator[str]:
+def usage_lines(sample: UsageSample, *, max_tasks: int = MAX_TASKS) -> Iterator[str]:
     nodes = {name: usage for name, (usage, _) in sample.nodes.items()}
     yield from _gauges("node", "of each node", "node", nodes)
     yield from _gauges(
         "virtual_cluster", "of each virtual cluster", "virtual_cluster", sample.virtual_clusters
     )
     yield from _gauges("server", "of the server itself", "", {"": sample.server} if sample.time_ms else {})
-    yield from _task_lines(sample)
+    yield from _task_lines(sample, max_tasks)
 
 
 def _gauges(prefix: str, of: str, label: str, usages: dict[str, Usage]) -> Iterator[str]:
@@ -40,8 +40,8 @@ def _gauges(prefix: str, of: str, label: str, usages: dict[str, Usage]) -> Itera
         yield from family(f"paicluster_{prefix}_used_{name}", "gauge", f"{text}, {of}.", samples)
 
 
-def _task_lines(sample: UsageSample) -> Iterator[str]:
-    exported = sample.tasks[:MAX_TASKS]
+def _task_lines(sample: UsageSample, max_tasks: int) -> Iterator[str]:
+    exported = sample.tasks[:max_tasks]
     omitted = len(sample.tasks) - len(exported)
     yield from family(
         "paicluster_tasks_not_exported", "gauge", "Running tasks beyond the limit.", [("", {}, omitted)]
@@ -51,7 +51,7 @@ def _task_lines(sample: UsageSample) -> Iterator[str]:
         return family(name, "gauge", text, _known((_task_labels(task), value) for task, value in values))
 
     def each(column: str) -> Iterator[tuple[MeasuredTask, float]]:
-        return ((one.task, getattr(one.usage, column)) for one in exported)
+        return ((sample.task, getattr(sample.usage, column)) for sample in exported)
 
     yield from gauge(
         "task_cpu_percent", "CPU use, 100 for one core.", ((task, 100 * cpu) for task, cpu in each("cpu"))
@@ -82,10 +82,10 @@ def _task_lines(sample: UsageSample) -> Iterator[str]:
 
 
 def _gpu_samples(tasks: Iterable[TaskSample], *, memory: bool) -> Iterator[Sample]:
-    for one in tasks:
-        for gpu, reading in one.gpus.items():
+    for sample in tasks:
+        for gpu, reading in sample.gpus.items():
             share = reading.memory_bytes / max(1, reading.memory_total_bytes) if memory else reading.busy
-            yield "", {**_task_labels(one.task), "minor_number": str(gpu)}, 100 * share
+            yield "", {**_task_labels(sample.task), "minor_number": str(gpu)}, 100 * share
 
 
 def _task_labels(task: MeasuredTask) -> dict[str, str]:

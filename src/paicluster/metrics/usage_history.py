@@ -98,11 +98,11 @@ class UsageRings:
 
     def points(self) -> list[Point]:
         """All points in the order of time, each interval as fine as it is known."""
-        found: list[Point] = []
+        points: list[Point] = []
         for ring in self.rings:
-            first = found[0].time_ms if found else math.inf
-            found[:0] = [point for point in _unpack(ring) if point.time_ms < first]
-        return found
+            first = points[0].time_ms if points else math.inf
+            points[:0] = [point for point in _unpack(ring) if point.time_ms < first]
+        return points
 
     def _fill(self, level: int, now_ms: int | None) -> None:
         """Add the intervals of this ring that are complete now, from the points of the finer one."""
@@ -170,9 +170,12 @@ class UsageHistory:
     written leaves the newest points in memory: a plot is never worth a job.
     """
 
-    def __init__(self, file: Path | None = None, max_bytes: int = 256 << 20) -> None:
+    def __init__(
+        self, file: Path | None = None, max_bytes: int = 256 << 20, *, max_open_series: int = MAX_OPEN_SERIES
+    ) -> None:
         self._file = file
         self._max_bytes = max_bytes
+        self._max_open_series = max_open_series
         self._lock = threading.Lock()
         self._open: dict[SeriesKey, UsageRings] = {}
         self._connection: sqlite3.Connection | None = None
@@ -203,12 +206,12 @@ class UsageHistory:
                 self._connection = None
 
     def append(self, time_ms: int, usages: Mapping[SeriesKey, Usage]) -> None:
-        """Add a point to each of these series. New ones beyond `MAX_OPEN_SERIES` are ignored."""
+        """Add a point to each of these series. New ones beyond the limit are ignored."""
         with self._lock:
             for key, usage in usages.items():
                 series = self._open.get(key)
                 if series is None:
-                    if len(self._open) >= MAX_OPEN_SERIES:
+                    if len(self._open) >= self._max_open_series:
                         continue
                     series = self._open[key] = self._load(key)
                 series.append(Point(time_ms, usage))
@@ -222,7 +225,9 @@ class UsageHistory:
         """Write what has changed; at ``now_ms``, drop the series that have ended from memory."""
         with self._lock:
             if now_ms is not None:
-                ended = [key for key, one in self._open.items() if one.updated_ms < now_ms - _CLOSE_AFTER_MS]
+                ended = [
+                    key for key, rings in self._open.items() if rings.updated_ms < now_ms - _CLOSE_AFTER_MS
+                ]
                 for key in ended:
                     self._open[key].complete()
             self._write()
@@ -302,7 +307,7 @@ class UsageHistory:
         return True
 
     def _report(self, error: Exception) -> None:
-        """One warning until it works again."""
+        """Log a failure to write once, until writing works again."""
         if not self._is_failing:
             log.warning("The history of usage cannot be stored, and is kept in memory: %s", error)
         self._is_failing = True

@@ -68,10 +68,10 @@ class UsageSample:
 
     def jobs(self) -> dict[int, list[TaskSample]]:
         """Tasks by job."""
-        found: dict[int, list[TaskSample]] = {}
+        by_job: dict[int, list[TaskSample]] = {}
         for sample in self.tasks:
-            found.setdefault(sample.task.job_id, []).append(sample)
-        return found
+            by_job.setdefault(sample.task.job_id, []).append(sample)
+        return by_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ class UsageSampler:
         running_tasks: Callable[[], Sequence[MeasuredTask]],
         virtual_clusters: Callable[[], Iterable[str]],
         interval_s: float | None = DEFAULT_INTERVAL_S,
+        *,
+        max_tasks_of_job: int = MAX_TASKS_OF_JOB,
     ) -> None:
         """``interval_s`` is None: nothing is sampled."""
         self.history = history
@@ -102,13 +104,14 @@ class UsageSampler:
         self._read = read
         self._running_tasks = running_tasks
         self._virtual_clusters = virtual_clusters
+        self._max_tasks_of_job = max_tasks_of_job
         self._before: _Reading | None = None
         self._flushed_s = time.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
     def idle(cls) -> UsageSampler:
-        """A sampler of nothing."""
+        """A sampler that reads nothing."""
 
         async def read(uids: Sequence[str]) -> UsageReading:
             return UsageReading()
@@ -148,14 +151,14 @@ class UsageSampler:
         if before is None or now.at_s <= before.at_s:
             return reading.cost_s
         started_s = time.thread_time()
-        known = {one.task.uid: one.usage for one in self.current.tasks}
+        known = {task_sample.task.uid: task_sample.usage for task_sample in self.current.tasks}
         self.current = _compare(before, now, tasks, self._virtual_clusters(), known)
         cost_s = reading.cost_s + time.thread_time() - started_s
         return cost_s + await asyncio.to_thread(self._record, self.current)
 
     def _record(self, sample: UsageSample) -> float:
         started_s = time.thread_time()
-        self.history.append(sample.time_ms, _series_of(sample))
+        self.history.append(sample.time_ms, _series_of(sample, self._max_tasks_of_job))
         if time.monotonic() - self._flushed_s >= _FLUSH_INTERVAL_S:
             self._flushed_s = time.monotonic()
             self.history.flush(sample.time_ms)
@@ -227,15 +230,17 @@ def _compare(
     )
 
 
-def _series_of(sample: UsageSample) -> dict[SeriesKey, Usage]:
+def _series_of(sample: UsageSample, max_tasks_of_job: int) -> dict[SeriesKey, Usage]:
     series = {node_key(name): usage for name, (usage, _) in sample.nodes.items()}
     series[SERVER_KEY] = sample.server
     series.update((virtual_cluster_key(name), usage) for name, usage in sample.virtual_clusters.items())
     for job_id, tasks in sample.jobs().items():
-        series[job_key(job_id)] = total(one.usage for one in tasks)
+        series[job_key(job_id)] = total(task_sample.usage for task_sample in tasks)
     counts: Counter[int] = Counter()
-    for one in sample.tasks:
-        counts[one.task.job_id] += 1
-        if counts[one.task.job_id] <= MAX_TASKS_OF_JOB:
-            series[task_key(one.task.job_id, one.task.role, one.task.index)] = one.usage
+    for task_sample in sample.tasks:
+        counts[task_sample.task.job_id] += 1
+        if counts[task_sample.task.job_id] <= max_tasks_of_job:
+            series[task_key(task_sample.task.job_id, task_sample.task.role, task_sample.task.index)] = (
+                task_sample.usage
+            )
     return series

@@ -11,9 +11,9 @@ from paicluster.scheduler.resource_requests import ResourceRequest, Resources
 
 
 class Outcome(Enum):
-    """What became of one job, and thereby who is next."""
+    """Result of trying to start one job; it decides which job is tried next."""
 
-    # It started, or nothing is to be tried for it: the user's next job of this shape has its turn.
+    # It started or was skipped: the user's next job of this shape is tried.
     HANDLED = 1
     # No job of this shape can start now.
     SHAPE_BLOCKED = 2

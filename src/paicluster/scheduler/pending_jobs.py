@@ -78,7 +78,7 @@ class PendingJobs:
         return {(vc, user) for (vc, _), users in self._heaps.items() for user in users}
 
     def shapes(self, vc: str, priority_class: str, user: str) -> Iterator[tuple[int, ResourceRequest]]:
-        """The oldest job of each shape the user has pending."""
+        """The oldest pending job of each shape, of one user."""
         shapes = self._heaps.get((vc, priority_class), {}).get(user, {})
         for request in list(shapes):
             heap = shapes[request]
@@ -97,7 +97,7 @@ class PendingJobs:
     def next_after(
         self, vc: str, priority_class: str, user: str, request: ResourceRequest, job_id: int
     ) -> int | None:
-        """The next job of the same key, once this one has been handled in the current plan."""
+        """The next job with the same shape and user, once this one has been handled in the current plan."""
         heap = self._heaps.get((vc, priority_class), {}).get(user, {}).get(request)
         if not heap or heap[0] != job_id:
             return None

@@ -23,29 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paicluster.scheduler.fair_share import FairShare, Outcome
-from paicluster.scheduler.node_capacity import (
-    NodeCapacity,
-    TaskPlacement,
-    compare,
-    explain_shortage,
-    never_fits,
-    place_tasks,
-)
 from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs
-from paicluster.scheduler.quotas import QuotaLimit, QuotaUsage, Running
+from paicluster.scheduler.placement import NodeCapacity, TaskPlacement, place_tasks
+from paicluster.scheduler.preemption import PreemptibleJob, Preemption
+from paicluster.scheduler.quota_limits import HeldResources, QuotaLimit, QuotaUsage
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
+from paicluster.scheduler.shortage import compare, explain_shortage, never_fits
 
 OPPORTUNISTIC = "oppo"
 _UNLIMITED = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptibleJob:
-    """A running opportunistic job and its allocations. ``preempting``: already asked to stop."""
-
-    job_id: int
-    allocations: tuple[tuple[str, Resources, tuple[int, ...]], ...]
-    preempting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +49,7 @@ class Snapshot:
     # Quotas that limit a user: the user's own and those of groups; only of users that have any.
     user_quotas: Mapping[str, tuple[QuotaLimit, ...]] = field(default_factory=dict)
     # Tasks of each user, those of external schedulers included.
-    running: Mapping[str, Running] = field(default_factory=dict)
+    running: Mapping[str, HeldResources] = field(default_factory=dict)
     # (virtual cluster, user) pairs that are starved; each gets one job scheduled first.
     starved: frozenset[tuple[str, str]] = frozenset()
     # Latest started first: they lose the least work.
@@ -114,7 +100,7 @@ class _Planner:
         for node in snapshot.nodes:
             self._total = self._total.plus(node.total)
         self._used = dict(snapshot.used)
-        self._preemptible = [job for job in snapshot.preemptible if not job.preempting]
+        self._preemption = Preemption(snapshot.preemptible)
         # The maximum that blocked jobs request: per virtual cluster, on its quota and when borrowing; and
         # over all jobs that lack free resources only, those on their quota and those that borrow.
         self._blocked_on_quota: dict[str, Resources] = {}
@@ -122,11 +108,6 @@ class _Planner:
         self._owners_blocked = Resources()
         self._borrowers_blocked = Resources()
         self._fair_share = FairShare(self._total, snapshot.used_by_user, snapshot.starved)
-        # Jobs preempted by this plan; requests that preempted resources are reserved for, and their sum per
-        # virtual cluster.
-        self._preempted: list[PreemptibleJob] = []
-        self._reservations: list[ResourceRequest] = []
-        self._reserved: dict[str, Resources] = {}
         self._user_quotas = QuotaUsage(snapshot.user_quotas, snapshot.running)
         self._borrowers: set[int] = set()
         self._reported_pending: set[int] = set()
@@ -176,7 +157,7 @@ class _Planner:
     # -- handlers of one job -------------------------------------------------------------------
 
     def _schedule_on_quota(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> Outcome:
-        """Start it on the quota of its virtual cluster."""
+        """Start a job on the quota of its virtual cluster."""
         if vc in self._snapshot.self_scheduling:
             return self._delegate(user, job_id, request)
         if self._is_skipped(vc, job_id, request, self._max_capacity(vc)):
@@ -184,46 +165,56 @@ class _Planner:
         if self._is_over_user_quota(user, job_id, request):
             return Outcome.USER_BLOCKED
         quota = self._quota(vc)
-        left = self._left(vc, quota)
+        remaining = self._left(vc, quota)
         placements = self._place(
-            user, job_id, request, left, lambda resources: self._backfill_would_delay_quota(resources, vc)
+            user,
+            job_id,
+            request,
+            remaining,
+            lambda resources: self._backfill_would_delay_quota(resources, vc),
         )
         if placements:
             self._start(vc, user, job_id, request, placements, preemptible=False)
             return Outcome.HANDLED
-        self._decisions.append(Pending(job_id, self._reason(vc, request, left, preemptible=False)))
+        self._decisions.append(Pending(job_id, self._reason(vc, request, remaining, preemptible=False)))
         # A job that requests more than the quota waits for borrowed resources and must not block the quota.
         if request.minimum.fits(quota):
             _raise(self._blocked_on_quota, vc, request.minimum)
-            if request.minimum.fits(left):
+            if request.minimum.fits(remaining):
                 self._owners_blocked = _max(self._owners_blocked, request.minimum)
                 self._preempt_for(vc, job_id, request)
         return Outcome.SHAPE_BLOCKED
 
     def _schedule_borrowed(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> Outcome:
-        """Start it on idle resources of other virtual clusters."""
+        """Start a job on idle resources of other virtual clusters."""
         if self._startable_tasks(job_id) <= 0:
             return Outcome.HANDLED
         if self._is_over_user_quota(user, job_id, request):
             return Outcome.USER_BLOCKED
-        left = self._left(vc, self._max_capacity(vc))
+        remaining = self._left(vc, self._max_capacity(vc))
         placements = self._place(
-            user, job_id, request, left, lambda resources: self._backfill_would_delay_owners(resources, vc)
+            user,
+            job_id,
+            request,
+            remaining,
+            lambda resources: self._backfill_would_delay_owners(resources, vc),
         )
         if not placements:
             _raise(self._blocked_borrowing, vc, request.minimum)
-            if request.minimum.fits(left):
+            if request.minimum.fits(remaining):
                 self._borrowers_blocked = _max(self._borrowers_blocked, request.minimum)
             # Not reported yet: the job before it of the same shape was, and then started by borrowing.
             if job_id not in self._reported_pending:
-                self._decisions.append(Pending(job_id, self._reason(vc, request, left, preemptible=False)))
+                self._decisions.append(
+                    Pending(job_id, self._reason(vc, request, remaining, preemptible=False))
+                )
             return Outcome.SHAPE_BLOCKED
         self._borrowers.add(job_id)
         self._start(vc, user, job_id, request, placements, preemptible=False)
         return Outcome.HANDLED
 
     def _schedule_opportunistic(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> Outcome:
-        """Start it on any idle resources; jobs on their quota may preempt it later."""
+        """Start a job on any idle resources; jobs on their quota may preempt it later."""
         if vc in self._snapshot.self_scheduling:
             return self._delegate(user, job_id, request)
         if self._is_skipped(vc, job_id, request, self._total):
@@ -238,7 +229,7 @@ class _Planner:
         return Outcome.SHAPE_BLOCKED
 
     def _is_skipped(self, vc: str, job_id: int, request: ResourceRequest, capacity: Resources) -> bool:
-        """Whether nothing is to be tried for this job; the next one of its shape then has its turn."""
+        """Whether the plan skips this job; the next job of its shape is then tried."""
         reason = self._unschedulable_reason(vc, capacity, request)
         if reason:
             self._decisions.append(Pending(job_id, reason, unschedulable=True))
@@ -249,7 +240,7 @@ class _Planner:
         return self._snapshot.partial.get(job_id, ((), 1))[1]
 
     def _is_over_user_quota(self, user: str, job_id: int, request: ResourceRequest) -> bool:
-        """Whether a quota of its user or of a group keeps the job from starting now; it then says so."""
+        """Whether a quota of the user or of a group blocks the job now; that is then its pending reason."""
         reason = self._user_quotas.pending_reason(user, request)
         if reason and job_id not in self._reported_pending:
             self._decisions.append(Pending(job_id, reason))
@@ -260,25 +251,20 @@ class _Planner:
         if self._is_over_user_quota(user, job_id, request):
             return Outcome.USER_BLOCKED
         unstarted, limit = self._unstarted(job_id, request)
-        limit = self._within_user_quota(user, request, limit)
-        placements = [
-            TaskPlacement(role.role, index, "", ())
-            for role, indexes in zip(request.roles, unstarted, strict=True)
-            for index in indexes
-        ]
-        if limit > 0 and placements:
-            started = tuple(placements[:limit])
+        # A gang has passed its quotas as a whole.
+        remaining = None if request.gang else self._user_quotas.remaining(user)
+        started: list[TaskPlacement] = []
+        for role, indexes in zip(request.roles, unstarted, strict=True):
+            task = HeldResources(1, *role.each)
+            for index in indexes:
+                if len(started) >= limit or (remaining is not None and not task.fits(remaining)):
+                    break
+                started.append(TaskPlacement(role.role, index, "", ()))
+                remaining = remaining.minus(task) if remaining is not None else None
+        if started:
             self._user_quotas.add(user, _running(request, started))
-            self._decisions.append(Start(job_id, started))
+            self._decisions.append(Start(job_id, tuple(started)))
         return Outcome.HANDLED
-
-    def _within_user_quota(self, user: str, request: ResourceRequest, limit: int) -> int:
-        """How many of at most ``limit`` tasks of a job without a gang its user's quotas allow now."""
-        left = self._user_quotas.left(user)
-        if left is None or request.gang:
-            return limit
-        largest = Running(1, *map(max, *(role.each for role in request.roles), Resources()))
-        return min(limit, *(rest // amount for rest, amount in zip(left, largest, strict=True) if amount))
 
     def _unstarted(self, job_id: int, request: ResourceRequest) -> tuple[tuple[Sequence[int], ...], int]:
         """Task indexes of each role still to be started, and how many of them may start."""
@@ -286,7 +272,7 @@ class _Planner:
         return self._snapshot.partial.get(job_id, (every, request.limit or _UNLIMITED))
 
     def _unschedulable_reason(self, vc: str, capacity: Resources, request: ResourceRequest) -> str:
-        """Why it could not start on an empty cluster either; empty when it could."""
+        """Why a job could not start even on an empty cluster; empty if it could."""
         misfit = never_fits(self._empty_nodes, vc, capacity, request)
         return misfit.reason if misfit else ""
 
@@ -298,7 +284,7 @@ class _Planner:
         capacity: Resources,
         would_delay: Callable[[Resources], bool],
     ) -> tuple[TaskPlacement, ...]:
-        """Allocate it within the capacity and without delaying a blocked job; empty if it cannot start."""
+        """Place a job within the capacity, without delaying a blocked one; empty if it cannot start."""
         nodes = [node.copy() for node in self._nodes]
         if request.gang:
             if not request.total.fits(capacity):
@@ -309,7 +295,7 @@ class _Planner:
             self._nodes = nodes
             return tuple(placements)
         unstarted, limit = self._unstarted(job_id, request)
-        user_left = self._user_quotas.left(user)
+        user_left = self._user_quotas.remaining(user)
         if user_left is not None:
             capacity = _min(capacity, user_left.resources)
             limit = min(limit, user_left.tasks)
@@ -333,14 +319,14 @@ class _Planner:
     # of what the blocked job lacks, and leave what it already has.
 
     def _backfill_would_delay_quota(self, resources: Resources, vc: str) -> bool:
-        """A blocked job of the same virtual cluster, within its quota."""
+        """Whether these resources would delay a blocked job of the vc that is within its quota."""
         if vc not in self._blocked_on_quota:
             return False
         available = _min(self._free(), self._left(vc, self._quota(vc)))
         return _would_delay(self._blocked_on_quota[vc], available, resources)
 
     def _backfill_would_delay_owners(self, resources: Resources, vc: str) -> bool:
-        """A job within its quota that lacks free resources, or an earlier borrower of the same vc."""
+        """Whether these resources would delay a job within its quota, or an earlier borrower of the vc."""
         free = self._free()
         if _would_delay(self._owners_blocked, free, resources):
             return True
@@ -381,38 +367,11 @@ class _Planner:
         self._decisions.append(Start(job_id, placements))
 
     def _preempt_for(self, vc: str, job_id: int, request: ResourceRequest) -> None:
-        """Preempt as few opportunistic jobs as needed for a job that is within its quota."""
-        reserved = self._reserved.get(vc, Resources()).plus(request.minimum)
-        if not self._snapshot.preemptible or not reserved.fits(self._left(vc, self._quota(vc))):
-            return  # the rest of the quota is reserved for earlier jobs
-        nodes = {node.name: node.copy() for node in self._nodes}
-        preempting = [job for job in self._snapshot.preemptible if job.preempting]
-        for victim in (*preempting, *self._preempted):
-            _give_back(nodes, victim)
-        for earlier in self._reservations:
-            place_tasks(list(nodes.values()), earlier)
-        self._reserved[vc] = reserved
-        self._reservations.append(request if request.gang else _one_task(request))
-        victims: list[PreemptibleJob] = []
-        while not _can_place(nodes, request):
-            if len(victims) == len(self._preemptible):
-                return  # it would not fit with all of them preempted either
-            victim = self._preemptible[len(victims)]
-            victims.append(victim)
-            _give_back(nodes, victim)
-        for victim in reversed(victims[:-1]):  # spare those whose resources do not help
-            without = {name: node.copy() for name, node in nodes.items()}
-            for name, resources, gpus in victim.allocations:
-                without[name].take_back(resources, gpus)
-            if _can_place(without, request):
-                victims.remove(victim)
-                nodes = without
-        for victim in victims:
-            self._preemptible.remove(victim)
-            self._preempted.append(victim)
+        quota_left = self._left(vc, self._quota(vc))
+        for victim in self._preemption.victims_for(vc, request, self._nodes, quota_left):
             self._decisions.append(Preempt(victim.job_id, job_id))
 
-    def _reason(self, vc: str, request: ResourceRequest, left: Resources, *, preemptible: bool) -> str:
+    def _reason(self, vc: str, request: ResourceRequest, remaining: Resources, *, preemptible: bool) -> str:
         shortage = explain_shortage(self._nodes, request)
         if shortage:
             return shortage
@@ -422,19 +381,19 @@ class _Planner:
                 f"The job requests more than the quota of {vc}: it starts when enough resources are idle. "
                 f"{numbers}"
             )
-        if not preemptible and not request.minimum.fits(left):
-            numbers = compare(request, left, "its quota has {} left")
+        if not preemptible and not request.minimum.fits(remaining):
+            numbers = compare(request, remaining, "its quota has {} left")
             return f"The virtual cluster {vc} has used up its quota. {numbers}"
         return "An earlier job is waiting for the same resources."
 
 
-def _running(request: ResourceRequest, placements: Sequence[TaskPlacement]) -> Running:
-    """What these tasks of a job hold."""
+def _running(request: ResourceRequest, placements: Sequence[TaskPlacement]) -> HeldResources:
+    """Resources that these tasks of a job hold."""
     each = {role.role: role.each for role in request.roles}
     resources = Resources()
     for placement in placements:
         resources = resources.plus(each[placement.role])
-    return Running(len(placements), *resources)
+    return HeldResources(len(placements), *resources)
 
 
 def _min(one: Resources, other: Resources) -> Resources:
@@ -453,18 +412,3 @@ def _would_delay(blocked: Resources, available: Resources, taken: Resources) -> 
     return any(
         take and have - take < needed for needed, have, take in zip(blocked, available, taken, strict=True)
     )
-
-
-def _give_back(nodes: Mapping[str, NodeCapacity], job: PreemptibleJob) -> None:
-    for node, resources, gpus in job.allocations:
-        nodes[node].give_back(resources, gpus)
-
-
-def _one_task(request: ResourceRequest) -> ResourceRequest:
-    role = next(role for role in request.roles if role.each == request.minimum)
-    return ResourceRequest((role._replace(instances=1),), gang=False)
-
-
-def _can_place(nodes: Mapping[str, NodeCapacity], request: ResourceRequest) -> bool:
-    placements = place_tasks([node.copy() for node in nodes.values()], request)
-    return len(placements) >= (request.tasks if request.gang else 1)

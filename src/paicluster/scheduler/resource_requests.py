@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from openpaisdk.protocol import JobSpec
-from openpaisdk.protocol.states import framework_name
+from paiprotocol.jobs import JobSpec
+from paiprotocol.jobs.states import framework_name
 
 
 class Resources(NamedTuple):

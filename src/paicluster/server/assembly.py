@@ -1,69 +1,71 @@
-"""Composition root: builds every part of a cluster from its settings."""
+"""Composition root: builds every part of a cluster from its settings, each from parts that exist already."""
 
 from __future__ import annotations
 
 import asyncio
-import getpass
-import logging
-import os
-import pwd
-import re
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import urlsplit
 
-from openpaisdk._version import __version__
-from openpaisdk.errors import ConfigError, StoreError
-from paicluster.api.context import Context
-from paicluster.api.job_parser import JobParser
+from paicluster.api.connections.exec_sessions import ExecSessions, session_limits
+from paicluster.api.connections.forwarders import Forwarders
+from paicluster.api.context import (
+    CapacityContext,
+    ConnectionContext,
+    Context,
+    FileContext,
+    IdentityContext,
+    JobContext,
+    ServerContext,
+)
+from paicluster.api.jobs.detail_cache import ResponseCache
+from paicluster.api.jobs.job_parser import JobParser
 from paicluster.api.middleware.policies import HttpPolicies
-from paicluster.auth import users as accounts
-from paicluster.auth.passwords import NO_PASSWORD
-from paicluster.auth.sealing import Sealer
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.auth.ssh_keys import SshKeys
 from paicluster.auth.tickets import Tickets
-from paicluster.auth.tokens import Tokens, TokensWithLocalAdmin, new_token_row
 from paicluster.auth.user_certificates import UserCertificates
 from paicluster.config.cluster_file import is_loopback
 from paicluster.config.settings import Settings, shares
-from paicluster.config.settings_view import render_settings
-from paicluster.controller.allocations import Allocations
-from paicluster.controller.launch_spec import LaunchSettings
+from paicluster.controller.allocation_records import EmptyNodes
 from paicluster.controller.reconciler import Controller, total_resources
 from paicluster.controller.retention import RetentionPolicy, RetentionSweeper
 from paicluster.controller.stop_journal import StopJournal
-from paicluster.controller.storage_credentials import CloudStorage
-from paicluster.controller.storage_mounts import MountableStorage
 from paicluster.engines.interface import Node
 from paicluster.engines.process.local_node import detect_node
+from paicluster.engines.registry import check_job_options
 from paicluster.engines.router import EngineRouter
-from paicluster.files.ownership import HOMES
-from paicluster.logs.log_watcher import LogWatcher
 from paicluster.metrics.usage_history import UsageHistory
 from paicluster.metrics.usage_sampler import UsageSampler
+from paicluster.remote_storages import storages
+from paicluster.remote_storages.remote_changes import RemoteChanges
+from paicluster.remote_storages.remote_files import RemoteFiles
 from paicluster.scheduler.resource_requests import MINIMUM, NO_MINIMUM
+from paicluster.server.available_memory import available_memory_mb
 from paicluster.server.backup_schedule import BackupSchedule
+from paicluster.server.credentials import Credentials, open_credentials
 from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
-from paicluster.services import storages
+from paicluster.server.launch_settings import launch_settings
+from paicluster.server.task_accounts import UserCount
+from paicluster.services.admission import Admission
 from paicluster.services.file_service import open_file_service
-from paicluster.services.quotas import Quotas
+from paicluster.services.job_packages import JobPackages
+from paicluster.services.quota_reports import QuotaReports
+from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.storage_counter import StorageCounter
+from paicluster.services.user_quotas import Quotas
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.services.work_journal import WorkJournal
 from paicluster.ssh.endpoint import SshEndpoint
-from paicluster.store import Store, users
+from paicluster.store import Store
+from paicluster.store.job_origins import SubmissionLimits
 from paicluster.web_apps.endpoint import Tls, WebApps
-
-log = logging.getLogger("paicluster")
-
-_ALLOWED_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_EMBEDDED_TOKEN = "embedded"
+from paiprotocol._version import __version__
+from paiprotocol.errors import StoreError
 
 # File of a home in which a running server announces its address.
 HANDSHAKE = "server.json"
@@ -86,12 +88,16 @@ class ServerUrls:
         return cls(listen, external)
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedLogin:
-    """User and token of the embedded cluster, for the handshake file; empty on other clusters."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _BackgroundParts:
+    """Parts that work by themselves from start to shutdown; no request asks them for anything."""
 
-    user: str = ""
-    token: str = ""
+    work_journal: WorkJournal
+    retention: RetentionSweeper
+    storage_counter: StorageCounter
+    backups: BackupSchedule
+    ssh: SshEndpoint
+    web_apps: WebApps | None
 
 
 class Cluster:
@@ -103,14 +109,9 @@ class Cluster:
         urls: ServerUrls,
         engines: EngineRouter,
         controller: Controller,
-        retention: RetentionSweeper,
-        backups: BackupSchedule,
         context: Context,
-        login: EmbeddedLogin,
-        is_new: bool,
-        storage_counter: StorageCounter,
-        ssh: SshEndpoint,
-        web_apps: WebApps | None,
+        credentials: Credentials,
+        background: _BackgroundParts,
     ) -> None:
         self.settings = settings
         self.urls = urls
@@ -118,49 +119,63 @@ class Cluster:
         self.controller = controller
         self.context = context
         self.store = context.store
-        self.login = login
-        self.is_new = is_new
-        self._retention = retention
-        self._backups = backups
+        self.login = credentials.login
+        self.is_new = credentials.is_new
+        self._background = background
         self._started = False
-        self.storage_counter = storage_counter
-        self._ssh = ssh
-        self._web_apps = web_apps
 
     async def start(self) -> None:
         """Resume source checkouts, adopt running jobs, schedule new ones."""
-        self.context.work_journal.open()
-        await self.context.source_checkouts.resume()
+        context, background = self.context, self._background
+        background.work_journal.open()
+        await context.jobs.source_checkouts.resume()
+        await context.jobs.packages.start()
         await self.controller.start()
-        self.storage_counter.start()
-        self.context.virtual_clusters.set_external(external_shares(self.settings, self.engines))
-        self._retention.start()
-        self._backups.start()
-        self._ssh.resume()
-        await self.context.usage.start()
+        background.storage_counter.start()
+        context.capacity.virtual_clusters.set_external(external_shares(self.settings, self.engines))
+        background.retention.start()
+        background.backups.start()
+        background.ssh.resume()
+        await context.capacity.usage.start()
         self._started = True
 
     async def close(self) -> None:
         """Close all parts. Tasks keep running; the next server adopts them."""
-        await self._ssh.close()
-        if self._web_apps is not None:
-            self._web_apps.close()
+        context, background = self.context, self._background
+        await background.ssh.close()
+        if background.web_apps is not None:
+            background.web_apps.close()
         if self._started:
-            await self.context.usage.close()
-            await self._retention.close()
-            await self.storage_counter.close()
-            await self._backups.close()
-            await self.context.source_checkouts.close()
+            await context.capacity.usage.close()
+            await background.retention.close()
+            await background.storage_counter.close()
+            await background.backups.close()
+            await context.jobs.source_checkouts.close()
+            await context.jobs.packages.close()
             await self.controller.close()
-            self.context.work_journal.close()
-        self.context.user_quotas.close()
-        await self.context.job_parser.close()
-        self.context.policies.close()
-        self.context.files.close()
-        self.context.remote_files.close()
-        self.context.remote_changes.close()
-        self.context.log_watcher.close()
+            background.work_journal.close()
+        context.capacity.user_quotas.close()
+        await context.jobs.parser.close()
+        context.server.policies.close()
+        context.files.own.close()
+        context.files.remote_files.close()
+        context.files.remote_changes.close()
+        context.jobs.log_watcher.close()
         self.store.close()
+
+
+class _ClusterNodes:
+    """Nodes of all engines; asking for them updates what depends on them."""
+
+    def __init__(self, settings: Settings, engines: EngineRouter, virtual_clusters: VirtualClusters) -> None:
+        self._settings = settings
+        self._engines = engines
+        self._virtual_clusters = virtual_clusters
+
+    async def current(self) -> Sequence[Node]:
+        await self._engines.refresh_nodes()
+        self._virtual_clusters.resize(external_shares(self._settings, self._engines))
+        return self._engines.nodes()
 
 
 def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -> Cluster:
@@ -169,10 +184,66 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     ``port``: where the server listens. The generated password of a new administrator goes to ``notices``, or
     else stderr, as soon as it is stored, so that no later failure can lose it.
     """
-    home, keys = settings.home, settings.home / "keys"
     # What a server that crashed left behind.
-    (home / HANDSHAKE).unlink(missing_ok=True)
+    (settings.home / HANDSHAKE).unlink(missing_ok=True)
     urls = ServerUrls.of(settings, port)
+    user_count = UserCount()
+    engines = _engines(settings, user_count)
+    store = _open_store(settings)
+    user_count.read_from(store)
+    credentials = open_credentials(settings, store, notices or sys.stderr)
+    identity = _identity(settings, store, credentials)
+    files = FileContext(
+        open_file_service(settings, urls.external),
+        storages.of_settings(settings.storages, urls.external),
+        RemoteFiles(),
+        RemoteChanges(settings.home),
+    )
+    store.changes.subscribe_tokens(files.own.transfers.fd_server.end_sessions)
+    virtual_clusters = _virtual_clusters(settings, store, engines)
+    quotas = Quotas(store, files.own.storage.usage)
+    work_journal = WorkJournal(settings.home / "work-in-progress")
+    controller = _controller(settings, urls, store, engines, identity, virtual_clusters, quotas, work_journal)
+    virtual_clusters.on_change(controller.requeue_unschedulable)
+    quotas.on_change(controller.requeue_unschedulable)
+    storage_counter = StorageCounter(files.own.storage, store, _sources(settings))
+    quotas.on_change(storage_counter.on_limits_changed)
+    capacity = CapacityContext(
+        _ClusterNodes(settings, engines, virtual_clusters),
+        virtual_clusters,
+        quotas,
+        QuotaReports(store, quotas, controller, storage_counter),
+        _usage_sampler(settings, engines, controller, virtual_clusters),
+    )
+    checkouts = SourceCheckouts(files.own.storage, store, _sources(settings), work_journal)
+    packages = JobPackages(files.own, store, settings.home / "unclaimed-packages")
+    retention = _retention(settings, store, engines, checkouts, packages, capacity.usage.history)
+    jobs = _jobs(settings, store, engines, identity, files, capacity, checkouts, packages, retention)
+    policies = HttpPolicies.open(settings)
+    connections = _connections(store, engines, identity, policies)
+    ssh = SshEndpoint(
+        connections,
+        SshKeys.open(settings.home / "keys"),
+        settings.host,
+        settings.ssh_port,
+        settings.home / "ssh-port",
+    )
+    web_apps = _web_apps(settings, connections)
+    server = ServerContext(f"v{__version__}", settings, urlsplit(urls.external).netloc, policies)
+    context = Context(
+        store, controller, engines, identity, jobs, files, capacity, connections, server, ssh, web_apps
+    )
+    background = _BackgroundParts(work_journal, retention, storage_counter, _backups(settings), ssh, web_apps)
+    return Cluster(settings, urls, engines, controller, context, credentials, background)
+
+
+def _sources(settings: Settings) -> Path:
+    """Folder of the uploaded source archives."""
+    return settings.home / "sources"
+
+
+def _engines(settings: Settings, user_count: UserCount) -> EngineRouter:
+    """The engines. Raises ConfigError for virtual clusters that exceed this machine."""
     # Before any thread exists: detecting how process trees are controlled on this machine forks once.
     node = detect_node(
         ip="127.0.0.1" if is_loopback(settings.host) else _own_address(),
@@ -180,156 +251,67 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         memory_mb=settings.memory_mb,
         gpus=settings.gpus,
     )
-    engines = build_engines(settings, node, lambda: store.read_inline(users.count_users))
-    configured = scheduled_shares(settings, engines)
-    shares(total_resources(engines.scheduled_nodes()), configured)
-    _check_database_not_empty(settings.database_file, keys)
-    store = Store.open(settings.database_file)
-    credentials = _open_credentials(settings, store, notices or sys.stderr)
-    tokens, sealer = credentials.tokens, credentials.sealer
-    virtual_clusters = VirtualClusters(
+    engines = build_engines(settings, node, user_count)
+    shares(total_resources(engines.scheduled_nodes()), scheduled_shares(settings, engines))
+    return engines
+
+
+def _open_store(settings: Settings) -> Store:
+    _check_database_not_empty(settings.database_file, settings.home / "keys")
+    return Store.open(settings.database_file, render_summary)
+
+
+def _check_database_not_empty(file: Path, keys: Path) -> None:
+    """A machine crash may leave an empty file; replacing it by a new database would lose every job."""
+    if keys.is_dir() and file.exists() and not file.stat().st_size:
+        raise StoreError(
+            f"The cluster's database {file} is empty, though the cluster was used before.",
+            hint="Restore it from a backup; or remove it to start with a new one.",
+        )
+
+
+def _identity(settings: Settings, store: Store, credentials: Credentials) -> IdentityContext:
+    keys = settings.home / "keys"
+    return IdentityContext(
+        credentials.tokens,
+        Tickets.open(keys),
+        UserCertificates(store, keys),
+        credentials.sealer,
+        settings.authentication.anonymous_v1_reads,
+    )
+
+
+def _virtual_clusters(settings: Settings, store: Store, engines: EngineRouter) -> VirtualClusters:
+    return VirtualClusters(
         store,
         lambda: total_resources(engines.scheduled_nodes()),
-        configured,
-        lambda: Allocations().node_capacity(engines.scheduled_nodes()),
+        scheduled_shares(settings, engines),
+        EmptyNodes(engines.scheduled_nodes),
     )
-    files = open_file_service(settings, urls.external)
-    quotas = Quotas(store, files.storage.usage)
-    minimum = MINIMUM if settings.enforce_limits else NO_MINIMUM
-    work_journal = WorkJournal(home / "work-in-progress")
-    controller = Controller(
+
+
+def _controller(
+    settings: Settings,
+    urls: ServerUrls,
+    store: Store,
+    engines: EngineRouter,
+    identity: IdentityContext,
+    virtual_clusters: VirtualClusters,
+    quotas: Quotas,
+    work_journal: WorkJournal,
+) -> Controller:
+    return Controller(
         store,
         engines,
-        _launch_settings(settings, urls, sealer, tokens),
+        launch_settings(settings, urls.external, identity.sealer, identity.tokens),
         quotas=virtual_clusters.quotas,
         max_capacities=virtual_clusters.max_capacities,
         user_quotas=quotas.limits,
-        minimum=minimum,
+        minimum=MINIMUM if settings.enforce_limits else NO_MINIMUM,
         grace_s=settings.grace_s,
-        stop_journal=StopJournal(home / "pending-stops"),
+        stop_journal=StopJournal(settings.home / "pending-stops"),
         work_journal=work_journal,
     )
-    virtual_clusters.on_change(controller.requeue_unschedulable)
-    quotas.running = controller.running
-    quotas.on_change(controller.requeue_unschedulable)
-
-    async def nodes() -> Sequence[Node]:
-        await engines.refresh_nodes()
-        virtual_clusters.resize(external_shares(settings, engines))
-        return engines.nodes()
-
-    usage = _usage_sampler(settings, engines, controller, virtual_clusters)
-    storage_configs = storages.of_settings(settings.storages, urls.external)
-    context = Context(
-        store=store,
-        tokens=tokens,
-        tickets=Tickets.open(keys),
-        sealer=sealer,
-        certificates=UserCertificates(store, keys),
-        logs=engines,
-        log_watcher=LogWatcher(),
-        nodes=nodes,
-        runs_images=engines.runs_images,
-        reports_of=engines.report_sink,
-        session_command=engines.session_command,
-        forward_command=engines.forward_command,
-        ssh=lambda: ssh,
-        web_apps=lambda: web_apps,
-        settings=lambda: render_settings(settings),
-        virtual_clusters=virtual_clusters,
-        user_quotas=quotas,
-        minimum=minimum,
-        files=files,
-        storages=lambda: storage_configs,
-        anonymous_v1_reads=settings.authentication.anonymous_v1_reads,
-        remove_job=lambda job_id: retention.remove_job(job_id),
-        controller_age=controller.reconcile_age,
-        degraded_reason=controller.degraded_reason,
-        quarantined_jobs=controller.quarantined,
-        pending_stops=controller.pending_stops,
-        stop_now=controller.stop_without_store,
-        sources=home / "sources",
-        version=f"v{__version__}",
-        authority=lambda: urlsplit(urls.external).netloc,
-        external_url=settings.external_url,
-        policies=HttpPolicies.open(settings),
-        work_journal=work_journal,
-        usage=usage,
-        # The embedded cluster has one user.
-        job_parser=JobParser(None if settings.embedded else settings.limits.parse_s_per_minute),
-    )
-
-    async def remove_elsewhere(job_ids: Sequence[int]) -> None:
-        await context.source_checkouts.remove(job_ids)
-        await asyncio.to_thread(usage.history.remove_jobs, job_ids)
-
-    ssh = SshEndpoint(context, SshKeys.open(keys), settings.host, settings.ssh_port, home / "ssh-port")
-    web_apps = _web_apps(settings, context)
-    retention = RetentionSweeper(
-        store,
-        engines,
-        RetentionPolicy(settings.keep_days, settings.keep_jobs, settings.keep_mb),
-        home / "sources",
-        initial_delay_s=settings.clean_after_s,
-        clock_file=home / "last-time-seen",
-        on_remove=remove_elsewhere,
-    )
-    storage_counter = StorageCounter(files.storage, store, home / "sources")
-    quotas.count_storage = storage_counter.ensure_counted
-    quotas.on_change(storage_counter.on_limits_changed)
-    backups = BackupSchedule(
-        settings.database_file,
-        settings.backup_folder,
-        settings.backups,
-        initial_delay_s=settings.clean_after_s,
-    )
-    return Cluster(
-        settings,
-        urls,
-        engines,
-        controller,
-        retention,
-        backups,
-        context,
-        credentials.login,
-        credentials.is_new,
-        storage_counter,
-        ssh,
-        web_apps,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Credentials:
-    """What the server issues tokens and seals with. ``is_new``: it had no users before this start."""
-
-    tokens: Tokens
-    sealer: Sealer
-    login: EmbeddedLogin
-    is_new: bool
-
-
-def _open_credentials(settings: Settings, store: Store, notices: TextIO) -> _Credentials:
-    """Open the keys, and create the first user of a new cluster."""
-    keys = settings.home / "keys"
-    if store.read_sync(users.any_issued):
-        _check_keys(keys)
-    tokens = TokensWithLocalAdmin.open(store, keys, settings.authentication.session_s)
-    sealer = Sealer.from_key_files(keys)
-    is_new = not store.read_sync(users.count_users)
-    storages.check_names(settings.storages, is_new=is_new)
-    login = _embedded_login(store, tokens) if settings.embedded else EmbeddedLogin()
-    if not settings.embedded:
-        _ensure_admin(store, notices)
-    return _Credentials(tokens, sealer, login, is_new)
-
-
-def _web_apps(settings: Settings, context: Context) -> WebApps | None:
-    """None: the settings have no ports for them."""
-    if not settings.app_ports:
-        return None
-    tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
-    return WebApps(context, settings.host, settings.app_ports, tls, settings.limits.slow_client_s)
 
 
 def _usage_sampler(
@@ -344,135 +326,86 @@ def _usage_sampler(
     )
 
 
-def _launch_settings(settings: Settings, urls: ServerUrls, sealer: Sealer, tokens: Tokens) -> LaunchSettings:
-    return LaunchSettings(
-        base_environment=_base_environment(),
-        rest_server_uri=urls.external,
-        sources=settings.home / "sources",
-        keep_submitted_environment=settings.embedded,
-        unseal=sealer.unseal,
-        job_token=tokens.of_job,
-        default_fs_uri=f"hdfs://{urlsplit(urls.external).netloc}",
-        folders=_mountable_storages(settings),
-        cloud_storages=_cloud_storages(settings),
-        serves_ssh=settings.ssh_port is not None and find_spec("asyncssh") is not None,
+def _jobs(
+    settings: Settings,
+    store: Store,
+    engines: EngineRouter,
+    identity: IdentityContext,
+    files: FileContext,
+    capacity: CapacityContext,
+    checkouts: SourceCheckouts,
+    packages: JobPackages,
+    retention: RetentionSweeper,
+) -> JobContext:
+    limits = settings.limits
+    admission = Admission(
+        store,
+        identity.sealer,
+        _sources(settings),
+        capacity.virtual_clusters,
+        capacity.user_quotas,
+        files.storages,
+        checkouts,
+        files.own,
+        check_job_options,
+        engines.runs_images,
+        MINIMUM if settings.enforce_limits else NO_MINIMUM,
+        SubmissionLimits(limits.submission_depth, limits.submissions_per_job),
+    )
+    detail_cache = ResponseCache()
+    store.changes.subscribe(detail_cache.invalidate)
+    # The embedded cluster has one user.
+    parser = JobParser(None if settings.embedded else limits.parse_s_per_minute)
+    return JobContext(admission, parser, _sources(settings), checkouts, packages, retention, detail_cache)
+
+
+def _retention(
+    settings: Settings,
+    store: Store,
+    engines: EngineRouter,
+    checkouts: SourceCheckouts,
+    packages: JobPackages,
+    usage: UsageHistory,
+) -> RetentionSweeper:
+    async def remove_elsewhere(job_ids: Sequence[int]) -> None:
+        await checkouts.remove(job_ids)
+        await packages.remove(job_ids)
+        await asyncio.to_thread(usage.remove_jobs, job_ids)
+
+    return RetentionSweeper(
+        store,
+        engines,
+        RetentionPolicy(settings.keep_days, settings.keep_jobs, settings.keep_mb),
+        _sources(settings),
+        initial_delay_s=settings.clean_after_s,
+        clock_file=settings.home / "last-time-seen",
+        on_remove=remove_elsewhere,
     )
 
 
-def _ensure_admin(store: Store, notices: TextIO) -> None:
-    password = accounts.ensure_admin(store, os.environ.get("PAICLUSTER_ADMIN_PASSWORD"))
-    if password is not None:
-        message = f"Created user 'admin' with password {password} (shown only once)."
-        print(message, file=notices, flush=True)
-
-
-def _embedded_login(store: Store, tokens: Tokens) -> EmbeddedLogin:
-    """The only user of an embedded cluster, created on first start, with a token for the handshake file."""
-    user = re.sub(r"[^\w.-]", "_", _account_name()) or "user"
-    if store.read_sync(lambda conn: users.get_user(conn, user)) is None:
-        # No password: the token is the only credential, and only this account can read it.
-        store.write_sync(lambda conn: users.add_user(conn, user, NO_PASSWORD, created_ms=0, admin=True))
-    rows = store.read_sync(lambda conn: users.list_tokens(conn, user, 0))
-    row = next((token for token in rows if token.name == _EMBEDDED_TOKEN), None)
-    if row is None:
-        row = new_token_row(user, "application", name=_EMBEDDED_TOKEN)
-        store.write_sync(lambda conn: users.add_token(conn, row))
-    return EmbeddedLogin(user, tokens.render(row))
-
-
-def _check_database_not_empty(file: Path, keys: Path) -> None:
-    """A machine crash may leave an empty file; replacing it by a new database would lose every job."""
-    if keys.is_dir() and file.exists() and not file.stat().st_size:
-        raise StoreError(
-            f"The cluster's database {file} is empty, though the cluster was used before.",
-            hint="Restore it from a backup; or remove it to start with a new one.",
-        )
-
-
-def _check_keys(keys: Path) -> None:
-    """New keys in place of lost ones would invalidate tokens and secrets without an explanation."""
-    if not keys.exists():
-        raise ConfigError(
-            f"The folder {keys} is missing, though the cluster was used before: its keys are lost.",
-            hint="Restore it from a backup; or create an empty one to continue with new keys: then every "
-            "token is invalid, and the secrets of jobs cannot be decrypted.",
-        )
-    effects = {"tokens": "every token is invalid", "sealing": "the secrets of jobs cannot be decrypted"}
-    for name, effect in effects.items():
-        if not (keys / name).exists():
-            log.warning("The key %s is missing; creating a new one: %s.", keys / name, effect)
-
-
-def _mountable_storages(settings: Settings) -> tuple[MountableStorage, ...]:
-    """The storages that can be mounted. The first is the default of a job, unless it is limited to groups."""
-    # Of the cluster's own storage a task sees what its user may see: all of it on the embedded cluster,
-    # elsewhere the user's home folder.
-    homes = "" if settings.embedded else HOMES
-    own = settings.home / "storage"
-    if not settings.storages:
-        return (MountableStorage(storages.OWN, own, default=True, own=True, homes=homes),)
-    return tuple(
-        MountableStorage(
-            storage.name,
-            own if storage.path is None else storage.path,
-            storage.share,
-            storage.read_only,
-            default=number == 0 and not storage.groups,
-            own=storage.kind == "own",
-            homes=homes if storage.kind == "own" else "",
-        )
-        for number, storage in enumerate(settings.storages)
-        if storage.kind == "own" or (storage.kind == "mount" and storage.path is not None)
+def _backups(settings: Settings) -> BackupSchedule:
+    return BackupSchedule(
+        settings.database_file,
+        settings.backup_folder,
+        settings.backups,
+        initial_delay_s=settings.clean_after_s,
     )
 
 
-def _cloud_storages(settings: Settings) -> tuple[CloudStorage, ...]:
-    """The storages of other servers. Credentials that cannot be read are an error of the settings."""
-    found = []
-    for number, storage in enumerate(settings.storages):
-        remote = storages.remote_of(storage)
-        if remote is not None:
-            remote.secrets()
-            found.append(
-                CloudStorage(
-                    storage.name,
-                    remote.url,
-                    remote.task_environment,
-                    storage.share,
-                    storage.kind,
-                    remote.data_with_secrets,
-                    remote.has_credentials,
-                    storage.read_only,
-                    mounted=storage.mount,
-                    default=number == 0 and not storage.groups,
-                )
-            )
-    return tuple(found)
+def _connections(
+    store: Store, engines: EngineRouter, identity: IdentityContext, policies: HttpPolicies
+) -> ConnectionContext:
+    per_user, total = session_limits(available_memory_mb())
+    sessions = ExecSessions(identity.tokens, max_per_user=per_user, max_total=total)
+    return ConnectionContext(store, identity.tokens, engines, sessions, Forwarders(sessions), policies.audit)
 
 
-def _base_environment() -> dict[str, str]:
-    """Variables a task gets from its account: an allow-list, so that none of the server's leak into it."""
-    environment = {name: os.environ[name] for name in _ALLOWED_VARIABLES if name in os.environ}
-    home, shell = "/", "/bin/sh"
-    try:
-        account = pwd.getpwuid(os.getuid())
-        home, shell = account.pw_dir, account.pw_shell or shell
-    except KeyError:
-        pass  # in a container a uid may have no account
-    environment.setdefault("HOME", home)
-    environment.setdefault("USER", _account_name())
-    environment.setdefault("LOGNAME", environment["USER"])
-    environment.setdefault("SHELL", shell)
-    environment.setdefault("LANG", "C.UTF-8")
-    environment["PATH"] = _DEFAULT_PATH
-    return environment
-
-
-def _account_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # the uid has no account
-        return f"user{os.getuid()}"
+def _web_apps(settings: Settings, connections: ConnectionContext) -> WebApps | None:
+    """None: the settings have no ports for them."""
+    if not settings.app_ports:
+        return None
+    tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+    return WebApps(connections, settings.host, settings.app_ports, tls, settings.limits.slow_client_s)
 
 
 def _own_address() -> str:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from openpaisdk.errors import ConfigError
-from openpaisdk.protocol import JobSpec
 from paicluster.config.sections import EngineSettings
 from paicluster.config.settings import DEFAULT, Settings
+from paicluster.engines.engine_kind import EngineContext
 from paicluster.engines.interface import Node
-from paicluster.engines.kind import EngineContext
 from paicluster.engines.registry import ENGINE_KINDS, LOCAL_KINDS
 from paicluster.engines.router import EngineRouter, ReadableEngine
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.server import task_accounts
+from paiprotocol.errors import ConfigError
+from paiprotocol.jobs import JobSpec
 
 # Counts the users of the cluster.
 CountUsers = Callable[[], int]
@@ -56,7 +56,7 @@ def _factory(
                 grace_s=settings.grace_s,
                 enforce_limits=settings.enforce_limits,
                 accounts=task_accounts.of_settings(settings, users),
-                authority=settings.authority(),
+                ca_certificates=settings.ca_certificates(),
                 external_url=settings.external_url,
             )
         )

@@ -11,7 +11,8 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,10 +21,13 @@ from urllib.parse import urlsplit
 import uvicorn
 import uvloop
 
-from openpaisdk._version import __version__
-from openpaisdk.errors import ConfigError
 from paicluster.api.app import Gateway
 from paicluster.api.app import build as build_app
+from paicluster.api.middleware.connection_limits import (
+    RESERVED_CONNECTIONS,
+    ConnectionLimits,
+    is_loopback_address,
+)
 from paicluster.api.middleware.forwarded_headers import ForwardedHeaders
 from paicluster.api.middleware.slow_clients import LimitedHttpProtocol, SlowClientReaper, raise_fd_limit
 from paicluster.config.cluster_file import is_loopback
@@ -34,11 +38,14 @@ from paicluster.server import shutdown_signals, task_accounts
 from paicluster.server.assembly import HANDSHAKE, Cluster, build
 from paicluster.server.home_lock import lock_home
 from paicluster.store import users
+from paiprotocol._version import __version__
+from paiprotocol.errors import ConfigError
 
 log = logging.getLogger("paicluster")
 
 LAST_PORT = "last-port"
 """File in the home with the port of the last server."""
+_LOCK_TIMEOUT_S = 1.0
 
 
 def run(settings: Settings) -> int:
@@ -53,7 +60,7 @@ def run(settings: Settings) -> int:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"The home {home} cannot be created: {error.strerror}.") from error
-    with lock_home(home):
+    with lock_home(home, timeout_s=_LOCK_TIMEOUT_S):
         listener = _listen(settings)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -143,16 +150,23 @@ class _Server:
         gc.freeze()
         gc.enable()
         app: Any = gateway
+        proxies: Container[str] = ()
         if settings.trusted_proxies:
             app = ForwardedHeaders(app, list(settings.trusted_proxies))
+            proxies = app.trusted_hosts
+        # The limit of files is raised only when the processes that start tasks exist: tasks keep theirs.
+        limits = ConnectionLimits(
+            raise_fd_limit() - RESERVED_CONNECTIONS,
+            settings.limits.connections_per_address,
+            lambda address: is_loopback_address(address) or address in proxies,
+        )
+        http: Any = partial(LimitedHttpProtocol, limits=limits)
         config = uvicorn.Config(
             app,
-            http=LimitedHttpProtocol,
+            http=http,
             ws="none",
             lifespan="off",
             access_log=False,
-            # Raised only after the processes that start tasks exist: tasks keep the original limit.
-            limit_concurrency=raise_fd_limit(),
             proxy_headers=False,
             log_config=None,
             date_header=False,
@@ -161,7 +175,7 @@ class _Server:
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
             # Clients may present a certificate, and need not.
-            ssl_ca_certs=str(cluster.context.certificates.authority_file()) if settings.tls_cert else None,
+            ssl_ca_certs=str(cluster.context.identity.certificates.ca_file()) if settings.tls_cert else None,
             ssl_cert_reqs=ssl.CERT_OPTIONAL if settings.tls_cert else ssl.CERT_NONE,
         )
         loop = asyncio.get_running_loop()
@@ -186,7 +200,7 @@ class _Server:
 
     async def _check_certificate_name(self, external_url: str) -> None:
         """Warn when the certificate is not valid for the address that tasks use: they could not connect."""
-        trust = ssl.create_default_context(cadata=self._settings.authority())
+        trust = ssl.create_default_context(cadata=self._settings.ca_certificates())
         trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._settings.host, self._settings.host)
         port = self._listener.getsockname()[1]

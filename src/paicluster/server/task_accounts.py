@@ -6,12 +6,32 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 
-from openpaisdk.errors import ConfigError
 from paicluster.config.settings import Settings
 from paicluster.engines.common.unix_accounts import Accounts, first_blocked_folder, shared_account_error
 from paicluster.engines.interface import LaunchFailed
+from paicluster.store import Store, users
+from paiprotocol.errors import ConfigError
 
 log = logging.getLogger("paicluster")
+
+
+class UserCount:
+    """Number of the cluster's users, for engines, which ask for it when they launch a task.
+
+    Built empty: a mistake in the settings of an engine must be found before the database is opened, which may
+    create or migrate it. So the engines exist before the store that they ask.
+    """
+
+    def __init__(self) -> None:
+        self._store: Store | None = None
+
+    def read_from(self, store: Store) -> None:
+        """Count the users of this store from now on."""
+        self._store = store
+
+    def __call__(self) -> int:
+        assert self._store is not None, "No task is launched before the store is open."
+        return self._store.read_inline(users.count_users)
 
 
 def of_settings(settings: Settings, users: Callable[[], int]) -> Accounts | None:

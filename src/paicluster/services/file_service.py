@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from paicluster.auth.tokens import Identity
@@ -33,24 +32,20 @@ class TransferState:
         self.range_hashes = RangeHashCache()
 
 
-@dataclass(frozen=True, slots=True)
 class FileService:
-    """The cluster's own storage, the state of its transfers, and the threads that access it."""
+    """The cluster's own storage, the state of its transfers, and the threads that access it.
 
-    storage: Storage
-    # Address of the server for tasks, and for redirects of requests that name no host.
-    external_url: str
-    # Whether `user.name` alone, without a token, authenticates a user.
-    trust_user_name: bool = False
-    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "files"))
-    checksum_threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(_CHECKSUM_THREADS, "checksums")
-    )
+    ``external_url``: address of the server for tasks, and for redirects of requests that name no host.
+    ``trust_user_name``: whether `user.name` alone, without a token, authenticates a user.
+    """
 
-    transfers: TransferState = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "transfers", TransferState(self.storage))
+    def __init__(self, storage: Storage, external_url: str, *, trust_user_name: bool) -> None:
+        self.storage = storage
+        self.external_url = external_url
+        self.trust_user_name = trust_user_name
+        self.transfers = TransferState(storage)
+        self.threads = ThreadPoolExecutor(_THREADS, "files")
+        self.checksum_threads = ThreadPoolExecutor(_CHECKSUM_THREADS, "checksums")
 
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Run a blocking call in a file thread."""
@@ -77,7 +72,7 @@ def open_file_service(settings: Settings, external_url: str) -> FileService:
         groups=() if own is None else own.groups,
         open_root=authentication.open_root,
     )
-    return FileService(storage, external_url, authentication.trust_user_name)
+    return FileService(storage, external_url, trust_user_name=authentication.trust_user_name)
 
 
 def storage_user(identity: Identity) -> StorageUser:

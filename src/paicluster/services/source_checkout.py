@@ -19,15 +19,15 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import PaiError
-from openpaisdk.protocol import JobSpec, read_job
-from openpaisdk.protocol.states import framework_name
-from openpaisdk.protocol.storage_layout import source_folder
 from paicluster.files import Storage, StorageUser
 from paicluster.files.tar_extraction import ExtractedFolder, is_marked, remove_marked
 from paicluster.services.work_journal import Step, WorkJournal
 from paicluster.store import Store, groups, jobs, users
 from paicluster.store.rows import JobRow, JobSpecRow
+from paiprotocol.errors import PaiError
+from paiprotocol.jobs import JobSpec, read_job
+from paiprotocol.jobs.states import framework_name
+from paiprotocol.jobs.storage_layout import source_folder
 
 log = logging.getLogger("paicluster.files")
 
@@ -53,11 +53,18 @@ class SourceCheckouts:
     """
 
     def __init__(
-        self, storage: Storage, store: Store, sources: Path, work_journal: WorkJournal | None = None
+        self,
+        storage: Storage,
+        store: Store,
+        sources: Path,
+        work_journal: WorkJournal | None = None,
+        *,
+        shutdown_timeout_s: float = _SHUTDOWN_TIMEOUT_S,
     ):
         self._storage = storage
         self._store = store
         self._sources = sources
+        self._shutdown_timeout_s = shutdown_timeout_s
         self._work_journal = work_journal or WorkJournal()
         self._threads = ThreadPoolExecutor(_THREADS, "sources")
         # Work that waits for a thread has not begun.
@@ -81,8 +88,9 @@ class SourceCheckouts:
 
         def read(conn: Connection) -> tuple[list[int], int]:
             newest = jobs.newest_id(conn)
-            # Without the file the home is new, or older than this feature: nothing is missing.
-            since = int(watermark) if watermark.isdigit() else newest + 1
+            # Without the file the home is new, or older than this feature: nothing is missing. A damaged one
+            # may have any number.
+            since = min(int(watermark), newest + 1) if watermark.isdigit() else newest + 1
             return jobs.ids_with(conn, "sha256", since), newest
 
         missing, self._newest = await self._store.read(read)
@@ -188,7 +196,7 @@ class SourceCheckouts:
     async def close(self) -> None:
         """Shut down: wait a moment for running checkouts; the next server does the rest."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_SHUTDOWN_TIMEOUT_S)
+            await asyncio.wait(self._tasks, timeout=self._shutdown_timeout_s)
         self._closing = True
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         for task in self._tasks:

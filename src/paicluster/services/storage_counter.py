@@ -6,12 +6,13 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from openpaisdk.errors import PaiError
 from paicluster.files import Storage
 from paicluster.files.usage import Count, count_bytes
 from paicluster.store import Store, source_owners
+from paiprotocol.errors import PaiError
 
 log = logging.getLogger("paicluster.files")
 
@@ -61,7 +62,12 @@ class StorageCounter:
         if self._walk is not None:
             await asyncio.wait([self._walk])
 
-    async def ensure_counted(self) -> None:
+    async def used_by(self, usernames: Sequence[str]) -> int:
+        """Bytes that these users hold together."""
+        await self._ensure_counted()
+        return self._storage.usage.used_by(usernames)
+
+    async def _ensure_counted(self) -> None:
         """Count unless that was done lately. Does not wait forever: the sums are then older, or too small."""
         if self._storage.usage.is_counted and time.monotonic() - self._counted_at < _INTERVAL_S:
             return

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import Conflict, Forbidden, NotFound
-from paicluster.scheduler.node_capacity import Misfit, NodeCapacity, compare, never_fits
+from paicluster.scheduler.placement import NodeCapacity
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
+from paicluster.scheduler.shortage import Misfit, compare, never_fits
 from paicluster.store import Store, groups, virtual_clusters
 from paicluster.store.rows import VirtualClusterRow
+from paiprotocol.errors import Conflict, Forbidden, NotFound
 
 log = logging.getLogger("paicluster.api")
 
 DEFAULT = groups.DEFAULT
 NO_VIRTUAL_CLUSTER = "NoVirtualClusterError"
+_MAX_KEPT_MISFITS = 4096
+# Of larger jobs the answers would take much memory, and two are seldom the same.
+_MAX_KEPT_ROLES = 16
 
 
 class VirtualClusters:
@@ -33,10 +37,13 @@ class VirtualClusters:
         configured: Mapping[str, Resources],
         nodes: Callable[[], Sequence[NodeCapacity]] = tuple,
     ):
-        """``nodes``: those that our scheduler places tasks on, empty."""
+        """``nodes``: the nodes of our scheduler, without allocations; a new object when they change."""
         self._store = store
         self._cluster_capacity = cluster_capacity
         self._nodes = nodes
+        # Answers of `misfit` for these nodes and the present quotas: most jobs ask for the same.
+        self._misfits: dict[tuple[str, ResourceRequest, bool], Misfit | None] = {}
+        self._misfit_nodes: Sequence[NodeCapacity] = ()
         self._configured = {name: quota for name, quota in configured.items() if name != DEFAULT}
         self._external: dict[str, Resources] = {}
         self._rows: dict[str, VirtualClusterRow] = {}
@@ -61,18 +68,33 @@ class VirtualClusters:
 
     def resize(self, quotas: Mapping[str, Resources]) -> None:
         """Update the resources of external virtual clusters; the set of them stays the same."""
+        if all(self._external.get(name) == quota for name, quota in quotas.items()):
+            return
         self._external.update(quotas)
         self.quotas.update(quotas)
+        self._misfits.clear()
 
     def misfit(self, name: str, request: ResourceRequest, *, opportunistic: bool) -> Misfit | None:
         """Why a job could never start in this virtual cluster as it is now; None when it could."""
+        nodes = self._nodes()
+        if len(request.roles) > _MAX_KEPT_ROLES:
+            return self._find_misfit(nodes, name, request, opportunistic=opportunistic)
+        if nodes is not self._misfit_nodes or len(self._misfits) >= _MAX_KEPT_MISFITS:
+            self._misfits.clear()
+            self._misfit_nodes = nodes
+        key = (name, request, opportunistic)
+        if key not in self._misfits:
+            self._misfits[key] = self._find_misfit(nodes, name, request, opportunistic=opportunistic)
+        return self._misfits[key]
+
+    def _find_misfit(
+        self, nodes: Sequence[NodeCapacity], name: str, request: ResourceRequest, *, opportunistic: bool
+    ) -> Misfit | None:
         if name in self._external:  # its scheduler knows the nodes
             numbers = compare(request, self.quotas[name], f"the virtual cluster {name} has at most {{}}")
             return Misfit(numbers, numbers) if numbers and any(self.quotas[name]) else None
         capacity = self.max_capacities.get(name, self.quotas[name])
-        return never_fits(
-            self._nodes(), name, self._cluster_capacity() if opportunistic else capacity, request
-        )
+        return never_fits(nodes, name, self._cluster_capacity() if opportunistic else capacity, request)
 
     def capacity(self, name: str) -> float:
         """Guaranteed part of the cluster, in percent; 100 for an external virtual cluster."""
@@ -156,6 +178,7 @@ class VirtualClusters:
         if min(remaining) < 0:
             log.warning("The quotas of the virtual clusters exceed the cluster; `default` has nothing.")
         self._rows = {row.name: row for row in rows}
+        self._misfits.clear()
         # In place and without locks: all readers are on the event loop's thread.
         self.quotas.clear()
         self.quotas.update({DEFAULT: Resources(*(max(0, amount) for amount in remaining)), **merged})

@@ -84,14 +84,14 @@ _NO_ENTRY = b" " * (_ENTRY_BYTES - 1) + b"\n"
 class WorkJournal:
     """Work in progress and suspects. Not thread-safe: used on the event loop only."""
 
-    def __init__(self, path: Path | None = None):
+    def __init__(self, path: Path | None = None, *, isolation_timeout_s: float = _ISOLATION_TIMEOUT_S):
         self._path = path
         self._fd = -1
         self._free: list[int] = []
         self._suspects: dict[int, _Suspect] = {}
         # Entries that keep a suspect in the file until it is cleared.
         self._kept: dict[tuple[int, Step], int] = {}
-        self._isolation = _Isolation()
+        self._isolation = _Isolation(isolation_timeout_s)
 
     def open(self) -> None:
         """Read what the previous server was working on when it died."""
@@ -142,7 +142,7 @@ class WorkJournal:
         return f"The cluster's server died {suspect.deaths} times in a row while it was {_doing(suspect)}."
 
     def settle(self, job_id: int, steps: Collection[Step] = JOB_STEPS) -> None:
-        """The steps will not be repeated, or got through: forget the deaths."""
+        """Clear a suspect job whose steps succeeded, or will not be repeated."""
         suspect = self._suspects.get(job_id)
         if suspect is None:
             return
@@ -257,14 +257,15 @@ class _Outside(Generic[T]):
 class _Isolation:
     """Lets suspects work alone: one at a time, and nothing else beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._others = 0
         self._alone = 0
         self._waiting_alone = 0
         self._waiters: list[asyncio.Future[None]] = []
 
     async def enter(self, *, alone: bool) -> Callable[[], None]:
-        """Returns how to leave."""
+        """Wait until the work may begin; returns the function that ends it."""
         if alone:
             self._waiting_alone += 1
             try:
@@ -287,7 +288,7 @@ class _Isolation:
 
     async def _wait_until(self, is_free: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _ISOLATION_TIMEOUT_S
+        deadline = loop.time() + self._timeout_s
         while not is_free():
             waiter = loop.create_future()
             self._waiters.append(waiter)

@@ -10,8 +10,7 @@ from collections.abc import Awaitable
 import asyncssh
 from sqlalchemy import Connection
 
-from openpaisdk.errors import InvalidParameters, NotFound, PaiError, Unauthorized
-from paicluster.api.context import Context
+from paicluster.api.context import ConnectionContext
 from paicluster.api.v2.exec import host_command
 from paicluster.api.v2.follow import job_and_roles, selected_task
 from paicluster.api.v2.forward import open_stream
@@ -21,6 +20,7 @@ from paicluster.ssh.authorization import JobAuthorization, OpenedJob, Target
 from paicluster.ssh.channels import PortChannel, TaskChannel
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow
+from paiprotocol.errors import InvalidParameters, NotFound, PaiError, Unauthorized
 
 # Keys that a client may offer, as in sshd: each costs a query.
 MAX_KEYS_OFFERED = 6
@@ -45,10 +45,11 @@ _TOKEN_CHECK_S = 60.0
 class SshConnections:
     """The open connections of an endpoint, and what they share."""
 
-    def __init__(self, ctx: Context, authorization: JobAuthorization) -> None:
-        self.ctx = ctx
+    def __init__(self, connections: ConnectionContext, authorization: JobAuthorization) -> None:
+        self.connections = connections
         self.authorization = authorization
-        self.open: set[SshConnection] = set()
+        # In the order in which they were opened.
+        self.open: dict[SshConnection, None] = {}
 
     async def listen(self, listener: socket.socket, host_key: str) -> asyncssh.SSHAcceptor:
         # Below this level it logs the commands of clients, which may contain secrets.
@@ -75,9 +76,21 @@ class SshConnections:
             keepalive_count_max=_KEEPALIVE_COUNT,
         )
 
-    def is_full(self) -> bool:
-        waiting = sum(1 for connection in self.open if connection.job is None)
-        return len(self.open) > MAX_CONNECTIONS or waiting > MAX_UNAUTHENTICATED
+    def add(self, newest: SshConnection) -> None:
+        """Count a new connection. Where there are too many, the oldest of the address with the most clients
+        that have not authenticated is closed: a newcomer is refused only where none of these is left.
+        """
+        self.open[newest] = None
+        waiting = [connection for connection in self.open if connection.job is None]
+        if len(self.open) <= MAX_CONNECTIONS and len(waiting) <= MAX_UNAUTHENTICATED:
+            return
+        of_address: dict[str, list[SshConnection]] = {}
+        for connection in waiting:
+            if connection is not newest:
+                of_address.setdefault(connection.address, []).append(connection)
+        most = max(of_address.values(), key=len, default=[newest])
+        # Those that have offered a key are about to authenticate.
+        (next((one for one in most if one.is_silent), most[0])).abort()
 
     def close(self) -> None:
         for connection in list(self.open):
@@ -104,17 +117,24 @@ class SshConnection(asyncssh.SSHServer):
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
-        self._all.open.add(self)
-        if self._all.is_full():
-            conn.abort()
+        self._all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._all.open.discard(self)
+        self._all.open.pop(self, None)
         if self._watch is not None:
             self._watch.cancel()
 
     def close(self) -> None:
         self._connection.close()
+
+    def abort(self) -> None:
+        self._all.open.pop(self, None)
+        self._connection.abort()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the client has not offered a key yet."""
+        return not self._keys_offered
 
     # -- authentication ------------------------------------------------------------------------
 
@@ -130,18 +150,16 @@ class SshConnection(asyncssh.SSHServer):
             return False
         public = key.export_public_key("openssh").decode()
         self._target = Target.parse(username)
-        found = await self._all.authorization.find_job(
-            self._target, " ".join(public.split()[:2]), self._client_address()
-        )
-        if found is None:
+        job = await self._all.authorization.find_job(self._target, " ".join(public.split()[:2]), self.address)
+        if job is None:
             return False
-        tokens = self._all.ctx.tokens
+        tokens = self._all.connections.tokens
         try:
             # As the job itself: what is opened here ends with this attempt of the job, and with its user.
-            self._identity = await tokens.verify(tokens.of_job(found.row))
+            self._identity = await tokens.verify(tokens.of_job(job.row))
         except Unauthorized:  # it has ended just now
             return False
-        self._found = found
+        self._found = job
         return True
 
     def auth_completed(self) -> None:
@@ -149,18 +167,20 @@ class SshConnection(asyncssh.SSHServer):
         assert self._found is not None and self._identity is not None
         row = self.job = self._found.row
         # Tasks of a job reach each other while its user is disabled.
-        self._holders = (self._identity.token_id,) if self._found.is_for_task else self._identity.holders
+        holders = self._identity.holders_in_job_of(row.username)
+        self._holders = (self._identity.token_id,) if self._found.is_for_task else holders
         self._watch = asyncio.create_task(self._close_with_holders())
-        if self._all.ctx.policies.audit is not None:
-            self._all.ctx.policies.audit.record_connection(
-                self._identity, self._client_address(), row.framework, self._target.task
+        if self._all.connections.audit is not None:
+            self._all.connections.audit.record_connection(
+                self._identity, self.address, row.framework, self._target.task
             )
 
-    def _client_address(self) -> str:
+    @property
+    def address(self) -> str:
         return str((self._connection.get_extra_info("peername") or ("",))[0])
 
     async def _close_with_holders(self) -> None:
-        tokens = self._all.ctx.tokens
+        tokens = self._all.connections.tokens
         changed = asyncio.Event()
         with tokens.watch_all(self._holders, changed.set):
             while await tokens.are_live(self._holders):
@@ -193,13 +213,17 @@ class SshConnection(asyncssh.SSHServer):
         try:
             row, role, index = await self._task()
             # Forwarders are shared with the users of the job's token, so they end when the user is disabled.
-            tokens = self._all.ctx.tokens
+            tokens = self._all.connections.tokens
             (await tokens.verify(tokens.of_job(row))).check_enabled("no port of a job is forwarded")
-            stream = await open_stream(self._all.ctx, self._identity, row, role, index, port)
-            return await PortChannel.connect(stream, self._on_channel_lost)
+            stream = await open_stream(self._all.connections, self._identity, row, role, index, port)
+            channel = await PortChannel.connect(stream, self._on_channel_lost)
         except (PaiError, OSError) as error:
             self._on_channel_lost()
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from None
+        if self not in self._all.open:
+            # The client has gone meanwhile, and nothing else would close the connection with the port.
+            channel.connection_lost(None)
+        return channel
 
     def _count_channel(self) -> None:
         if self._channels >= MAX_CHANNELS:
@@ -215,15 +239,15 @@ class SshConnection(asyncssh.SSHServer):
         self, listener: SessionListener, has_terminal: bool, named_task: str
     ) -> SessionClient:
         """Start a session in the task that the user name means, or else the one that the client names."""
-        ctx = self._all.ctx
+        connections = self._all.connections
         assert self._identity is not None
         row, role, index = await self._task(named_task)
-        ctx.sessions.check_limits(self._identity.username)
-        command = await host_command(ctx, row, role, index, terminal=has_terminal)
+        connections.sessions.check_limits(self._identity.username)
+        command = await host_command(connections, row, role, index, terminal=has_terminal)
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                await ctx.sessions.start_host(self._identity, command, theirs, self._holders)
+                await connections.sessions.start_host(self._identity, command, theirs, self._holders)
             loop = asyncio.get_running_loop()
             _, session = await loop.create_connection(lambda: SessionClient(listener), sock=ours)
         except OSError as error:
@@ -237,7 +261,7 @@ class SshConnection(asyncssh.SSHServer):
         ``named_task``: if the user name means none.
         """
         assert self.job is not None
-        framework, read = self.job.framework, self._all.ctx.store.read
+        framework, read = self.job.framework, self._all.connections.store.read
         row, roles = await read(lambda conn: job_and_roles(conn, framework))
         if task := self._target.task or named_task:
             return row, *_task_of(row, roles, task)
@@ -253,7 +277,7 @@ def _first_running(conn: Connection, row: JobRow, roles: dict[str, int]) -> tupl
 
 
 def _task_of(row: JobRow, roles: dict[str, int], task: str) -> tuple[str, int]:
-    """Role and index of the task that a user name names."""
+    """Role and index of a task, from the user name of a client, such as ``worker-0``."""
     role, _, index = task.rpartition("-")
     if not (role and index.isascii() and index.isdigit()):
         raise NotFound(

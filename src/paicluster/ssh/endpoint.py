@@ -9,10 +9,10 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openpaisdk.errors import Unavailable
-from paicluster.api.context import Context
+from paicluster.api.context import ConnectionContext
 from paicluster.auth.ssh_keys import SshKeys
 from paicluster.ssh.authorization import JobAuthorization
+from paiprotocol.errors import Unavailable
 
 if TYPE_CHECKING:
     import asyncssh
@@ -31,8 +31,10 @@ class SshEndpoint:
     clients contain it.
     """
 
-    def __init__(self, ctx: Context, keys: SshKeys, host: str, port: int | None, port_file: Path) -> None:
-        self._ctx = ctx
+    def __init__(
+        self, connections: ConnectionContext, keys: SshKeys, host: str, port: int | None, port_file: Path
+    ) -> None:
+        self._context = connections
         self.keys = keys
         self._host = host
         self._port = port
@@ -55,7 +57,7 @@ class SshEndpoint:
             return None
 
     async def port(self) -> int | None:
-        """The port at which it listens, from now on; None if this cluster has no endpoint."""
+        """Start to listen, unless it does, and return the port; None if this cluster has no endpoint."""
         if self._port is None:
             return None
         async with self._start:
@@ -71,7 +73,9 @@ class SshEndpoint:
         except ImportError:
             return False
         listener = self._bind(port)
-        self._connections = connection(self._ctx, JobAuthorization(self._ctx.store, self.keys))
+        context = self._context
+        authorization = JobAuthorization(context.store, self.keys, context.engines.nodes)
+        self._connections = connection(context, authorization)
         self._acceptor = await self._connections.listen(listener, self.keys.of_host().private)
         if not port:
             self._port_file.write_text(f"{self._acceptor.get_port()}\n")

@@ -8,14 +8,14 @@ import shutil
 import sqlite3
 import time
 from calendar import timegm
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
 from paicluster.store.integrity import problems_of
+from paiprotocol.errors import StoreError
 
 _TIME = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"cluster-(\d{8}T\d{6}Z)\.db")
@@ -35,6 +35,10 @@ class Backup:
         return self.path.stat().st_size
 
 
+def _page_problems(copy: Path) -> list[str]:
+    return problems_of(copy, quick=True)
+
+
 class BackupFolder:
     """The backups of one cluster's database."""
 
@@ -44,13 +48,16 @@ class BackupFolder:
     def backups(self) -> list[Backup]:
         """All backups, newest first."""
         names = os.listdir(self.path) if self.path.is_dir() else ()
-        found = [
+        backups = [
             Backup(self.path / name, taken_s) for name in names if (taken_s := _taken_at(name)) is not None
         ]
-        return sorted(found, key=lambda backup: backup.taken_s, reverse=True)
+        return sorted(backups, key=lambda backup: backup.taken_s, reverse=True)
 
-    def take(self, database: Path) -> Backup:
-        """Copy the database while it is in use. A damaged copy replaces no good one: it is an error."""
+    def take(self, database: Path, check: Callable[[Path], Sequence[str]] = _page_problems) -> Backup:
+        """Copy the database while it is in use. A damaged copy replaces no good one: it is an error.
+
+        ``check``: what is wrong with a copy; it opens the file that was written.
+        """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._remove_partial()
@@ -68,7 +75,7 @@ class BackupFolder:
         sqlite.make_file(partial)
         try:
             sqlite.copy_database(database, partial)
-            if problems := problems_of(partial, quick=True):
+            if problems := check(partial):
                 raise sqlite.damaged(database, problems[0])
             sqlite.replace_durably(partial, backup.path)
         except OSError as error:

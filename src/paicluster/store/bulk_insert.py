@@ -23,12 +23,14 @@ _T = TypeVar("_T")
 
 def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
     """All values in order, in as few chunks as the statement sizes allow."""
-    start, left = 0, len(values)
-    while left:
-        size = left if left <= _MAX_EXACT_CHUNK else min(_MAX_CHUNK, 1 << (left.bit_length() - 1))
+    start, remaining = 0, len(values)
+    while remaining:
+        size = (
+            remaining if remaining <= _MAX_EXACT_CHUNK else min(_MAX_CHUNK, 1 << (remaining.bit_length() - 1))
+        )
         yield values[start : start + size]
         start += size
-        left -= size
+        remaining -= size
 
 
 def insert_rows(

@@ -13,7 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from paicluster.store import integrity, schema_version, sqlite, tables
 from paicluster.store.change_feed import ChangeFeed
 from paicluster.store.readers import Readers
-from paicluster.store.writer import BatchOp, Writer
+from paicluster.store.rows import SummaryRenderer
+from paicluster.store.writer import BatchOp, Writer, no_summary
+from paiprotocol.errors import StoreError
 
 T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -30,25 +32,33 @@ class Store:
     """
 
     def __init__(
-        self, engine: Engine, writer: Connection, path: Path, marker: integrity.SessionMarker
+        self,
+        engine: Engine,
+        writer: Connection,
+        path: Path,
+        marker: integrity.ShutdownMarker,
+        render_summary: SummaryRenderer,
     ) -> None:
         self.path = path
         self._marker = marker
         self.changes = ChangeFeed()
         self._engine = engine
         self._write_connection = writer
-        self._writer = Writer(writer, path, self.changes)
+        self._writer = Writer(writer, path, self.changes, render_summary)
         self._readers = Readers(engine, path, _READER_THREADS)
         self._closed = False
 
     @classmethod
-    def open(cls, path: Path) -> Store:
-        """Open, create or upgrade the database; StoreError: the reason in one sentence."""
+    def open(cls, path: Path, render_summary: SummaryRenderer = no_summary) -> Store:
+        """Open, create or upgrade the database; StoreError: the reason in one sentence.
+
+        Jobs are written only with ``render_summary``: lists show what it rendered when a job last changed.
+        """
         engine = sqlite.make_engine(path)
         is_new = True
         try:
             sqlite.make_file(path)
-            marker = integrity.SessionMarker(path)
+            marker = integrity.ShutdownMarker(path)
             is_new = not path.stat().st_size
             if not marker.is_clean():
                 integrity.check_log(path, marker)
@@ -66,7 +76,7 @@ class Store:
             if failure is None:
                 raise
             raise failure from None
-        return cls(engine, conn, path, marker)
+        return cls(engine, conn, path, marker, render_summary)
 
     async def write(self, fn: Callable[[Connection], T]) -> T:
         """Run ``fn`` in the next commit. Its error is raised to the caller and undoes only its own changes.
@@ -85,6 +95,16 @@ class Store:
     async def probe_write(self) -> None:
         """Check that the database can be written; StoreError: the reason why not."""
         await self._writer.submit(sqlite.rewrite_page)
+
+    async def write_failure(self) -> StoreError | None:
+        """Why the last write failed, unless the database can be written again."""
+        if self._writer.failure is None:
+            return None
+        try:
+            await self.probe_write()
+        except StoreError as error:
+            return error
+        return None
 
     def write_sync(self, fn: Callable[[Connection], T]) -> T:
         """For commands and start-up; blocks the thread."""

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
-from openpaisdk.errors import Conflict, Forbidden
 from paicluster.store.rows import GroupRow, UserGrants
 from paicluster.store.tables import group_members as members
 from paicluster.store.tables import user_groups as groups
 from paicluster.store.tables import users
 from paicluster.store.tokens import touch_all_tokens, touch_tokens_of
+from paiprotocol.errors import Conflict, Forbidden
 
 DEFAULT = "default"
 ADMINS = "admingroup"
@@ -186,11 +186,11 @@ def combine(rows: Sequence[GroupRow]) -> UserGrants:
 
 def groups_of_clusters(conn: Connection, names: Collection[str]) -> dict[str, str]:
     """For each of these virtual clusters its own group: the one with that virtual cluster only."""
-    found = {}
+    group_of = {}
     for row in _rows(conn, names):
         if _acls(row)["virtualClusters"] == [row.groupname]:
-            found[row.groupname] = row.groupname
-    return found
+            group_of[row.groupname] = row.groupname
+    return group_of
 
 
 def ensure_group_of_cluster(
@@ -220,8 +220,8 @@ def forget_cluster(conn: Connection, vc: str) -> None:
 
 
 def extension_of(row: GroupRow) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(row.extension)
-    return found
+    extension: dict[str, Any] = msgspec.json.decode(row.extension)
+    return extension
 
 
 def with_acls(extension: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,8 +261,8 @@ def refresh_admins(conn: Connection, usernames: Collection[str]) -> None:
 def _rows(conn: Connection, names: Collection[str]) -> list[GroupRow]:
     """These groups in this order, without those that do not exist."""
     query = select(groups).where(groups.c.groupname.in_(names))
-    found = {row.groupname: GroupRow(*row) for row in conn.execute(query)}
-    return [found[name] for name in names if name in found]
+    rows = {row.groupname: GroupRow(*row) for row in conn.execute(query)}
+    return [rows[name] for name in names if name in rows]
 
 
 def _acls(row: GroupRow) -> dict[str, Any]:

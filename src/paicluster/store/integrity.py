@@ -22,8 +22,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, MetaData
 
-from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
+from paiprotocol.errors import StoreError
 
 _log = logging.getLogger("paicluster.store")
 
@@ -43,7 +43,7 @@ _INDEX_BYTES = 136
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _LastProcess:
     """The last process that opened the database."""
 
     state: str
@@ -55,7 +55,7 @@ class _Session:
     reason: str = ""
 
 
-class SessionMarker:
+class ShutdownMarker:
     """File beside the database that tells how the last process left it."""
 
     def __init__(self, database: Path) -> None:
@@ -84,10 +84,10 @@ class SessionMarker:
         """Forget damage: the next start checks the pages, and no longer the log."""
         self._write(_CLOSING)
 
-    def _read(self) -> _Session | None:
+    def _read(self) -> _LastProcess | None:
         try:
-            session = _Session(**json.loads(self._path.read_bytes().rstrip(b"\0")))
-            return session if session.inode == self._database.stat().st_ino else None
+            last = _LastProcess(**json.loads(self._path.read_bytes().rstrip(b"\0")))
+            return last if last.inode == self._database.stat().st_ino else None
         except (OSError, ValueError, TypeError):
             return None  # a new database, one of an earlier version, or a damaged marker
 
@@ -98,8 +98,8 @@ class SessionMarker:
             _log.warning("The marker %s could not be written: %s", self._path, error)
 
     def _write(self, state: str, reason: str = "", *, sync_folder: bool = False) -> None:
-        session = _Session(state, _boot_id(), self._database.stat().st_ino, reason[:300])
-        data = json.dumps(asdict(session)).encode().ljust(_MARKER_BYTES, b"\0")
+        last = _LastProcess(state, _boot_id(), self._database.stat().st_ino, reason[:300])
+        data = json.dumps(asdict(last)).encode().ljust(_MARKER_BYTES, b"\0")
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -114,18 +114,18 @@ class SessionMarker:
             raise sqlite.unwritable(error, self._path) from None
 
 
-def check_log(database: Path, marker: SessionMarker) -> None:
+def check_log(database: Path, marker: ShutdownMarker) -> None:
     """Raise StoreError if committed changes in the write-ahead log are lost.
 
     Changes neither the database nor the log, so that a log that is only misplaced can be put back.
     """
-    session = marker.last
-    if session is None or session.state in (_CLOSED, _CLOSING):
+    last = marker.last
+    if last is None or last.state in (_CLOSED, _CLOSING):
         return
-    if session.state == _DAMAGED:
-        raise _lost_changes(session.reason)
+    if last.state == _DAMAGED:
+        raise _lost_changes(last.reason)
     log = _log_of(database)
-    index = _read_index(database) if session.boot_id == _boot_id() else None
+    index = _read_index(database) if last.boot_id == _boot_id() else None
     frames, copied = index or (1, 0)
     if not log.exists():
         if frames == copied:
@@ -139,12 +139,12 @@ def check_log(database: Path, marker: SessionMarker) -> None:
         )
     if index is None:
         return
-    found = _readable_frames(database)
-    if found is None or found >= frames or (not found and frames == copied):
+    readable = _readable_frames(database)
+    if readable is None or readable >= frames or (not readable and frames == copied):
         return
     reason = (
-        f"The database's write-ahead log {log} is damaged: of {frames} changed pages {frames - found} cannot "
-        "be read, and the last changes are lost."
+        f"The database's write-ahead log {log} is damaged: of {frames} changed pages {frames - readable} "
+        "cannot be read, and the last changes are lost."
     )
     # Remembered: SQLite has adapted the index to what it could read.
     marker.damaged(reason)
@@ -191,9 +191,9 @@ def quick_check(path: Path) -> None:
     _log.info("The last server did not shut down cleanly: checking the database %s", path)
     started = time.monotonic()
     with _open_read_only(path) as conn:
-        found = [str(row[0]) for row in conn.execute("PRAGMA quick_check(1)")]
-    if found != ["ok"]:
-        raise sqlite.damaged(path, found[0].splitlines()[-1])
+        problems = [str(row[0]) for row in conn.execute("PRAGMA quick_check(1)")]
+    if problems != ["ok"]:
+        raise sqlite.damaged(path, problems[0].splitlines()[-1])
     _log.info("checked the database in %.1f s", time.monotonic() - started)
 
 
@@ -220,13 +220,13 @@ def problems_of(path: Path, *, quick: bool = False) -> list[str]:
     try:
         with _open_read_only(path, immutable=quick) as conn:
             check = "quick_check" if quick else "integrity_check"
-            found = [str(row[0]) for row in conn.execute(f"PRAGMA {check}({_MAX_PROBLEMS})")]
-            problems = [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
+            messages = [str(row[0]) for row in conn.execute(f"PRAGMA {check}({_MAX_PROBLEMS})")]
+            problems = [] if messages == ["ok"] else [line for text in messages for line in text.splitlines()]
             for table, row, parent, _ in conn.execute("PRAGMA foreign_key_check"):
                 problems.append(f"row {row} of {table} refers to a row of {parent} that does not exist")
                 if len(problems) >= _MAX_PROBLEMS:
                     break
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the message may contain what is damaged
         failure = sqlite.as_store_error(error, path)
         return [failure.message if failure is not None else str(error)]
     return problems[:_MAX_PROBLEMS]

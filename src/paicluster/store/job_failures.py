@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection
 
-from openpaisdk.protocol.log_end import last_line, plain_line
 from paicluster.store.bulk_insert import chunks
 from paicluster.store.compiled_statements import execute
 from paicluster.store.rows import AttemptRow
+from paiprotocol.jobs.log_end import last_line, plain_line
 
 # A line of a list; a program may write lines of any length.
 _MAX_CAUSE_CHARS = 300
@@ -21,7 +21,7 @@ class _ErrorLogs(msgspec.Struct):
 
 
 class _RuntimeExit(msgspec.Struct, rename="camel"):
-    """What is read of how the task ended that ended its job."""
+    """The fields read of a runtime exit: how the task ended that decided the attempt."""
 
     origin_user_exit_code: int | None = None
     caught_exception: str | None = None

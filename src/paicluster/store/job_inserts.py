@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import JOB_CONFLICT, Conflict
-from openpaisdk.protocol.states import SubState, framework_name, job_state
-from openpaisdk.protocol.states import debug_id as make_debug_id
 from paicluster.store.bulk_insert import chunks, insert_rows
 from paicluster.store.compiled_statements import execute
-from paicluster.store.job_summary import encode_tags, render_summary
-from paicluster.store.rows import PendingJob
+from paicluster.store.job_origins import ParentJob, Submissions
+from paicluster.store.rows import JobRow, PendingJob, encode_tags
 from paicluster.store.search import BATCH, index_jobs
 from paicluster.store.sqlite import LAST_JOB_ID
-from paicluster.store.writer import BatchOp, request_start, touch_all
+from paicluster.store.writer import BatchOp, request_start, summary_renderer, touch_all
+from paiprotocol.errors import JOB_CONFLICT, Conflict, Forbidden
+from paiprotocol.jobs.states import SubState, debug_id, framework_name, job_state
 
 
 class NewJob(NamedTuple):
@@ -45,6 +45,8 @@ class NewJob(NamedTuple):
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
     body_sha256: str = ""
+    # The job that submits it, with its own token.
+    parent: ParentJob | None = None
 
     @property
     def framework(self) -> str:
@@ -59,16 +61,18 @@ class Inserted:
     repeated: bool = False
 
 
-InsertResult = Inserted | Conflict
+InsertResult = Inserted | Conflict | Forbidden
 
 _FIRST_SUB_STATE = SubState.CREATION_PENDING.value
 _FIRST_STATE = job_state(_FIRST_SUB_STATE, None)
 
+# Those that have a value from the beginning.
 _JOB_COLUMNS = (
-    "id", "summary", "framework", "username", "name", "debug_id", "vc", "priority", "state", "sub_state",
+    "id", "framework", "username", "name", "debug_id", "vc", "priority", "state", "sub_state",
     "execution_type", "retries", "retries_user", "retries_platform", "platform_streak", "submission_ms",
     "created_ms", "total_gpus", "total_tasks", "total_roles", "attempt", "generation", "tags",
 )  # fmt: skip
+_job_values = attrgetter(*_JOB_COLUMNS)
 _SPEC_COLUMNS = ("job_id", "config", "job", "sealed", "resource_request")
 _TAG_COLUMNS = ("job_id", "tag", "submission_ms")
 _KEY_COLUMNS = ("username", "key", "body_sha256", "job_id", "created_ms")
@@ -77,8 +81,9 @@ _KEY_COLUMNS = ("username", "key", "body_sha256", "job_id", "created_ms")
 def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]:
     """Insert new jobs; for each item, in order, its id or the error.
 
-    An existing framework name is a conflict. A known idempotency key gives the job of the first request when
-    the body is the same, and a conflict when it is not.
+    An existing framework name is a conflict. A job that submits too many others, or too deep, is refused. A
+    known idempotency key gives the job of the first request when the body is the same, and a conflict when it
+    is not.
     """
     results: list[InsertResult | None] = [None] * len(items)
     keys = _known_keys(conn, items)
@@ -86,6 +91,7 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
     next_id = _next_id(conn)
     first_id = next_id
     new: list[tuple[int, NewJob]] = []
+    submissions = Submissions(conn)
     for position, item in enumerate(items):
         key = (item.username, item.idempotency_key)
         if item.idempotency_key is not None and key in keys:
@@ -94,6 +100,8 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
             results[position] = Conflict(
                 f"Job {item.framework} already exists.", code=JOB_CONFLICT, hint="Choose another name."
             )
+        elif item.parent is not None and (refusal := submissions.add(item.parent, next_id)):
+            results[position] = refusal
         else:
             new.append((next_id, item))
             results[position] = Inserted(next_id)
@@ -103,6 +111,7 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
             next_id += 1
     if new:
         _insert(conn, new)
+        submissions.write()
         touch_all(conn, range(first_id, next_id))
         request_start(conn, (_pending(job_id, item) for job_id, item in new))
     return [result for result in results if result is not None]
@@ -113,7 +122,9 @@ INSERT_JOB: BatchOp[NewJob, Inserted] = BatchOp("insert-job", insert_jobs)
 
 
 def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
-    insert_rows(conn, "jobs", _JOB_COLUMNS, [_job_values(job_id, item) for job_id, item in new])
+    render = summary_renderer(conn)
+    rows = [_new_row(job_id, item) for job_id, item in new]
+    insert_rows(conn, "jobs", (*_JOB_COLUMNS, "summary"), [(*_job_values(row), render(row)) for row in rows])
     insert_rows(
         conn,
         "job_specs",
@@ -147,39 +158,37 @@ def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
         index_jobs(conn, last)
 
 
-def _job_values(job_id: int, item: NewJob) -> tuple[object, ...]:
+def _new_row(job_id: int, item: NewJob) -> JobRow:
     framework = item.framework
-    debug_id = make_debug_id(framework)
-    submission_ms = _whole_seconds(item.submission_ms)
-    tags = "[]" if not item.tags else encode_tags(item.tags)
-    summary = render_summary(
-        debug_id=debug_id,
-        name=item.name,
+    return JobRow(
+        id=job_id,
+        framework=framework,
         username=item.username,
+        name=item.name,
+        debug_id=debug_id(framework),
+        vc=item.vc,
+        priority=item.priority,
         state=_FIRST_STATE,
         sub_state=_FIRST_SUB_STATE,
         execution_type="START",
-        tags=tags,
         retries=0,
         retries_user=0,
         retries_platform=0,
+        platform_streak=0,
         retry_delay_s=None,
-        submission_ms=submission_ms,
+        retry_at_ms=None,
+        submission_ms=_whole_seconds(item.submission_ms),
         created_ms=item.submission_ms,
         launched_ms=None,
         completed_ms=None,
         exit_code=None,
-        vc=item.vc,
         total_gpus=item.total_gpus,
         total_tasks=item.total_tasks,
         total_roles=item.total_roles,
-        priority=item.priority,
+        attempt=0,
+        generation=item.generation,
+        tags=encode_tags(item.tags) if item.tags else "[]",
     )
-    return (
-        job_id, summary, framework, item.username, item.name, debug_id, item.vc, item.priority, _FIRST_STATE,
-        _FIRST_SUB_STATE, "START", 0, 0, 0, 0, submission_ms, item.submission_ms,
-        item.total_gpus, item.total_tasks, item.total_roles, 0, item.generation, tags,
-    )  # fmt: skip
 
 
 def _pending(job_id: int, item: NewJob) -> PendingJob:

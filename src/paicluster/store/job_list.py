@@ -1,20 +1,18 @@
-"""Job listing: a page of ``GET /api/v2/jobs`` as ready JSON, with pending reasons and causes of failures."""
+"""Page of a job listing: the summaries that were rendered when the jobs last changed, and pending reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-import msgspec
 from sqlalchemy import Connection
 
-from openpaisdk.errors import InvalidParameters
 from paicluster.store import job_query
 from paicluster.store.compiled_statements import execute
-from paicluster.store.job_failures import causes_of
 from paicluster.store.job_query import JobQuery
+from paiprotocol.errors import InvalidParameters
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -22,44 +20,51 @@ __all__ = [
     "JobQuery",
     "ListPage",
     "list_jobs",
+    "long_page",
+    "part_of_page",
     "reasons_of",
-    "with_causes",
-    "with_reasons",
 ]
 
 DEFAULT_LIMIT = 5000
 MAX_LIMIT = 50000
 
-_REASONS_BATCH = 500
-# Failed jobs of a page that have their cause, of which each is read with the end of a log. A list of more is
-# for programs.
-_MAX_CAUSES = 1000
-_decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
-_encode = msgspec.json.encode
-
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """``json``: summaries, comma separated, without brackets. ``total``: number of matches, if requested."""
+    """``summaries``: rendered texts, comma separated. ``total``: number of matches, if requested."""
 
-    json: bytes
+    summaries: bytes
     total: int | None
-
-    def body(self) -> bytes:
-        """The response body: an array, or with a total ``{"totalCount": …, "data": […]}``."""
-        if self.total is None:
-            return b"[%b]" % self.json
-        return b'{"totalCount":%d,"data":[%b]}' % (self.total, self.json)
 
 
 def list_jobs(conn: Connection, query: JobQuery) -> ListPage:
     """One page of the listing."""
+    check_page(query)
+    summaries = _page(conn, query) if query.limit else b""
+    return ListPage(summaries, _total(conn, query) if query.with_total else None)
+
+
+def check_page(query: JobQuery) -> None:
+    """Raise InvalidParameters for a page that no list has."""
     if not 0 <= query.limit <= MAX_LIMIT:
         raise InvalidParameters(f"limit must be between 0 and {MAX_LIMIT}, not {query.limit}.")
     if query.offset < 0:
         raise InvalidParameters(f"offset must not be negative, not {query.offset}.")
-    json = _page(conn, query) if query.limit else b""
-    return ListPage(json, _total(conn, query) if query.with_total else None)
+
+
+def long_page(conn: Connection, query: JobQuery) -> tuple[array[int], int | None]:
+    """The ids of a page that is read in parts, by `part_of_page`, and the number of matches, if requested."""
+    check_page(query)
+    statement, values = job_query.ids(query)
+    ids = array("q", (row[0] for row in statement.run(conn, **values).fetchall()))
+    return ids, _total(conn, query) if query.with_total else None
+
+
+def part_of_page(conn: Connection, ids: Sequence[int]) -> bytes:
+    """Summaries of these jobs in this order; those that were deleted since are left out."""
+    text = f"SELECT id, summary FROM jobs WHERE id IN ({_marks(ids)})"
+    summaries = dict(execute(conn, text, tuple(ids)).fetchall())
+    return ",".join(summaries[job_id] for job_id in ids if job_id in summaries).encode()
 
 
 def _page(conn: Connection, query: JobQuery) -> bytes:
@@ -70,7 +75,7 @@ def _page(conn: Connection, query: JobQuery) -> bytes:
 
 @lru_cache(maxsize=64)
 def _bound_page(query: JobQuery) -> job_query.BoundQuery:
-    """Clients request the same pages again and again."""
+    """Compiled query of a page; cached, because clients request the same pages again and again."""
     return job_query.page(query)
 
 
@@ -78,38 +83,6 @@ def _total(conn: Connection, query: JobQuery) -> int:
     statement, values = job_query.count(query)
     row = statement.run(conn, **values).fetchone()
     return 0 if row is None else int(row[0])
-
-
-# -- pending reasons ----------------------------------------------------------------------------------------
-
-
-def with_reasons(conn: Connection, page: ListPage, degraded_reason: Callable[[str], str]) -> ListPage:
-    """The same page with the pending reason of each waiting job, or None where none was reported.
-
-    ``degraded_reason(framework)`` takes precedence over reported reasons.
-    """
-    if b'"WAITING"' not in page.json:
-        return page
-    listed = _decode(b"[%b]" % page.json)
-    waiting = {f"{job['username']}~{job['name']}": job for job in listed if job["state"] == "WAITING"}
-    reasons = {name: reason for name in waiting if (reason := degraded_reason(name))}
-    names = [name for name in waiting if name not in reasons]
-    for start in range(0, len(names), _REASONS_BATCH):
-        reasons.update(reasons_of(conn, names[start : start + _REASONS_BATCH]))
-    for name, job in waiting.items():
-        job["reason"] = reasons.get(name)
-    return ListPage(_encode(listed)[1:-1], page.total)
-
-
-def with_causes(conn: Connection, page: ListPage) -> ListPage:
-    """The same page; the reason of each failed job is why it failed."""
-    if b'"FAILED"' not in page.json:
-        return page
-    listed = _decode(b"[%b]" % page.json)
-    failed = {f"{job['username']}~{job['name']}": job for job in listed if job["state"] == "FAILED"}
-    for name, cause in causes_of(conn, list(failed)[:_MAX_CAUSES]).items():
-        failed[name]["reason"] = cause or None
-    return ListPage(_encode(listed)[1:-1], page.total)
 
 
 def reasons_of(conn: Connection, names: Sequence[str]) -> dict[str, str]:
@@ -122,5 +95,5 @@ def reasons_of(conn: Connection, names: Sequence[str]) -> dict[str, str]:
     return dict(execute(conn, text, tuple(names)).fetchall())
 
 
-def _marks(values: Sequence[str]) -> str:
+def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))

@@ -155,6 +155,12 @@ def page(query: JobQuery) -> BoundQuery:
     return BoundQuery(_page_statement(shape), {**values, "limit": query.limit, "offset": query.offset})
 
 
+def ids(query: JobQuery) -> BoundQuery:
+    """Query for the ids of one page, in its order."""
+    shape, values = _shape(query)
+    return BoundQuery(_ids_statement(shape), {**values, "limit": query.limit, "offset": query.offset})
+
+
 def count(query: JobQuery) -> BoundQuery:
     """Query for the number of matching jobs."""
     shape, values = _shape(query)
@@ -204,6 +210,12 @@ def _page_statement(shape: _Shape) -> Prepared:
     ids = _ids(shape).limit(bindparam("limit")).offset(bindparam("offset")).subquery("page")
     summaries = select(jobs.c.summary).select_from(cross_join(ids, jobs)).where(jobs.c.id == ids.c.id)
     return Prepared(select(literal_column(CONCATENATED)).select_from(summaries.subquery("summaries")))
+
+
+@lru_cache(maxsize=256)
+def _ids_statement(shape: _Shape) -> Prepared:
+    page = _ids(shape).limit(bindparam("limit")).offset(bindparam("offset")).subquery("page")
+    return Prepared(select(page.c.id))
 
 
 @lru_cache(maxsize=256)
@@ -281,10 +293,10 @@ def _branches(filters: list[_Filter]) -> list[list[ColumnElement[bool]]]:
     Usually one query. When the only indexed filters have several values, one for each value: the index has
     the jobs of each state in order, but not those of two.
     """
-    indexed = sorted((one for one in filters if one.indexed), key=lambda one: len(one.alternatives))
+    indexed = sorted((term for term in filters if term.indexed), key=lambda term: len(term.alternatives))
     if not indexed or not 1 < len(indexed[0].alternatives) <= _MAX_BRANCHES:
         return [_terms(filters)]
-    rest = [one for one in filters if one is not indexed[0]]
+    rest = [term for term in filters if term is not indexed[0]]
     return [_terms([_Filter((choice,)), *rest]) for choice in indexed[0].alternatives]
 
 
@@ -334,7 +346,7 @@ def _parameters(name: str, size: int) -> list[Any]:
 
 
 def _terms(filters: Iterable[_Filter]) -> list[ColumnElement[bool]]:
-    return [or_(*one.alternatives) for one in filters]
+    return [or_(*term.alternatives) for term in filters]
 
 
 def _conditions(filters: Iterable[_Filter]) -> ColumnElement[bool]:

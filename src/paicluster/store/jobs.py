@@ -5,15 +5,16 @@ Every function that changes a job also records it for the change feed.
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import Collection, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, bindparam, func, literal_column, select, update
 
-from openpaisdk.errors import NO_JOB, NotFound
-from openpaisdk.protocol.states import SubState, job_state
 from paicluster.store.bulk_insert import chunks, insert_rows
 from paicluster.store.compiled_statements import Prepared, execute
 from paicluster.store.history import (
@@ -35,11 +36,30 @@ from paicluster.store.history import (
     upsert_attempt,
 )
 from paicluster.store.job_inserts import INSERT_JOB, Inserted, InsertResult, NewJob, forget_keys, insert_jobs
-from paicluster.store.job_list import JobQuery, ListPage, list_jobs
-from paicluster.store.job_summary import decode_tags, encode_tags, render_summary
-from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSpecRow, PendingJob, TaskRow
+from paicluster.store.job_list import (
+    JobQuery,
+    ListPage,
+    check_page,
+    list_jobs,
+    long_page,
+    part_of_page,
+)
+from paicluster.store.rows import (
+    ActiveJob,
+    AttemptRow,
+    EventRow,
+    JobRow,
+    JobSpecRow,
+    PendingJob,
+    TaskRow,
+    decode_tags,
+    encode_tags,
+)
 from paicluster.store.tables import job_specs, jobs, tasks
-from paicluster.store.writer import job_token_id, request_check, touch, touch_tokens
+from paicluster.store.writer import job_token_id, request_check, summary_renderer, touch, touch_tokens
+from paiprotocol.errors import NO_JOB, InvalidParameters, NotFound
+from paiprotocol.jobs.extras import MAX_TAGS
+from paiprotocol.jobs.states import SubState, job_state
 
 __all__ = [
     "INSERT_JOB",
@@ -60,6 +80,7 @@ __all__ = [
     "add_tag",
     "all_tasks_of",
     "attempts_of",
+    "check_page",
     "events_of",
     "forget_keys",
     "forget_tasks",
@@ -72,9 +93,11 @@ __all__ = [
     "job_spec",
     "list_jobs",
     "live_tasks_of",
+    "long_page",
     "newest_id",
     "newest_named",
     "page_of_events",
+    "part_of_page",
     "pending_jobs",
     "remove_tag",
     "resource_request_of",
@@ -91,6 +114,8 @@ __all__ = [
     "upsert_attempt",
 ]
 
+_log = logging.getLogger("paicluster.store")
+
 _COLUMNS = tuple(field.name for field in fields(JobRow))
 _ATTEMPT = _COLUMNS.index("attempt")
 # The expression of the index.
@@ -106,6 +131,7 @@ _SPEC = Prepared(
 )
 _unfinished = jobs.c.sub_state != literal_column("'Completed'")
 _ACTIVE = Prepared(_jobs.where(_unfinished).order_by(jobs.c.id))
+_ACTIVE_IDS = "SELECT id FROM jobs WHERE sub_state != 'Completed' ORDER BY id"
 _ACTIVE_TASKS = Prepared(
     TASKS.join_from(jobs, tasks, (jobs.c.id == tasks.c.job_id) & (jobs.c.attempt == tasks.c.attempt))
     .where(_unfinished)
@@ -202,12 +228,44 @@ def states_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
 
 
 def active_jobs(conn: Connection) -> list[ActiveJob]:
-    """Every unfinished job, oldest first, with all task attempts of its current attempt."""
-    rows = [JobRow(*row) for row in _ACTIVE.run(conn).fetchall()]
-    by_job: dict[int, list[TaskRow]] = {}
-    for row in task_rows(_ACTIVE_TASKS.run(conn).fetchall()):
-        by_job.setdefault(row.job_id, []).append(row)
-    return [ActiveJob(job, tuple(by_job.get(job.id, ()))) for job in rows]
+    """Every unfinished job, oldest first, with all task attempts of its current attempt.
+
+    A job with a damaged row is left out, and logged.
+    """
+    try:
+        rows = _ACTIVE.run(conn).fetchall()
+        tasks = task_rows(_ACTIVE_TASKS.run(conn).fetchall())
+        by_job: dict[int, list[TaskRow]] = {}
+        for task in tasks:
+            by_job.setdefault(task.job_id, []).append(task)
+        active = [ActiveJob(job, tuple(by_job.get(job.id, ()))) for job in (JobRow(*row) for row in rows)]
+    except sqlite3.OperationalError:
+        # A text that is not UTF-8: which one it is, is found job by job.
+        ids = [int(job_id) for (job_id,) in execute(conn, _ACTIVE_IDS, ()).fetchall()]
+        active = [job for job_id in ids if (job := _active_job(conn, job_id)) is not None]
+    return [job for job in active if _is_readable(job)]
+
+
+def _active_job(conn: Connection, job_id: int) -> ActiveJob | None:
+    try:
+        job = get_job_by_id(conn, job_id)
+        return None if job is None else ActiveJob(job, tuple(tasks_of(conn, job_id, job.attempt)))
+    except sqlite3.OperationalError as error:
+        _log.error("The job with the id %d cannot be read; leaving it unchanged: %s", job_id, error)
+        return None
+
+
+def _is_readable(active: ActiveJob) -> bool:
+    """Whether its rows have the types that the controller computes with."""
+    try:
+        msgspec.convert(asdict(active.job), JobRow)
+        for task in active.tasks:
+            msgspec.convert(asdict(task), TaskRow)
+    except msgspec.ValidationError as error:
+        name = active.job.framework
+        _log.error("The job %s has a damaged row; leaving it unchanged: %s", name, error)
+        return False
+    return True
 
 
 def running_jobs(conn: Connection) -> list[JobRow]:
@@ -227,7 +285,7 @@ def update_job(conn: Connection, job_id: int, **columns: Any) -> JobRow:
     now.update(columns)
     columns["state"] = now["state"] = job_state(now["sub_state"], now["exit_code"])
     after = JobRow(**now)
-    columns["summary"] = _summary(after)
+    columns["summary"] = summary_renderer(conn)(after)
     columns["of_id"] = job_id
     _update(tuple(columns)).run(conn, **columns).close()
     touch(conn, job_id)
@@ -270,9 +328,13 @@ def tags_of(conn: Connection, job_id: int) -> list[str]:
 
 
 def add_tag(conn: Connection, job_id: int, tag: str) -> None:
-    """Add a tag to a job; adding it again has no effect."""
+    """Add a tag to a job; adding it again has no effect. InvalidParameters if the job has too many."""
     tags = tags_of(conn, job_id)
     if tag not in tags:
+        if len(tags) >= MAX_TAGS:
+            raise InvalidParameters(
+                f"The job has {len(tags)} tags, which is the limit.", hint="Remove one of them first."
+            )
         job = update_job(conn, job_id, tags=encode_tags((*tags, tag)))
         insert_rows(conn, "job_tags", ("job_id", "tag", "submission_ms"), [(job_id, tag, job.submission_ms)])
 
@@ -286,29 +348,3 @@ def remove_tag(conn: Connection, job_id: int, tag: str) -> bool:
     update_job(conn, job_id, tags=encode_tags(tags))
     execute(conn, "DELETE FROM job_tags WHERE job_id = ? AND tag = ?", (job_id, tag)).close()
     return True
-
-
-def _summary(job: JobRow) -> str:
-    return render_summary(
-        debug_id=job.debug_id,
-        name=job.name,
-        username=job.username,
-        state=job.state,
-        sub_state=job.sub_state,
-        execution_type=job.execution_type,
-        tags=job.tags,
-        retries=job.retries,
-        retries_user=job.retries_user,
-        retries_platform=job.retries_platform,
-        retry_delay_s=job.retry_delay_s,
-        submission_ms=job.submission_ms,
-        created_ms=job.created_ms,
-        launched_ms=job.launched_ms,
-        completed_ms=job.completed_ms,
-        exit_code=job.exit_code,
-        vc=job.vc,
-        total_gpus=job.total_gpus,
-        total_tasks=job.total_tasks,
-        total_roles=job.total_roles,
-        priority=job.priority,
-    )

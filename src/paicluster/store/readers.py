@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
+from paiprotocol.errors import StoreError
 
 # After this time without a query a reader releases what it has mapped and cached.
 _IDLE_TIMEOUT_S = 5.0
@@ -23,7 +23,10 @@ _Deliver = Callable[[Any, Exception | None], None]
 class Readers:
     """Runs functions over a connection that sees one snapshot of the database. Used by Store only."""
 
-    def __init__(self, engine: Engine, path: Path, count: int) -> None:
+    def __init__(
+        self, engine: Engine, path: Path, count: int, *, idle_timeout_s: float = _IDLE_TIMEOUT_S
+    ) -> None:
+        self._idle_timeout_s = idle_timeout_s
         self._engine = engine
         self._path = path
         self._queue: SimpleQueue[tuple[Callable[[Connection], Any], _Deliver] | None] = SimpleQueue()
@@ -107,7 +110,7 @@ class Readers:
         idle = True
         while True:
             try:
-                task = self._queue.get(timeout=None if idle else _IDLE_TIMEOUT_S)
+                task = self._queue.get(timeout=None if idle else self._idle_timeout_s)
             except Empty:
                 idle = True
                 if conn is not None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
+import msgspec
+
+from paiprotocol.jobs.states import ExecutionType, JobState
+
+_read_tags = msgspec.json.Decoder(list[str]).decode
 _ENDED = frozenset(("AttemptCompleted", "Completed"))
 
 
@@ -19,9 +25,9 @@ class JobRow:
     debug_id: str
     vc: str
     priority: str | None
-    state: str
+    state: JobState
     sub_state: str
-    execution_type: str
+    execution_type: ExecutionType
     retries: int
     retries_user: int
     retries_platform: int
@@ -39,6 +45,19 @@ class JobRow:
     attempt: int
     generation: str
     tags: str = "[]"
+
+
+SummaryRenderer = Callable[[JobRow], str]
+"""Renders what lists show of a job. The store keeps the text with the job and does not read it."""
+
+
+def encode_tags(tags: Iterable[str]) -> str:
+    """Tags as stored with a job: a sorted JSON array."""
+    return msgspec.json.encode(sorted(set(tags))).decode()
+
+
+def decode_tags(text: str) -> list[str]:
+    return [] if text == "[]" else _read_tags(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +155,7 @@ class EventRow:
     id: int
     job_id: int
     uid: str
-    type: str
+    type: Literal["Normal", "Warning"]
     reason: str
     message: str
     task_role: str | None
@@ -172,7 +191,7 @@ class UserRow:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """``kind`` is session or application."""
+    """``kind`` is session, of a login, or application."""
 
     id: str
     username: str

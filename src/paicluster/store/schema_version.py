@@ -9,12 +9,14 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import StoreError
 from paicluster.store import new_database, sqlite
 from paicluster.store.new_database import VERSION_TABLE
+from paiprotocol.errors import StoreError
 
 # Every revision in ``migrations/versions``, oldest first; the last one is that of this version.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = (
+    "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013",
+)  # fmt: skip
 HEAD = REVISIONS[-1]
 
 

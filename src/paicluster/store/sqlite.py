@@ -1,7 +1,4 @@
-"""SQLite specifics: connection setup, error messages, backup.
-
-For PostgreSQL this file is replaced; the others stay.
-"""
+"""SQLite specifics: connection setup, error messages, backup."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from openpaisdk.errors import StoreError
+from paiprotocol.errors import StoreError
 
 # How long another program (a backup, a sqlite3 shell) may hold the lock before a write fails.
 BUSY_TIMEOUT_S = 30.0
@@ -38,7 +35,12 @@ _MAX_PATH_BYTES = 500
 
 _WRITER = "paicluster_writer"
 
+_CHECK = "See which one it is: paicluster check-store --home DIR"
 _WAY_BACK = "Return to a backup: paicluster restore-store --home DIR lists them."
+
+
+class UnreadableRow(StoreError):
+    """A row of the database is damaged; all others can be used."""
 
 
 def make_engine(path: Path) -> Engine:
@@ -186,11 +188,18 @@ def back_up(conn: Connection, target: Path) -> None:
 
 def replace_durably(copy: Path, target: Path) -> None:
     """Rename a complete copy of a database to its name."""
+    copy.chmod(0o600)
     with copy.open("rb") as file:
         os.fsync(file.fileno())
-    copy.chmod(0o600)
     copy.replace(target)
     sync_folder(target.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Make a file and its name durable."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -210,6 +219,9 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
         error = error.orig or error
     if not isinstance(error, sqlite3.Error):
         return None
+    if "Could not decode to UTF-8" in str(error):
+        # Python's own error, of one value.
+        return UnreadableRow(f"A row of the cluster's database {path} is damaged ({error}).", hint=_CHECK)
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _disk_full(path)):
         return _full(path)

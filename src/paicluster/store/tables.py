@@ -240,6 +240,19 @@ job_tags = Table(
     Index("job_tags_by_tag", "tag", "submission_ms", "job_id"),
 )
 
+# Of jobs that a job submitted, and of those that submitted one.
+job_origins = Table(
+    "job_origins",
+    metadata,
+    _job_id(primary_key=True),
+    # 0: a user submitted it.
+    Column("depth", Integer, nullable=False),
+    # JSON: names of the jobs through which it was submitted, the first one first.
+    Column("chain", Text, nullable=False),
+    # Number of jobs that it submitted itself.
+    Column("submitted", Integer, nullable=False),
+)
+
 attempts = Table(
     "attempts",
     metadata,

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import ColumnElement, Connection, delete, insert, literal_column, select, true
 
 from paicluster.store.rows import TokenRow
-from paicluster.store.tables import jobs, tokens
-from paicluster.store.writer import job_token_id, touch_tokens, user_holder_id
+from paicluster.store.tables import jobs, tokens, user_records, users
+from paicluster.store.user_records import CERTIFICATE
+from paicluster.store.writer import (
+    admin_holder_id,
+    certificate_holder_id,
+    job_token_id,
+    touch_tokens,
+    user_holder_id,
+)
 
 # The exact expression of the partial index, so that SQLite uses it.
 _UNFINISHED = jobs.c.sub_state != literal_column("'Completed'")
@@ -44,7 +53,7 @@ def delete_token(conn: Connection, token_id: str) -> bool:
 
 
 def delete_tokens_of_user(conn: Connection, username: str, kind: str) -> int:
-    """Revoke a user's tokens of one kind (a new password ends the sessions)."""
+    """Revoke a user's tokens of one kind (a new password ends the logins)."""
     return _delete(conn, tokens.c.username == username, tokens.c.kind == kind)
 
 
@@ -54,13 +63,26 @@ def delete_expired(conn: Connection, now_ms: int) -> int:
 
 def touch_tokens_of(conn: Connection, username: str) -> None:
     """Record that the rights of this user's tokens changed."""
-    touch_tokens(conn, [user_holder_id(username)])
+    _touch_users(conn, [username])
     _touch(conn, tokens.c.username == username, jobs.c.username == username)
+    _touch_certificates(conn, user_records.c.username == username)
 
 
 def touch_all_tokens(conn: Connection) -> None:
     """Record that the rights of many users' tokens changed."""
+    _touch_users(conn, conn.execute(select(users.c.username)).scalars())
     _touch(conn, true(), true())
+    _touch_certificates(conn, true())
+
+
+def _touch_users(conn: Connection, usernames: Iterable[str]) -> None:
+    for username in usernames:
+        touch_tokens(conn, (user_holder_id(username), admin_holder_id(username)))
+
+
+def _touch_certificates(conn: Connection, of_users: ColumnElement[bool]) -> None:
+    serials = conn.execute(select(user_records.c.name).where(user_records.c.kind == CERTIFICATE, of_users))
+    touch_tokens(conn, map(certificate_holder_id, serials.scalars()))
 
 
 def _touch(conn: Connection, of_users: ColumnElement[bool], of_jobs: ColumnElement[bool]) -> None:

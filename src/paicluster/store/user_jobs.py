@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
-from openpaisdk.protocol.states import STOP_CODES
 from paicluster.store.bulk_insert import chunks
 from paicluster.store.rows import JobRow
 from paicluster.store.tables import job_specs, jobs, tasks
+from paiprotocol.jobs.states import STOP_CODES
 
 _COLUMNS = tuple(field.name for field in fields(JobRow))
 _RETRIED = "AttemptCompleted"
@@ -58,13 +58,13 @@ def jobs_of_user(conn: Connection, username: str, limit: int) -> list[UserJob]:
         .order_by(jobs.c.submission_ms.desc(), jobs.c.id.desc())
         .limit(limit)
     )
-    found = [
+    user_jobs = [
         UserJob(JobRow(*row[:-2]), row[-1] or row[-2]) for row in map(tuple, conn.execute(query).fetchall())
     ]
-    counts = _counts(conn, [job.row.id for job in found])
-    for job in found:
+    counts = _counts(conn, [job.row.id for job in user_jobs])
+    for job in user_jobs:
         job.counts.update(counts.get(job.row.id, {}))
-    return found
+    return user_jobs
 
 
 def jobs_named(conn: Connection, username: str, name: str, suffix: re.Pattern[str]) -> list[JobRow]:
@@ -79,7 +79,7 @@ def jobs_named(conn: Connection, username: str, name: str, suffix: re.Pattern[st
 
 
 def _counts(conn: Connection, job_ids: Sequence[int]) -> dict[int, dict[str, TaskCounts]]:
-    found: dict[int, dict[str, TaskCounts]] = defaultdict(dict)
+    counts: dict[int, dict[str, TaskCounts]] = defaultdict(dict)
     for some in chunks(job_ids):
         query = (
             select(tasks.c.job_id, tasks.c.role, tasks.c.sub_state, tasks.c.exit_code, func.count())
@@ -89,9 +89,9 @@ def _counts(conn: Connection, job_ids: Sequence[int]) -> dict[int, dict[str, Tas
             .group_by(tasks.c.job_id, tasks.c.role, tasks.c.sub_state, tasks.c.exit_code)
         )
         for job_id, role, sub_state, exit_code, number in conn.execute(query):
-            before = found[job_id].get(role, TaskCounts())
-            found[job_id][role] = before.plus(_count(sub_state, exit_code, number))
-    return found
+            before = counts[job_id].get(role, TaskCounts())
+            counts[job_id][role] = before.plus(_count(sub_state, exit_code, number))
+    return counts
 
 
 def _count(sub_state: str, exit_code: int | None, number: int) -> TaskCounts:

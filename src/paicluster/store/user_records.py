@@ -1,4 +1,4 @@
-"""Small records of users, which end with them. Plain functions over a connection."""
+"""Small records of users, deleted with their user. Plain functions over a connection."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, func, insert, select
 
 from paicluster.store.tables import user_records as records
+
+CERTIFICATE = "certificate"
+CERTIFICATE_DAYS = 365
+"""How long a certificate is valid."""
 
 
 class UserRecord(NamedTuple):
@@ -17,6 +21,10 @@ class UserRecord(NamedTuple):
     username: str
     created_ms: int
     sealed: bytes
+
+    @property
+    def certificate_expires_s(self) -> float:
+        return self.created_ms / 1000 + CERTIFICATE_DAYS * 24 * 3600
 
 
 def put_record(conn: Connection, record: UserRecord) -> None:

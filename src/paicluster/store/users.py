@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
 
-from openpaisdk.errors import Conflict
 from paicluster.store import groups
 from paicluster.store.rows import TokenRow, UserRow
 from paicluster.store.tables import jobs, users
@@ -21,6 +20,7 @@ from paicluster.store.tokens import (
     list_tokens,
     touch_tokens_of,
 )
+from paiprotocol.errors import Conflict
 
 __all__ = [
     "TokenRow",

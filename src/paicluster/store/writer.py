@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
 from paicluster.store.change_feed import ChangeFeed, ChangeSet
 from paicluster.store.compiled_statements import execute
-from paicluster.store.rows import PendingJob
+from paicluster.store.rows import JobRow, PendingJob, SummaryRenderer
+from paiprotocol.errors import StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ _MAX_BATCH = 512
 _GATHER_DELAY_S = 0.0004
 
 _CHANGES = "paicluster_changes"
+_SUMMARY_RENDERER = "paicluster_summary_renderer"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,9 @@ class BatchOp(Generic[I, R]):
 
     name: str
     fn: Callable[[Connection, list[I]], Sequence[R | Exception]]
+
+
+CERTIFICATE_HOLDER = "certificate-"
 
 
 def touch(conn: Connection, job_id: int) -> None:
@@ -67,6 +71,16 @@ def request_check(conn: Connection, job_id: int) -> None:
     changes_of(conn).requests[job_id] = None
 
 
+def summary_renderer(conn: Connection) -> SummaryRenderer:
+    """The renderer of the store whose connection this is."""
+    return cast("SummaryRenderer", conn.info[_SUMMARY_RENDERER])
+
+
+def no_summary(job: JobRow) -> str:
+    """Renderer of a store that is opened for anything but jobs."""
+    raise RuntimeError(f"The store of job {job.framework} was opened without a renderer of summaries.")
+
+
 def touch_tokens(conn: Connection, token_ids: Iterable[str]) -> None:
     """Record that this transaction revokes tokens, or changes their rights."""
     changes_of(conn).tokens.update(dict.fromkeys(token_ids))
@@ -78,8 +92,18 @@ def job_token_id(job_id: int, attempt: int) -> str:
 
 
 def user_holder_id(username: str) -> str:
-    """Id of a user as the holder of a ticket that no token was used for; no token has such an id."""
+    """Holder id of a user, for tickets that were issued without a token; no token has such an id."""
     return f"@{username}"
+
+
+def admin_holder_id(username: str) -> str:
+    """Holder id of a user's administrator rights."""
+    return f"@@{username}"
+
+
+def certificate_holder_id(serial: str) -> str:
+    """Holder id of a user's certificate; no token has such an id."""
+    return f"{CERTIFICATE_HOLDER}{serial}"
 
 
 def changes_of(conn: Connection) -> ChangeSet:
@@ -124,8 +148,11 @@ class _SyncWaiter:
 class Writer:
     """Owns the writing connection. :class:`paicluster.store.Store` is its only user."""
 
-    def __init__(self, conn: Connection, path: Path, feed: ChangeFeed) -> None:
+    def __init__(
+        self, conn: Connection, path: Path, feed: ChangeFeed, render_summary: SummaryRenderer
+    ) -> None:
         self._conn = conn
+        conn.info[_SUMMARY_RENDERER] = render_summary
         self._path = path
         self._feed = feed
         self._pending: deque[_Op] = deque()
@@ -134,6 +161,8 @@ class Writer:
         self._closing = False
         self._oldest: float | None = None
         self.commits = 0
+        # Why the last write failed, if it did.
+        self.failure: StoreError | None = None
         self._had_company = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -294,6 +323,7 @@ class Writer:
                 op.error = sqlite.as_store_error(op.error, self._path) or op.error
 
     def _deliver(self, batch: list[_Op], changes: ChangeSet) -> None:
+        self.failure = next((op.error for op in batch if isinstance(op.error, StoreError)), None)
         by_loop: dict[asyncio.AbstractEventLoop, list[_Op]] = {}
         sync: list[_Op] = []
         for op in batch:
@@ -351,7 +381,7 @@ def _units(batch: list[_Op]) -> list[list[_Op]]:
 
 
 def _run_unit(conn: Connection, unit: list[_Op]) -> bool:
-    """Run it and set each result; False when it raised and its changes must be rolled back."""
+    """Run a unit and set the result of each write; False when its changes must be rolled back."""
     kind = unit[0].kind
     try:
         if kind is None:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from openpaisdk.errors import TooManyRequests, Unavailable
-from paicluster.api.context import AppTicket, Context
+from paicluster.api.context import AppTicket, ConnectionContext
 from paicluster.api.v2.forward import open_stream
 from paicluster.auth.tokens import Identity
 from paicluster.services.admission import no_job
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow
 from paicluster.web_apps.grants import AppGrants
+from paiprotocol.errors import TooManyRequests, Unavailable
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -91,8 +91,10 @@ class WebApps:
     ``slow_client_s``: how long a connection may be without progress.
     """
 
-    def __init__(self, ctx: Context, host: str, ports: range, tls: Tls | None, slow_client_s: float) -> None:
-        self._ctx = ctx
+    def __init__(
+        self, connections: ConnectionContext, host: str, ports: range, tls: Tls | None, slow_client_s: float
+    ) -> None:
+        self._connections = connections
         self._host = host
         self._ports = ports
         self._tls = tls
@@ -105,9 +107,9 @@ class WebApps:
         return "https" if self._tls else "http"
 
     async def open(self, identity: Identity, row: JobRow, role: str, index: int, port: int) -> AppTicket:
-        """Where a browser opens a port of a task, once; who may enter the job was checked before."""
+        """A ticket with which a browser opens a port of a task, once; the caller has checked its user."""
         key = AppKey(row.id, role, index, port)
-        connect = partial(_connect, self._ctx, row.framework, key)
+        connect = partial(_connect, self._connections, row.framework, key)
         # Whether something listens there is an error of this request, not a page of the app.
         (await connect(identity)).close()
         # Two requests for one app at a time would start it twice.
@@ -115,18 +117,25 @@ class WebApps:
             self._drop_idle()
             if key not in self._apps:
                 self._make_room(identity.username)
-                self._apps[key] = await self._start(identity.username, port, connect)
+                self._apps[key] = await self._start(identity.username, row.username, port, connect)
             app = self._apps[key]
         return AppTicket(self.scheme, app.port, app.grants.issue_ticket(identity))
 
     async def _start(
-        self, opener: str, task_port: int, connect: Callable[[Identity], Awaitable[socket.socket]]
+        self,
+        opener: str,
+        job_user: str,
+        task_port: int,
+        connect: Callable[[Identity], Awaitable[socket.socket]],
     ) -> _App:
         from paicluster.api.middleware.slow_clients import SlowClientReaper
         from paicluster.web_apps.proxy import Proxy
 
+        async def is_permitted(identity: Identity) -> bool:
+            return await self._connections.tokens.are_live(identity.holders_in_job_of(job_user))
+
         grants = AppGrants()
-        proxy = Proxy(grants, task_port, connect, self._ctx.tokens.are_live)
+        proxy = Proxy(grants, task_port, connect, is_permitted)
         listener = self._bind()
         try:
             server, state = await self._serve(proxy, listener)
@@ -140,15 +149,15 @@ class WebApps:
         import uvicorn
         from uvicorn.server import ServerState
 
+        from paicluster.api.middleware.connection_limits import ConnectionLimits
         from paicluster.api.middleware.slow_clients import LimitedHttpProtocol
 
+        limits = ConnectionLimits(MAX_CONNECTIONS)
         config = uvicorn.Config(
             proxy,
-            http=LimitedHttpProtocol,
             ws="none",
             lifespan="off",
             access_log=False,
-            limit_concurrency=MAX_CONNECTIONS,
             proxy_headers=False,
             log_config=None,
             date_header=False,
@@ -161,7 +170,7 @@ class WebApps:
         state = ServerState()
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: LimitedHttpProtocol(config=config, server_state=state, app_state={}),
+            lambda: LimitedHttpProtocol(config=config, server_state=state, app_state={}, limits=limits),
             sock=listener,
             ssl=config.ssl,
             backlog=_BACKLOG,
@@ -218,10 +227,12 @@ class WebApps:
             self._close(key)
 
 
-async def _connect(ctx: Context, framework: str, key: AppKey, identity: Identity) -> socket.socket:
+async def _connect(
+    connections: ConnectionContext, framework: str, key: AppKey, identity: Identity
+) -> socket.socket:
     """A connection with the task of the job's attempt that runs now: an app outlives a retry of its job."""
-    row = await ctx.store.read(lambda conn: jobs.get_job_by_id(conn, key.job_id))
+    row = await connections.store.read(lambda conn: jobs.get_job_by_id(conn, key.job_id))
     # Ids of removed jobs may be given again.
     if row is None or row.framework != framework:
         raise no_job(framework)
-    return await open_stream(ctx, identity, row, key.role, key.index, key.port)
+    return await open_stream(connections, identity, row, key.role, key.index, key.port)

@@ -1,4 +1,4 @@
-"""Who may use a web app: tickets that open it once, and the cookies that they are exchanged for.
+"""Grants of web apps: tickets that open an app once, and the cookies that they are exchanged for.
 
 Both are in memory: after a restart of the server a user opens the app again.
 """
@@ -9,8 +9,8 @@ import secrets
 import time
 from typing import NamedTuple
 
-from openpaisdk.errors import Forbidden
 from paicluster.auth.tokens import Identity
+from paiprotocol.errors import Forbidden
 
 TICKET_LIFETIME_S = 60
 """How long a ticket is valid: a browser follows the link at once."""
@@ -41,24 +41,24 @@ class AppGrants:
 
     def redeem(self, ticket: str) -> str:
         """The value of a new cookie, in exchange for the ticket."""
-        found = self._tickets.pop(ticket, None)
-        if found is None or found.expires <= time.monotonic():
+        grant = self._tickets.pop(ticket, None)
+        if grant is None or grant.expires <= time.monotonic():
             raise Forbidden(
                 "The link has expired or was used before.", hint="Open it again from the page of the job."
             )
         _drop_oldest(self._cookies)
         value = secrets.token_urlsafe(32)
-        self._cookies[value] = found.identity
+        self._cookies[value] = grant.identity
         return value
 
     def identity(self, cookie: str | None) -> Identity:
         """The user of a cookie; raises Forbidden for others."""
-        found = self._cookies.get(cookie or "")
-        if found is None:
+        grant = self._cookies.get(cookie or "")
+        if grant is None:
             raise Forbidden(
                 "This app of a job is open to its user only.", hint="Open it from the page of the job."
             )
-        return found
+        return grant
 
 
 def _drop_oldest(grants: dict[str, _Ticket] | dict[str, Identity]) -> None:
@@ -67,7 +67,7 @@ def _drop_oldest(grants: dict[str, _Ticket] | dict[str, Identity]) -> None:
 
 
 def cookie_name(port: int) -> str:
-    """Contains the port: browsers send a cookie to every port of a host."""
+    """Name of an app's cookie, with the port: browsers send a cookie to every port of a host."""
     return f"{_COOKIE_PREFIX}app-{port}"
 
 

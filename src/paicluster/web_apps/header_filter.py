@@ -19,9 +19,12 @@ _REPLACED = frozenset((b"host", b"origin", b"cookie", b"expect", b"x-forwarded-h
 # They apply to the whole host, so to the portal and to other apps.
 _HOST_WIDE = frozenset((b"clear-site-data", b"strict-transport-security", b"alt-svc"))
 
+# A page that shows an app in a frame could make the user click in it. A policy of the app holds beside it.
+_FRAMED_BY_ITSELF = (b"content-security-policy", b"frame-ancestors 'self'")
+
 
 def request_headers(headers: Iterable[Header], port: int, scheme: str) -> list[Header]:
-    """For the task's server, which is asked as if by a browser on its own machine."""
+    """Request headers for the task's server: as those of a browser on its own machine."""
     received = list(headers)
     names = {name for name, _ in received}
     sent = [pair for pair in received if pair[0] not in _HOP_BY_HOP | _REPLACED]
@@ -51,8 +54,8 @@ def foreign_cookies(value: bytes) -> bytes:
 
 
 def response_headers(headers: Iterable[Header], port: int) -> list[Header]:
-    """For the browser: nothing that touches the portal, redirects within the app."""
-    sent: list[Header] = []
+    """Response headers for the browser: redirects within the app, no foreign frame, nothing host-wide."""
+    sent: list[Header] = [_FRAMED_BY_ITSELF]
     for name, value in headers:
         if name in _HOP_BY_HOP | _HOST_WIDE:
             continue

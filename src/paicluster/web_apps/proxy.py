@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import h11
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from openpaisdk.errors import Forbidden, NotFound, PaiError
+from paicluster.api.requests.web_socket_upgrade import Relay, detach_connection, origin_netloc
+from paicluster.api.routing.scope import IDENTITY_KEY
 from paicluster.api.v2.apps import OPEN_PATH
-from paicluster.api.web_socket_upgrade import Relay, detach_connection, origin_authority
 from paicluster.auth.tokens import Identity
 from paicluster.web_apps.grants import AppGrants, cookie_name
 from paicluster.web_apps.header_filter import request_headers, response_headers
 from paicluster.web_apps.upstream import BadGateway, Upstream
+from paiprotocol.errors import Forbidden, NotFound, PaiError
 
 _CROSS_SITE = ("cross-site", "same-site")
 
@@ -26,8 +27,8 @@ _CROSS_SITE = ("cross-site", "same-site")
 class Proxy:
     """ASGI application of one app.
 
-    ``connect`` opens a connection with the port of the task for a user, ``are_live`` tells whether what
-    the user signed in with still is.
+    ``connect`` opens a connection with the port of the task for a user, ``is_permitted`` tells whether that
+    user is still signed in and may use the job.
     """
 
     def __init__(
@@ -35,12 +36,12 @@ class Proxy:
         grants: AppGrants,
         task_port: int,
         connect: Callable[[Identity], Awaitable[socket.socket]],
-        are_live: Callable[[Sequence[str]], Awaitable[bool]],
+        is_permitted: Callable[[Identity], Awaitable[bool]],
     ) -> None:
         self._grants = grants
         self._task_port = task_port
         self._connect = connect
-        self._are_live = are_live
+        self._is_permitted = is_permitted
         # Requests and WebSockets.
         self.open_exchanges = 0
         self.last_used = time.monotonic()
@@ -67,8 +68,9 @@ class Proxy:
                 return
             check_own_page(request)
             identity = self._grants.identity(request.cookies.get(cookie_name(_own_port(scope))))
-            if not await self._are_live(identity.holders):
+            if not await self._is_permitted(identity):
                 raise Forbidden("The session of this app has ended.", hint="Sign in to the portal again.")
+            scope[IDENTITY_KEY] = identity
             upstream = await Upstream.connect(await self._connect(identity))
         except PaiError as error:
             await _page(error)(scope, receive, send)
@@ -139,7 +141,7 @@ def check_own_page(request: Request) -> None:
     For a browser all ports of a host are one site, so `SameSite` does not keep a page of another app away.
     """
     get = request.headers.get
-    is_own = get("origin") is None or origin_authority(request) == get("host", "")
+    is_own = get("origin") is None or origin_netloc(request) == get("host", "")
     is_visit = (get("sec-fetch-mode"), get("sec-fetch-dest"), request.method) == (
         "navigate",
         "document",
@@ -236,5 +238,8 @@ def _own_port(scope: Scope) -> int:
 
 def _page(error: PaiError) -> Response:
     text = "\n".join(part for part in (error.message, error.hint) if part)
-    headers = {"content-security-policy": "default-src 'none'", "cache-control": "no-store"}
+    headers = {
+        "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+        "cache-control": "no-store",
+    }
     return PlainTextResponse(text + "\n", status_code=error.status, headers=headers)

@@ -9,7 +9,7 @@ from typing import cast
 
 import h11
 
-from openpaisdk.errors import PaiError
+from paiprotocol.errors import PaiError
 
 # Read ahead of what the browser takes.
 _MAX_BUFFER_BYTES = 256 << 10

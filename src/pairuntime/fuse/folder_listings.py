@@ -41,13 +41,13 @@ class FolderListings:
     def recent(self, folder: "str") -> "dict[str, Entry] | None":
         """Entries of a folder by name, if it was listed a moment ago."""
         with self._lock:
-            found = self._recent.get(folder)
-            if found is None or time.monotonic() - found[0] > LISTING_VALID_S:
+            listing = self._recent.get(folder)
+            if listing is None or time.monotonic() - listing[0] > LISTING_VALID_S:
                 return None
-            return found[1]
+            return listing[1]
 
     def changed(self, path: "str") -> "None":
-        """Use no longer what was listed before this file or folder changed."""
+        """Discard the listings made before this file or folder changed."""
         with self._lock:
             self._recent.pop(path.rpartition("/")[0] or "/", None)
             self._recent.pop(path, None)
@@ -58,7 +58,9 @@ class FolderListings:
         entries = self._storage.entries(path)
         self._keep(path, entries)
         staged = {
-            one.name: one.staged.entry(one.name) for one in self._nodes.staged_below(node) if one.staged
+            child.name: child.staged.entry(child.name)
+            for child in self._nodes.staged_below(node)
+            if child.staged
         }
         shown = [entry for entry in entries if entry.name not in staged] + list(staged.values())
         with self._lock:

@@ -51,7 +51,7 @@ class MountError(Exception):
 
 
 def check_available() -> "None":
-    """Raise where FUSE cannot be had, before anything else is done."""
+    """Raise where FUSE is not available, before anything else is done."""
     if not os.path.exists(DEVICE):
         raise MountError(
             "This machine has no %s, so nothing can be mounted here." % DEVICE,
@@ -76,7 +76,7 @@ def check_folder(folder: "str", unmount_command: "str" = "") -> "str":
     """
     path = os.path.realpath(folder)
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as e:
         if e.errno == errno.ENOTCONN:
             raise MountError(
@@ -86,7 +86,7 @@ def check_folder(folder: "str", unmount_command: "str" = "") -> "str":
         if isinstance(e, FileNotFoundError):
             raise MountError("%s: there is no such folder." % folder, "Create it: mkdir -p %s" % folder)
         raise MountError("%s: %s." % (folder, (e.strerror or str(e)).lower()))
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise MountError("%s is a file; a folder is needed to mount on." % folder)
     kind = mounted_folders().get(path)
     if kind is not None:
@@ -103,15 +103,15 @@ def check_folder(folder: "str", unmount_command: "str" = "") -> "str":
 
 def mounted_folders(kind: "str" = "") -> "dict[str, str]":
     """Folders of this mount namespace on which something is mounted, and its type."""
-    found = {}
+    types = {}
     with open(MOUNTS, "rb") as f:
         for line in f:
             before, _, after = line.partition(b" - ")
             path = before.split()[4].decode("unicode_escape").encode("latin-1")
             of_type = after.split()[0].decode()
             if not kind or of_type == kind:
-                found[os.fsdecode(path)] = of_type
-    return found
+                types[os.fsdecode(path)] = of_type
+    return types
 
 
 class Mount:

@@ -87,7 +87,7 @@ class NodeTable:
                 del self._nodes[node_id]
 
     def remove(self, parent: "Node", name: "str") -> "None":
-        """A name was deleted; its node stays as long as the kernel uses it."""
+        """Remove a deleted name; its node stays as long as the kernel uses it."""
         with self.lock:
             node = parent.children.get(name)
             if node is not None:
@@ -113,13 +113,13 @@ class NodeTable:
     def staged_within(self, node: "Node") -> "list[Node]":
         """Files that are being written: the node itself, or those at any depth below it."""
         with self.lock:
-            found, remaining = [], [node]
+            staged, remaining = [], [node]
             while remaining:
-                one = remaining.pop()
-                remaining += one.children.values()
-                if one.staged is not None:
-                    found.append(one)
-            return found
+                current = remaining.pop()
+                remaining += current.children.values()
+                if current.staged is not None:
+                    staged.append(current)
+            return staged
 
     @staticmethod
     def _detach(node: "Node") -> "None":

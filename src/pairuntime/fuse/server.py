@@ -111,7 +111,7 @@ class Server:
         return self._ended.wait(timeout_s)
 
     def finish(self, was_unmounted: "bool") -> "None":
-        """Complete what was closed. Where programs still had files open for writing, those are lost."""
+        """Complete the uploads of closed files. Files still open for writing are lost."""
         began = time.monotonic()
         while not was_unmounted and not self._ended.is_set():
             waited = time.monotonic() - began
@@ -204,17 +204,17 @@ class Server:
         """Attributes, from a recent listing where there is one. That a name is missing is never assumed."""
         folder, _, name = path.rpartition("/")
         listed = self._listings.recent(folder or "/")
-        found = None if listed is None else listed.get(name)
-        return found if found is not None else self._storage.status(path)
+        entry = None if listed is None else listed.get(name)
+        return entry if entry is not None else self._storage.status(path)
 
     def _node_entry(self, node: "Node") -> "Entry":
         staged = node.staged
         if staged is not None:
             return staged.entry(node.name)
-        found = self._status(self._nodes.existing_path(node))
-        if found is None:
+        entry = self._status(self._nodes.existing_path(node))
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, "deleted")
-        return found
+        return entry
 
     def _lookup_entry(self, parent: "Node", path: "str", name: "str") -> "Entry | None":
         known = self._nodes.known_child(parent, name)
@@ -315,9 +315,9 @@ class Server:
         """
         staged = {}  # type: dict[int, StagedFile]
         for node in nodes:
-            for one in [] if node is None else self._nodes.staged_within(node):
-                if one.staged is not None:
-                    staged[one.id] = one.staged
+            for written in [] if node is None else self._nodes.staged_within(node):
+                if written.staged is not None:
+                    staged[written.id] = written.staged
         with ExitStack() as locks:
             for node_id in sorted(staged):
                 locks.enter_context(staged[node_id].lock)

@@ -1,4 +1,4 @@
 """Exec sessions: a command in a running task whose streams travel over one WebSocket.
 
-`host` is the process at the task's end of the connection, `websocket` the frames of both ends.
+`host` is the process at the task's end of the connection; `transport` has the frames and messages.
 """

@@ -16,8 +16,16 @@ import subprocess
 import time
 
 from pairuntime.session.multiplexer import Multiplexer
-from pairuntime.session.relay import Relay, RelayLoop, Stream, WebSocketStream
 from pairuntime.supervisor import claim, exit_record, process_tree
+from pairuntime.transport.relay import (
+    MAX_MESSAGE_BYTES,
+    REFUSED,
+    TIMEOUT,
+    Relay,
+    RelayLoop,
+    Stream,
+    WebSocketStream,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs time
@@ -35,13 +43,8 @@ _CHECK_INTERVAL_S = 1.0
 # For a container that is being created, and between two looks at it.
 _CONTAINER_TIMEOUT_S = 60.0
 _CONTAINER_WAIT_S = 0.05
-_MAX_MESSAGE_BYTES = 4096
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
-
-# Why a port could not be reached.
-REFUSED = "refused"
-TIMEOUT = "timeout"
 
 
 class Forwarder:
@@ -80,7 +83,7 @@ class Forwarder:
             Relay(self._loop, client, Stream(target), lambda: self._report(ended=number))
 
     def drop_waiting(self) -> "None":
-        """The server is gone, and with it the requests that it has not answered yet."""
+        """Drop the connections that wait for a response of the server, which is gone."""
         for client, target in self._waiting.values():
             client.close()
             target.close()
@@ -180,7 +183,7 @@ class Control:
 
     def _on_message(self, events: "int") -> "None":
         try:
-            data, ancillary, _, _ = self._sock.recvmsg(_MAX_MESSAGE_BYTES, socket.CMSG_SPACE(4))
+            data, ancillary, _, _ = self._sock.recvmsg(MAX_MESSAGE_BYTES, socket.CMSG_SPACE(4))
         except BlockingIOError:
             return
         except OSError:
@@ -204,17 +207,20 @@ def run_local(folder: "str", marker: "str" = "") -> "int":
 
     ``marker``: variable by which a process of the task is found, into whose network the forwarder goes.
     """
-    is_running = _claim_check(folder)
-    spec = json.loads(claim.read_file(os.path.join(folder, "spec.json")).decode())
+    try:
+        is_running = _claim_check(folder)
+        spec = json.loads(claim.read_file(os.path.join(folder, "spec.json")).decode())
+    except FileNotFoundError:
+        return 0  # the task has just ended, and the server did not know yet
     if marker:
         ends = time.monotonic() + _CONTAINER_TIMEOUT_S
         while not _enter_network(marker.encode()):
             # A task runs from the moment its container is requested, which takes a second to create.
-            if time.monotonic() > ends or not is_running():
+            if not is_running():
+                return 0
+            if time.monotonic() > ends:
                 raise OSError("the network of the task cannot be entered")
             time.sleep(_CONTAINER_WAIT_S)
-    else:
-        _take_account(spec.get("account"))
     loop = RelayLoop()
 
     def handle(message: "dict[str, Any]", fd: "int") -> "None":
@@ -225,6 +231,10 @@ def run_local(folder: "str", marker: "str" = "") -> "int":
 
     control = Control(loop, take_control_socket(), handle)
     forwarder = Forwarder(loop, control.report)
+    account = spec.get("account")
+    if account and not marker and os.geteuid() == 0:
+        # Services may ask who connects. The last step: see there.
+        process_tree.take_account(account)
     while is_running() and (control.is_open or not forwarder.is_idle):
         if not control.is_open:
             forwarder.drop_waiting()
@@ -324,7 +334,7 @@ def take_control_socket(fd: "int" = 0) -> "socket.socket":
 
 
 def _raise_descriptor_limit() -> "None":
-    """Two descriptors for each connection."""
+    """Raise the limit of descriptors: each connection needs two."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -332,17 +342,9 @@ def _raise_descriptor_limit() -> "None":
 
 
 def _claim_check(folder: "str") -> "Callable[[], bool]":
-    """Whether the task runs: also once this process has an account that cannot read the folder."""
+    """A check whether the task runs; it also works under an account that cannot read the folder."""
     fd = os.open(os.path.join(folder, claim.NAME), os.O_RDWR)
     return lambda: claim.is_locked(fd)
-
-
-def _take_account(account: "dict[str, Any] | None") -> "None":
-    """Connect as the task does: services may ask who connects."""
-    if account and os.geteuid() == 0:
-        os.setgroups(account["groups"])
-        os.setgid(account["gid"])
-        os.setuid(account["uid"])
 
 
 def _enter_network(marker: "bytes") -> "bool":

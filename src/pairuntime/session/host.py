@@ -10,8 +10,8 @@ import select
 import signal
 import time
 
-from pairuntime.session import messages, websocket
 from pairuntime.session.remote_process import LOGIN_SHELL, Entrance, RemoteProcess, Terminal
+from pairuntime.transport import session_messages, websocket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs time
@@ -32,12 +32,12 @@ _MAX_COMMAND_BYTES = 512 << 10
 _MAX_WINDOW = 10_000
 # Output after the command's exit comes from what it left behind, which is killed then.
 _DRAIN_TIMEOUT_S = 5.0
-_READ_BYTES = messages.CHUNK_BYTES
+_READ_BYTES = session_messages.CHUNK_BYTES
 _F_SETPIPE_SZ = 1031
 
 
 class _Dropped(Exception):
-    """The connection is closed."""
+    """The client closed the connection."""
 
 
 def run(entrance: "Entrance", fd: "int" = 0) -> "int":
@@ -74,6 +74,8 @@ class Host:
         # Streams by the descriptor they are read from.
         self._outputs = {}  # type: dict[int, int]
         self._stdin = -1
+        # The end of the output, while it may be the beginning of the command's announcement.
+        self._held = b""
         self._wake_r, self._wake_w = os.pipe()
         self._has_ended = False
         self._next_ping = time.time() + _PING_INTERVAL_S
@@ -90,7 +92,7 @@ class Host:
                 if self._process is None and time.time() > started + _START_TIMEOUT_S:
                     self._fail("No command was received in time.")
             if self._process is not None:
-                self._finish(self._wait())
+                self._finish(*self._wait())
             while self._to_client:
                 self._step()
         except websocket.WebSocketError as e:
@@ -98,13 +100,14 @@ class Host:
             self._flush()
             raise _Dropped
 
-    def _wait(self) -> "int":
-        """Serve until the command has exited and its output is sent; returns its exit status."""
+    def _wait(self) -> "tuple[int, int]":
+        """Serve until the command has exited and its output is sent; returns its exit status, and the signal
+        that ended it, or 0."""
         assert self._process is not None
-        status = None  # type: int | None
-        while status is None:
+        end = None  # type: tuple[int, int] | None
+        while end is None:
             self._step()
-            status = self._exit_status(self._process.pid)
+            end = self._end_of(self._process)
         self._process.end_leftovers()
         deadline = time.time() + _DRAIN_TIMEOUT_S
         while self._outputs and time.time() < deadline:
@@ -112,10 +115,10 @@ class Host:
             if self._to_client:
                 # The client reads slowly: it gets everything.
                 deadline = time.time() + _DRAIN_TIMEOUT_S
-        return status
+        return end
 
-    def _exit_status(self, main: "int") -> "int | None":
-        """Exit status of the command as a shell has it; None while it runs. Reaps orphans, too."""
+    def _end_of(self, process: "RemoteProcess") -> "tuple[int, int] | None":
+        """Exit status and signal of the command; None while it runs. Reaps orphans, too."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -123,18 +126,21 @@ class Host:
                 return None
             if not pid:
                 return None
-            if pid == main:
-                return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            if pid == process.pid:
+                return process.exited(status)
 
-    def _finish(self, status: "int") -> "None":
+    def _finish(self, status: "int", signum: "int") -> "None":
         self._has_ended = True
-        self._send(messages.EXIT, status=status)
+        if signum:
+            self._send(session_messages.EXIT, status=status, signal=_signal_name(signum))
+        else:
+            self._send(session_messages.EXIT, status=status)
         self._to_client += websocket.close_frame(websocket.NORMAL)
 
     def _fail(self, message: "str") -> "None":
         """Tell the client why there is no session, and end it."""
         self._has_ended = True
-        self._send(messages.ERROR, message=message)
+        self._send(session_messages.ERROR, message=message)
         self._to_client += websocket.close_frame(websocket.NORMAL)
 
     def close(self) -> "None":
@@ -221,7 +227,7 @@ class Host:
     # -- messages ------------------------------------------------------------------------------
 
     def _send(self, kind: "str", **fields: "object") -> "None":
-        self._to_client += websocket.frame(websocket.TEXT, messages.encode(kind, **fields))
+        self._to_client += websocket.frame(websocket.TEXT, session_messages.encode(kind, **fields))
 
     def _on_message(self, opcode: "int", payload: "bytes") -> "None":
         if opcode == websocket.CLOSE:
@@ -231,15 +237,18 @@ class Host:
         elif opcode == websocket.BINARY:
             self._on_data(payload)
         elif opcode == websocket.TEXT:
-            self._on_control(messages.decode(payload))
+            self._on_control(session_messages.decode(payload))
 
     def _on_data(self, payload: "bytes") -> "None":
-        if self._process is None or payload[:1] != bytes((messages.STDIN,)):
+        if self._process is None and self._has_ended:
+            return  # sent before the client knew that there is no command
+        if self._process is None or payload[:1] != bytes((session_messages.STDIN,)):
             raise websocket.WebSocketError(websocket.PROTOCOL_ERROR, "data for a stream that is not open")
-        if len(self._to_stdin) + len(payload) > messages.STDIN_WINDOW_BYTES + 1:
+        if len(self._to_stdin) + len(payload) > session_messages.STDIN_WINDOW_BYTES + 1:
             raise websocket.WebSocketError(websocket.TOO_LARGE, "more input than was acknowledged")
         if self._stdin < 0:
-            self._send(messages.ACK, bytes=len(payload) - 1)  # the command reads no input: it is discarded
+            # The command reads no input: it is discarded.
+            self._send(session_messages.ACK, bytes=len(payload) - 1)
             return
         self._to_stdin += payload[1:]
         self._write_stdin()
@@ -247,16 +256,18 @@ class Host:
     def _on_control(self, message: "dict[str, Any]") -> "None":
         kind = message.get("type")
         if self._process is None:
-            if kind != messages.START or self._has_ended:
+            if self._has_ended:
+                return
+            if kind != session_messages.START:
                 raise websocket.WebSocketError(websocket.PROTOCOL_ERROR, "the first message must be a start")
             self._start(message)
-        elif kind == messages.RESIZE:
+        elif kind == session_messages.RESIZE:
             size = _window_size(message)
             if size is not None:
                 self._process.resize(*size)
-        elif kind == messages.SIGNAL and message.get("name") in messages.SIGNALS:
+        elif kind == session_messages.SIGNAL and message.get("name") in session_messages.SIGNALS:
             self._process.send_signal(getattr(signal, "SIG%s" % message["name"]))
-        elif kind == messages.STDIN_END:
+        elif kind == session_messages.STDIN_END:
             self._stdin_ends = True
             self._write_stdin()
 
@@ -276,6 +287,10 @@ class Host:
         signal.set_wakeup_fd(self._wake_w)
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
         session = os.urandom(12).hex()
+        # For the child, until it is the command: signals of the client, which may have come already, are for
+        # that. For this process, until it knows its child.
+        blocked = [getattr(signal, "SIG%s" % name) for name in session_messages.SIGNALS]
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         try:
             self._process = RemoteProcess(self._entrance, session, command, terminal)
         except FileNotFoundError:
@@ -285,12 +300,15 @@ class Host:
         except OSError as e:
             self._fail("The command could not be started: %s." % (e.strerror or e))
             return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._stdin = self._process.stdin
         self._outputs = {fd: stream for stream, fd in self._process.outputs.items()}
         for fd in {self._stdin, *self._outputs}:
             os.set_blocking(fd, False)
         if terminal is None:
             _enlarge_pipes(self._outputs)
+        self._process.take_account()
 
     # -- streams -------------------------------------------------------------------------------
 
@@ -301,14 +319,35 @@ class Host:
             return
         except OSError:  # the terminal has no process any more
             data = b""
+        stream = self._outputs[fd]
+        text = self._without_announcement(stream, data)
+        if text:
+            self._to_client += websocket.frame(websocket.BINARY, bytes((stream,)) + text)
         if data:
-            stream = bytes((self._outputs[fd],))
-            self._to_client += websocket.frame(websocket.BINARY, stream + data)
             return
         del self._outputs[fd]
         if fd == self._stdin:
             self._stdin = -1
         os.close(fd)
+
+    def _without_announcement(self, stream: "int", data: "bytes") -> "bytes":
+        """Output that the client gets: without the line with which the command announced itself."""
+        assert self._process is not None
+        word = self._process.announcement
+        if not word or stream != max(self._process.outputs):
+            return data
+        held = self._held + data
+        lines = word + b"\n", word + b"\r\n"  # the second one from a terminal
+        for line in lines:
+            before, found, after = held.partition(line)
+            if found:
+                self._held = b""
+                self._process.begin()
+                return before + after
+        # What may be the beginning of the line waits for its rest; at the end of the output there is none.
+        keep = max(_common_end(held, line) for line in lines) if data else 0
+        self._held = held[len(held) - keep :]
+        return held[: len(held) - keep]
 
     def _write_stdin(self) -> "None":
         if self._stdin < 0:
@@ -323,12 +362,26 @@ class Host:
                 sent = len(self._to_stdin)
                 self._stdin_ends = True
             del self._to_stdin[:sent]
-            self._send(messages.ACK, bytes=sent)
+            self._send(session_messages.ACK, bytes=sent)
         if self._stdin_ends and not self._to_stdin:
             if self._stdin in self._outputs:
                 return  # a terminal: the user types the end of the input
             os.close(self._stdin)
             self._stdin = -1
+
+
+def _common_end(data: "bytes", line: "bytes") -> "int":
+    """How many bytes at the end of the data are the beginning of the line."""
+    return next((size for size in range(len(line), 0, -1) if data.endswith(line[:size])), 0)
+
+
+def _signal_name(signum: "int") -> "str":
+    """Name of a signal, as `TERM`; the one of RFC 4254 where it has several."""
+    names = [name[3:] for name in dir(signal) if name.startswith("SIG") and not name.startswith("SIG_")]
+    aliases = [name for name in names if getattr(signal, "SIG" + name) == signum]
+    if not aliases:
+        return str(signum)
+    return min(aliases, key=lambda name: (name not in session_messages.RFC_SIGNALS, name))
 
 
 def _window_size(message: "dict[str, Any]") -> "tuple[int, int] | None":
@@ -352,7 +405,7 @@ def _is_term(term: "object") -> "bool":
 
 
 def _enlarge_pipes(fds: "Any") -> "None":
-    """Larger pipes move more bytes per round."""
+    """Enlarge pipes: larger ones move more bytes per round."""
     import fcntl
 
     for fd in fds:

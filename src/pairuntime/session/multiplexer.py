@@ -10,7 +10,7 @@ import selectors
 import socket
 import struct
 
-from pairuntime.session.relay import CHUNK_BYTES, RelayLoop
+from pairuntime.transport.relay import CHUNK_BYTES, RelayLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs time

@@ -53,7 +53,7 @@ _EXTENSIONS = (
 
 
 class _Status(Exception):
-    """A reply that is not the one the request asks for."""
+    """A status reply, instead of the data that the request asks for."""
 
     def __init__(self, code: "int", message: "str") -> "None":
         super().__init__(message)
@@ -292,7 +292,9 @@ class SftpServer:
         names = folder.next_names()
         if not names:
             raise _Status(_EOF, "")
-        entries = [_string(name) + _string(_long_name(name, found)) + _stat(found) for name, found in names]
+        entries = [
+            _string(name) + _string(_long_name(name, status)) + _stat(status) for name, status in names
+        ]
         return bytes((_NAME,)) + _uint32(len(entries)) + b"".join(entries)
 
     def _make_folder(self, packet: "_Packet") -> "None":
@@ -346,56 +348,56 @@ def _code_of(error: "Exception") -> "int":
     return _PERMISSION_DENIED if number in (errno.EACCES, errno.EPERM) else _FAILURE
 
 
-def _stat(found: "os.stat_result") -> "bytes":
+def _stat(status: "os.stat_result") -> "bytes":
     flags = _HAS_SIZE | _HAS_OWNER | _HAS_PERMISSIONS | _HAS_TIMES
     return b"".join(
         (
             _uint32(flags),
-            (found.st_size & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big"),
-            _uint32(found.st_uid),
-            _uint32(found.st_gid),
-            _uint32(found.st_mode),
-            _uint32(int(found.st_atime)),
-            _uint32(int(found.st_mtime)),
+            (status.st_size & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big"),
+            _uint32(status.st_uid),
+            _uint32(status.st_gid),
+            _uint32(status.st_mode),
+            _uint32(int(status.st_atime)),
+            _uint32(int(status.st_mtime)),
         )
     )
 
 
-def _attributes(found: "os.stat_result") -> "bytes":
-    return bytes((_ATTRS,)) + _stat(found)
+def _attributes(status: "os.stat_result") -> "bytes":
+    return bytes((_ATTRS,)) + _stat(status)
 
 
 def _path_reply(path: "bytes") -> "bytes":
     return bytes((_NAME,)) + _uint32(1) + _string(path) + _string(path) + _uint32(0)
 
 
-def _long_name(name: "bytes", found: "os.stat_result") -> "bytes":
+def _long_name(name: "bytes", status: "os.stat_result") -> "bytes":
     """An entry as `ls -l` prints it; `sftp` shows it as it is."""
-    changed = time.strftime("%b %d %Y", time.localtime(found.st_mtime))
+    changed = time.strftime("%b %d %Y", time.localtime(status.st_mtime))
     line = "%s %4d %-8d %-8d %12d %s " % (
-        stat.filemode(found.st_mode),
-        found.st_nlink,
-        found.st_uid,
-        found.st_gid,
-        found.st_size,
+        stat.filemode(status.st_mode),
+        status.st_nlink,
+        status.st_uid,
+        status.st_gid,
+        status.st_size,
         changed,
     )
     return line.encode() + name
 
 
-def _file_system(found: "os.statvfs_result") -> "bytes":
+def _file_system(status: "os.statvfs_result") -> "bytes":
     numbers = (
-        found.f_bsize,
-        found.f_frsize,
-        found.f_blocks,
-        found.f_bfree,
-        found.f_bavail,
-        found.f_files,
-        found.f_ffree,
-        found.f_favail,
+        status.f_bsize,
+        status.f_frsize,
+        status.f_blocks,
+        status.f_bfree,
+        status.f_bavail,
+        status.f_files,
+        status.f_ffree,
+        status.f_favail,
         0,  # the id of the file system
-        found.f_flag & 3,  # read-only, and no set-user-id
-        found.f_namemax,
+        status.f_flag & 3,  # read-only, and no set-user-id
+        status.f_namemax,
     )
     return bytes((_EXTENDED_REPLY,)) + struct.pack(">11Q", *numbers)
 

@@ -6,7 +6,6 @@ Travels as text in the batch script: it can import nothing of this project befor
 import http.client
 import os
 import shutil
-import ssl
 import stat
 import sys
 import tarfile
@@ -17,31 +16,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-if "lock_folder" not in globals():  # in the batch script the text of `node` precedes this one
+if "lock_folder" not in globals():  # in the batch script the texts of both precede this one
     from pairuntime.slurm.node import BOOTSTRAP_VARIABLE, lock_folder
+    from pairuntime.slurm.server_connection import connect, headers
 
 # Nothing has started yet: after this time the allocation is released, and the attempt is retried later.
 _DOWNLOAD_TIMEOUT_S = 300.0
-# ssl.VERIFY_X509_PARTIAL_CHAIN, which has a name only since Python 3.10: any given certificate is an anchor.
-_PARTIAL_CHAIN = 0x80000
 _BACKOFF_MAX_S = 15.0
 _REQUEST_TIMEOUT_S = 60.0
-
-
-def connect(config: "dict[str, Any]", timeout_s: "float") -> "http.client.HTTPConnection":
-    parts = urlsplit(config["url"])
-    if parts.scheme == "https":
-        secure = ssl.create_default_context()
-        # Absent if an older server submitted the job.
-        if config.get("authority"):
-            secure.load_verify_locations(cadata=config["authority"])
-            secure.verify_flags |= _PARTIAL_CHAIN
-        return http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=secure)
-    return http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
-
-
-def headers(ticket: "str") -> "dict[str, str]":
-    return {"Authorization": "Bearer " + ticket}
 
 
 def main(config: "dict[str, Any]") -> "None":

@@ -76,10 +76,12 @@ def _run_attempt(folder: "str", spec: "dict[str, Any]", run_attempt: "RunAttempt
 
 
 def _supervise(folder: "str", spec: "dict[str, Any]") -> "int":
+    from pairuntime.slurm.slurm_attempt import SlurmAttempt  # here: a batch step only places tasks
+
     # The task must not inherit Slurm's files or pipes.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    status = attempt_factory.supervise(folder, process_tree.Cgroup(process_tree.PROC, ""), spec)
+    status = attempt_factory.supervise(folder, process_tree.Cgroup(process_tree.PROC, ""), spec, SlurmAttempt)
     if spec.get("cleanup"):
         # A container whose client was killed is removed by no other process.
         os.spawnvpe(os.P_WAIT, spec["cleanup"][0], spec["cleanup"], spec["env"])

@@ -56,8 +56,8 @@ class GpuUsage:
             time.sleep(_INTERVAL_S)
 
     def _read(self, driver: "GpuDriver") -> "dict[int, Reading]":
-        found = ((number, driver.read(name)) for number, name in self._names.items())
-        return {number: reading for number, reading in found if reading is not None}
+        readings = ((number, driver.read(name)) for number, name in self._names.items())
+        return {number: reading for number, reading in readings if reading is not None}
 
 
 def own_numbers(driver: "GpuDriver", count: "int") -> "range":

@@ -72,13 +72,13 @@ def _copy(pid: "int", targets: "dict[int, int]") -> "int":
         if status is not None and not ready:
             return status
         if status is None and not ready:
-            found, waited = os.waitpid(pid, os.WNOHANG)
-            status = waited if found else None
+            exited, waited = os.waitpid(pid, os.WNOHANG)
+            status = waited if exited else None
     return os.waitpid(pid, 0)[1] if status is None else status
 
 
 def _copy_once(source: "int", target: "int") -> "bool":
-    """Whether more may follow."""
+    """Copy what can be read now; returns whether more may follow."""
     data = os.read(source, _READ_BYTES)
     try:
         while data:

@@ -70,11 +70,11 @@ def free_ports(count: "int", spare: "int" = 0) -> "list[int]":
     if not count:
         return []
     sockets = _sockets()
-    found = []  # type: list[int]
+    ports = []  # type: list[int]
     first, last = _PORT_RANGE
     for _ in range(200 + 20 * count):
         port = first + int.from_bytes(os.urandom(4), "big") % (last - first)
-        if port in found:
+        if port in ports:
             continue
         probe = sockets.socket()
         try:
@@ -84,10 +84,10 @@ def free_ports(count: "int", spare: "int" = 0) -> "list[int]":
             continue
         finally:
             probe.close()
-        found.append(port)
-        if len(found) >= count + spare:
+        ports.append(port)
+        if len(ports) >= count + spare:
             break
-    return found
+    return ports
 
 
 def gpus() -> "str":
@@ -96,7 +96,7 @@ def gpus() -> "str":
 
 
 def node_gpus() -> "list[str]":
-    """The same, by their numbers on the node: in a cgroup that hides the others the driver has other ones."""
+    """This task's GPUs by their numbers on the node; in a cgroup that hides others the driver renumbers."""
     own = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS") or ""
     return [part for part in own.split(",") if part.isdigit()]
 
@@ -109,10 +109,10 @@ def assign_ports(
     placements = []
     for offer, task in zip(offers, tasks):  # noqa: B905 - Python 3.6
         used = taken.setdefault(offer["ip"], set())
-        left = [port for port in offer["ports"] if port not in used]  # type: ignore[attr-defined]
+        unassigned = [port for port in offer["ports"] if port not in used]  # type: ignore[attr-defined]
         ports = {}
         for label, count in task["ports"].items():  # type: ignore[attr-defined]
-            ports[label], left = left[:count], left[count:]
+            ports[label], unassigned = unassigned[:count], unassigned[count:]
             if len(ports[label]) < count:
                 raise RuntimeError("the node %s has not enough free ports" % offer["node"])
             used.update(ports[label])
@@ -122,17 +122,17 @@ def assign_ports(
 
 def values(tasks: "list[dict[str, object]]", placements: "list[dict[str, object]]") -> "dict[str, str]":
     """The value of each placeholder of the gang."""
-    found = {}  # type: dict[str, str]
+    values_by_placeholder = {}  # type: dict[str, str]
     for task, placement in zip(tasks, placements):  # noqa: B905 - Python 3.6
         placeholders = task["placeholders"]  # type: dict[str, object] | None # type: ignore[assignment]
         if placeholders is None:
             continue
-        found[str(placeholders["ip"])] = str(placement["ip"])
-        found[str(placeholders["gpus"])] = str(placement["gpus"])
+        values_by_placeholder[str(placeholders["ip"])] = str(placement["ip"])
+        values_by_placeholder[str(placeholders["gpus"])] = str(placement["gpus"])
         for label, names in placeholders["ports"].items():  # type: ignore[attr-defined]
             ports = placement["ports"][label]  # type: ignore[index]
-            found.update((name, str(port)) for name, port in zip(names, ports))  # noqa: B905 - Python 3.6
-    return found
+            values_by_placeholder.update((name, str(port)) for name, port in zip(names, ports))  # noqa: B905 - Python 3.6
+    return values_by_placeholder
 
 
 def substitute(text: "str", known: "dict[str, str]") -> "str":
@@ -148,7 +148,7 @@ def substitute(text: "str", known: "dict[str, str]") -> "str":
 
 
 def write(path: "str", text: "str") -> "None":
-    """Write atomically."""
+    """Write a file atomically."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     # Bytes: importing what text files need takes longer than writing.

@@ -13,7 +13,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-from pairuntime.slurm import bootstrap, gang_launcher, node, placement, stale_folders, usage_file
+from pairuntime.slurm import gang_launcher, node, placement, server_connection, stale_folders, usage_file
 from pairuntime.supervisor import attempt as supervise
 from pairuntime.supervisor import claim, exit_record
 
@@ -92,7 +92,7 @@ class ReportClient:
         self._root = root
         self._config = config
         self._gang = config["gang"]
-        self._headers = bootstrap.headers(config["ticket"])
+        self._headers = server_connection.headers(config["ticket"])
         self._connection = None  # type: http.client.HTTPConnection | None
         self._last_used = 0.0
 
@@ -101,7 +101,7 @@ class ReportClient:
         if time.monotonic() - self._last_used > _KEEP_ALIVE_S:
             self.disconnect()
         if self._connection is None:
-            self._connection = bootstrap.connect(self._config, timeout_s)
+            self._connection = server_connection.connect(self._config, timeout_s)
         elif self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)
         target = urlsplit(self._config["url"]).path.rstrip("/") + "/api/v2/attempts/" + path
@@ -114,10 +114,10 @@ class ReportClient:
                 raise ReportRejected(path)
             if response.status != 200:
                 raise http.client.HTTPException("status %d" % response.status)
-            found = dict(json.loads(text.decode()))
+            answer = dict(json.loads(text.decode()))
             done = True
             self._last_used = time.monotonic()
-            return found
+            return answer
         except ValueError as e:  # the response is not from our server
             raise http.client.HTTPException(str(e))
         finally:
@@ -250,8 +250,8 @@ class ReportUploader:
         """Wait for a signal or the end of the child, at most this long."""
         deadline = time.monotonic() + seconds
         while True:
-            left = deadline - time.monotonic()
-            got = signal.sigtimedwait((signal.SIGTERM, signal.SIGCHLD), max(0.0, left))
+            remaining_s = deadline - time.monotonic()
+            got = signal.sigtimedwait((signal.SIGTERM, signal.SIGCHLD), max(0.0, remaining_s))
             if got is None:
                 return
             if got.si_signo == signal.SIGTERM:

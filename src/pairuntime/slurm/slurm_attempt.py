@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pairuntime.slurm.gpu_usage import GpuUsage
     from pairuntime.supervisor import process_tree
 
-# A stop request comes with a signal; if that is lost, the request is found after this time.
-_POLL_INTERVAL_S = 5.0
 # Part of one core that reports of usage may take: of a tree of many processes they become rarer.
 _MAX_USAGE_SHARE = 0.01
 # A task that ends sooner reports only its end: every event is a file that the server has to process.
@@ -45,6 +43,9 @@ class SlurmAttempt(attempt.Attempt):
         self._limits = _SlurmMemory()
         # Slurm's time between SIGTERM and SIGKILL.
         self._kill_wait_s = float(spec.get("kill_wait_s", 30))  # type: ignore[arg-type]
+        # A stop request comes with a signal; if that is lost, the request is found after this time. Usage is
+        # reported as often.
+        self._poll_interval_s = float(spec.get("poll_interval_s", 5))  # type: ignore[arg-type]
         self._in_podman = bool(spec.get("cleanup"))
         self._in_image = bool(spec.get("image"))
         # Command that checks whether the node has an image of this name, and the name to pull otherwise.
@@ -79,7 +80,7 @@ class SlurmAttempt(attempt.Attempt):
             self._write_event_file("started")
 
     def _has_mount_namespace(self) -> "bool":
-        """As root, containers get their storages from such a namespace, too: no mount outlives a kill."""
+        """Whether there is a mount namespace: as root also for containers; no mount outlives a kill."""
         return super(SlurmAttempt, self)._has_mount_namespace() and not self._in_image
 
     def _is_overdue(self) -> "bool":
@@ -154,12 +155,12 @@ class SlurmAttempt(attempt.Attempt):
         self._next_usage_s = now_s + cost_s / _MAX_USAGE_SHARE
 
     def _tree_pids(self) -> "list[int]":
-        """Of a task in a container only the inner processes: stopping the client would end it too soon."""
-        found = super(SlurmAttempt, self)._tree_pids()
+        """Processes to signal; in a container only the inner ones: its client must end last."""
+        pids = super(SlurmAttempt, self)._tree_pids()
         if not self._in_podman:
-            return found
+            return pids
         own = _pid_namespace("self")
-        return [pid for pid in found if _pid_namespace(pid) not in ("", own)] or found
+        return [pid for pid in pids if _pid_namespace(pid) not in ("", own)] or pids
 
     def _write_record(self, reserved: "int", record: "dict[str, object]") -> "None":
         if self._ended_by_slurm:
@@ -170,7 +171,7 @@ class SlurmAttempt(attempt.Attempt):
         self._start_pending = event == "started"
         if self._start_pending:
             # Timers are not inherited: the task has none.
-            signal.setitimer(signal.ITIMER_REAL, _START_EVENT_DELAY_S, _POLL_INTERVAL_S)
+            signal.setitimer(signal.ITIMER_REAL, _START_EVENT_DELAY_S, self._poll_interval_s)
         else:
             self._write_event_file(event)
 
@@ -224,9 +225,9 @@ def _oom_counter_file() -> "str":
                 and "memory" in right.split()[2].split(",")
             ):
                 return os.path.join(mount, path.lstrip("/"), "memory.oom_control")
-            found = os.path.join(mount, path.lstrip("/"), "memory.events")
-            if kind == "cgroup2" and not controllers and os.path.exists(found):
-                return found
+            path_of_events = os.path.join(mount, path.lstrip("/"), "memory.events")
+            if kind == "cgroup2" and not controllers and os.path.exists(path_of_events):
+                return path_of_events
     return ""
 
 

@@ -50,9 +50,9 @@ def _make_writable(root: "str") -> "None":
 
 
 def _is_stale(path: "str") -> "bool":
-    """Raises OSError when that cannot be determined, as for a folder that is just being created."""
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    """Whether a folder is stale; OSError where that is unknown, as while the folder is being created."""
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         return False
     fd = os.open(os.path.join(path, LOCK_FILE), os.O_RDONLY | os.O_NOFOLLOW)
     try:

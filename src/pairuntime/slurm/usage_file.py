@@ -19,12 +19,12 @@ SIZE_BYTES = 1024
 def write(folder: "str", pids: "list[int]", gpus: "dict[int, Reading]") -> "float":
     """Write what these processes have used, and their GPUs by number; returns the processor time it took."""
     started_s = time.process_time()
-    found = []
+    usages = []
     for pid in pids:
         stat = process_usage.read_stat(pid)
         if stat is not None:
-            found.append((pid, stat[2]))
-    cpu_s, memory, read, written = process_usage.sum_usage(found)
+            usages.append((pid, stat[2]))
+    cpu_s, memory, read, written = process_usage.sum_usage(usages)
     # Only differences of this clock count: those of two machines differ.
     content = {
         "at_s": time.monotonic(),

@@ -23,7 +23,7 @@ from pairuntime.supervisor.shared_environment import with_suffixes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
-    from typing import Callable
+    from typing import Any, Callable
 
     from pairuntime.supervisor.storage_mounts import StorageMounts
 
@@ -115,7 +115,7 @@ class Attempt:
         self._signaled = set()  # type: set[int]
 
     def install_signal_handlers(self) -> "None":
-        """From here on signals wake the poll loop, also before it starts."""
+        """Let signals wake the poll loop from here on, also before it starts."""
         self._wake, wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(wake, False)
@@ -230,7 +230,7 @@ class Attempt:
         return mount_namespace.enter_own()
 
     def _unmount_storages(self) -> "bool":
-        """False if files that the task wrote to its storages are lost."""
+        """Unmount the storages; False if files that the task wrote to them are lost."""
         if self._mounts is None:
             return True
         are_files_kept = self._mounts.unmount(self._stop_requested, self._is_overdue)
@@ -345,17 +345,14 @@ class Attempt:
             raise OSError(int(problem), os.strerror(int(problem)))
         return pid
 
-    def _change_account(self, account: "dict[str, object]") -> "None":
+    def _change_account(self, account: "dict[str, Any]") -> "None":
         """Change to the account, irrevocably, in the child before exec."""
         if self._sources:
             os.dup2(os.open(self._sources, os.O_RDONLY), SOURCES_FD)
-        uid, gid = int(account["uid"]), int(account["gid"])  # type: ignore[call-overload]
         # Without this the program could not open /dev/stdout.
         for fd in (1, 2):
-            os.fchown(fd, uid, gid)
-        os.setgroups(account["groups"])  # type: ignore[arg-type]
-        os.setgid(gid)
-        os.setuid(uid)
+            os.fchown(fd, account["uid"], account["gid"])
+        process_tree.take_account(account)
 
     # -- output --------------------------------------------------------------------------------
 

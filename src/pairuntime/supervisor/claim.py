@@ -135,7 +135,7 @@ def is_held(folder: "str") -> "bool":
 
 
 def is_locked(fd: "int") -> "bool":
-    """The same of an open claim."""
+    """Whether the lock of an open claim is held."""
     import struct  # supervisors never call this, and start sooner without it
 
     query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

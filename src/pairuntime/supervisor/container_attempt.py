@@ -24,6 +24,7 @@ STATUS = "status"
 _KILL_INTERVAL_S = 0.3
 _MAX_KILLS = 30
 _MAX_REMOVALS = 3
+_MAX_EXIT_CODE = 255
 
 
 class ContainerAttempt(Attempt):
@@ -42,10 +43,10 @@ class ContainerAttempt(Attempt):
         self._gone = False
 
     def _become_subreaper(self) -> "None":
-        """No subreaper: processes of the container program clean up after the container and must survive."""
+        """Do nothing: processes of the container program clean up after the container and must survive."""
 
     def _has_mount_namespace(self) -> "bool":
-        """No: a daemon that starts the container would not see what is mounted there."""
+        """Never: a daemon that starts the container would not see what is mounted there."""
         return False
 
     def _start(self) -> "str":
@@ -150,7 +151,11 @@ class ContainerAttempt(Attempt):
             return None, False
         try:
             fields = os.read(fd, 64).split()
-            return int(fields[0]), len(fields) > 1 and fields[1] == b"oom"
+            code = int(fields[0])
+            # Others have a meaning for the cluster, as a preemption, or are too large for its database.
+            if not 0 <= code <= _MAX_EXIT_CODE:
+                return None, False
+            return code, len(fields) > 1 and fields[1] == b"oom"
         except (OSError, ValueError, IndexError):
             return None, False
         finally:

@@ -28,7 +28,7 @@ class GpuDriver:
 
     @classmethod
     def open(cls, library: "str" = LIBRARY) -> "GpuDriver | None":
-        """None on a machine without a driver that works."""
+        """Open the driver; None on a machine without one that works."""
         try:
             nvml = ctypes.CDLL(library)
         except OSError:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # importing typing costs memory
 
 
 class Limits:
-    """``groups``: each a ``path``, files to ``set`` (pairs of name and value), and whether to ``join``."""
+    """Limits of a task. ``groups``: mappings of ``path``, ``set`` (pairs of file and value) and ``join``."""
 
     def __init__(self, groups: "Iterable[dict[str, object]]" = ()) -> "None":
         self._groups = list(groups)

@@ -4,7 +4,7 @@ MASK = b"******"
 
 
 class Masker:
-    """Every byte that belongs to a secret is covered; secrets that overlap share one mask.
+    """Masks secrets in a stream. Every byte of a secret is covered; secrets that overlap share one mask.
 
     The result does not depend on how the stream is split into reads. Without secrets every byte passes at
     once.
@@ -28,7 +28,7 @@ class Masker:
         return self._emit(self._held, len(self._held))
 
     def _undecided(self, data: "bytes") -> "int":
-        """Where the tail begins that may yet turn out to be the front of a secret."""
+        """Offset of the tail that may be the beginning of a secret."""
         first = len(data)
         for secret in self._secrets:
             at = data.find(secret[:1], max(0, len(data) - len(secret) + 1), first)
@@ -58,11 +58,11 @@ class Masker:
         return b"".join(out)
 
     def _occurrences(self, data: "bytes") -> "list[tuple[int, int]]":
-        found = []
+        occurrences = []
         for secret in self._secrets:
             at = data.find(secret)
             while at >= 0:
-                found.append((at, at + len(secret)))
+                occurrences.append((at, at + len(secret)))
                 at = data.find(secret, at + 1)
-        found.sort()
-        return found
+        occurrences.sort()
+        return occurrences

@@ -9,10 +9,17 @@ _MAX_WAITING_BYTES = 1024 * 1024
 
 
 class MergedLog:
-    """A carriage return ends a line too, so that a progress bar is shown while it moves."""
+    """The merged log of a task. A carriage return ends a line too: a progress bar is shown while it moves."""
 
-    def __init__(self, log: "SegmentedLog") -> "None":
+    def __init__(
+        self,
+        log: "SegmentedLog",
+        long_line_bytes: "int" = _LONG_LINE_BYTES,
+        max_waiting_bytes: "int" = _MAX_WAITING_BYTES,
+    ) -> "None":
         self._log = log
+        self._long_line_bytes = long_line_bytes
+        self._max_waiting_bytes = max_waiting_bytes
         self._pending = {}  # type: dict[str, bytes]
         self._ended = set()  # type: set[str]
         # Stream whose long line is being written.
@@ -25,13 +32,13 @@ class MergedLog:
         if pending:
             data = pending + data
         if self._owner is not None and self._owner != stream:
-            if len(data) <= _MAX_WAITING_BYTES:
+            if len(data) <= self._max_waiting_bytes:
                 self._pending[stream] = data
                 return
             self._owner = None
             self._dangling = True
         cut = _end_of_lines(data)
-        if len(data) - cut > _LONG_LINE_BYTES:
+        if len(data) - cut > self._long_line_bytes:
             self._owner = stream
             self._pending[stream] = b""
             self._write(data)
@@ -57,7 +64,7 @@ class MergedLog:
         self._release()
 
     def _release(self) -> "None":
-        """No long line is being written: write the waiting lines, and the last line of an ended stream."""
+        """Write the waiting lines, and the last line of an ended stream. No long line is being written."""
         for stream, data in list(self._pending.items()):
             cut = _end_of_lines(data)
             if cut:

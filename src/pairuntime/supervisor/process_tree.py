@@ -12,7 +12,7 @@ from pairuntime.supervisor.claim import read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
-    from typing import Callable, Container
+    from typing import Any, Callable, Container
 
 V2 = "v2"
 V1 = "v1"
@@ -53,7 +53,7 @@ _clone3_known = []  # type: list[Callable[[int], int] | None]
 
 
 def find_clone3() -> "Callable[[int], int] | None":
-    """Resolved on first use: the zygote does so at start, and its forks share the result."""
+    """`clone3`, resolved on first use: the zygote does so at start, and its forks share the result."""
     if not _clone3_known:
         try:
             _clone3_known.append(_clone3_call())
@@ -84,20 +84,30 @@ _prctl = _find_prctl()
 
 
 def become_subreaper(enabled: "bool" = True) -> "bool":
-    """Orphans of the tree become children of this process instead of init's, so that none is missed."""
+    """Make orphans of the tree children of this process instead of init's, so that none is missed."""
     return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0) == 0
 
 
 def ignored_signals() -> "list[int]":
     """Signals that this process ignores: those of Python, and those of a shell's `nohup` or `&`."""
-    found = []
+    ignored = []
     for signum in range(1, signal.NSIG):
         try:
             if signal.getsignal(signum) == signal.SIG_IGN:
-                found.append(signum)
+                ignored.append(signum)
         except (OSError, ValueError):
             pass  # not a signal on this machine
-    return found
+    return ignored
+
+
+def take_account(account: "dict[str, Any]") -> "None":
+    """Become the account of a task, with its groups.
+
+    Python may be closed to it, as one below /root is: what this process still needs was imported before.
+    """
+    os.setgroups(account["groups"])
+    os.setgid(account["gid"])
+    os.setuid(account["uid"])
 
 
 def send(pid: "int", signum: "int") -> "None":
@@ -121,27 +131,27 @@ def children(pid: "int") -> "list[int]":
 
 def parents() -> "dict[int, int]":
     """Every process on the machine with its parent."""
-    found = {}
+    parent_of = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                found[int(name)] = _parent_field(read_file("/proc/%s/stat" % name))
+                parent_of[int(name)] = _parent_field(read_file("/proc/%s/stat" % name))
             except OSError:
                 continue
-    return found
+    return parent_of
 
 
 def descendants(pid: "int") -> "list[int]":
-    found = []  # type: list[int]
+    pids = []  # type: list[int]
     seen = {pid}
     queue = [pid]
     while queue:
         for child in _children_of_threads(queue.pop()):
             if child not in seen:
                 seen.add(child)
-                found.append(child)
+                pids.append(child)
                 queue.append(child)
-    return found
+    return pids
 
 
 def parents_first(pids: "set[int]") -> "list[int]":
@@ -155,7 +165,7 @@ def parents_first(pids: "set[int]") -> "list[int]":
     for pid in pids:
         children_of.setdefault(_parent(pid), []).append(pid)
     ordered = []  # type: list[int]
-    queue = [pid for parent, found in children_of.items() if parent not in pids for pid in found]
+    queue = [pid for parent, children in children_of.items() if parent not in pids for pid in children]
     while queue:
         ordered += queue
         queue = [child for pid in queue for child in children_of.get(pid, ())]
@@ -175,19 +185,19 @@ def _parent_field(stat: "bytes") -> "int":
 
 
 def _children_of_threads(pid: "int") -> "list[int]":
-    """Children by thread: those that another thread than the first forked are listed under it."""
-    found = []  # type: list[int]
+    """Children of all threads of a process: the kernel lists a child under the thread that forked it."""
+    pids = []  # type: list[int]
     try:
         threads = os.listdir("/proc/%d/task" % pid)
     except OSError:
-        return found
+        return pids
     for thread in threads:
         try:
             with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as f:
-                found.extend(int(pid) for pid in f.read().split())
+                pids.extend(int(pid) for pid in f.read().split())
         except OSError:  # the thread has ended, or this kernel keeps no such list
-            found.extend(children(pid))
-    return found
+            pids.extend(children(pid))
+    return pids
 
 
 def kill_below(pid: "int", spared: "Container[int]" = ()) -> "None":
@@ -210,7 +220,7 @@ def pids_with_marker(marker: "bytes", work: "str" = "") -> "list[int]":
     During exec a process has no environment for a moment. If its working folder is ``work`` then, it is
     counted too.
     """
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -219,10 +229,10 @@ def pids_with_marker(marker: "bytes", work: "str" = "") -> "list[int]":
                 if (marker in environment and marker in environment.split(b"\0")) or (
                     work and not environment and os.path.samefile("/proc/%s/cwd" % name, work)
                 ):
-                    found.append(int(name))
+                    pids.append(int(name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def pids_with_open_file(path: "str") -> "list[int]":
@@ -231,7 +241,7 @@ def pids_with_open_file(path: "str") -> "list[int]":
         target = os.stat(path)
     except OSError:
         return []
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
@@ -241,11 +251,11 @@ def pids_with_open_file(path: "str") -> "list[int]":
                     except OSError:
                         continue
                     if (stat.st_ino, stat.st_dev) == (target.st_ino, target.st_dev):
-                        found.append(int(name))
+                        pids.append(int(name))
                         break
             except OSError:
                 continue
-    return found
+    return pids
 
 
 _MAX_JOIN_RETRIES = 20
@@ -361,18 +371,18 @@ def kill_orphaned(cgroup: "Cgroup", marker: "bytes", claim: "str", work: "str") 
     no marker but still has its parent's claim open; that is tested first, because exec goes from the one
     state to the other.
     """
-    left = set(cgroup.members())
-    if left:
+    remaining = set(cgroup.members())
+    if remaining:
         cgroup.kill()
     if cgroup.mode == V2:
         roots = pids_with_marker(marker)
     else:
         roots = pids_with_open_file(claim)
         roots += pids_with_marker(marker, work)
-    left.update(roots, *(descendants(pid) for pid in roots))
+    remaining.update(roots, *(descendants(pid) for pid in roots))
     # Stopped first, so that none forks while the rest is being killed.
-    for pid in left:
+    for pid in remaining:
         send(pid, signal.SIGSTOP)
-    for pid in left:
+    for pid in remaining:
         send(pid, signal.SIGKILL)
-    return len(left)
+    return len(remaining)

@@ -1,4 +1,4 @@
-"""Storages that are mounted for one task: a process serves each of them, beside the task's own tree.
+"""Mounted storages of one task: a process serves each of them, beside the task's own tree.
 
 As root the supervisor has a mount namespace of its own, which the task inherits: no other task sees the
 mounts, and the kernel removes them with the last process. Otherwise, and for containers, they are in a folder
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 
+from pairuntime.local_files.replaceable_folder import is_replaceable
 from pairuntime.supervisor import process_tree
 
 TYPE_CHECKING = False
@@ -56,8 +57,18 @@ _HOST = "host"
 class StorageMounts:
     """``spec`` is the part of an attempt's spec: command and environment of the processes, and the mounts."""
 
-    def __init__(self, spec: "dict[str, Any]", attempt_folder: "str") -> "None":
+    def __init__(
+        self,
+        spec: "dict[str, Any]",
+        attempt_folder: "str",
+        host_folder: "str" = HOST_FOLDER,
+        stopped_timeout_s: "float" = _STOPPED_TIMEOUT_S,
+        kill_timeout_s: "float" = _KILL_TIMEOUT_S,
+    ) -> "None":
         self._spec = spec
+        self._host_folder = host_folder
+        self._stopped_timeout_s = stopped_timeout_s
+        self._kill_timeout_s = kill_timeout_s
         self._attempt_folder = attempt_folder
         self._errors_path = os.path.join(attempt_folder, ERRORS)
         self._names = {}  # type: dict[int, str]
@@ -109,6 +120,7 @@ class StorageMounts:
         try:
             if self._is_private:
                 os.makedirs(place, mode=0o755, exist_ok=True)
+                _check_stays(place)
             else:
                 if self._lock < 0:
                     os.makedirs(self._spec["folder"], mode=0o700, exist_ok=True)
@@ -129,9 +141,9 @@ class StorageMounts:
         Exactly this path is mounted at: what was checked must not be another folder a moment later.
         """
         parts = [part for part in target.split("/") if part]
-        if "/" + "/".join(parts[:-1]) != HOST_FOLDER or parts[-1] in (".", ".."):
-            return "", ": without a container, storages are directly below %s." % HOST_FOLDER
-        place = os.path.join(os.path.realpath(HOST_FOLDER), parts[-1])
+        if "/" + "/".join(parts[:-1]) != self._host_folder or parts[-1] in (".", ".."):
+            return "", ": without a container, storages are directly below %s." % self._host_folder
+        place = os.path.join(os.path.realpath(self._host_folder), parts[-1])
         if any((path + "/").startswith(place + "/") for path in self._protected_paths()):
             return "", ", where the cluster has its files."
         if place in self._places:
@@ -220,10 +232,10 @@ class StorageMounts:
 
     def pids(self) -> "set[int]":
         """The processes of the mounts, which are not the task's."""
-        found = set(self._names)
+        pids = set(self._names)
         for pid in self._names:
-            found.update(process_tree.descendants(pid))
-        return found
+            pids.update(process_tree.descendants(pid))
+        return pids
 
     def are_only_children(self) -> "bool":
         """Whether this process has no other children."""
@@ -253,7 +265,7 @@ class StorageMounts:
             _close(process.stdin)
         began = time.monotonic()
         while self._note_exits():
-            timeout_s = _STOPPED_TIMEOUT_S if is_stopped() else _STOP_TIMEOUT_S
+            timeout_s = self._stopped_timeout_s if is_stopped() else _STOP_TIMEOUT_S
             if time.monotonic() - began > timeout_s or is_overdue():
                 self._kill_processes()
                 break
@@ -273,7 +285,7 @@ class StorageMounts:
         return not self._has_lost_files
 
     def _note_exits(self) -> "bool":
-        """Whether there are processes that have not ended yet."""
+        """Note which processes have exited; returns whether others still run."""
         for pid in list(self._names):
             status = _exit_status(pid)
             if status is not None:
@@ -288,10 +300,10 @@ class StorageMounts:
         for pid, name in self._names.items():
             self._messages.append("The storage %s did not accept the last files in time.\n" % name)
             process_tree.send(pid, signal.SIGKILL)
-        ends = time.monotonic() + _KILL_TIMEOUT_S
-        left = list(self._names)
-        while left and time.monotonic() < ends:
-            left = [pid for pid in left if _exit_status(pid) is None]
+        ends = time.monotonic() + self._kill_timeout_s
+        running = list(self._names)
+        while running and time.monotonic() < ends:
+            running = [pid for pid in running if _exit_status(pid) is None]
             time.sleep(_END_CHECK_INTERVAL_S)
         self._names.clear()
 
@@ -329,7 +341,7 @@ def program_paths() -> "list[str]":
 
 
 def marker_of(attempt: "str") -> "str":
-    """Name of a file below a mount, which only a container sees that has the folder without the mount."""
+    """Name of a file in the folder below a mount; a container that sees it does not have the mount."""
     return ".%s.not-mounted" % attempt
 
 
@@ -394,16 +406,27 @@ def _lock(folder: "str") -> "int":
     return fd
 
 
-def _check_own(folder: "str", found: "os.stat_result") -> "None":
+def _check_own(folder: "str", status: "os.stat_result") -> "None":
     """Raise OSError if another account may change what is in a folder.
 
     Everyone may create one in a folder such as /tmp, before the supervisor does, and could then put another
     one in the place of a storage.
     """
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "another account has created it", folder)
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise OSError(errno.EPERM, "other accounts can write to it", folder)
+
+
+def _check_stays(place: "str") -> "None":
+    """Raise OSError if another account may put another folder, or a link, in the place of this one.
+
+    The mount would follow the link; and a storage whose mount point is removed is gone for its task.
+    """
+    if not stat.S_ISDIR(os.lstat(place).st_mode):
+        raise OSError(errno.EPERM, "it is no folder", place)
+    if is_replaceable(place):
+        raise OSError(errno.EPERM, "every account can replace it", place)
 
 
 def _write_host(folder: "str") -> "None":
@@ -415,7 +438,7 @@ def _write_host(folder: "str") -> "None":
 
 
 def _is_of_this_host(folder: "str") -> "bool":
-    """Also if it is empty: its supervisor was killed before it could write whose it is."""
+    """Whether a folder is of this host; an empty one is: its supervisor was killed before it wrote that."""
     try:
         fd = os.open(os.path.join(folder, _HOST), os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -431,7 +454,7 @@ def _host_name() -> "bytes":
 
 
 def _make_mount_point(place: "str", marker: "str") -> "None":
-    """``marker``: a file in it, for containers; empty: none."""
+    """Make a mount point. ``marker``: a file in it, for containers; empty: none."""
     os.makedirs(place, mode=0o700, exist_ok=True)
     _check_own(place, os.lstat(place))
     if marker:

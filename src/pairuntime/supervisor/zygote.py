@@ -83,7 +83,7 @@ class ForkGroup:
 
 
 class ForkServer:
-    """``fd`` is the socket of the server: supervisors close it."""
+    """Forks supervisors. ``fd`` is the socket of the server: supervisors close it."""
 
     def __init__(self, fd: "int") -> "None":
         self._fd = fd

@@ -3,8 +3,8 @@
 A client that creates it first has cancelled the call.
 """
 
-from pairuntime.task import call_format
 from pairuntime.task.webhdfs import WebHdfsError
+from pairuntime.transport import call_format
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
@@ -20,8 +20,8 @@ class CallClaims:
         self._own_name = b"%d" % request.task_index
         self._files = files
 
-    def take(self, index: "int") -> "bool":
-        """Claim a call; False if another task has, or if the call was cancelled."""
+    def claim(self, index: "int") -> "bool":
+        """Claim a call; False if another task has claimed it, or if it was cancelled."""
         try:
             self._files.put_bytes(self._own_name, self._path(index), overwrite=False)
         except WebHdfsError as error:

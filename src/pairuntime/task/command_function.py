@@ -2,17 +2,26 @@
 
 import os
 import subprocess
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from collections.abc import Mapping, Sequence
 
 
+class CommandFailed(subprocess.CalledProcessError, RuntimeError):
+    """A command that ended with another exit status than 0, with what it wrote to its error output."""
+
+    def __str__(self) -> "str":
+        errors = (self.stderr or "").strip()
+        return "%s\n%s" % (super().__str__(), errors) if errors else super().__str__()
+
+
 class CommandFunction:
     """A command as a function: ``CommandFunction(["ls", "-l"])()`` returns what it wrote to its output.
 
-    Arguments of the call are appended, ``key=value`` as ``--key=value``. A non-zero exit status raises
-    ``subprocess.CalledProcessError``, with what the command wrote to its error output.
+    Arguments of the call are appended, ``key=value`` as ``--key=value``. Space around the output is dropped.
+    A non-zero exit status raises `CommandFailed`, which is a ``subprocess.CalledProcessError``.
     """
 
     def __init__(
@@ -43,6 +52,9 @@ class CommandFunction:
         output, errors = process.communicate()
         if self.verbose:
             print(output, end="", flush=True)
+        if self.verbose or process.returncode:
+            sys.stderr.write(errors)
+            sys.stderr.flush()
         if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command_line, output, errors)
-        return output
+            raise CommandFailed(process.returncode, command_line, output, errors)
+        return output.strip()

@@ -7,6 +7,9 @@ import os
 import sys
 import tarfile
 import urllib.request
+import zlib
+
+from pairuntime.transport.bounded_tar import BoundedTarFile
 
 _TIMEOUT_S = 120.0
 
@@ -14,7 +17,7 @@ _TIMEOUT_S = 120.0
 def main(argv: "list[str]") -> "int":
     try:
         count = unpack(argv[0], os.getcwd())
-    except (OSError, tarfile.TarError) as e:
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error, tarfile.TarError) as e:
         sys.stderr.write(
             "The sources of the job could not be fetched from %s: %s\n" % (argv[0].split("?")[0], e)
         )
@@ -28,7 +31,7 @@ def unpack(url: "str", folder: "str") -> "int":
     root = os.path.realpath(folder) + os.sep
     count = 0
     with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:
-        with tarfile.open(fileobj=response, mode="r|*") as archive:
+        with BoundedTarFile.open(fileobj=response, mode="r|*") as archive:
             for member in archive:
                 target = os.path.realpath(os.path.join(folder, member.name))
                 if not (target + os.sep).startswith(root) or member.isdev():

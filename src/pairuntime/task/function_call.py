@@ -11,10 +11,11 @@ import signal
 import sys
 from types import CoroutineType
 
-from pairuntime.task import call_format, saved_state
-from pairuntime.task.call_format import FormatError
+from pairuntime.task import saved_state
 from pairuntime.task.delayed_call import DelayedSubmission
 from pairuntime.task.webhdfs import Storage, WebHdfsError
+from pairuntime.transport import call_format
+from pairuntime.transport.call_format import FormatError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import IO, Any, Callable, NoReturn
 
 FAILED = 1
-# The cluster then retries the task (`openpaisdk.protocol.retries`).
+# The cluster then retries the task (`paiprotocol.jobs.retries`).
 CONTINUES_IN_RETRY = 247
 _VALUES_FOLDER = os.path.abspath(".pai/values")
 
@@ -41,6 +42,7 @@ class Request:
         self.import_paths = [str(path) for path in raw.get("paths") or []]
         self.address = str(raw.get("address") or "")
         self.user = str(raw.get("user") or "")
+        self.tasks_per_node = int(raw.get("tasksPerNode") or 1)
         self.calls = int(raw.get("calls") or 0)
         """Calls that the tasks of the array share; 0 if each task has its own."""
         self.time_limit_s = float(raw.get("timeLimit") or 0)
@@ -72,9 +74,13 @@ class _StopRequest(KeyboardInterrupt):
     A KeyboardInterrupt because event loops of asyncio pass it on from any of their tasks.
     """
 
+    def __init__(self, is_restarted: "bool" = False) -> "None":
+        super().__init__()
+        self.is_restarted = is_restarted
+
 
 class _NoArgument(Exception):
-    """The call that should give an argument has no result."""
+    """An argument is the result of another call, which has none."""
 
 
 class Call:
@@ -99,7 +105,8 @@ class Call:
         self._calls = previous._calls if previous is not None else b""  # type: bytes
         self._is_prepared = previous is not None
 
-    def run(self) -> "int":
+    def run(self, on_call: "Callable[[], None] | None" = None) -> "int":
+        """Exit status of the call. ``on_call`` is called when all is loaded, right before the function."""
         request = self._request
         here = sys.version_info[:2]
         if here != request.python[:2]:
@@ -126,6 +133,8 @@ class Call:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever the import of the user's modules raises
             return self._report(error, "The function or its arguments could not be loaded in the task.")
+        if on_call is not None:
+            on_call()
         return self._call(function, arguments, keywords)
 
     # -- the call ------------------------------------------------------------------------------------
@@ -153,17 +162,18 @@ class Call:
         return data
 
     def _call(self, function: "Any", args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> "int":
-        interruption = Interruption()
+        interruption = Interruption(call_format.process_file(self._request.call_index))
         saved_state.forget_registration()
         saved_state.on_registration = interruption.arm
         if _checkpoint_of(function) is not None:
             interruption.arm()
+        interruption.arm_on_request()
         try:
             value = function(*args, **kwargs)
             if isinstance(value, CoroutineType):
                 value = _run_coroutine(value)
-        except _StopRequest:
-            return self._continue_later(function, args, kwargs)
+        except _StopRequest as stop:
+            return self._continue_later(function, args, kwargs, is_restarted=stop.is_restarted)
         except BaseException as error:  # noqa: BLE001 - everything is reported, and SystemExit too
             return self._report(error)
         finally:
@@ -176,7 +186,8 @@ class Call:
         self.write_result(call_format.DONE, payload)
         return 0
 
-    def _continue_later(self, function: "Any", args: "Any", kwargs: "Any") -> "int":
+    def _continue_later(self, function: "Any", args: "Any", kwargs: "Any", is_restarted: "bool") -> "int":
+        """Write a checkpoint. ``is_restarted``: without one the function begins again in the next attempt."""
         checkpoint = None  # type: Any
         try:
             save = _checkpoint_of(function)
@@ -186,6 +197,9 @@ class Call:
                 checkpoint = (saved_state.save(),)
         except Exception as error:  # noqa: BLE001 - the user's code
             return self._report(error, "The checkpoint could not be made.")
+        if checkpoint is None and is_restarted:
+            sys.stderr.write("The function was interrupted; it begins again in the next attempt.\n")
+            return CONTINUES_IN_RETRY
         if checkpoint is None:
             return 128 + signal.SIGTERM
         self._files.put_bytes(_dumps(checkpoint), self._request.checkpoint)
@@ -285,11 +299,19 @@ class Call:
 class Interruption:
     """SIGTERM as an interruption of the function, which then saves its state.
 
-    The cluster sends it when the time is over, and when another job needs the resources.
+    The cluster sends it at the time limit, and when another job needs the resources. A client that tests
+    checkpoints sends SIGUSR2 instead, to the process whose number is in ``process_file``.
     """
 
-    def __init__(self) -> "None":
+    def __init__(self, process_file: "str") -> "None":
         self._previous = None  # type: Any
+        self._process_file = os.path.abspath(process_file)
+
+    def arm_on_request(self) -> "None":
+        signal.signal(signal.SIGUSR2, self._interrupt_on_request)
+        os.makedirs(os.path.dirname(self._process_file), exist_ok=True)
+        with open(self._process_file, "w") as file:
+            file.write("%d\n" % os.getpid())
 
     def arm(self) -> "None":
         if self._previous is None:
@@ -301,7 +323,19 @@ class Interruption:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise _StopRequest()
 
+    @staticmethod
+    def _interrupt_on_request(number: "int", frame: "FrameType | None") -> "NoReturn":
+        for other in (signal.SIGUSR2, signal.SIGTERM):
+            signal.signal(other, signal.SIG_IGN)
+        raise _StopRequest(is_restarted=True)
+
     def disarm(self) -> "None":
+        try:
+            os.unlink(self._process_file)
+        except OSError:
+            pass
+        if signal.getsignal(signal.SIGUSR2) == self._interrupt_on_request:
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         if self._previous is not None and signal.getsignal(signal.SIGTERM) == self._interrupt:
             signal.signal(signal.SIGTERM, self._previous)
 
@@ -318,8 +352,8 @@ class _Unpickler(pickle.Unpickler):
 
 def _checkpoint_of(function: "Any") -> "Callable[..., Any] | None":
     """The method that is asked before an interruption, by one of submitit's names for it."""
-    found = getattr(function, "__submitit_checkpoint__", None) or getattr(function, "checkpoint", None)
-    return found if callable(found) else None
+    checkpoint = getattr(function, "__submitit_checkpoint__", None) or getattr(function, "checkpoint", None)
+    return checkpoint if callable(checkpoint) else None
 
 
 def _run_coroutine(coroutine: "CoroutineType[Any, Any, Any]") -> "Any":

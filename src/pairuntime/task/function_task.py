@@ -5,20 +5,22 @@ import os
 import sys
 
 from pairuntime.task.call_claims import CallClaims
-from pairuntime.task.call_format import FormatError
 from pairuntime.task.function_call import FAILED, Call, Request, open_storage
+from pairuntime.task.job_environment import TASKS_PER_NODE
 from pairuntime.task.webhdfs import WebHdfsError
+from pairuntime.transport.call_format import FormatError
 
 
 def main(argv: "list[str]") -> "int":
     request = Request(json.loads(argv[0]))
+    os.environ[TASKS_PER_NODE] = str(request.tasks_per_node)
     try:
         if request.calls:
             from pairuntime.task import shared_calls  # imports more than a single call needs
 
             return shared_calls.run(request)
         files = open_storage(request)
-        if request.has_claims and not CallClaims(request, files).take(request.task_index):
+        if request.has_claims and not CallClaims(request, files).claim(request.task_index):
             sys.stderr.write("The call was cancelled before it began.\n")
             return 0
         if request.has_claims:

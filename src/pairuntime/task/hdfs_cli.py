@@ -1,142 +1,47 @@
 """``hdfs dfs`` for tasks whose image has none: the commands that scripts use, over WebHDFS."""
 
-import fnmatch
 import os
 import posixpath
 import sys
 import time
-from urllib.parse import quote, urlsplit
 
-from pairuntime.task.webhdfs import Storage, WebHdfsError
+from pairuntime.task.hdfs_paths import HdfsCommandError, UsageError, expand, mode_letters, resolve
+from pairuntime.task.webhdfs import WebHdfsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any
 
-# WebHDFS port of a NameNode, for an address with its RPC port or without one.
-_WEB_PORT = 50070
-_RPC_PORTS = (None, 8020, 9000)
-_MAGIC = "*?["
-# In ``pai://here/0/path``: the cluster of this task, and its own storage.
-_OWN_CLUSTER = "here"
-_DEFAULT_STORAGE = "0"
+    from pairuntime.task.webhdfs import Storage
 
-
-class HdfsCommandError(Exception):
-    """A command that failed, with its message for the user."""
+# In `hdfs_reports`.
+_REPORTS = ("du", "count", "stat", "tail", "getmerge")
 
 
 def main(argv: "list[str]") -> "int":
-    if len(argv) < 2 or argv[0] not in ("dfs", "fs") or argv[1].lstrip("-") not in _COMMANDS:
-        names = " ".join("-" + name for name in sorted(_COMMANDS))
+    if len(argv) < 2 or argv[0] not in ("dfs", "fs") or argv[1].lstrip("-") not in COMMANDS:
+        names = " ".join("-" + name for name in COMMANDS)
         sys.stderr.write("usage: hdfs dfs COMMAND [options] PATH...\nCommands: %s.\n" % names)
         return 255
     name = argv[1].lstrip("-")
     flags = [argument for argument in argv[2:] if argument.startswith("-") and argument != "-"]
     paths = [argument for argument in argv[2:] if not argument.startswith("-") or argument == "-"]
     try:
+        if name in _REPORTS:
+            from pairuntime.task import hdfs_reports
+
+            return hdfs_reports.COMMANDS[name](argv[2:])
         return _COMMANDS[name](flags, paths)
+    except UsageError as e:
+        sys.stderr.write("-%s: %s\n" % (name, e))
+        return 255
+    except KeyboardInterrupt:
+        return 130
     except (HdfsCommandError, WebHdfsError) as e:
         sys.stderr.write("%s: %s\n" % (name, e))
     except OSError as e:
         sys.stderr.write("%s: %s%s\n" % (name, (e.filename or "") and "%s: " % e.filename, e.strerror or e))
     return 1
-
-
-# -- path resolution ---------------------------------------------------------------------------------
-
-_storages = {}  # type: dict[str, Storage]
-
-
-def resolve(path: "str") -> "tuple[Storage, str]":
-    """Storage and path that an address names; without a host, the cluster's own storage."""
-    rest = os.environ.get("PAI_REST_SERVER_URI", "").rstrip("/")
-    own = urlsplit(rest).netloc
-    default = urlsplit(os.environ.get("PAI_DEFAULT_FS_URI", "")).netloc
-    parts = urlsplit(path)
-    user = os.environ.get("PAI_USER_NAME", "")
-    if parts.scheme == "pai" and parts.netloc == _OWN_CLUSTER and rest:
-        return _own_storage(rest, user), _own_path(rest, user, path)
-    if parts.scheme == "pai" and rest and parts.netloc not in (own, default) and not parts.port:
-        raise HdfsCommandError(
-            "`%s': a task knows only its own cluster, which is called %s: pai://%s/STORAGE/path"
-            % (path, _OWN_CLUSTER, _OWN_CLUSTER)
-        )
-    if parts.scheme in ("hdfs", "webhdfs", "pai") and parts.netloc and parts.netloc not in (own, default):
-        port = parts.port if parts.port not in _RPC_PORTS or parts.scheme == "webhdfs" else _WEB_PORT
-        address = "http://%s:%d/webhdfs/v1" % (parts.hostname, port or _WEB_PORT)
-        return _storages.setdefault(address, Storage(address, user=user)), parts.path or "/"
-    if not rest:
-        raise HdfsCommandError("There is no cluster storage: PAI_REST_SERVER_URI is not set.")
-    where = parts.path if parts.scheme else path
-    if not where.startswith("/"):
-        where = posixpath.join("/user", user, where)
-    return _own_storage(rest, user), where
-
-
-def _own_storage(rest: "str", user: "str") -> "Storage":
-    address = rest + "/webhdfs/v1"
-    return _storages.setdefault(address, Storage(address, os.environ.get("PAI_USER_TOKEN", ""), user))
-
-
-def _own_path(rest: "str", user: "str", address: "str") -> "str":
-    """Path of ``pai://here/STORAGE/path`` or ``pai://here/jobs/JOB/path`` on the cluster's own storage."""
-    where = address[len("pai://") + len(_OWN_CLUSTER) :].strip("/").replace("${PAI_USER_NAME}", user)
-    storage, _, path = where.partition("/")
-    server = Storage(rest, os.environ.get("PAI_USER_TOKEN", ""), user)
-    if storage == "jobs":
-        job, _, path = path.partition("/")
-        if not job:
-            raise HdfsCommandError("`%s': name a job: pai://%s/jobs/JOB/" % (address, _OWN_CLUSTER))
-        return posixpath.join(_job_folder(server, user, job), path).rstrip("/") or "/"
-    if storage and storage != _DEFAULT_STORAGE:
-        own = server.get_json("/api/v2/transfer").get("url")
-        servers = server.get_json("/api/v2/storage/server?names=" + quote(storage, safe=""))
-        if own not in [one.get("data", {}).get("webhdfs") for one in servers]:
-            raise HdfsCommandError(
-                "`%s': %s is no storage that the cluster serves itself" % (address, storage)
-            )
-    return "/" + path
-
-
-def _job_folder(server: "Storage", user: "str", job: "str") -> "str":
-    """Folder of a job's files; the same rule as in ``openpaisdk.protocol.storage_layout``."""
-    name = job if "~" in job else "%s~%s" % (user, job)
-    owner, _, bare = name.partition("~")
-    config = server.get_json("/api/v2/jobs/%s/config" % quote(name, safe=""))
-    folder = (config.get("parameters") or {}).get("work_directory")
-    if not isinstance(folder, str) or not folder.strip("/"):
-        return "/user/%s/jobs/%s" % (owner, bare)
-    return posixpath.join("/user", owner, folder.rstrip("/").replace("${PAI_USER_NAME}", owner))
-
-
-def expand(path: "str") -> "list[tuple[Storage, str, dict[str, Any]]]":
-    """The path itself, or what its wildcards match. No match is an error."""
-    storage, where = resolve(path)
-    if not any(letter in where for letter in _MAGIC):
-        status = storage.status(where)
-        if status is None:
-            raise HdfsCommandError("`%s': No such file or directory" % path)
-        return [(storage, where, status)]
-    found = [("/", {"type": "DIRECTORY"})]  # type: list[tuple[str, dict[str, Any]]]
-    for part in [part for part in where.split("/") if part]:
-        found = [
-            (posixpath.join(folder, entry["pathSuffix"]), entry)
-            for folder, status in found
-            if status["type"] == "DIRECTORY"
-            for entry in _matching(storage, folder, part)
-        ]
-    if not found:
-        raise HdfsCommandError("`%s': No such file or directory" % path)
-    return [(storage, name, status) for name, status in found]
-
-
-def _matching(storage: "Storage", folder: "str", pattern: "str") -> "list[dict[str, Any]]":
-    if not any(letter in pattern for letter in _MAGIC):
-        status = storage.status(posixpath.join(folder, pattern))
-        return [] if status is None else [dict(status, pathSuffix=pattern)]
-    entries = storage.entries(folder)
-    return [entry for entry in entries if fnmatch.fnmatchcase(entry["pathSuffix"], pattern)]
 
 
 # -- commands ----------------------------------------------------------------------------------------
@@ -153,10 +58,10 @@ def _ls(flags: "list[str]", paths: "list[str]") -> "int":
 
 
 def _list(storage: "Storage", folder: "str", deep: "bool") -> "None":
-    found = list(storage.entries(folder))
-    if found and not deep:  # as Hadoop prints it; scripts skip this line
-        print("Found %d items" % len(found))
-    for entry in found:
+    entries = list(storage.entries(folder))
+    if entries and not deep:  # as Hadoop prints it; scripts skip this line
+        print("Found %d items" % len(entries))
+    for entry in entries:
         where = posixpath.join(folder, entry["pathSuffix"])
         _show(where, entry)
         if deep and entry["type"] == "DIRECTORY":
@@ -166,14 +71,9 @@ def _list(storage: "Storage", folder: "str", deep: "bool") -> "None":
 def _show(where: "str", status: "dict[str, Any]") -> "None":
     folder = status["type"] == "DIRECTORY"
     mode = int(str(status.get("permission", "755")), 8)
-    letters = "".join(
-        letter if mode >> shift & bit else "-"
-        for shift in (6, 3, 0)
-        for letter, bit in (("r", 4), ("w", 2), ("x", 1))
-    )
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(int(status.get("modificationTime", 0)) / 1000))
     fields = (
-        ("d" if folder else "-") + letters,
+        ("d" if folder else "-") + mode_letters(mode),
         "-" if folder else str(status.get("replication", 1)),
         status.get("owner", ""),
         status.get("group", ""),
@@ -202,7 +102,7 @@ def _cat(flags: "list[str]", paths: "list[str]") -> "int":
         for storage, where, status in expand(path):
             if status["type"] == "DIRECTORY":
                 raise HdfsCommandError("`%s': Is a directory" % where)
-            storage.get(where, sys.stdout.buffer)
+            storage.get(where, sys.stdout.buffer, is_file=False)
     sys.stdout.buffer.flush()
     return 0
 
@@ -211,12 +111,12 @@ def _rm(flags: "list[str]", paths: "list[str]") -> "int":
     recursive = any(flag in ("-r", "-R", "-rf", "-fr") for flag in flags)
     for path in _require_paths(paths):
         try:
-            found = expand(path)
+            matches = expand(path)
         except HdfsCommandError:
             if "-f" in flags or "-rf" in flags or "-fr" in flags:
                 continue
             raise
-        for storage, where, status in found:
+        for storage, where, status in matches:
             if status["type"] == "DIRECTORY" and not recursive:
                 raise HdfsCommandError("`%s': Is a directory" % where)
             storage.delete(where, recursive)
@@ -243,11 +143,7 @@ def _test(flags: "list[str]", paths: "list[str]") -> "int":
 
 def _put(flags: "list[str]", paths: "list[str]") -> "int":
     sources, target = _sources_and_target(paths)
-    storage, where = resolve(target)
-    into = storage.status(where)
-    folder = into is not None and into["type"] == "DIRECTORY"
-    if len(sources) > 1 and not folder:
-        raise HdfsCommandError("`%s': No such file or directory" % target)
+    storage, where, folder = _resolve_target(target, len(sources))
     for source in sources:
         name = posixpath.join(where, os.path.basename(source.rstrip("/"))) if folder else where
         if "-f" not in flags and storage.status(name) is not None:
@@ -267,10 +163,9 @@ def _put_one(storage: "Storage", source: "str", where: "str") -> "None":
 
 def _get(flags: "list[str]", paths: "list[str]") -> "int":
     sources, target = _sources_and_target(paths if len(paths) > 1 else paths + ["."])
-    found = [one for source in sources for one in expand(source)]
-    if len(found) > 1 and not os.path.isdir(target):
-        raise HdfsCommandError("`%s': No such file or directory" % target)
-    for storage, where, status in found:
+    matches = [match for source in sources for match in expand(source)]
+    _check_target(target, len(matches), os.path.exists(target), os.path.isdir(target))
+    for storage, where, status in matches:
         name = os.path.join(target, posixpath.basename(where)) if os.path.isdir(target) else target
         if "-f" not in flags and os.path.exists(name):
             raise HdfsCommandError("`%s': File exists" % name)
@@ -301,12 +196,29 @@ def get_one(storage: "Storage", where: "str", status: "dict[str, Any]", name: "s
 
 def _mv(flags: "list[str]", paths: "list[str]") -> "int":
     sources, target = _sources_and_target(paths)
-    storage, where = resolve(target)
-    for source in sources:
-        for _, name, _ in expand(source):
-            if not storage.rename(name, where):
-                raise HdfsCommandError("`%s' cannot be moved to `%s'" % (name, where))
+    matches = [match for source in sources for match in expand(source)]
+    storage, where, _ = _resolve_target(target, len(matches))
+    for _, name, _ in matches:
+        if not storage.rename(name, where):
+            raise HdfsCommandError("`%s' cannot be moved to `%s'" % (name, where))
     return 0
+
+
+def _resolve_target(target: "str", sources: "int") -> "tuple[Storage, str, bool]":
+    """Storage and path of the target of so many sources, and whether it is a folder that exists."""
+    storage, where = resolve(target)
+    status = storage.status(where)
+    folder = status is not None and status["type"] == "DIRECTORY"
+    _check_target(target, sources, status is not None, folder)
+    return storage, where.rstrip("/") or "/", folder
+
+
+def _check_target(target: "str", sources: "int", exists: "bool", folder: "bool") -> "None":
+    """Several sources, or a slash at the end, need a folder that exists, as in Hadoop."""
+    if folder or (sources < 2 and not target.endswith("/")):
+        return
+    reason = "Is not a directory" if exists else "No such file or directory"
+    raise HdfsCommandError("`%s': %s" % (target, reason))
 
 
 def _require_paths(paths: "list[str]") -> "list[str]":
@@ -334,3 +246,5 @@ _COMMANDS = {
     "copyToLocal": _get,
     "mv": _mv,
 }
+
+COMMANDS = tuple(sorted(list(_COMMANDS) + list(_REPORTS)))

@@ -20,7 +20,7 @@ from pairuntime.fuse.mount_point import (
     check_folder,
     run_in_background,
 )
-from pairuntime.task.hdfs_cli import HdfsCommandError, resolve
+from pairuntime.task.hdfs_paths import HdfsCommandError, resolve
 from pairuntime.task.webhdfs import WebHdfsError
 
 TYPE_CHECKING = False
@@ -98,10 +98,10 @@ def _mount(address: "str", folder: "str", is_read_only: "bool", on_mounted: "Cal
     path = check_folder(folder)
     named = "hdfs://%s/" % address if "://" not in address and _HOST.fullmatch(address) else address
     storage, where = resolve(named)
-    found = storage.status(where)
-    if found is None:
+    status = storage.status(where)
+    if status is None:
         raise HdfsCommandError("%s: there is no such folder." % address)
-    if found["type"] != "DIRECTORY":
+    if status["type"] != "DIRECTORY":
         raise HdfsCommandError("%s is a file; only a folder can be mounted." % address)
     mounted = Mount(WebHdfsFileSystem(storage, where, is_read_only), path, address, "hdfs")
     stopped_by = mounted.serve(on_mounted, _report)
@@ -136,19 +136,19 @@ class WebHdfsFileSystem(FileSystem):
 
     def status(self, path: "str") -> "Entry | None":
         with _AsErrno(path):
-            found = self._storage.status(self._at(path))
-        return None if found is None else _entry(posixpath.basename(path), found)
+            status = self._storage.status(self._at(path))
+        return None if status is None else _entry(posixpath.basename(path), status)
 
     def entries(self, path: "str") -> "list[Entry]":
         with _AsErrno(path):
-            found = self._storage.entries(self._at(path))
-        return [_entry(one["pathSuffix"], one) for one in found]
+            statuses = self._storage.entries(self._at(path))
+        return [_entry(status["pathSuffix"], status) for status in statuses]
 
     def open(self, path: "str") -> "OpenFile":
-        found = self.status(path)
-        if found is None:
+        entry = self.status(path)
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, "not found", path)
-        return _WebHdfsFile(self, self._at(path), found)
+        return _WebHdfsFile(self, self._at(path), entry)
 
     def read(self, at: "str", offset: "int", length: "int") -> "bytes":
         with _AsErrno(at):
@@ -178,10 +178,10 @@ class WebHdfsFileSystem(FileSystem):
             self._storage.make_folder(self._at(path))
 
     def delete_file(self, path: "str") -> "None":
-        found = self.status(path)
-        if found is None:
+        entry = self.status(path)
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, "not found", path)
-        if found.is_folder:
+        if entry.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder", path)
         with _AsErrno(path):
             self._storage.delete(self._at(path))
@@ -208,10 +208,10 @@ class _WebHdfsFile(OpenFile):
         return self._files.read(self._at, offset, length)
 
 
-def _entry(name: "str", found: "dict[str, Any]") -> "Entry":
-    mode = int(str(found.get("permission") or "0"), 8)
-    is_folder = found["type"] == "DIRECTORY"
-    return Entry(name, is_folder, int(found["length"]), int(found["modificationTime"]) * 10**6, mode)
+def _entry(name: "str", status: "dict[str, Any]") -> "Entry":
+    mode = int(str(status.get("permission") or "0"), 8)
+    is_folder = status["type"] == "DIRECTORY"
+    return Entry(name, is_folder, int(status["length"]), int(status["modificationTime"]) * 10**6, mode)
 
 
 class _AsErrno:

@@ -31,6 +31,7 @@ PAGE_SUFFIX = ".html"
 _SAVE_INTERVAL_S = 5.0
 # Addresses of sockets in folders have 107 bytes at most, of which the name takes some.
 _MAX_SOCKET_FOLDER = 90
+_PYTHON_KERNEL = "python3"
 # Colours and cursor movements, which IPython puts into tracebacks.
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -72,11 +73,43 @@ def read_notebook(path: "str") -> "Any":
         raise NotebookError("%s is not a Jupyter notebook: %s" % (name, str(e).splitlines()[0]))
 
 
+def complete_kernel(notebook: "Any") -> "None":
+    """Complete what a notebook tells of its kernel: editors and programs write parts of it, or nothing.
+
+    Without name and title no page is made of a notebook, and other programs refuse the executed one.
+    """
+    spec = notebook.metadata.pop("kernelspec", None)
+    if not isinstance(spec, dict):
+        return
+    language = spec.get("language") if isinstance(spec.get("language"), str) else ""
+    name = spec.get("name") if isinstance(spec.get("name"), str) else ""
+    name = name or (_kernel_of_language(language) if language else "") or _PYTHON_KERNEL
+    title = spec.get("display_name")
+    spec.update(name=name, display_name=title if isinstance(title, str) and title else name)
+    if not language:
+        spec.pop("language", None)
+    notebook.metadata["kernelspec"] = spec
+
+
+def _kernel_of_language(language: "str") -> "str":
+    """A kernel of this task for a language; the language itself if there is none, for the error message."""
+    if language.lower() == "python":
+        return _PYTHON_KERNEL
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    for name, kernel in sorted(KernelSpecManager().get_all_specs().items()):
+        if str(kernel["spec"].get("language", "")).lower() == language.lower():
+            return str(name)
+    return language
+
+
 class _Run:
     def __init__(self, path: "str", parameters: "dict[str, Any]") -> "None":
         self._path = path
         self._name = os.path.basename(path)
-        self._notebook = notebook_parameters.with_parameters(read_notebook(path), parameters)
+        notebook = read_notebook(path)
+        complete_kernel(notebook)
+        self._notebook = notebook_parameters.with_parameters(notebook, parameters)
         stem = self._name[: -len(".ipynb")] if self._name.endswith(".ipynb") else self._name
         self._target = os.path.join(os.environ.get("PAI_OUTPUT_DIR") or os.getcwd(), stem)
         self._saved_at = time.monotonic()
@@ -84,6 +117,8 @@ class _Run:
     def run(self) -> "int":
         # A kernel of a batch job is not interactive (`user_api.where`).
         os.environ["PAI_INTERACTIVE"] = "0"
+        # By which `pai resubmit` in a cell recognises the notebook that already runs.
+        os.environ["PAI_NOTEBOOK"] = os.path.abspath(self._path)
         # Its import takes as long as the start of the kernel: both happen at the same time.
         page_import = threading.Thread(target=_import_nbconvert)
         # Only this user may enter it: who can connect to a kernel can run code in it.
@@ -211,7 +246,7 @@ def _make_client(
             print_output(msg["msg_type"], msg["content"])
             return NotebookClient.output(self, outs, msg, display_id, cell_index)
 
-    kernel = notebook.metadata.get("kernelspec", {}).get("name") or "python3"
+    kernel = notebook.metadata.get("kernelspec", {}).get("name") or _PYTHON_KERNEL
     return LogClient(notebook, timeout=None, kernel_name=_available_kernel(kernel, notebook))
 
 
@@ -225,7 +260,7 @@ def _available_kernel(name: "str", notebook: "Any") -> "str":
     is_python = notebook.metadata.get("kernelspec", {}).get("language", "python") == "python"
     if name in KernelSpecManager().find_kernel_specs() or not is_python:
         return name
-    return "python3"
+    return _PYTHON_KERNEL
 
 
 def print_output(kind: "str", content: "dict[str, Any]") -> "None":

@@ -24,6 +24,12 @@ READY = "Jupyter answers at port %d: %s"
 """The line that clients wait for: port and path of the notebook's page."""
 # The page of each application that is known; the first one that is installed is started.
 _APPLICATIONS = (("notebook", "notebooks"), ("jupyterlab", "lab/tree"))
+# Runs an application as ``python -m`` does. jsonschema, which it imports, takes two seconds to compile the
+# grammar of this package; no schema of Jupyter needs it. Kernels are other processes, and have the package.
+WITHOUT_GRAMMAR = (
+    "import runpy, sys; sys.modules.setdefault('rfc3987_syntax', None); del sys.argv[0]; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
 _POLL_INTERVAL_S = 0.2
 _SAVE_INTERVAL_S = 5.0
 # Less than the grace period of a stopped task: the copies are made after it.
@@ -57,7 +63,7 @@ class _Server:
 
     def run(self) -> "int":
         signal.signal(signal.SIGTERM, self._stop)
-        port = _free_port()
+        port = _port()
         # Programs in the notebook ask where they run (`user_api.where`).
         environment = dict(os.environ, PAI_INTERACTIVE="1")
         self._process = subprocess.Popen(self._command(port), env=environment, stdin=subprocess.DEVNULL)
@@ -79,7 +85,8 @@ class _Server:
     def _command(self, port: "int") -> "list[str]":
         command = [
             sys.executable,
-            "-m",
+            "-c",
+            WITHOUT_GRAMMAR,
             self._application,
             "--no-browser",
             "--ip=" + _HOST,
@@ -136,9 +143,21 @@ def _changed_at(path: "str") -> "float":
         return 0.0
 
 
-def _free_port() -> "int":
+def _port() -> "int":
+    """The port that the job has for it, so that its status shows the right one; else any that is free."""
+    requested = os.environ.get("PAI_CONTAINER_HOST_jupyter_PORT_LIST", "").split(",")[0]
+    if requested.isdigit():
+        try:
+            return _bound_port(int(requested))
+        except OSError:  # another program took it
+            pass
+    return _bound_port(0)
+
+
+def _bound_port(port: "int") -> "int":
     with socket.socket() as probe:
-        probe.bind((_HOST, 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((_HOST, port))
         return int(probe.getsockname()[1])
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 from urllib.parse import quote
 
-from pairuntime.task import hdfs_cli
+from pairuntime.task import hdfs_cli, hdfs_paths
 from pairuntime.task.upload_outputs import files_below
 from pairuntime.task.webhdfs import Storage, WebHdfsError, is_utf8
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
 MASTER, PSERVER, TRAINER = "master", "pserver", "trainer"
 STORED_PACKAGE = "PAI_PADDLE_PACKAGE"
 """Variable: path of the package on the cluster's storage."""
+PACKAGE_COPY = "PAI_PADDLE_PACKAGE_COPY"
+"""Variable: path in the cloud, `/pfs/…`, of the job's own copy of the package; files come from there."""
 
 _USAGE = (
     "usage: pai-runtime paddle start_pserver | start_trainer v1|v2 | start_new_pserver | start_new_trainer | "
@@ -76,7 +78,7 @@ def main(argv: "list[str]") -> "int":
     except LaunchError as error:
         sys.stderr.write("%s\n" % error)
         code = error.exit_code
-    except (WebHdfsError, hdfs_cli.HdfsCommandError) as error:
+    except (WebHdfsError, hdfs_paths.HdfsCommandError) as error:
         sys.stderr.write("The package of the job could not be copied: %s\n" % error)
         code = 1
     return task.store_changes(code)
@@ -115,7 +117,7 @@ def _start_new_pserver(task: "Task", options: "list[str]") -> "int":
 
 
 def _run_entry_as_pserver(task: "Task") -> "int":
-    """Paddle has no parameter server of its own since its programs are one for all roles, as `fluid`'s."""
+    """Run the job's entry as a parameter server: since `fluid` one program is both trainer and server."""
     entry = task.variables.get("ENTRY", "")
     if not entry.strip():
         raise _no_paddle("pserver")
@@ -221,6 +223,8 @@ class Task:
         self._work = self.variables.get("PAI_WORK_DIR") or os.getcwd()
         self._stored = self.variables.get(STORED_PACKAGE, "")
         self._package = ""
+        self._has_copy = False
+        self._server = None  # type: Storage | None
         self._copied = {}  # type: dict[str, tuple[int, int]]
         self._program = None  # type: subprocess.Popen[bytes] | None
         self._is_stopped = threading.Event()
@@ -287,12 +291,12 @@ class Task:
 
     def flags(self, *names: "str") -> "list[str]":
         """Options of `paddle` from the variables ``PADDLE_INIT_…``, as its Python API reads them."""
-        found = []
+        flags = []
         for name in names:
             value = self.variables.get("PADDLE_INIT_" + name.upper())
             if value is not None:
-                found.append("--%s=%s" % (name, value))
-        return found
+                flags.append("--%s=%s" % (name, value))
+        return flags
 
     def announce_trainer(self, version: "str") -> "None":
         job = self.variables.get("PADDLE_JOB_NAME", "")
@@ -312,14 +316,14 @@ class Task:
     def _known_peers(self, role: "str") -> "list[Peer]":
         """Tasks of a role, by index. The tasks of a gang know each other; others are asked for."""
         number = self.count(role)
-        found = []
+        peers = []
         for index in range(number):
             ip = self.variables.get("PAI_HOST_IP_%s_%d" % (role, index))
             ports = self.variables.get("PAI_PORT_LIST_%s_%d_%s" % (role, index, _PORT_LABEL))
             if not ip or not ports:
                 return self._reported_peers(role)
-            found.append(Peer(ip, ports.split(",")[0]))
-        return found
+            peers.append(Peer(ip, ports.split(",")[0]))
+        return peers
 
     def _reported_peers(self, role: "str") -> "list[Peer]":
         server = Storage(
@@ -394,9 +398,10 @@ class Task:
         if not self._stored:
             raise LaunchError("The variable %s does not name the package of the job." % STORED_PACKAGE)
         self._package = os.path.join(self._work, posixpath.basename(self._stored.rstrip("/")) or "package")
-        storage, path = hdfs_cli.resolve(self._stored)
-        status = storage.status(path)
-        if status is None or status["type"] != "DIRECTORY":
+        own, storage, path = self._own_copy(), *hdfs_paths.resolve(self._stored)
+        if own and _is_folder(storage, own):
+            self._has_copy, path = True, own
+        elif not _is_folder(storage, path):
             raise LaunchError("The package of the job, %s, is no longer on the storage." % self._stored)
         os.makedirs(self._package, exist_ok=True)
         for entry in storage.entries(path):
@@ -405,6 +410,33 @@ class Task:
         for file in files_below(self._package):
             _make_script_executable(file)
             self._copied[file] = _version(file)
+
+    def _own_copy(self) -> "str":
+        """Path of the job's own copy of the package on the storage; empty if it has none."""
+        home = "/pfs/%s/home/" % self.variables.get("PADDLE_CLOUD_CURRENT_DATACENTER", "")
+        copy = self.variables.get(PACKAGE_COPY, "")
+        return "/user/" + copy[len(home) :] if copy.startswith(home) else ""
+
+    def _store(self, storage: "Storage", path: "str", file: "str", name: "str") -> "None":
+        """Store a file in the job's own copy, where a second attempt finds it, and in the package."""
+        if not self._has_copy:
+            storage.put(file, posixpath.join(path, name))
+            return
+        storage.put(file, posixpath.join(self._own_copy(), name))
+        if self._server is None:  # one connection for all files
+            address = self.variables.get("PAI_REST_SERVER_URI", "")
+            self._server = Storage(address, self.variables.get("PAI_USER_TOKEN", ""))
+        package = os.environ["TRAINER_PACKAGE"]
+        reply = self._server.post_json(
+            "/api/v1/pfs/files",
+            {
+                "method": "cp",
+                "path": posixpath.join(self.variables[PACKAGE_COPY], name),
+                "dest": posixpath.join(package, name),
+            },
+        )
+        if reply["err"]:
+            raise WebHdfsError(reply["err"])
 
     def mentions_roles(self) -> "bool":
         """Whether the entry or a file of the package reads the role of its task."""
@@ -422,14 +454,14 @@ class Task:
         if not self._package:
             return code
         try:
-            storage, path = hdfs_cli.resolve(self._stored)
+            storage, path = hdfs_paths.resolve(self._stored)
             for file in sorted(files_below(self._package)):
                 name = os.path.relpath(file, self._package).replace(os.sep, "/")
                 if os.path.islink(file) or not is_utf8(name) or "__pycache__/" in name:
                     continue
                 if self._copied.get(file) != _version(file):
-                    storage.put(file, posixpath.join(path, name))
-        except (WebHdfsError, hdfs_cli.HdfsCommandError, OSError) as error:
+                    self._store(storage, path, file, name)
+        except (WebHdfsError, hdfs_paths.HdfsCommandError, OSError) as error:
             sys.stderr.write(
                 "Files of the package could not be stored: %s\n" % (getattr(error, "strerror", None) or error)
             )
@@ -472,14 +504,19 @@ class Task:
 
 def _peers_in(detail: "Any", role: "str") -> "list[Peer]":
     statuses = (detail.get("taskRoles", {}).get(role) or {}).get("taskStatuses") or []
-    found = []
+    peers = []
     for status in sorted(statuses, key=lambda status: int(status.get("taskIndex", 0))):
         ports = str((status.get("containerPorts") or {}).get(_PORT_LABEL) or "")
         state = status.get("taskState")
-        found.append(
+        peers.append(
             Peer(status.get("containerIp") or "", ports.split(",")[0], state == "RUNNING", state in _ENDED)
         )
-    return found
+    return peers
+
+
+def _is_folder(storage: "Storage", path: "str") -> "bool":
+    status = storage.status(path)
+    return status is not None and status["type"] == "DIRECTORY"
 
 
 def _version(file: "str") -> "tuple[int, int]":

@@ -7,15 +7,28 @@ A path or URL says nothing about what is behind it: an environment with one of t
 
 import fcntl
 import hashlib
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import OrderedDict
 
 _READY = "ready"
+# Part of an environment's key: one that was cached by a version which built it in another way is not used.
+_LAYOUT = "2"
 _FILES = (".whl", ".tar.gz", ".zip")
+# Folders of packages that a Python reads at its start, with the .pth files in them.
+_SITES_PROGRAM = """
+import json, site, sysconfig
+paths = sysconfig.get_paths()
+sites = [paths["purelib"], paths["platlib"]] + getattr(site, "getsitepackages", list)()
+if site.ENABLE_USER_SITE:
+    sites.append(site.getusersitepackages())
+print(json.dumps(sites))
+"""
 # An environment's own command: another one on the PATH would install into another environment.
 _PIP_COMMAND = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
 
@@ -36,8 +49,8 @@ def main(argv: "list[str]") -> "int":
 
 def environment(python: "str", packages: "list[str]") -> "str":
     """Folder of an environment with these packages, which also sees those of this Python."""
-    found = subprocess.check_output([python, "-c", "import sys; print(sys.executable, sys.version)"])
-    key = "\0".join([found.decode()] + sorted(packages))
+    version = subprocess.check_output([python, "-c", "import sys; print(sys.executable, sys.version)"])
+    key = "\0".join([_LAYOUT, version.decode()] + sorted(packages))
     root = _task_folder() if _references(packages) else _cache()
     folder = os.path.join(root, hashlib.sha256(key.encode()).hexdigest()[:20])
     os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -58,12 +71,7 @@ def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
     venv = [python, "-m", "venv", "--without-pip", "--system-site-packages", folder]
     subprocess.check_call(venv, stdout=sys.stderr)
     venv_python = os.path.join(folder, "bin", "python")
-    # Packages that this Python sees are visible there too, also if it is the Python of a virtual environment.
-    query = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    seen = subprocess.check_output([python, "-c", query]).decode().strip()
-    own = subprocess.check_output([venv_python, "-c", query]).decode().strip()
-    with open(os.path.join(own, "seen.pth"), "w") as f:
-        f.write(seen + "\n")
+    _share_sites(python, venv_python)
     _add_pip(venv_python)
     pip = [venv_python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.check_call(pip + packages, stdout=sys.stderr)
@@ -73,6 +81,31 @@ def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
         subprocess.check_call(again, stdout=sys.stderr)
     with open(os.path.join(folder, _READY), "w") as f:
         f.write("\n".join(packages))
+
+
+def _share_sites(python: "str", venv_python: "str") -> "None":
+    """Let an environment see the packages of this Python, also if it is the Python of a virtual environment.
+
+    Packages that are installed as editable exist only in .pth files, which are read in a folder that is added
+    as a site, not in one that is merely on the path. Such a file may run code, and Python reads those of a
+    virtual environment twice: a module adds the folders, because it runs once.
+    """
+    own = _sites(venv_python)
+    sites = [site for site in _sites(python) if site not in own]
+    if not sites:
+        return
+    # An environment may be built on one of ours: each has a module of its own.
+    module = "shared_sites_" + hashlib.sha256(own[0].encode()).hexdigest()[:12]
+    with open(os.path.join(own[0], module + ".py"), "w") as f:
+        f.write("import site\n\nfor folder in %s:\n    site.addsitedir(folder)\n" % json.dumps(sites))
+    with open(os.path.join(own[0], "shared_sites.pth"), "w") as f:
+        f.write("import %s\n" % module)
+
+
+def _sites(python: "str") -> "list[str]":
+    lines = subprocess.check_output([python, "-c", _SITES_PROGRAM]).decode().splitlines()
+    # The last line: a .pth file may print something before.
+    return list(OrderedDict.fromkeys(map(str, json.loads(lines[-1]))))
 
 
 def _add_pip(python: "str") -> "None":
@@ -113,5 +146,7 @@ def _cache() -> "str":
 
 def reason(error: "Exception") -> "str":
     if isinstance(error, subprocess.CalledProcessError):
-        return "%s exited with status %d." % (" ".join(error.cmd[1:4]), error.returncode)
+        # The program and what it did: not its packages, nor the text of a program.
+        words = error.cmd[:1] if error.cmd[1:2] == ["-c"] else error.cmd[:4]
+        return "%s exited with status %d." % (" ".join(words), error.returncode)
     return str(error)

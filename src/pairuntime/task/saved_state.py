@@ -1,4 +1,4 @@
-"""State of a function that is saved before its task is stopped, and given to it in the next attempt."""
+"""Saved state of a function: written before its task is stopped, returned in the next attempt."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too

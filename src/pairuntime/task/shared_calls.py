@@ -5,7 +5,8 @@ file on the storage that is created by one of them only. It takes its own share 
 then what the others have not claimed, so that no task waits while calls are left.
 
 The process that the cluster started has none of the user's code in it: it watches its worker, enforces the
-time limit of each call, and reports a call whose worker died. The next worker goes on with the next call.
+time limit of each call, which begins when the function does, and reports a call whose worker died. The next
+worker goes on with the next call.
 """
 
 import fcntl
@@ -16,10 +17,11 @@ import struct
 import sys
 import termios
 import time
+from functools import partial
 
-from pairuntime.task import call_format
 from pairuntime.task.call_claims import CallClaims, indexes_in
 from pairuntime.task.function_call import CONTINUES_IN_RETRY, FAILED, Call, Request, open_storage
+from pairuntime.transport import call_format
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
@@ -28,6 +30,8 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
 
 GRACE_PERIOD_S = 10.0
 """Between SIGTERM at the time limit of a call and SIGKILL, as for a task."""
+LOADING_LIMIT_S = 600.0
+"""For loading the function and its arguments, besides the time limit of the call."""
 STOP_SIGNAL_DELAY_S = 1.0
 """At most between the signals to two processes of a task."""
 MARK_DELAY_S = 0.5
@@ -145,7 +149,7 @@ class _Watch:
         self.current = None  # type: int | None
         self.timed_out = False
         self.is_next_after_timeout = False
-        """The call ended as its time did, and the signal came to the next one."""
+        """A call ended right at its time limit, so that the signal reached the next one."""
         self.failed = 0
 
     def wait(self) -> "int":
@@ -182,11 +186,17 @@ class _Watch:
                 self.current = int(index)
                 self.started.append(self.current)
                 self.is_next_after_timeout, self.timed_out = self.timed_out, False
-                self._deadline = time.monotonic() + self._time_limit_s if self._time_limit_s else None
+                self._set_deadline(LOADING_LIMIT_S)
+            elif what == b"call":
+                self._set_deadline()
             else:
                 self.current = self._deadline = None
                 self.failed += what == b"failed"
         return data is not None
+
+    def _set_deadline(self, additional_s: "float" = 0.0) -> "None":
+        limit = self._time_limit_s
+        self._deadline = time.monotonic() + limit + additional_s if limit else None
 
 
 class Worker:
@@ -211,7 +221,7 @@ class Worker:
             while status not in (0, CONTINUES_IN_RETRY) and is_repeated:
                 is_repeated = self._queue.retry(index)
                 call = Call(self._request.select(index), files, loaded, continues, is_repeated)
-                status = call.run()
+                status = call.run(on_call=partial(self._tell, "call", index))
                 loaded = call
             if status == CONTINUES_IN_RETRY:
                 return status
@@ -245,9 +255,9 @@ class CallQueue:
         self._started.update(finished)
 
     def note_started(self, indexes: "list[int]") -> "None":
-        """What a worker has started, which its copy of the queue knows."""
+        """Note the calls that a worker has started: only its own copy of the queue knows them."""
         self._started.update(indexes)
-        self._again = [one for one in self._again if one[0] not in indexes]
+        self._again = [(index, resumes) for index, resumes in self._again if index not in indexes]
 
     def run_again(self, index: "int", continues: "bool" = False) -> "None":
         self._again.insert(0, (index, continues))
@@ -271,16 +281,16 @@ class CallQueue:
                 yield index, False
         while True:
             taken = self._claims.indexes()
-            left = [index for index in range(request.calls) if index not in taken]
-            if not left:
+            unclaimed = [index for index in range(request.calls) if index not in taken]
+            if not unclaimed:
                 return
             # From the end: the task whose share this is comes from the beginning.
-            claimed = next((index for index in reversed(left) if self._claim(index)), None)
+            claimed = next((index for index in reversed(unclaimed) if self._claim(index)), None)
             if claimed is not None:
                 yield claimed, False
 
     def _claim(self, index: "int") -> "bool":
-        if index in self._started or not self._claims.take(index):
+        if index in self._started or not self._claims.claim(index):
             return False
         self._started.add(index)
         return True

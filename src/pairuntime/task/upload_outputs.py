@@ -39,7 +39,7 @@ def collect(folder: "str", work: "str", patterns: "list[str]") -> "tuple[dict[st
     outside the working folder is uploaded or even read, whatever link leads there: it may not be the task's.
     """
     root = os.path.realpath(work) + os.sep
-    found = {}  # type: dict[str, str]
+    files = {}  # type: dict[str, str]
     warnings = []  # type: list[str]
     candidates = _matching_files(patterns, work, warnings)
     if (os.path.realpath(folder) + os.sep).startswith(root):
@@ -50,10 +50,10 @@ def collect(folder: "str", work: "str", patterns: "list[str]") -> "tuple[dict[st
             shown = name.encode("utf-8", "backslashreplace").decode()
             warnings.append("The name %s is not UTF-8: the file was not uploaded." % shown)
         elif os.path.realpath(file).startswith(root) and os.path.isfile(file):
-            found[name] = file
+            files[name] = file
         elif os.path.islink(file):
             warnings.append("%s is a link out of the working folder, or broken, and was not uploaded." % name)
-    return found, warnings
+    return files, warnings
 
 
 def _matching_files(patterns: "list[str]", work: "str", warnings: "list[str]") -> "list[tuple[str, str]]":
@@ -62,13 +62,13 @@ def _matching_files(patterns: "list[str]", work: "str", warnings: "list[str]") -
     names = [os.path.relpath(file, work).replace(os.sep, "/") for file in files_below(work)]
     # The output folder is handled by itself, and metrics are not outputs.
     names = [name for name in names if not name.startswith(".pai/")]
-    found = []
+    files = []
     for pattern in patterns:
         matching = [name for name in names if matches(pattern, name)]
         if not matching:
             warnings.append("No file matches %s: nothing was uploaded for it." % pattern)
-        found += [(os.path.join(work, *name.split("/")), work) for name in matching]
-    return found
+        files += [(os.path.join(work, *name.split("/")), work) for name in matching]
+    return files
 
 
 def matches(pattern: "str", name: "str") -> "bool":
@@ -89,8 +89,8 @@ def _match(parts: "list[str]", names: "list[str]") -> "bool":
 
 def files_below(folder: "str") -> "list[str]":
     """All files and links below a folder. Links to folders are not followed: there may be cycles."""
-    found = []
+    files = []
     for root, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(root, name))]
-        found += [os.path.join(root, name) for name in names + links]
-    return found
+        files += [os.path.join(root, name) for name in names + links]
+    return files

@@ -165,8 +165,9 @@ def test_client_from_arguments_logs_in_with_token(here, server) -> None:
 
 def _config_anywhere(name: str) -> dict:
     from openpaisdk.config import ClusterEntry, Defaults
-    from openpaisdk.jobs.command_job import JobOptions, command_job
+    from openpaisdk.jobs.command_job import command_job
     from openpaisdk.jobs.job_names import expand_name
+    from openpaisdk.jobs.job_options import JobOptions
 
     return command_job(JobOptions(expand_name(name), ["true"]), ClusterEntry.embedded(), Defaults([]))
 

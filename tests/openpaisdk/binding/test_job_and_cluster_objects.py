@@ -10,8 +10,8 @@ import pytest
 
 from openpaisdk import Cluster, ClusterList, Job
 from openpaisdk.client.transport import CONNECTION_LOST
-from openpaisdk.errors import ConfigError, NotFound, PaiError, ProtocolError, UsageError
 from openpaisdk.io_utils import from_file, to_file
+from paiprotocol.errors import ConfigError, NotFound, PaiError, ProtocolError, UsageError
 
 
 def test_values_of_a_job(here) -> None:

@@ -1,8 +1,7 @@
 """``Job.one_liner`` takes what ``pai sub`` takes, for the cluster that the job is submitted to."""
 
 import inspect
-import subprocess
-import sys
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +9,10 @@ import pytest
 
 from openpaisdk import Cluster, Job
 from openpaisdk.config.defaults import Change, change_defaults
-from openpaisdk.errors import UsageError
+from openpaisdk.jobs.job_options import KEYWORDS
+from paiprotocol.errors import UsageError
+from support.cli_user import LIMIT
+from support.process_template import run_command
 
 
 def role_of(job: Job) -> dict:
@@ -182,25 +184,18 @@ def test_variables_may_be_numbers_or_come_from_here(here, monkeypatch) -> None:
 
 def test_debug_hold_and_capture_of_logging(here) -> None:
     job = Job("held").one_liner("true", debug_hold="5m", capture_logging=True)
-    assert "sleep 300" in pre_commands(job) and "PAI_CAPTURE_LOGGING" in pre_commands(job)
+    assert "held for 300 seconds" in pre_commands(job) and "PAI_CAPTURE_LOGGING" in pre_commands(job)
 
 
-OTHER_NAMES = {"retry": "retries", "secret": "secrets", "tag": "tags"}
-NOT_OF_THE_JOB = {"help", "output", "debug", "job_name", "no_sources", "no_browser"}
-AFTER_SUBMISSION = {"follow", "wait", "fetch", "preview"}
-OF_SUBMIT = {"strict"}
+def test_help_and_editors_show_every_option() -> None:
+    shown = inspect.signature(Job.one_liner).parameters
+    assert {*KEYWORDS, "commands", "cluster_alias"} <= shown.keys() and "options" not in shown
+    assert shown["timeout"].annotation == "str | float | timedelta" and shown["instances"].default == 1
 
 
-def test_every_option_of_pai_sub_has_a_parameter() -> None:
-    from openpaisdk.cli.parser import command_parser
-    from openpaisdk.cli.sub import add_job_options
-
-    parser = command_parser("sub", "", "")
-    add_job_options(parser)
-    options = {action.dest for action in parser._actions} - NOT_OF_THE_JOB - AFTER_SUBMISSION - OF_SUBMIT
-    parameters = set(inspect.signature(Job.one_liner).parameters)
-    assert {OTHER_NAMES.get(option, option) for option in options} <= parameters
-    assert set(inspect.signature(Job.submit).parameters) >= OF_SUBMIT
+def test_unknown_option_is_no_keyword() -> None:
+    with pytest.raises(TypeError, match=r"one_liner\(\) got an unexpected keyword argument 'gpus'"):
+        Job("x").one_liner("true", gpus=1)  # type: ignore[call-arg]
 
 
 WRONG = {
@@ -226,8 +221,8 @@ def test_wrong_values_are_rejected_with_the_sentence_of_the_command(here, name: 
     with pytest.raises(UsageError) as caught:
         Job("x").one_liner("true", **{name: value})
     sentence = caught.value.message.partition(": ")[2] if name in NAMED else caught.value.message
-    command = [Path(sys.executable).parent / "pai", "sub", "--preview", *words, "true"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = ["pai", "sub", "--preview", *words, "true"]
+    done = run_command(command, os.environ, here, "", LIMIT)
     assert done.returncode == 2 and sentence.rstrip(".") in done.stderr, (caught.value.message, done.stderr)
 
 
@@ -251,6 +246,6 @@ def test_other_wrong_values_are_rejected(here) -> None:
 
 
 def test_function_instead_of_a_command_is_refused_with_the_way_to_run_it() -> None:
-    with pytest.raises(UsageError, match="A job runs commands, not a Python function") as raised:
+    with pytest.raises(UsageError, match="one_liner takes commands, not a Python function") as raised:
         Job("add").one_liner(print)  # type: ignore[arg-type]
-    assert "one_liner('python FILE')" in raised.value.hint
+    assert "openpaisdk.submit(function" in raised.value.hint

@@ -16,8 +16,9 @@ from openpaisdk.binding.cluster import SubmittedJob
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client.v1_client import V1ClusterClient
 from openpaisdk.config import ClusterEntry
-from openpaisdk.protocol import JobBuilder
+from openpaisdk.connect import ClusterConnection
 from openpaisdk.storage import Storage
+from paiprotocol.jobs import JobBuilder
 
 TOKEN, PASSWORD, SECRET = "t0ken-of-alice", "passw0rd-of-alice", "hush-hush"
 ENDPOINT = Endpoint("http://h", "alice", TOKEN)
@@ -113,6 +114,7 @@ INSTANCES = {
     "binding.cluster_list.ClusterSettings": lambda: ClusterList([ENTRY]).select("team"),
     "binding.job.Job": job,
     "binding.job.AsyncJob": lambda: job().aio,
+    "connect.ClusterConnection": lambda: ClusterConnection(ClusterEntry(ENTRY)),
     "client.address.Address": lambda: ENDPOINT.address,
     "client.cluster_client.ClusterClient": lambda: ClusterClient("team", ENDPOINT),
     "client.v1_client.V1ClusterClient": lambda: V1ClusterClient("team", ENDPOINT),
@@ -127,8 +129,8 @@ INSTANCES = {
 }
 """Objects that hold, or are made of something that holds, a token, a password or a secret."""
 WITHOUT_SECRETS = {
-    "cli.logs.WaitTimeout",
-    "cli.pending_reason.PendingQueue",
+    "cli.jobs.logs.WaitTimeout",
+    "cli.jobs.pending_reason.PendingQueue",
     "client.follow_stream.LogPosition",
     "client.models",
     "client.port_forward.PortForward",
@@ -141,11 +143,13 @@ WITHOUT_SECRETS = {
     "data.pack_reader.Pack",
     "errors",
     "functions.debug_executor.DebugJob",
+    "functions.gang_future.GangFuture",
     "functions.job_environment.JobEnvironment",
     "functions.job_future.JobFuture",
     "functions.job_future.JobFutures",
     "functions.remote_function.RemoteFunction",  # shows the name of the function only
     "functions.task_errors",
+    "functions.usage_errors",
     "notebook.cell_error",
     "paddlecloud.multipart",
     "protocol.completion",

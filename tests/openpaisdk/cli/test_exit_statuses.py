@@ -121,10 +121,10 @@ def test_4_is_a_stopped_job(user, stopped: str) -> None:
 
 def test_5_is_a_job_that_did_not_finish_in_time(user) -> None:
     job = user.pai(*SUB, "--cpu", "100000", "true").out.strip()
-    for limit in ("0", "1"):
+    for limit, said in (("0", "0 seconds"), ("1", "1 second")):
         done = user.pai("wait", "--timeout", limit, job)
         assert done.status == 5 and done.out == "", done
-        assert f"Not finished after {limit} seconds: {job}\n" in done.err, done
+        assert f"Not finished after {said}: {job}\n" in done.err, done
     user.pai("stop-job", job)
 
 

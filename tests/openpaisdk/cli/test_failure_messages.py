@@ -6,11 +6,11 @@ import pytest
 
 
 def test_missing_module_is_explained_by_every_command(user) -> None:
-    user.write(train__py="import cv2\n")
+    user.write(train__py="import no_such_module_here\n")
     done = user.pai("sub", "--wait", "--retry", "3", "--", "python3", "-S", "train.py")
     assert done.status == 3, done
-    cause = "exit code 1, The module cv2 is not installed where the task runs."
-    advice = "Add --pip-installs opencv-python-headless (in a job file"
+    cause = "exit code 1, The module no_such_module_here is not installed where the task runs."
+    advice = "Upload a module of your own with --sources."
     assert cause in done.err and f"What to do: {advice}" in done.err, done
     name = done.out.strip()
     shown = user.pai("job-status", name).out
@@ -22,6 +22,28 @@ def test_missing_module_is_explained_by_every_command(user) -> None:
     assert status["appExitCode"] == 232 and status["retries"] == 0
     messages = [e["message"] for e in json.loads(user.pai("job-status", name, "events", "-o", "json").out)]
     assert "Exit code 232 is permanent, a retry would fail as well." in messages
+
+
+def test_missing_module_that_the_user_has_is_named_with_its_place(user) -> None:
+    (user.home / "of-the-home/mylib").mkdir(parents=True)
+    (user.home / "of-the-home/mylib/__init__.py").touch()
+    (user.project / "inside").mkdir()
+    (user.project / "inside/beside.py").touch()
+    paths = {"PYTHONPATH": f"{user.home}/of-the-home:{user.project}/inside"}
+    for module, place, advice in (
+        ("mylib", f"{user.home}/of-the-home/mylib", "copy it into the folder that you submit from"),
+        ("beside", f"{user.project}/inside/beside.py", "--sources inside/beside.py --env PYTHONPATH=inside"),
+    ):
+        # The task's Python ignores the variable.
+        done = user.pai(
+            "sub", "--no-sources", "--wait", "--", "python3", "-I", "-c", f"import {module}", env=paths
+        )
+        assert done.status == 3, done
+        advised = next(line for line in done.err.splitlines() if line.startswith("What to do: "))
+        assert f"{module} is on this machine, at {place}: " in advised and advice in advised, done
+        assert f"--pip-installs {module}" not in done.err, done
+        shown = user.pai("job-status", done.out.strip(), env=paths).out
+        assert f"  what to do {module} is on this machine, at {place}: " in shown, shown
 
 
 def test_unknown_exception_is_quoted_without_advice(user) -> None:

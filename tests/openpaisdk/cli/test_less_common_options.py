@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import yaml
 
 from support.http_peer import Peer
@@ -54,6 +55,13 @@ def test_password_is_stored_only_with_store_password(new_user) -> None:
     assert entry()["password"] == PASSWORD and entry()["verify_tls"] is False
     assert new_user.pai("update-token", "-a", "far", "--token", server.token).status == 0
     assert "password" not in entry() and entry()["verify_tls"] is False
+    done = new_user.pai("update-token", "far", "--token", server.token)
+    assert done.status == 0 and "far accepted the new token" in done.err, done
+    assert new_user.pai("update-token", "far", "-a", "far", "--token", server.token).status == 0
+    done = new_user.pai("update-token", "far", "-a", "near", "--token", server.token)
+    assert done.status == 2 and "two clusters" in done.err, done
+    done = new_user.pai("update-token", "nowhere", "--token", server.token)
+    assert done.status == 2 and "no cluster called 'nowhere'" in done.err, done
     done = new_user.pai("update-token", "--token", "nonsense")
     assert done.status == 1 and entry()["token"] == server.token, done
     assert new_user.pai("update-token", "--password", PASSWORD, "--store-password").status == 0
@@ -65,6 +73,35 @@ def test_storage_user_can_differ(new_user) -> None:
     words = ["-a", "store", "--type", "hdfs", "--address", "http://h:50070", "--user", "somebody"]
     assert new_user.pai("add-storage-cluster", *words).status == 0
     assert "somebody" in (new_user.home / ".openpai/clusters.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("address", "webhdfs", "server"),
+    [
+        ("namenode", "", "http://namenode:50070"),
+        ("namenode", "9870", "http://namenode:9870"),
+        ("hdfs://namenode:9000", "9870", "http://namenode:9870"),
+        ("http://namenode", "9870", "http://namenode:9870"),
+        ("http://namenode:50070/gateway/", "9870", "http://namenode:9870/gateway"),
+        ("https://[::1]:50470", "9871", "https://[::1]:9871"),
+        ("http://namenode:9000", "https://other:9871/", "https://other:9871"),
+        ("http://namenode:9000", "other:9870", "http://other:9870"),
+        ("https://namenode:9871", "other:9871", "https://other:9871"),
+    ],
+)
+def test_webhdfs_of_a_storage_is_the_one_that_was_named(new_user, address, webhdfs, server) -> None:
+    words = ["-a", "store", "--type", "hdfs", "--address", address]
+    words += [f"servers_ext:webhdfs={webhdfs}"] if webhdfs else []
+    assert new_user.pai("add-storage-cluster", *words).status == 0
+    listed = json.loads(new_user.pai("list-storages", "store", "-o", "json").out)
+    assert [storage["server"] for storage in listed] == [server]
+
+
+def test_webhdfs_that_is_no_address_is_refused(new_user) -> None:
+    for wrong in ("ftp://h", "http://h:x", "99999"):
+        words = ["-a", "store", "--type", "hdfs", "--address", "http://h", f"servers_ext:webhdfs={wrong}"]
+        done = new_user.pai("add-storage-cluster", *words)
+        assert done.status == 2 and wrong in done.err and "Traceback" not in done.err, done
 
 
 def test_arguments_and_options_in_any_order(user) -> None:

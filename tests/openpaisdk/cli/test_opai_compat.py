@@ -5,7 +5,7 @@ import json
 import pytest
 
 from openpaisdk.cli.opai_compat import ACTIONS, translate_opai
-from openpaisdk.errors import UsageError
+from paiprotocol.errors import UsageError
 
 
 @pytest.mark.parametrize(

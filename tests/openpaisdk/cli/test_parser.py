@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from openpaisdk.cli.commands import ENTRY_POINTS, help_text
 from openpaisdk.cli.parser import Parser, get_parser, int_at_least
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.option_values import seconds
+from paiprotocol.errors import UsageError
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The command reference is generated from the commands."""
 
+import re
+
 from openpaisdk.cli.commands import ENTRY_POINTS
 from openpaisdk.cli.reference import reference
 from support.paths import REPOSITORY
@@ -9,6 +11,10 @@ PAGE = REPOSITORY / "docs/command-line-references.md"
 
 def test_command_reference_is_current() -> None:
     assert PAGE.read_text() == reference(), "write it anew with: make docs"
+
+
+def test_default_that_differs_says_where() -> None:
+    assert re.findall(r"default: \w+, else", reference()) == []
 
 
 def test_command_reference_is_complete() -> None:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from openpaisdk.cli.completer import candidates
 from openpaisdk.cli.main import run
+from openpaisdk.cli.setup.completer import candidates
 from support.cli_user import done_job, until
 
 SHORT_NAMES = {

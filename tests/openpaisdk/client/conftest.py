@@ -1,16 +1,1 @@
-import pytest
-
-from support.http_peer import Peer
-
-
-@pytest.fixture
-def peer():
-    peers: list[Peer] = []
-
-    def make(respond) -> Peer:
-        peers.append(Peer(respond))
-        return peers[-1]
-
-    yield make
-    for p in peers:
-        p.close()
+from support.http_peer import peer_fixture as peer_fixture

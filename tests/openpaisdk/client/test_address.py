@@ -1,13 +1,9 @@
 """Cluster addresses as users type them."""
 
-from urllib.parse import quote as reference_quote
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from openpaisdk.client.address import parse_uri, query, quote
-from openpaisdk.errors import UsageError
+from openpaisdk.client.address import parse_uri
+from paiprotocol.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -45,14 +41,3 @@ def test_loopback_addresses_are_recognised() -> None:
         assert parse_uri(uri).is_loopback
     for uri in ("http://127.example.org", "http://10.0.0.1", "http://localhost.example.org"):
         assert not parse_uri(uri).is_loopback
-
-
-@given(st.text())
-def test_quote_matches_the_standard_library(text: str) -> None:
-    text = text.encode("utf-8", "ignore").decode()
-    assert quote(text) == reference_quote(text, safe="")
-
-
-def test_empty_query_values_are_omitted() -> None:
-    assert query({"a": "x y", "b": "", "c": None, "d": 0}) == "?a=x%20y&d=0"
-    assert query({"a": ""}) == ""

@@ -5,11 +5,10 @@ from importlib import import_module
 import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
-from openpaisdk.client import transport as transport_module
-from openpaisdk.client.transport import CONNECTION_LOST
+from openpaisdk.client.transport import CONNECTION_LOST, MAX_ATTEMPTS
 from openpaisdk.connect import open_embedded
 from openpaisdk.embedded.handshake import Handshake
-from openpaisdk.errors import (
+from paiprotocol.errors import (
     Conflict,
     ConnectionFailed,
     Forbidden,
@@ -23,13 +22,11 @@ from support.http_peer import reply
 from support.ports import free_port
 
 
-@pytest.fixture(autouse=True)
-def no_retry_delay(monkeypatch):
-    monkeypatch.setattr(transport_module, "RETRY_DELAYS_S", (0.001,))
-
-
 def cluster(uri: str, **more) -> ClusterClient:
-    return ClusterClient("test", Endpoint(uri, "me", "secret", **more))
+    """A client that retries without a delay."""
+    client = ClusterClient("test", Endpoint(uri, "me", "secret", **more))
+    client.transport.retry_delays_s = (0.001,)
+    return client
 
 
 def test_requests_have_the_token_and_the_rest_server_prefix(peer) -> None:
@@ -74,7 +71,7 @@ def test_unavailable_cluster_reports_the_reason(peer) -> None:
     with pytest.raises(PaiError, match="The disk is full") as caught:
         cluster(p.uri).jobs()
     assert caught.value.code == "UnavailableError"
-    assert len(p.requests) == transport_module.MAX_ATTEMPTS
+    assert len(p.requests) == MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -107,6 +104,34 @@ def test_error_without_an_end_is_read_in_part(peer) -> None:
     with pytest.raises(Unavailable):
         client.jobs()
     assert client.transport.request("GET", "/next").read() == b"[]"
+
+
+def test_response_that_breaks_off_is_requested_again(peer) -> None:
+    """A connection may also be lost within the body: between a proxy and a client, or with the server."""
+    short = reply([])[:-1]
+
+    def broken(r):
+        yield short if len(p.requests) % 2 else reply([])
+        if len(p.requests) % 2:
+            raise ConnectionError
+
+    p = peer(broken)
+    client = cluster(p.uri)
+    assert client.jobs() == []
+    client.submit("{}", "one-key")
+    assert [r.method for r in p.requests] == ["GET", "GET", "POST", "POST"]
+    assert [r.headers.get("idempotency-key") for r in p.requests[2:]] == ["one-key"] * 2
+
+
+def test_response_that_always_breaks_off_is_a_failed_connection(peer) -> None:
+    def broken(r):
+        yield reply([])[:-1]
+        raise ConnectionError
+
+    p = peer(broken)
+    with pytest.raises(ConnectionFailed, match="in the middle of a response"):
+        cluster(p.uri).jobs()
+    assert len(p.requests) == MAX_ATTEMPTS
 
 
 def test_hint_of_the_cluster_is_kept(peer) -> None:
@@ -243,7 +268,7 @@ def test_other_hosts_use_the_proxy_of_the_environment(peer, monkeypatch) -> None
 
 def test_no_proxy_is_honoured(monkeypatch) -> None:
     from openpaisdk.client.address import parse_uri
-    from openpaisdk.client.http_client_connection import proxy_for
+    from openpaisdk.client.tls_and_proxies import proxy_for
 
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", "localhost, .internal.org,host.example")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from openpaisdk.client import ClusterClient, Endpoint, follow_polling
+from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client.follow import follow
+from openpaisdk.client.follow_polling import follow_by_polling
 from openpaisdk.client.follow_stream import FollowRequest
 from support.http_peer import reply
 
@@ -61,15 +62,10 @@ class OpenPai18:
         return reply(there[start:], 206) if start < len(there) else reply(b"", 416)
 
 
-@pytest.fixture(autouse=True)
-def no_poll_delay(monkeypatch):
-    monkeypatch.setattr(follow_polling, "POLL_INTERVALS_S", (0.001,))
-
-
 @pytest.mark.parametrize("ranges", [True, False])
 def test_whole_log_and_states_in_order(peer, ranges: bool) -> None:
     c = ClusterClient("old", Endpoint(peer(OpenPai18(ranges)).uri, "me", "t"))
-    got = list(follow(c, FollowRequest("j")))
+    got = list(follow_by_polling(c, FollowRequest("j"), poll_intervals_s=(0.001,)))
     assert b"".join(f.data for f in got if f.kind == "log") == LOG
     assert [f.head["state"] for f in got if f.kind == "state"] == ["WAITING", "RUNNING", "SUCCEEDED"]
     assert got[-1].kind == "end"

@@ -2,21 +2,20 @@
 
 import json
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
-from openpaisdk.client import follow_stream as follow_stream_module
-from openpaisdk.client import transport as transport_module
-from openpaisdk.client.follow_stream import FollowRequest, follow_stream
-from openpaisdk.errors import ConnectionFailed, NotFound
+from openpaisdk.client.follow_stream import FollowRequest, Frame, follow_stream
+from paiprotocol.errors import ConnectionFailed, NotFound
 from support.http_peer import reply
 
 
-@pytest.fixture(autouse=True)
-def no_reconnect_delay(monkeypatch):
-    monkeypatch.setattr(transport_module, "RETRY_DELAYS_S", (0.001,))
-    monkeypatch.setattr(follow_stream_module, "RECONNECT_DELAYS_S", (0.001,))
+def quick_stream(cluster: ClusterClient, request: FollowRequest, **options: float) -> Iterator[Frame]:
+    """The frames of a job, without delays before a connection is tried again."""
+    cluster.transport.retry_delays_s = (0.001,)
+    return follow_stream(cluster, request, reconnect_delays_s=(0.001,), **options)
 
 
 def frame(kind: str, data: bytes = b"", **head: object) -> bytes:
@@ -56,7 +55,7 @@ def test_every_byte_arrives_once_despite_connection_breaks(peer, turn: int) -> N
 
     p = peer(respond)
     c = ClusterClient("test", Endpoint(p.uri, "me", "t"))
-    frames = list(follow_stream(c, FollowRequest("j")))
+    frames = list(quick_stream(c, FollowRequest("j")))
     assert b"".join(f.data for f in frames if f.kind == "log") == log
     assert frames[-1].kind == "end" and frames[-1].head["state"] == "SUCCEEDED"
     assert sum(f.kind == "end" for f in frames) == 1
@@ -78,7 +77,7 @@ def test_new_attempt_is_followed_from_its_start(peer) -> None:
                 + frame("end", state="FAILED", exitCode=1)
             )
 
-    frames = list(follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j")))
+    frames = list(quick_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j")))
     assert b"".join(f.data for f in frames) == b"firstsecond"
     assert queries == [None, "1.2%3A3"]
 
@@ -94,7 +93,7 @@ def test_tail_is_not_repeated_after_reconnect(peer) -> None:
             else chunked_response(frame("end", state="STOPPED", exitCode=-210))
         )
 
-    list(follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j", tail=1)))
+    list(quick_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j", tail=1)))
     assert queries == [("1", None), (None, "0.0%3A10")]
 
 
@@ -110,7 +109,7 @@ def test_dropped_output_leaves_a_marker(peer) -> None:
             + frame("end", state="SUCCEEDED", exitCode=0)
         )
 
-    frames = list(follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j")))
+    frames = list(quick_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j")))
     assert b"".join(f.data for f in frames).decode() == (
         "[100 bytes of older output were dropped]\nlate\nlater\n"
         "[20 bytes of older output were dropped]\nlast\n"
@@ -118,7 +117,7 @@ def test_dropped_output_leaves_a_marker(peer) -> None:
     )
     assert frames[0].head["size"] == len(frames[0].data)
     asked_for_the_end = list(
-        follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j", tail=5))
+        quick_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j", tail=5))
     )
     assert asked_for_the_end[0].data == b"late\n"
 
@@ -129,7 +128,7 @@ def test_without_follow_it_ends_after_existing_output(peer) -> None:
             [chunked_response(frame("log", b"now", attempt=0, taskAttempt=0, offset=0)) + b"0\r\n\r\n"]
         )
     )
-    frames = list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j", follow=False)))
+    frames = list(quick_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j", follow=False)))
     assert [f.data for f in frames] == [b"now"]
     assert p.requests[0].query["follow"] == "false"
 
@@ -137,7 +136,7 @@ def test_without_follow_it_ends_after_existing_output(peer) -> None:
 def test_unknown_job_fails_at_once(peer) -> None:
     p = peer(lambda r: reply({"code": "NoJobError", "message": "no"}, 404))
     with pytest.raises(NotFound):
-        list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j")))
+        list(quick_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j")))
 
 
 def test_reconnect_timeout_ends_the_stream(peer) -> None:
@@ -154,12 +153,11 @@ def test_reconnect_timeout_ends_the_stream(peer) -> None:
     p = peer(respond)
     with pytest.raises(ConnectionFailed, match="did not come back"):
         list(
-            follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j"), reconnect_timeout_s=0.2)
+            quick_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j"), reconnect_timeout_s=0.2)
         )
 
 
-def test_long_interruption_is_reported_with_its_end(peer, monkeypatch) -> None:
-    monkeypatch.setattr(follow_stream_module, "NOTICE_AFTER_S", 0.0)
+def test_long_interruption_is_reported_with_its_end(peer) -> None:
     count = []
 
     def respond(r):
@@ -170,9 +168,8 @@ def test_long_interruption_is_reported_with_its_end(peer, monkeypatch) -> None:
             return None
         return iter([chunked_response(frame("end", state="SUCCEEDED", exitCode=0))])
 
-    kinds = [
-        f.kind for f in follow_stream(ClusterClient("test", Endpoint(peer(respond).uri)), FollowRequest("j"))
-    ]
+    c = ClusterClient("test", Endpoint(peer(respond).uri))
+    kinds = [f.kind for f in quick_stream(c, FollowRequest("j"), notice_after_s=0.0)]
     assert kinds == ["state", "lost", "back", "end"]
 
 
@@ -191,5 +188,5 @@ def test_follower_finds_a_moved_cluster(peer) -> None:
         )
     )
     c = ClusterClient("local", Endpoint(first.uri), renew=lambda why, failed: Endpoint(second.uri))
-    assert b"".join(f.data for f in follow_stream(c, FollowRequest("j"))) == b"one two"
+    assert b"".join(f.data for f in quick_stream(c, FollowRequest("j"))) == b"one two"
     assert second.requests[0].query["from"] == "0.0%3A4"

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from openpaisdk.config import ClusterEntry, ClusterRegistry, change_defaults, read_change
-from openpaisdk.errors import ConfigError, UsageError
+from paiprotocol.errors import ConfigError, UsageError
 
 
 @pytest.fixture(autouse=True)

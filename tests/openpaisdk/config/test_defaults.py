@@ -7,7 +7,7 @@ import yaml
 
 from openpaisdk.config import Defaults, change_defaults, read_change
 from openpaisdk.config.defaults import KEYS, check_known_key
-from openpaisdk.errors import ConfigError, UsageError
+from paiprotocol.errors import ConfigError, UsageError
 from support.paths import REPOSITORY
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.config import yaml_files
-from openpaisdk.errors import ConfigError
+from paiprotocol.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +36,7 @@ def test_unchanged_file_is_parsed_once(tmp_path, monkeypatch) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: 1\n")
     os.utime(path, (1, 1))
-    monkeypatch.setattr(yaml_files, "MIN_CACHE_AGE_NS", -1)
-    assert yaml_files.read_yaml(str(path)) == {"a": 1}
+    assert yaml_files.read_yaml(str(path), min_cache_age_ns=-1) == {"a": 1}
     monkeypatch.setattr(yaml_files, "parse_yaml", lambda path: pytest.fail("parsed again"))
     assert yaml_files.read_yaml(str(path)) == {"a": 1}
     monkeypatch.undo()
@@ -47,11 +46,10 @@ def test_unchanged_file_is_parsed_once(tmp_path, monkeypatch) -> None:
 
 def test_values_json_cannot_represent_are_not_cached(tmp_path, home, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(yaml_files, "MIN_CACHE_AGE_NS", -1)
     path = tmp_path / "a.yaml"
     path.write_text("1: one\nday: 2020-01-01\n")
-    first = yaml_files.read_yaml(str(path))
-    assert yaml_files.read_yaml(str(path)) == first
+    first = yaml_files.read_yaml(str(path), min_cache_age_ns=-1)
+    assert yaml_files.read_yaml(str(path), min_cache_age_ns=-1) == first
     assert list(first) == [1, "day"]
 
 

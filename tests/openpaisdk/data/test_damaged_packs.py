@@ -20,8 +20,8 @@ from openpaisdk.data.formats.hadoop_codecs import CLASS_OF_CODEC, compress
 from openpaisdk.data.formats.sequence_file import MAGIC, TEXT, vint
 from openpaisdk.data.shard_packer import ShardPacker
 from openpaisdk.data.unpacker import UnpackOperation
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.backends.local import LocalBackend
+from paiprotocol.errors import PaiError, UsageError
 from support.packed_data import KINDS, contents, make_files, pack, packing
 
 
@@ -112,7 +112,7 @@ def _fail_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
 READ_SHARD = """
 import re, sys
 from openpaisdk.data import open_pack
-from openpaisdk.errors import PaiError
+from paiprotocol.errors import PaiError
 try:
     pack = open_pack(sys.argv[1])
     print(sum(len(chunk) for i in range(len(pack)) for chunk in pack.stream(i)))
@@ -285,7 +285,7 @@ def test_interrupted_second_run_is_an_error_where_counts_agree(tmp_path: Path, m
 
 @pytest.fixture(name="listing")
 def listing_fixture(monkeypatch) -> Iterator[threading.Event]:
-    """The source is packed as a large one: its last folder is listed when this is set, and then fails."""
+    """The last folder of the source is listed when this is set, and then fails."""
     go_on = threading.Event()
     walk = LocalBackend.walk
 
@@ -295,7 +295,6 @@ def listing_fixture(monkeypatch) -> Iterator[threading.Event]:
         assert go_on.wait(60)
         raise PaiError(f"{last.path} cannot be read.")
 
-    monkeypatch.setattr("openpaisdk.data.packer.FIRST_FILES", 1)
     monkeypatch.setattr(LocalBackend, "walk", walk_until_the_last)
     yield go_on
     go_on.set()
@@ -309,14 +308,14 @@ def test_error_of_the_listing_leaves_a_complete_pack(tmp_path: Path, request, ki
     before = contents(tmp_path / "pack")
     (source / "empty").write_text("no longer empty: the first shard changes")
     listing = request.getfixturevalue("listing")
-    operation = packing(source, tmp_path / "pack", kind, shard_bytes=8_000, jobs=jobs)
+    operation = packing(source, tmp_path / "pack", kind, shard_bytes=8_000, jobs=jobs, first_files=1)
     with pytest.raises(PaiError, match="class2 cannot be read"):
         operation.run(lambda _: listing.set())
     assert contents(tmp_path / "pack") == before
 
 
 def test_new_pack_is_begun_before_all_files_are_listed(tmp_path: Path, listing) -> None:
-    operation = packing(make_files(tmp_path / "source"), tmp_path / "pack", shard_bytes=8_000)
+    operation = packing(make_files(tmp_path / "source"), tmp_path / "pack", shard_bytes=8_000, first_files=1)
 
     def go_on_after_a_shard(progress) -> None:
         if progress.files:
@@ -338,7 +337,7 @@ def test_error_ends_threads_that_wait_for_the_listing(tmp_path: Path, monkeypatc
     monkeypatch.setattr(ShardPacker, "write", fail)
     monkeypatch.setattr("openpaisdk.data.shard_process._can_pack", lambda packer: False)
     # One shard for two threads, until the last folder is listed.
-    operation = packing(make_files(tmp_path / "source"), tmp_path / "pack", shard_bytes=50_000)
+    operation = packing(make_files(tmp_path / "source"), tmp_path / "pack", shard_bytes=50_000, first_files=1)
     began = time.monotonic()
     with pytest.raises(PaiError, match=r"The target failed\."):
         operation.run()

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.data.file_list import FileList
-from openpaisdk.errors import PaiError
 from openpaisdk.storage.backends.base import walk_by_listing
 from openpaisdk.storage.backends.local import LocalBackend
 from openpaisdk.storage.file_info import DirectoryListing
 from openpaisdk.storage.local_walk import walk
+from paiprotocol.errors import PaiError
 from support.packed_data import make_files
 
 FILE = (1, 2, 0o644)
@@ -36,12 +36,9 @@ class Storage(LocalBackend):
 
 
 @pytest.mark.parametrize("in_memory", [1, 20, 50_000])
-def test_files_come_in_order_however_many_fit_into_memory(
-    tmp_path: Path, monkeypatch, in_memory: int
-) -> None:
-    monkeypatch.setattr("openpaisdk.data.file_list.MAX_ITEMS_IN_MEMORY", in_memory)
+def test_files_come_in_order_however_many_fit_into_memory(tmp_path: Path, in_memory: int) -> None:
     source = make_files(tmp_path / "source")
-    listing = FileList(LocalBackend(), str(source))
+    listing = FileList(LocalBackend(), str(source), max_in_memory=in_memory)
     listing.list_first(1)
     assert not listing.is_complete
     listing.list_rest()
@@ -57,11 +54,10 @@ def test_files_come_in_order_however_many_fit_into_memory(
 
 
 @pytest.mark.parametrize("max_files", [1, 7, 100])
-def test_large_folder_comes_in_order_in_several_parts(tmp_path: Path, monkeypatch, max_files: int) -> None:
+def test_large_folder_comes_in_order_in_several_parts(tmp_path: Path, max_files: int) -> None:
     expected = list(listed(LocalBackend(), make_files(tmp_path / "source")))
-    monkeypatch.setattr("openpaisdk.data.file_list._MAX_FOLDER_FILES", max_files)
-    assert list(listed(LocalBackend(), tmp_path / "source")) == expected
-    assert list(listed(PagedStorage(), tmp_path / "source")) == expected
+    for backend in (LocalBackend(), PagedStorage()):
+        assert list(listed(backend, tmp_path / "source", max_folder_files=max_files)) == expected
 
 
 class PagedStorage(LocalBackend):
@@ -76,8 +72,8 @@ class PagedStorage(LocalBackend):
         return walk_by_listing(self, path, max_files)
 
 
-def listed(backend: LocalBackend, folder: Path) -> FileList:
-    files = FileList(backend, str(folder))
+def listed(backend: LocalBackend, folder: Path, **limits: int) -> FileList:
+    files = FileList(backend, str(folder), **limits)
     files.list_rest()
     return files
 
@@ -94,11 +90,10 @@ def test_first_files_can_be_taken_while_others_are_listed() -> None:
     assert [path for path, _ in files] == ["c/file", "d/file"]
 
 
-def test_spooled_files_are_freed_when_all_were_taken(monkeypatch) -> None:
-    monkeypatch.setattr("openpaisdk.data.file_list.MAX_ITEMS_IN_MEMORY", 1)
+def test_spooled_files_are_freed_when_all_were_taken() -> None:
     storage = Storage(*"abcdefghi")
     storage.go_on.set()
-    listing = FileList(storage, "/")
+    listing = FileList(storage, "/", max_in_memory=1)
     files = iter(listing)
     taken = []
     for listed in (3, 6, 9):

@@ -11,8 +11,8 @@ from openpaisdk.data import open_pack
 from openpaisdk.data.packer import RESUME_HINT, PackOptions
 from openpaisdk.data.record_keys import KeyRule
 from openpaisdk.data.unpacker import UnpackOperation
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.backends.local import LocalBackend, LocalSource
+from paiprotocol.errors import PaiError, UsageError
 from support.packed_data import KINDS, contents, make_files, pack, packing
 from support.small_disk import mounted
 

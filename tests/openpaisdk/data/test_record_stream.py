@@ -15,8 +15,8 @@ from openpaisdk.data import Records, RecordStream, open_pack
 from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.pack_reader import Pack
 from openpaisdk.data.record_cache import RecordCache
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.backends.local import LocalSource
+from paiprotocol.errors import PaiError, UsageError
 from support.packed_data import contents, make_files, pack
 
 COUNT = 500
@@ -93,6 +93,14 @@ def test_epoch_is_resumed_from_a_state(packed: Path, seen: int, shuffle: bool) -
     resumed.load_state_dict(pickle.loads(pickle.dumps(stream.state_dict())))
     assert begun + keys(resumed) == whole
     assert keys(resumed) == whole  # the next iteration begins at the first record
+
+
+def test_stream_pickled_by_version_0_5_is_read(packed: Path) -> None:
+    state = RecordStream(packed).__getstate__()
+    state["_left"] = state.pop("_remaining")
+    stream = RecordStream.__new__(RecordStream)
+    stream.__setstate__(state)
+    assert stream.state_dict()["records"] == COUNT and keys(stream) == all_keys()
 
 
 def test_state_of_another_data_set_or_share_is_refused(packed: Path) -> None:

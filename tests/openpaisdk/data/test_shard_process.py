@@ -16,8 +16,8 @@ from openpaisdk.data.file_list import FileList
 from openpaisdk.data.packer import PackOperation
 from openpaisdk.data.shard_packer import ShardPacker
 from openpaisdk.data.shard_process import ShardProcess
-from openpaisdk.errors import PaiError
 from openpaisdk.storage.transfer.executor import TransferProgress
+from paiprotocol.errors import PaiError
 from support.packed_data import contents, make_files, pack, packing
 from support.paths import REPOSITORY
 
@@ -26,10 +26,8 @@ PACK_UNTIL_KILLED = """
 import sys, time
 from pathlib import Path
 from support.packed_data import packing
-from openpaisdk.data import packer
-packer.FIRST_FILES = 1
 source, target = map(Path, sys.argv[1:])
-operation = packing(source, target)
+operation = packing(source, target, first_files=1)
 pids = [process.pid for process in operation._processes]
 def report_when_writing(progress):
     if progress.bytes > 1 << 20 and any("pai-part" in path.name for path in target.iterdir()):
@@ -44,23 +42,20 @@ import json, sys
 sys.path += json.loads(sys.argv[1])
 from pathlib import Path
 from support.packed_data import packing
-from openpaisdk.data import packer
-packer.FIRST_FILES = 1
-operation = packing(*map(Path, sys.argv[2:]))
+operation = packing(*map(Path, sys.argv[2:]), first_files=1)
 assert len(operation._processes) == 2
 operation.run()
 """
 
 
 @pytest.fixture(name="source")
-def source_fixture(tmp_path: Path, monkeypatch) -> Path:
-    """A folder of few files that is packed as one of many is."""
-    monkeypatch.setattr("openpaisdk.data.packer.FIRST_FILES", 1)
+def source_fixture(tmp_path: Path) -> Path:
     return make_files(tmp_path / "source")
 
 
 def packing_by_processes(source: Path, target: Path, *values, **options) -> PackOperation:
-    operation = packing(source, target, *values, **options)
+    """A folder of few files is packed as one of many is."""
+    operation = packing(source, target, *values, first_files=1, **options)
     assert len(operation._processes) == 2
     return operation
 
@@ -188,18 +183,14 @@ def started_pids(monkeypatch) -> list[int]:
 
 def test_processes_that_are_not_needed_are_ended(source: Path, tmp_path: Path, monkeypatch) -> None:
     """They are started before it is known how many files there are."""
-    monkeypatch.setattr("openpaisdk.data.packer.EARLY_FILES", 1)
-    monkeypatch.setattr("openpaisdk.data.packer.FIRST_FILES", 1000)
     pids = started_pids(monkeypatch)
-    operation = packing(source, tmp_path / "pack")
+    operation = packing(source, tmp_path / "pack", early_files=1, first_files=1000)
     assert len(pids) == 2 and not any(map(is_running, pids))
     operation.run()
     assert dict(open_pack(tmp_path / "pack")) == contents(source)
 
 
 def test_error_of_the_listing_ends_the_processes(source: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("openpaisdk.data.packer.EARLY_FILES", 1)
-    monkeypatch.setattr("openpaisdk.data.packer.FIRST_FILES", 1000)
     pids = started_pids(monkeypatch)
     list_first = FileList.list_first
 
@@ -210,7 +201,7 @@ def test_error_of_the_listing_ends_the_processes(source: Path, tmp_path: Path, m
 
     monkeypatch.setattr(FileList, "list_first", fail_late)
     with pytest.raises(PaiError, match="cannot be read"):
-        packing(source, tmp_path / "pack")
+        packing(source, tmp_path / "pack", early_files=1, first_files=1000)
     assert len(pids) == 2 and not any(map(is_running, pids))
 
 

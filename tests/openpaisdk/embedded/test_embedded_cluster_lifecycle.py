@@ -1,4 +1,7 @@
-"""Lifecycle of the embedded cluster: start, reuse, stop, crash, upgrade."""
+"""Lifecycle of the embedded cluster: start, reuse, stop, crash, upgrade.
+
+Commands start it in the tests of the start and wherever it starts again; `CliUser.start_cluster` in others.
+"""
 
 import contextlib
 import json
@@ -35,6 +38,15 @@ def test_first_command_starts_and_registers_cluster(new_user) -> None:
     assert starts(new_user) == 1
 
 
+def test_first_use_in_a_program_registers_cluster(new_user) -> None:
+    new_user.start_cluster()
+    program = (
+        "from openpaisdk import Cluster, ClusterList; Cluster().jobs(); print(ClusterList().load().aliases)"
+    )
+    done = new_user.run([sys.executable, "-c", program])
+    assert done.out == "['local']\n", done
+
+
 def test_server_listens_on_loopback_and_needs_token(new_user) -> None:
     new_user.pai("start-cluster")
     found = new_user.handshake()
@@ -58,6 +70,7 @@ def test_concurrent_first_commands_start_one_cluster(new_user) -> None:
 
 @pytest.mark.slow
 def test_two_homes_have_separate_clusters(new_user, other_user) -> None:
+    new_user.start_cluster()
     a = new_user.pai("sub", "--wait", "-o", "json", "true")
     b = other_user.pai("list-jobs", "-o", "json")
     assert json.loads(a.out)["state"] == "SUCCEEDED" and json.loads(b.out) == []
@@ -73,6 +86,7 @@ def test_two_homes_have_separate_clusters(new_user, other_user) -> None:
 
 @pytest.mark.slow
 def test_jobs_survive_stop_and_are_adopted(new_user) -> None:
+    new_user.start_cluster()
     job = new_user.pai("sub", "echo begun; sleep 2; echo done").out.strip()
     until(lambda: new_user.state(job) == "RUNNING")
     assert "Running jobs continue" in new_user.pai("stop-cluster").err
@@ -85,6 +99,7 @@ def test_jobs_survive_stop_and_are_adopted(new_user) -> None:
 
 
 def test_stop_cluster_now_stops_jobs(new_user) -> None:
+    new_user.start_cluster()
     new_user.pai("sub", "echo $$ > pid; exec sleep 300")
     until(lambda: list(new_user.cluster_home.glob("tasks/*/*/work/pid")))
     pid_file = next(iter(new_user.cluster_home.glob("tasks/*/*/work/pid")))
@@ -99,6 +114,7 @@ def test_stop_cluster_now_stops_jobs(new_user) -> None:
 
 @pytest.mark.slow
 def test_stop_cluster_now_stops_jobs_of_stopped_cluster(new_user) -> None:
+    new_user.start_cluster()
     job = new_user.pai("sub", "sleep", "300").out.strip()
     until(lambda: new_user.state(job) == "RUNNING")
     new_user.pai("stop-cluster")
@@ -108,7 +124,7 @@ def test_stop_cluster_now_stops_jobs_of_stopped_cluster(new_user) -> None:
 
 @pytest.mark.slow
 def test_commands_succeed_during_restarts(new_user) -> None:
-    new_user.pai("start-cluster")
+    new_user.start_cluster()
     stopper = new_user.begin("stop-cluster")
     commands = [new_user.begin("list-jobs", "-o", "json") for _ in range(3)]
     for process in (stopper, *commands):
@@ -117,6 +133,7 @@ def test_commands_succeed_during_restarts(new_user) -> None:
 
 
 def test_killed_cluster_is_restarted_without_loss(new_user) -> None:
+    new_user.start_cluster()
     job = new_user.pai("sub", "sleep 1; echo survived").out.strip()
     os.kill(new_user.handshake()["pid"], signal.SIGKILL)
     done = new_user.pai("logs", "-f", job)
@@ -127,6 +144,7 @@ def test_killed_cluster_is_restarted_without_loss(new_user) -> None:
 @pytest.mark.parametrize("end", [pytest.param("killed", marks=pytest.mark.slow), "stopped"])
 def test_next_server_has_the_address_that_running_tasks_know(new_user, end: str) -> None:
     report = 'echo result > "$PAI_OUTPUT_DIR/r"; until [ -e end ]; do sleep 0.05; done'
+    new_user.start_cluster()
     job = new_user.pai("sub", "--no-sources", report).out.strip()
     before = new_user.handshake()
     until(lambda: list(new_user.cluster_home.glob("tasks/*/*/work/.pai/output/r")))
@@ -144,7 +162,7 @@ def test_next_server_has_the_address_that_running_tasks_know(new_user, end: str)
 
 @pytest.mark.slow
 def test_port_of_the_last_server_that_is_taken_is_not_missed(new_user) -> None:
-    new_user.pai("start-cluster")
+    new_user.start_cluster()
     port = int(new_user.handshake()["url"].rpartition(":")[2])
     new_user.pai("stop-cluster")
     with socket.create_server(("127.0.0.1", port)):
@@ -155,7 +173,7 @@ def test_port_of_the_last_server_that_is_taken_is_not_missed(new_user) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stale", [{"pid": 1}, {"start_time": 1}, {"boot_id": "another"}])
 def test_stale_handshake_never_leaks_token(new_user, stale: dict[str, object]) -> None:
-    new_user.pai("start-cluster")
+    new_user.start_cluster()
     os.kill(new_user.handshake()["pid"], signal.SIGKILL)
     visits = []
     with socket.create_server(("127.0.0.1", 0)) as stranger:
@@ -177,7 +195,7 @@ def test_stale_handshake_never_leaks_token(new_user, stale: dict[str, object]) -
 
 @pytest.mark.slow
 def test_incomplete_handshake_is_ignored(new_user) -> None:
-    new_user.pai("start-cluster")
+    new_user.start_cluster()
     os.kill(new_user.handshake()["pid"], signal.SIGKILL)
     (new_user.cluster_home / "server.json").write_text('{"url": "http')
     assert new_user.pai("list-jobs").status == 0
@@ -199,6 +217,7 @@ def test_second_start_reports_running_cluster(new_user) -> None:
 
 @pytest.mark.slow
 def test_newer_command_line_upgrades_cluster_and_jobs_continue(new_user) -> None:
+    new_user.start_cluster()
     job = new_user.pai("sub", "echo before; sleep 2; echo after").out.strip()
     until(lambda: new_user.state(job) == "RUNNING")
     before = new_user.handshake()["pid"]
@@ -213,7 +232,7 @@ def test_newer_command_line_upgrades_cluster_and_jobs_continue(new_user) -> None
 
 @pytest.mark.slow
 def test_older_command_line_keeps_newer_cluster(new_user) -> None:
-    new_user.pai("start-cluster")
+    new_user.start_cluster()
     before = new_user.handshake()["pid"]
     new_user.change_handshake(version="99.0")
     assert new_user.pai("sub", "-f", "echo", "fine").out == "fine\n"
@@ -224,6 +243,7 @@ def test_older_command_line_keeps_newer_cluster(new_user) -> None:
 def test_follow_survives_restarts_without_gaps(new_user) -> None:
     code = "import time\nfor i in range(300): print(f'line {i}', flush=True); time.sleep(0.01)"
     new_user.write(count__py=code)
+    new_user.start_cluster()
     follower = new_user.begin("sub", "--follow", "python", "count.py")
     assert follower.stdout.readline() == "line 0\n"
     os.kill(new_user.handshake()["pid"], signal.SIGKILL)
@@ -238,6 +258,7 @@ def test_follow_survives_restarts_without_gaps(new_user) -> None:
 
 @pytest.mark.slow
 def test_follower_waits_for_stopped_cluster(new_user) -> None:
+    new_user.start_cluster()
     follower = new_user.begin("sub", "--follow", "sleep 3; echo done")
     until(lambda: "RUNNING" in new_user.pai("list-jobs").out)
     new_user.pai("stop-cluster")
@@ -285,7 +306,7 @@ def test_unsupported_platform_suggests_add_cluster(new_user, platform: str, name
 
 @pytest.mark.slow
 def test_start_failure_is_one_line_error(new_user) -> None:
-    new_user.pai("start-cluster")
+    new_user.start_cluster()
     new_user.pai("stop-cluster")
     (new_user.cluster_home / "cluster.db").write_bytes(b"this is no database" * 1000)
     for left in new_user.cluster_home.glob("cluster.db-*"):
@@ -298,7 +319,7 @@ def test_start_failure_is_one_line_error(new_user) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
 def test_home_of_another_user_is_rejected(new_user) -> None:
-    new_user.pai("start-cluster")
+    new_user.start_cluster()
     new_user.pai("stop-cluster")
     os.chown(new_user.cluster_home, 12345, 12345)
     done = new_user.pai("list-jobs")
@@ -356,6 +377,9 @@ def test_killed_start_is_continued_by_the_next_command(new_user) -> None:
     begun.wait(LIMIT)
     done = new_user.pai("list-jobs", "-o", "json")
     assert (done.status, done.out.strip()) == (0, "[]"), done
+    # Where the next command has started one, too, the slower one of both finds the home locked and ends.
+    # Before that the cluster must not be stopped: the home would be free again, and it would start.
+    until(lambda: len(servers_of(new_user)) == 1)
     assert starts(new_user) == 1
 
 

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.container_images import WITH_PYTHON, make
-from support.external_services import debian
+from support.external_services import install_podman
 from support.python_session import BIN, DROPPED, here_fixture, server_fixture, whose_fixture  # noqa: F401
-from support.slurm_cluster import running_slurm
+from support.slurm_cluster import RealSlurm
 from support.slurm_jobs import SETTINGS
-
-PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
 
 
 @pytest.fixture(
@@ -26,7 +24,7 @@ PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static
             "container", marks=[pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
         ),
         pytest.param(
-            "slurm", marks=[pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
+            "slurm", marks=[pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm-user")]
         ),
     ],
 )
@@ -63,26 +61,25 @@ def enter(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def python_image() -> None:
-    debian(PODMAN, commands=["podman", "runc", "busybox"])
+    install_podman()
     make("podman", WITH_PYTHON)
 
 
 @pytest.fixture(scope="session")
-def slurm_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def slurm_home(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A user whose embedded cluster runs jobs on a Slurm with several nodes."""
-    with running_slurm() as slurm:
-        home = tmp_path_factory.mktemp("over-slurm")
-        kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
-        env = {**kept, "HOME": str(home), "SLURM_CONF": str(slurm.conf)}
+    home = tmp_path_factory.mktemp("over-slurm")
+    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    env = {**kept, "HOME": str(home), "SLURM_CONF": str(slurm.conf)}
 
-        def pai(*words: str) -> None:
-            subprocess.run([BIN / "pai", *words], env=env, check=True, capture_output=True, cwd=home)
+    def pai(*words: str) -> None:
+        subprocess.run([BIN / "pai", *words], env=env, check=True, capture_output=True, cwd=home)
 
-        # The first start creates the folder of the cluster, where its settings belong.
-        pai("start-cluster")
-        pai("stop-cluster", "--now")
-        (cluster,) = (home / ".openpai/local").iterdir()
-        (cluster / "cluster.yaml").write_text(SETTINGS.format(shared=home / "shared"))
-        pai("start-cluster")
-        yield home
-        pai("stop-cluster", "--now")
+    # The first start creates the folder of the cluster, where its settings belong.
+    pai("start-cluster")
+    pai("stop-cluster", "--now")
+    (cluster,) = (home / ".openpai/local").iterdir()
+    (cluster / "cluster.yaml").write_text(SETTINGS.format(shared=home / "shared"))
+    pai("start-cluster")
+    yield home
+    pai("stop-cluster", "--now")

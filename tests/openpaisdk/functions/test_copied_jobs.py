@@ -11,9 +11,8 @@ import pytest
 import openpaisdk
 from openpaisdk import Job
 from openpaisdk.binding.cluster import Cluster, SubmittedJob
-from openpaisdk.errors import Forbidden, UsageError
-from openpaisdk.functions import JobFutures
-from openpaisdk.functions.copied_job import CopiedJob
+from openpaisdk.jobs.call_copy import CopiedJob
+from paiprotocol.errors import Forbidden, UsageError
 from support.python_session import BIN
 
 TIMEOUT_S = 60
@@ -59,7 +58,7 @@ def test_copy_outlives_its_job(here_on_host: Path) -> None:
 def test_copy_with_more_tasks(here_on_host: Path) -> None:
     first = openpaisdk.submit(abs, -1)
     assert first.result(TIMEOUT_S) == 1
-    assert JobFutures(wait(first.job).resubmit(instances=2).futures()).results(TIMEOUT_S) == [1, 1]
+    assert wait(first.job).resubmit(instances=2).future().results(TIMEOUT_S) == [1, 1]
 
 
 def test_copy_with_another_command_is_an_ordinary_job(here_on_host: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ import pytest
 
 import openpaisdk
 from openpaisdk.binding.cluster import Cluster
-from openpaisdk.errors import Forbidden
 from openpaisdk.functions import JobFuture, futures_of, task_errors
-from pairuntime.task import call_format
+from paiprotocol.errors import Forbidden
+from pairuntime.transport import call_format
 from support.engine_rig import missing
 from support.team_cluster import TeamCluster, module_team  # noqa: F401
 
@@ -70,6 +72,38 @@ def test_item_out_of_memory_does_not_spoil_the_others(limited: Cluster, fill, li
     assert [futures[i].result(TIMEOUT_S) for i in (0, 2, 3)] == [1, 2, 3]
 
 
+# --- modules beside the program ---
+
+
+@pytest.mark.parametrize("package", ["openpaisdk.functions", "openpaisdk.functions.helpers", "openpaisdk"])
+def test_module_of_the_user_names_what_the_sdk_has(
+    team: TeamCluster, here_on_host: Path, monkeypatch, package: str
+) -> None:
+    """A task has no SDK there: annotations, base classes and decorators of a module must not fail."""
+    names = importlib.import_module(package).__all__
+    if package == "openpaisdk":
+        names = ["Executor", "map", "remote", "submit"]
+    annotated = "".join(f"def use_{name}(value: sdk.{name}): ...\n" for name in names)
+    (here_on_host / "beside.py").write_text(
+        f"import {package} as sdk\n"
+        "import openpaisdk\n"
+        "from openpaisdk.functions.task_errors import TaskTimeout\n"
+        f"{annotated}"
+        "@openpaisdk.remote(cpu=1)\n"
+        "def double(number): return 2 * number\n"
+        "def answer():\n"
+        "    try:\n"
+        "        openpaisdk.submit(abs, -1)\n"
+        "    except RuntimeError as error:\n"
+        "        return double.local(21), str(error)\n"
+    )
+    monkeypatch.syspath_prepend(str(here_on_host))
+    monkeypatch.delitem(sys.modules, "beside", raising=False)
+    beside = importlib.import_module("beside")
+    doubled, error = submit(cluster_of(team, "alice"), beside.answer).result(TIMEOUT_S)
+    assert doubled == 42 and "submit needs the SDK, which this task does not have" in error
+
+
 # --- files of others ---
 
 
@@ -101,7 +135,7 @@ def test_result_that_another_user_wrote_is_not_loaded(team: TeamCluster, here_on
     forged = JobFuture(future.cluster).attach(future.job, "/tmp/forged")
     content = b"".join(call_format.pack_result(call_format.DONE, pickle.dumps("forged")))
     bob.storage.backend.write_bytes("/tmp/forged/result.pickle", content, 0, 0o644)
-    openpaisdk.functions.completion.complete(forged)
+    openpaisdk.functions.job_watcher.complete(forged)
     with pytest.raises(Forbidden, match="was written by bob: it is not loaded"):
         forged.result(TIMEOUT_S)
 

@@ -81,6 +81,29 @@ def test_time_limit_is_that_of_each_item(here) -> None:
     assert [futures[i].result(TIMEOUT_S) for i in (0, 2, 3, 4)] == [0, 2, 3, 4]
 
 
+def test_time_limit_of_an_item_begins_when_it_is_loaded(here) -> None:
+    class SlowToLoad:
+        def __init__(self, x: int) -> None:
+            self.x = x
+
+        def __getstate__(self) -> int:
+            return self.x
+
+        def __setstate__(self, x: int) -> None:
+            time.sleep(5 if x == 1 else 0)
+            self.x = x
+
+    def work(item: SlowToLoad) -> int:
+        return item.x
+
+    assert openpaisdk.map(work, map(SlowToLoad, range(1, 5)), limit=1, timeout=4).results(TIMEOUT_S) == [
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
 def test_failed_item_is_retried(here_on_host) -> None:
     def work(x: int) -> int:
         path = here_on_host / f"tried-{x}"

@@ -11,7 +11,8 @@ import pytest
 
 import openpaisdk
 import openpaisdk.functions as submitit
-from openpaisdk.errors import Conflict, UsageError
+from paiprotocol.errors import Conflict, UsageError
+from support.server_fixture import eventually
 
 TIMEOUT_S = 120
 LIMIT_S = 15
@@ -81,7 +82,9 @@ def test_executor_of_the_standard_library(here) -> None:
 
 
 @pytest.mark.slow
-def test_function_continues_from_its_checkpoint(here) -> None:
+def test_calls_continue_after_their_time_limit(here) -> None:
+    """An object with a checkpoint, and a plain function that saves its state: both run at the same time."""
+
     class Counter(submitit.helpers.Checkpointable):
         def __init__(self) -> None:
             self.count = 0
@@ -94,14 +97,6 @@ def test_function_continues_from_its_checkpoint(here) -> None:
                 time.sleep(0.1)
             return self.count, self.starts
 
-    executor = submitit.AutoExecutor(folder="x")
-    executor.update_parameters(timeout_min=LIMIT_S / 60)
-    count, starts = executor.submit(Counter(), STEPS).result(TIMEOUT_S)
-    assert count == STEPS and starts >= 2
-
-
-@pytest.mark.slow
-def test_plain_function_saves_its_state(here) -> None:
     def count(until: int) -> tuple[int, int]:
         from openpaisdk import runtime
 
@@ -113,9 +108,15 @@ def test_plain_function_saves_its_state(here) -> None:
             time.sleep(0.1)
         return state["count"], state["starts"]
 
-    executor = submitit.Executor(timeout=LIMIT_S)
-    counted, starts = executor.submit(count, STEPS).result(TIMEOUT_S)
-    assert counted == STEPS and starts >= 2
+    executor = submitit.AutoExecutor(folder="x")
+    executor.update_parameters(timeout_min=LIMIT_S / 60)
+    calls = [
+        executor.submit(Counter(), STEPS),
+        submitit.Executor(timeout=LIMIT_S).submit(count, STEPS),
+    ]
+    for call in calls:
+        counted, starts = call.result(TIMEOUT_S)
+        assert counted == STEPS and starts >= 2
 
 
 def test_unknown_parameter_is_rejected(here) -> None:
@@ -260,13 +261,13 @@ def test_sequence_of_functions_and_the_environment_of_a_job(here) -> None:
     assert "0 of 2" in job.stdout() and len(sequence) == 2
 
 
-@pytest.mark.slow
 def test_checkpoint_by_the_longer_name_of_its_method(here_on_host) -> None:
     class Training:
         def __init__(self, starts: int = 0) -> None:
             self.starts = starts
 
         def __call__(self) -> int:
+            print("begun", flush=True)
             while self.starts == 0:
                 time.sleep(0.05)
             return self.starts
@@ -274,9 +275,10 @@ def test_checkpoint_by_the_longer_name_of_its_method(here_on_host) -> None:
         def __submitit_checkpoint__(self) -> submitit.helpers.DelayedSubmission:
             return submitit.helpers.DelayedSubmission(type(self)(self.starts + 1))
 
-    executor = submitit.AutoExecutor(folder="x")
-    executor.update_parameters(timeout_min=LIMIT_S / 60)
-    assert executor.submit(Training()).result(TIMEOUT_S) == 1
+    job = submitit.AutoExecutor(folder="x").submit(Training())
+    eventually(lambda: job.stdout() == "begun\n")
+    job._interrupt(timeout=True)
+    assert job.result(TIMEOUT_S) == 1
 
 
 def test_name_that_is_taken_changes_nothing_of_the_other_job(here_on_host) -> None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.config import ClusterEntry, Defaults
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import shell_line
-from openpaisdk.jobs.command_job import EMBEDDED_RESOURCES, JobOptions, caller_environment, command_job
+from openpaisdk.jobs.command_job import caller_environment, command_job
 from openpaisdk.jobs.job_names import expand_name, generate_name
+from openpaisdk.jobs.job_options import EMBEDDED_RESOURCES, JobOptions
+from paiprotocol.errors import UsageError
 
 ARGUMENTS = st.lists(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=2, max_size=6
@@ -56,7 +57,7 @@ def test_empty_command_is_rejected(arguments: list[str]) -> None:
 
 
 def test_job_is_valid_in_the_protocol() -> None:
-    from openpaisdk.protocol import read_job
+    from paiprotocol.jobs import read_job
 
     options = JobOptions(
         "j",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.job_file import read_job_file
+from paiprotocol.errors import PaiError, UsageError
 
 GOOD = """\
 protocolVersion: 2

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.option_values import (
     dependency,
     items_of,
@@ -14,6 +13,7 @@ from openpaisdk.jobs.option_values import (
     seconds,
     whole_number,
 )
+from paiprotocol.errors import UsageError
 
 
 @pytest.mark.parametrize(

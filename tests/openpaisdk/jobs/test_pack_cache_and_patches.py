@@ -8,23 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openpaisdk.errors import InvalidParameters
-from openpaisdk.jobs import pack_cache
 from openpaisdk.jobs.sources import SourceArchive
 from openpaisdk.jobs.sources import collect as packed
 from paicluster.api.v2 import source_patches
+from paiprotocol.errors import InvalidParameters
 
 LARGEST = 1 << 30
 
 
-@pytest.fixture(autouse=True)
-def no_minimum_file_age(monkeypatch):
-    monkeypatch.setattr(pack_cache, "MIN_FILE_AGE_NS", 0)
-
-
-def collect(*arguments) -> SourceArchive:
+def collect(*arguments, min_file_age_ns: int = 0) -> SourceArchive:
     """Collect a folder and save its manifest, as after an upload."""
-    found = packed(*arguments)
+    found = packed(*arguments, min_file_age_ns=min_file_age_ns)
     found.save_manifest()
     return found
 
@@ -93,11 +87,10 @@ def test_patch_has_only_the_changed_file(tmp_path) -> None:
     assert patch.size < 4000 and [line.split()[0] for line, _ in patch.steps].count(b"copy") == 2
 
 
-def test_young_file_is_read_again(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pack_cache, "MIN_FILE_AGE_NS", 10**12)
+def test_young_file_is_read_again(tmp_path) -> None:
     root = make_folder(tmp_path / "w")
-    collect(str(root))
-    assert collect(str(root)).patch() is None, "all of it is read again"
+    collect(str(root), min_file_age_ns=10**12)
+    assert collect(str(root), min_file_age_ns=10**12).patch() is None, "all of it is read again"
 
 
 def test_each_selection_of_paths_has_its_own_manifest(tmp_path, monkeypatch) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from openpaisdk.config.clusters import ClusterEntry
 from openpaisdk.config.defaults import Defaults
-from openpaisdk.errors import PaiError, ProtocolError, UsageError
 from openpaisdk.jobs.command_job import command_job
 from openpaisdk.jobs.short_job_file import is_short_job, is_short_text, read_short_job, short_job_schema
-from openpaisdk.protocol import read_job
+from paiprotocol.errors import PaiError, ProtocolError, UsageError
+from paiprotocol.jobs import read_job
 
 SIX_LINES = """\
 name: train
@@ -53,7 +53,7 @@ def protocol_job(text: str, **more: object) -> dict:
 
 def test_six_lines_are_a_version_2_job() -> None:
     short = read_short_job(SIX_LINES, folder="/project")
-    assert (short.sources, short.folder, short.has_name) == (["."], "/project", True)
+    assert (short.options.sources, short.folder, short.has_name) == (["."], "/project", True)
     job = protocol_job(SIX_LINES)
     read_job(job)
     assert job["protocolVersion"] == 2 and job["name"] == "train"
@@ -66,7 +66,7 @@ def test_six_lines_are_a_version_2_job() -> None:
 
 def test_every_key_has_the_meaning_of_its_option() -> None:
     short = read_short_job(EVERYTHING)
-    assert short.sources == []
+    assert short.options.sources == []
     job = protocol_job(EVERYTHING)
     read_job(job)
     role = job["taskRoles"]["main"]
@@ -84,7 +84,7 @@ def test_every_key_has_the_meaning_of_its_option() -> None:
         "export A=1",
         "export B=text",
         "pip3 install numpy torch",
-        "sleep 600",
+        "held for 600 seconds",
         "PAI_CAPTURE_LOGGING",
     ):
         assert part in before
@@ -93,13 +93,13 @@ def test_every_key_has_the_meaning_of_its_option() -> None:
 def test_json_and_names_of_long_options_are_accepted() -> None:
     data = {"command": "true", "virtual-cluster": "v", "pip-installs": "numpy", "src": "a", "job-name": "n"}
     short = read_short_job(json.dumps(data))
-    assert (short.sources, short.options.name, short.options.virtual_cluster) == (["a"], "n", "v")
+    assert (short.options.sources, short.options.name, short.options.virtual_cluster) == (["a"], "n", "v")
     assert short.options.pip_installs == ["numpy"]
 
 
 def test_without_sources_the_folder_travels_and_the_name_is_generated() -> None:
     short = read_short_job("command: python train.py\n", folder="/project")
-    assert short.sources is None and not short.has_name and short.options.name.startswith("train_")
+    assert short.options.sources is None and not short.has_name and short.options.name.startswith("train_")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.sources import SourceArchive, collect
+from paiprotocol.errors import PaiError, UsageError
 
 
 def open_tar(sources: SourceArchive) -> tarfile.TarFile:
@@ -294,7 +294,7 @@ def test_unreadable_file_is_named(tmp_path) -> None:
     )
 )
 def test_tarfile_reads_any_archive(files) -> None:
-    from openpaisdk.fileio import tar_writer as tar
+    from paiprotocol.transfer import tar_writer as tar
 
     parts = []
     for name in sorted(files):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.task_array import TaskArray, array_of, array_of_job, read_arrays
+from paiprotocol.errors import UsageError
 
 VALUES = st.lists(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1, max_size=4

@@ -3,11 +3,11 @@
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from openpaisdk.errors import UsageError
 from openpaisdk.functions import function_cluster
 from openpaisdk.notebook.cell_error import CellError
 from openpaisdk.notebook.cell_options import parse_cell_options
 from openpaisdk.output.live_html import View, is_notebook, show_live
+from paiprotocol.errors import UsageError
 from pairuntime.task.cell_call import run_cell
 
 
@@ -28,7 +28,7 @@ def test_options_of_a_cell_are_those_of_sub(here) -> None:
         ["--gpu", "2", "--in", "a, b", "--in", "c,a", "--out=d", "--no-sources", "-f"]
     )
     assert (options.inputs, options.outputs, options.job["gpu"]) == (["a", "b", "c"], ["d"], 2)
-    assert options.job["sources"] == [] and parse_cell_options([]).job["sources"] is None
+    assert options.job["sources"] == [] and parse_cell_options([]).job == {}
     for option in ("--preview", "--strict", "--fetch=x", "--array=2", "--pip-path=pip", "-ojson"):
         with pytest.raises(UsageError, match="has no option"):
             parse_cell_options([option])

@@ -2,11 +2,11 @@
 
 import pytest
 
-from openpaisdk.errors import UsageError
-from openpaisdk.notebook.current_notebook import current_notebook
+from openpaisdk.jobs.current_notebook import current_notebook
+from paiprotocol.errors import UsageError
 from support.notebooks import write_notebook
 
-FIND = "from openpaisdk.notebook.current_notebook import current_notebook\nprint(current_notebook())"
+FIND = "from openpaisdk.jobs.current_notebook import current_notebook\nprint(current_notebook())"
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from openpaisdk.output import progress
 from openpaisdk.output.progress import Progress
 
 
@@ -21,9 +20,7 @@ class Terminal(io.StringIO):
 def test_bar_only_on_terminal_and_after_delay(monkeypatch, delay_s: float, stream, drawn: bool) -> None:
     screen = stream()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "SHOW_AFTER_S", delay_s)
-    monkeypatch.setattr(progress, "REDRAW_INTERVAL_S", 0.0)
-    with Progress("Sending", 100) as p:
+    with Progress("Sending", 100, delay_s, redraw_interval_s=0.0) as p:
         p.advance(50)
         p.advance(50)
     said = screen.getvalue()

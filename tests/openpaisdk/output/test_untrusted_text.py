@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 
 import pytest
 
 from openpaisdk.output.colour import Palette
 from openpaisdk.output.untrusted_text import TerminalLog, visible
+from support.paths import REPOSITORY
 
 CLEAR_SCREEN = "\x1b[2J"
 SET_CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
+SEQUENCES = json.loads((REPOSITORY / "tests/paiprotocol/jobs/escape_sequences.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -64,3 +68,15 @@ def test_log_on_a_terminal_keeps_colours_and_progress_bars(kept: bytes) -> None:
 def test_log_on_a_terminal_shows_other_sequences_as_escapes(hostile: bytes, shown: bytes) -> None:
     assert written(b"a" + hostile + b"b") == b"a" + shown + b"b"
     assert written(*(bytes([byte]) for byte in b"a" + hostile + b"b")) == b"a" + shown + b"b"
+
+
+@pytest.mark.parametrize("case", SEQUENCES, ids=lambda case: str(case["name"]))
+def test_no_sequence_hides_a_line_of_a_log_on_a_terminal(case: dict[str, str]) -> None:
+    raw = case["raw"].encode() + b"end\n"
+    whole = written(raw)
+    assert all(written(raw[:cut], raw[cut:]) == whole for cut in range(len(raw)))
+    lines = whole.decode().split("\n")
+    assert len(lines) == raw.count(b"\n") + 1 and lines[-2].endswith("end")
+    assert ("IMPORTANT" in whole.decode()) == ("IMPORTANT" in case["raw"])
+    # What begins a sequence is shown, except of colours.
+    assert whole.count(b"\x1b") == len(re.findall(rb"\x1b\[[0-9;:]*m", raw))

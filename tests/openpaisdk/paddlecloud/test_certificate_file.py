@@ -5,13 +5,13 @@ import time
 import pytest
 
 from openpaisdk.paddlecloud.certificate_file import CertificateFile
-from support.certificates import Authority
+from support.certificates import CertificateAuthority
 
 
 @pytest.mark.parametrize("days", [-1, 1, 365, 365 * 40])
 def test_expiry_is_read_from_the_file(tmp_path, days: int) -> None:
     """After 2049 certificates write four digits of the year."""
-    cert, _ = Authority(tmp_path).issue(tmp_path, "alice", days=days)
+    cert, _ = CertificateAuthority(tmp_path).issue(tmp_path, "alice", days=days)
     assert CertificateFile(str(cert)).expires == pytest.approx(time.time() + days * 86400, abs=60)
 
 
@@ -19,7 +19,7 @@ def test_expiry_is_read_from_the_file(tmp_path, days: int) -> None:
 @pytest.mark.parametrize("organization", ["", "o" * 64])
 def test_user_is_the_common_name(tmp_path, user: str, organization: str) -> None:
     """With more than 127 bytes, the length of the subject has more than one byte."""
-    cert, _ = Authority(tmp_path).issue(tmp_path, user, organizations=[organization] * 2)
+    cert, _ = CertificateAuthority(tmp_path).issue(tmp_path, user, organizations=[organization] * 2)
     assert CertificateFile(str(cert)).user == user
 
 

@@ -64,6 +64,37 @@ def test_list_make_and_remove(alice) -> None:
         )
 
 
+def test_remove_of_a_missing_path_is_an_error(alice) -> None:
+    for path in (f"{HOME}/never", f"{HOME}/never/*.log"):
+        done = alice.paddlecloud("pfs", "rm", "-r", path)
+        assert (done.status, done.out) == (1, "")
+        assert done.err == f"paddlecloud: {path}: no such file or folder in the cloud.\n"
+
+
+@pytest.mark.parametrize("path", [HOME, f"{HOME}/", f"{HOME}/.", "/pfs/dc1/public", "/pfs/dc1/home", "/pfs"])
+def test_whole_homes_are_not_removed(alice, path: str) -> None:
+    (alice.project / "kept").write_text("kept")
+    assert alice.paddlecloud("cp", "kept", f"{HOME}/kept").status == 0
+    done = alice.paddlecloud("rm", "-r", f"{HOME}/kept", path)
+    assert done.status == 2 and path in done.err
+    assert "kept" in alice.paddlecloud("file", "ls", HOME).out.split()
+
+
+def test_file_is_put_under_the_name_it_is_given(alice) -> None:
+    (alice.project / "x").write_text("print()")
+    for words, stored in (
+        (("x", f"{HOME}/put/t.py"), "t.py"),
+        (("x", f"{HOME}/put/t.py"), "t.py"),  # over the file that is there
+        (("x", f"{HOME}/put"), "x"),
+        (("x", f"{HOME}/put/v1.0/"), "v1.0/x"),
+        (("x", f"{HOME}/put/v1.0"), "v1.0/x"),
+        (("x", f"{HOME}/put/folder"), "folder/x"),
+    ):
+        done = alice.paddlecloud("file", "put", *words)
+        assert (done.status, done.out) == (0, f"Uploading ... x {HOME}/put/{stored}\n"), done
+    assert alice.paddlecloud("file", "ls", f"{HOME}/put").out.split() == ["folder", "t.py", "v1.0", "x"]
+
+
 def test_patterns_of_list_and_remove(alice) -> None:
     for name in ("x1.log", "x2.log", "x3.txt"):
         (alice.project / name).write_text(name)
@@ -183,14 +214,15 @@ def test_two_uploads_of_one_file_at_once(alice) -> None:
 
 
 @pytest.mark.slow
-def test_sparse_file_of_five_gigabytes(alice, team) -> None:
+def test_sparse_file_of_more_than_four_gigabytes(alice, team) -> None:
+    size = (1 << 32) + 8 * MB
     with (alice.project / "sparse").open("wb") as f:
-        f.truncate(5 << 30)
-        f.seek((5 << 30) - 4)
+        f.truncate(size)
+        f.seek(size - 4)
         f.write(b"last")
     done = alice.paddlecloud("pfs", "cp", "-v", "sparse", f"{HOME}/sparse")
-    assert (done.status, "1 of 1280 chunks sent" in done.out) == (0, True), done
-    assert f" {5 << 30} {HOME}/sparse\n" in alice.paddlecloud("ls", f"{HOME}/sparse").out
+    assert (done.status, "1 of 1026 chunks sent" in done.out) == (0, True), done
+    assert f" {size} {HOME}/sparse\n" in alice.paddlecloud("ls", f"{HOME}/sparse").out
     stored = next(team.home.rglob("sparse"))
     assert stored.stat().st_blocks * 512 < 64 * MB, "zeros were written to the disk"
     assert alice.paddlecloud("rm", f"{HOME}/sparse").status == 0

@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from support.certificates import Authority, certificate
+from support.certificates import CertificateAuthority, certificate
 from support.http_peer import Peer, reply
 from support.ports import free_port
 
@@ -77,6 +77,19 @@ def test_each_datacenter_has_its_own_token(paddle_user, server) -> None:
     assert server.paths == ["/api-token-auth/", "/api/v1/jobs"]
     assert other.paths == ["/api-token-auth/", "/api/v1/jobs", "/api/v1/jobs"]
     other.peer.close()
+
+
+def test_stored_token_is_not_for_another_password(paddle_user, server) -> None:
+    """A second entry for the same user and address, with a wrong password, is refused."""
+    entry = "{{name: {}, username: u1, password: {}, endpoint: '{}'}}"
+    items = (entry.format(*one, server.peer.uri) for one in (("dc1", "secret"), ("dc2", "wrong")))
+    paddle_user.configure(f"datacenters: [{', '.join(items)}]\n")
+    assert paddle_user.paddlecloud("jobs").status == 0
+    done = paddle_user.paddlecloud("jobs", "-datacenter", "dc2")
+    assert (done.status, "does not accept the password of u1" in done.err) == (1, True), done
+    assert paddle_user.paddlecloud("jobs").status == 0
+    assert server.paths.count("/api-token-auth/") == 2
+    assert "secret" not in (paddle_user.home / ".paddle/tokens.json").read_text()
 
 
 def test_wrong_password(paddle_user, server) -> None:
@@ -170,7 +183,7 @@ def test_application_errors_are_failures_of_the_command(paddle_user, words: list
 class TlsPeer(Peer):
     """Asks for a certificate of its authority without demanding one, and knows the user by it."""
 
-    def __init__(self, folder, authority: Authority):
+    def __init__(self, folder, authority: CertificateAuthority):
         self.users: list[str] = []
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
@@ -194,7 +207,7 @@ def tls_fixture(tmp_path):
     folder = tmp_path / "server"
     folder.mkdir()
     certificate(folder, "127.0.0.1")
-    authority = Authority(folder)
+    authority = CertificateAuthority(folder)
     peer = TlsPeer(folder, authority)
     peer.folder, peer.authority = folder, authority
     yield peer
@@ -226,7 +239,7 @@ def test_expired_certificate(paddle_user, tls, tmp_path) -> None:
 
 def test_certificate_of_another_authority(paddle_user, tls, tmp_path) -> None:
     (tmp_path / "other").mkdir()
-    files = Authority(tmp_path / "other", "Another cluster").issue(tmp_path, "alice")
+    files = CertificateAuthority(tmp_path / "other", "Another cluster").issue(tmp_path, "alice")
     configure(paddle_user, tls, files)
     done = paddle_user.paddlecloud("jobs")
     assert done.status == 1

@@ -2,8 +2,8 @@
 
 import pytest
 
-from openpaisdk.errors import ConfigError, UsageError
 from openpaisdk.paddlecloud.datacenters import DatacenterConfig
+from paiprotocol.errors import ConfigError, UsageError
 
 MAPPING = """
 datacenter1:

@@ -1,9 +1,7 @@
 """Jobs of `paddlecloud` on a real embedded cluster: nothing is configured."""
 
+import os
 import re
-import time
-
-import pytest
 
 from support.cli_user import until
 
@@ -84,7 +82,42 @@ def test_named_job_keeps_its_name_and_its_package_lies_under_it(user) -> None:
     again = paddlecloud(user, "submit", "-pservers", "0", "-jobname", "named-job", "-e", "true", "pkg")
     assert again.status == 1
     assert "named-job" in again.err and "already" in again.err
-    assert again.out.endswith("Starting kuberntes job ... Failed\n")
+    assert again.out == "Collecting package ... Done\n"  # nothing was uploaded
+    assert "paddlecloud kill -rm named-job" in again.err
+
+
+def own_packages(user, job: str) -> list[str]:
+    """Folders with the package of a job as it was at its submission."""
+    done = paddlecloud(user, "pfs", "ls", f"{home(user)}/job-packages")
+    paths = (line.split()[-1] for line in done.out.splitlines()[1:] if line)
+    return [path for path in paths if path.rpartition("/")[2].startswith(f"{job}.")]
+
+
+def test_job_that_waits_runs_the_code_it_was_submitted_with(new_user) -> None:
+    user = new_user
+    user.start_cluster()
+    make_package(user, "changing", train__py="print('the first code')")
+    all_cores = str(len(os.sched_getaffinity(0)))
+    assert user.pai("sub", "--no-sources", "-j", "blocker", "--cpu", all_cores, "sleep", "600").status == 0
+    until(lambda: "RUNNING" in user.pai("list-jobs").out)
+    words = ("changing", "-e", "python train.py")
+    named, unnamed = submit(user, "-jobname", "waits", *words), submit(user, *words)
+    (user.project / "changing/train.py").write_text("print('the second code')")
+    refused = paddlecloud(user, "submit", "-pservers", "0", "-jobname", "waits", *words)
+    assert refused.status == 1 and "paddlecloud kill -rm waits" in refused.err
+    later = submit(user, *words)
+    (own,) = own_packages(user, named)
+    assert f"{own}/train.py" in paddlecloud(user, "pfs", "ls", own).out
+    assert user.pai("stop-job", "blocker").status == 0
+    for job, code in ((named, "first"), (unnamed, "first"), (later, "second")):
+        wait(user, job)
+        assert f"the {code} code\n" in paddlecloud(user, "logs", job).out
+    # Only -rm frees the name of a job that has ended, and removes its package.
+    assert paddlecloud(user, "kill", named).status == 0
+    assert paddlecloud(user, "submit", "-pservers", "0", "-jobname", named, *words).status == 1
+    assert paddlecloud(user, "kill", "-rm", named).status == 0
+    assert own_packages(user, named) == [] and len(own_packages(user, later)) == 1
+    assert submit(user, "-jobname", named, *words) == named
 
 
 def test_kill_keeps_the_history_unless_it_is_removed(user) -> None:
@@ -102,35 +135,42 @@ def test_kill_keeps_the_history_unless_it_is_removed(user) -> None:
 
 
 def test_logs_without_a_name_are_those_of_the_newest_job(new_user) -> None:
+    new_user.start_cluster()
     make_package(new_user, "talking", train__py="import sys; print('this is', sys.argv[1])")
     for name in ("first", "second"):
         submit(new_user, "-jobname", name, "-e", f"python train.py {name}", "talking")
         wait(new_user, name)
-        # Times in lists are whole seconds.
-        began = time.time()
-        until(lambda began=began: int(time.time()) > int(began))
     assert "this is second\n" in paddlecloud(new_user, "logs").out
 
 
-@pytest.mark.parametrize("waits", ("older", "newer"))
-def test_logs_without_a_name_are_not_those_of_a_job_that_waits(new_user, waits: str) -> None:
-    def submit_one_that_waits() -> None:
-        new_user.pai("sub", "--no-sources", "-j", "greedy", "--gpu", "999", "--", "true")
-
-    def wait_for_the_next_second() -> None:  # times in lists are whole seconds
-        began = time.time()
-        until(lambda: int(time.time()) > int(began))
-
-    if waits == "older":
-        submit_one_that_waits()
-        wait_for_the_next_second()
+def test_logs_without_a_name_are_those_of_the_last_submission_by_paddlecloud(new_user) -> None:
+    new_user.start_cluster()
     make_package(new_user, "talking", train__py="print('this one ran')")
     submit(new_user, "-jobname", "modest", "-e", "python train.py", "talking")
     wait(new_user, "modest")
-    if waits == "newer":
-        wait_for_the_next_second()
-        submit_one_that_waits()
+    other = new_user.pai("sub", "--no-sources", "--wait", "-j", "other", "--", "echo not of Paddle")
+    assert other.status == 0, other
     assert "this one ran\n" in paddlecloud(new_user, "logs").out
+    submit(new_user, "-jobname", "greedy", "-gpu", "999", "-e", "true", "talking")
+    pending = paddlecloud(new_user, "logs")
+    assert (pending.status, pending.out) == (0, "")
+    why = "See why: paddlecloud get workers greedy\n"
+    assert pending.err == f"Job greedy is pending: it has no log yet. {why}"
+
+
+def test_logs_without_a_name_of_a_user_without_jobs_of_paddlecloud(new_user) -> None:
+    new_user.pai("sub", "--no-sources", "--wait", "-j", "other", "--", "echo not of Paddle")
+    assert "not of Paddle\n" in paddlecloud(new_user, "logs").out
+
+
+def test_logs_without_a_name_are_those_of_a_job_that_is_being_stopped(new_user) -> None:
+    make_package(new_user, "stubborn", run__sh="trap 'sleep 3' TERM; echo this one stays; sleep 600 & wait")
+    make_package(new_user, "talking", train__py="print('this one ran')")
+    submit(new_user, "-jobname", "earlier", "-e", "python train.py", "talking")
+    submit(new_user, "-jobname", "later", "-e", "sh run.sh", "stubborn")
+    until(lambda: "this one stays\n" in paddlecloud(new_user, "logs", "later").out)
+    assert paddlecloud(new_user, "kill", "later").status == 0
+    assert "this one stays\n" in paddlecloud(new_user, "logs").out
 
 
 def test_logs_are_the_last_lines_of_each_trainer(user) -> None:
@@ -285,6 +325,7 @@ def test_package_that_is_not_in_the_cloud(user) -> None:
 
 
 def test_lists_of_a_user_without_jobs(new_user) -> None:
+    new_user.start_cluster()
     assert listed(new_user, "jobs") == {}
     assert paddlecloud(new_user, "get", "workers").out.split() == [
         "NAME",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from openpaisdk.errors import ConnectionFailed
 from openpaisdk.paddlecloud.multipart import BOUNDARY, FileForm, SourceChanged, read_chunk
+from paiprotocol.errors import ConnectionFailed
 
 
 def test_form_has_the_announced_size_and_escapes_its_name(tmp_path) -> None:

@@ -252,6 +252,7 @@ def test_control_c_ends_the_command_with_130(cloud_user, pfs_peer, big) -> None:
         release.set()
     assert (process.returncode, b"Traceback" in err) == (130, False)
     assert out == b"Uploading big ... Failed\n"
+    assert b"The same command continues the copy" in err
 
 
 def test_progress_is_drawn_on_a_terminal_and_removed(cloud_user, pfs_peer, big) -> None:

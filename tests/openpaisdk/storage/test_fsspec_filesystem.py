@@ -13,10 +13,10 @@ import fsspec
 import pytest
 from fsspec.callbacks import Callback
 
-from openpaisdk.errors import Conflict, UsageError
 from openpaisdk.storage.backends.local import LocalBackend, LocalSource
 from openpaisdk.storage.fsspec_filesystem import PaiFileSystem
 from openpaisdk.storage.transfer.stream_upload import StreamUpload
+from paiprotocol.errors import Conflict, UsageError
 from support.storage_fixture import StorageWorkspace
 
 CONTENT = os.urandom(1 << 20) * 20

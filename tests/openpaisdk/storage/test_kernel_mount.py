@@ -29,11 +29,12 @@ def test_nothing_goes_on_after_a_server_did_not_answer(
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     detached: list[str] = []
-    monkeypatch.setattr(kernel_mount, "_PLACES", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(kernel_mount, "_TIMEOUT_S", 1)
     monkeypatch.setattr(kernel_mount, "detach", detached.append)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    mount = kernel_mount.nfs_mount({"server": "fileserver", "path": "/export"}, "")
+    programs = f"{tmp_path}:/usr/bin:/bin"
+    mount = kernel_mount.KernelMount(
+        "nfs", "nfs-common", "fileserver:/export", "soft", program_path=programs, timeout_s=1
+    )
     with pytest.raises(MountError, match="The server of fileserver:/export does not answer"):
         mount.mount(str(tmp_path / "folder"), is_read_only=False)
     assert detached == [str(tmp_path / "folder")]

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpaisdk.errors import InvalidParameters, NotFound, PaiError, UsageError
-from openpaisdk.fileio import hashing, pack_format
 from openpaisdk.storage.backends import base, local, partial_files
 from openpaisdk.storage.backends.base import split_ranges, walk_by_listing
 from openpaisdk.storage.backends.local import LocalBackend
@@ -23,6 +21,8 @@ from openpaisdk.storage.local_walk import SkippedFiles, walk
 from openpaisdk.storage.location import invalid_name_reason, parse_location
 from openpaisdk.storage.transfer.plan import TransferPlan, compare_trees
 from openpaisdk.storage.transfer.spool import Spool
+from paiprotocol.errors import InvalidParameters, NotFound, PaiError, UsageError
+from paiprotocol.transfer import hashing, pack_format
 
 NAMES = st.text(
     st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=20
@@ -166,9 +166,8 @@ def test_tree_deeper_than_the_recursion_limit(tmp_path: Path) -> None:
             here = here.parent
 
 
-def test_long_plan_is_spooled_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openpaisdk.storage.transfer.spool.MAX_ITEMS_IN_MEMORY", 3)
-    spool = Spool()
+def test_long_plan_is_spooled_to_disk() -> None:
+    spool = Spool(max_in_memory=3)
     items = [(f"path {i} ü\n", (i, i * 10, 0o600)) for i in range(10)]
     items.append((os.fsdecode(b"\xff"), (5 << 20, 1, 2)))
     for path, facts in items:

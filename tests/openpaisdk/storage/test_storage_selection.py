@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 import pytest
 
-from openpaisdk.errors import UsageError
+from openpaisdk.client import ClusterClient, Endpoint
+from openpaisdk.storage import Storage
+from paiprotocol.errors import UsageError
+from support.http_peer import Peer, Request, reply
 from support.storage_fixture import StorageWorkspace
 
 
@@ -21,3 +27,22 @@ def test_default_storage_of_the_settings_is_used_by_python_and_by_commands(
     finally:
         workspace.ok("unset", "-g", "storage-alias")
     assert workspace.storage().list(workspace.path) == []
+
+
+def test_storage_is_found_when_each_first_response_breaks_off() -> None:
+    asked: Counter[str] = Counter()
+
+    def respond(request: Request) -> Iterator[bytes]:
+        asked[request.path] += 1
+        whole = reply({"version": 1})
+        yield whole[:-1] if asked[request.path] == 1 else whole
+        if asked[request.path] == 1:
+            raise ConnectionError
+
+    peer = Peer(respond)
+    try:
+        storage = Storage.of(ClusterClient("team", Endpoint(peer.uri, "alice", "token")))
+    finally:
+        peer.close()
+    assert repr(storage) == "<Storage pai://team/hdfs/>"
+    assert set(asked.values()) == {2}, asked

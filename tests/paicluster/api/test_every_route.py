@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from support.openapi_check import Description, current_document
 from support.paddlecloud_cluster import go_client_of, put_package
 from support.paddlecloud_go_client import BOUNDARY
 from support.server_fixture import SSH_SERVER, Reply, eventually, job
@@ -39,9 +41,25 @@ def v1_job(name: str, command: str = "true") -> dict[str, Any]:
     return {"jobName": name, "image": "ubuntu:22.04", "taskRoles": [{**role, "command": command}]}
 
 
+def test_unknown_names_are_errors_of_the_caller(new_team: NewTeam) -> None:
+    """No GET of something that does not exist is an error of the server (5xx)."""
+    cluster = new_team()
+    paths = current_document()["paths"]
+    statuses = {}
+    for path, methods in paths.items():
+        if "get" in methods and "{" in path:
+            unknown = re.sub(r"\{[^}]*\}", "no-such-name", path)
+            statuses[path] = cluster.get(unknown, token=cluster.tokens["admin"]).status
+    assert len(statuses) > 30
+    assert {path: status for path, status in statuses.items() if status >= 500} == {}
+    for kind in ("config", "server"):
+        assert statuses[f"/api/v2/storage/{kind}/{{storage}}"] == 404
+
+
 @pytest.mark.slow
 def test_every_described_route_succeeds(new_team: NewTeam) -> None:
     cluster = new_team()
+    description = cluster.description = Description(current_document())
     call = SuccessfulCalls(cluster)
     call_server_routes(call)
     call_token_routes(call)
@@ -52,10 +70,9 @@ def test_every_described_route_succeeds(new_team: NewTeam) -> None:
     call_virtual_cluster_routes(call)
     call_storage_and_node_routes(call)
     call_paddlecloud_routes(call)
-    assert cluster.description is not None
-    paths = cluster.description.document["paths"]
+    paths = description.document["paths"]
     rows = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    succeeded = {(method, path) for method, path, status in cluster.description.seen if status < 300}
+    succeeded = {(method, path) for method, path, status in description.seen if status < 300}
     left = {row for row in rows - succeeded if not row[1].startswith((MARKETPLACE, BUCKETS))}
     assert sorted(left) == []
 

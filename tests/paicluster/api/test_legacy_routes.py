@@ -197,22 +197,6 @@ def test_log_manager_api(cluster: TeamCluster, name: str) -> None:
     assert (missing.status, missing.json()["code"]) == (404, "NoTaskLogError")
 
 
-@pytest.mark.parametrize(
-    ("path", "page"),
-    [
-        ("/job-detail.html?username=alice&jobName=my-job", "/jobs/alice~my-job"),
-        ("/job-detail.html?jobName=alice~my-job", "/jobs/alice~my-job"),
-        ("/job-detail.html?username=alice&jobName=my-job&attempt=1", "/jobs/alice~my-job?attempt=1"),
-        ("/job-detail.html?username=%3Cscript%3E&jobName=a/%22%0Ab", "/jobs/%3Cscript%3E~a%2F%22%0Ab"),
-        ("/job-detail.html", "/jobs"),
-        ("/job-list.html", "/jobs"),
-    ],
-)
-def test_openpai_page_leads_to_the_portal(cluster: TeamCluster, path: str, page: str) -> None:
-    reply = cluster.get(path, token=None)
-    assert (reply.status, reply.headers["location"]) == (302, f"./#{page}")
-
-
 # -- version 1 paths of version 2 functions -----------------------------------------------------------
 
 

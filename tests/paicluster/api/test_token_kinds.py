@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from paicluster.api import authority_reference
-from paicluster.api.app import ALL_ROUTES, authority_of, openapi
-from paicluster.api.authority import ACCOUNT, CLUSTER, Authority
-from paicluster.api.paddlecloud import routes as paddlecloud
-from paicluster.api.route_authorities import AUTHORITIES
+from paicluster.api.route_reference import current_page
+from paicluster.api.routes import ROUTES
+from paicluster.api.routing.authority import ACCOUNT, CLUSTER, Authority
 from paicluster.api.webhdfs import token_codec
 from paicluster.auth.tokens import TokenKind
 from support.paths import REPOSITORY
@@ -56,7 +54,7 @@ def senders(team: TeamCluster) -> list[Sender]:
         session = team.tokens[user]
         application = team.ask("POST", "/api/v2/tokens/application", token=session).json()["token"]
         made += [
-            Sender(user, TokenKind.SESSION, session),
+            Sender(user, TokenKind.LOGIN, session),
             Sender(user, TokenKind.APPLICATION, application),
             Sender(user, TokenKind.JOB, team.token_of_job(f"holder_of_{user}", session)),
             Sender(user, TokenKind.DELEGATION, delegation_token(team, user)),
@@ -69,17 +67,17 @@ def requests() -> Iterator[tuple[str, str, Authority]]:
 
     `{user}` remains where users reach only themselves, and each group has one that they are in.
     """
-    for template, methods, handler in ALL_ROUTES:
-        path = re.sub(r"\{\w+:uuid\}", "6fa459ea-ee8a-3ca4-894e-db77e160355e", template)
+    for route in ROUTES:
+        path = re.sub(r"\{\w+:uuid\}", "6fa459ea-ee8a-3ca4-894e-db77e160355e", route.path)
         path = re.sub(r"\{\w+:count\}", "7", path)
         path = re.sub(r"\{sha256\}", "0" * 64, path)
-        authority = authority_of(handler)
+        authority = route.authority
         if authority is CLUSTER:
             path = path.replace("{group}", "default")
         elif authority is not ACCOUNT:
             path = path.replace("{user}", "nothing")
         path = re.sub(r"\{(?!user\})\w+(:\w+)?\}", "nothing", path)
-        for method in methods:
+        for method in route.methods:
             query = f"?op={OPERATIONS[method]}" if "/webhdfs" in path else ""
             yield method, path + query, authority
 
@@ -105,22 +103,6 @@ class Connection:
         return response.status, str(content)
 
 
-def test_every_route_declares_its_authority() -> None:
-    handlers = {handler for _, _, handler in (*ALL_ROUTES, *paddlecloud.SHARED)} - {openapi}
-    names = sorted(f"{h.__module__}.{h.__qualname__}" for h in handlers - AUTHORITIES.keys())
-    assert names == [], "routes that accept no token: declare them in api/route_authorities.py"
-    assert AUTHORITIES.keys() - handlers == set()
-
-
-def test_a_route_that_declares_nothing_accepts_no_token() -> None:
-    async def new_route(request: object) -> None:
-        """A route that its author forgot to declare."""
-
-    authority = authority_of(new_route)  # type: ignore[arg-type]
-    assert not authority.kinds
-    assert not authority.is_public
-
-
 @pytest.mark.slow
 def test_every_kind_of_token_is_sent_to_every_route(team: TeamCluster, senders: list[Sender]) -> None:
     connection = Connection(team)
@@ -128,7 +110,7 @@ def test_every_kind_of_token_is_sent_to_every_route(team: TeamCluster, senders: 
     for method, path, authority in requests():
         for sender in senders:
             token = sender.token
-            if LOGOUT.search(path) and sender.kind is TokenKind.SESSION:
+            if LOGOUT.search(path) and sender.kind is TokenKind.LOGIN:
                 token = team.log_in(sender.user)
             status, message = connection.send(method, path.replace("{user}", sender.user), token)
             refused_kind = status == 403 and (method == "HEAD" or WRONG_KIND.search(message) is not None)
@@ -170,8 +152,9 @@ def test_job_tokens_reach_no_tokens_users_groups_or_administration() -> None:
 
 
 def test_table_of_token_kinds_in_the_documentation_is_current() -> None:
-    page = (REPOSITORY / "docs/contributing/api.md").read_text()
-    assert authority_reference.replace_table(page) == page, "run `make docs`"
+    path = REPOSITORY / "docs/contributing/api.md"
+    page = path.read_text()
+    assert current_page(path) == page, "run `make docs`"
     assert "| `/api/v2/tokens` | GET | - | yes | - | - | - |" in page
 
 

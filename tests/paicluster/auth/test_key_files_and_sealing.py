@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import ConfigError, StoreError
 from paicluster.auth.key_files import load_key
 from paicluster.auth.sealing import Sealer
+from paiprotocol.errors import ConfigError, StoreError
 
 
 def test_key_is_created_once_and_private(tmp_path: Path) -> None:

@@ -16,17 +16,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from openpaisdk.errors import Unauthorized
-from paicluster.auth.tokens import SESSION_S, Tokens, new_token_row
-from paicluster.store import Store, users
+from paicluster.api.v2.job_summaries import render_summary
+from paicluster.auth.local_admin import issue_local_admin_token
+from paicluster.auth.tokens import LOGIN_S, Tokens, TokensWithLocalAdmin, new_token_row
+from paicluster.store import Store, groups, users
 from paicluster.store.jobs import NewJob, get_job_by_id, insert_jobs, update_job
+from paiprotocol.errors import Unauthorized
 from support.prepared_database import prepare_database
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     prepare_database(tmp_path)
-    opened = Store.open(tmp_path / "cluster.db")
+    opened = Store.open(tmp_path / "cluster.db", render_summary)
     opened.write_sync(lambda conn: users.add_user(conn, "alice", "hash", created_ms=0))
     opened.write_sync(lambda conn: users.add_user(conn, "root", "hash", created_ms=0, admin=True))
     opened.write_sync(
@@ -77,7 +79,7 @@ def test_token_payload_is_openpais(tokens: Tokens, store: Store) -> None:
         session = payload_of(await tokens.issue("alice", "session"))
         assert session["username"] == "alice"
         assert (session["application"], session["jobSpecific"]) == (False, False)
-        assert session["exp"] == session["iat"] + SESSION_S  # type: ignore[operator]
+        assert session["exp"] == session["iat"] + LOGIN_S  # type: ignore[operator]
         assert abs(float(session["iat"]) - time.time()) < 60  # type: ignore[arg-type]
         application = payload_of(await tokens.issue("alice", "application"))
         assert application["application"] is True
@@ -246,9 +248,48 @@ def test_changed_and_deleted_users_take_effect_at_once(tokens: Tokens, store: St
     asyncio.run(main())
 
 
+def test_connections_of_an_administrator_depend_on_that_right(tokens: Tokens, store: Store) -> None:
+    """Those into the tasks of other users. A group of many users is touched as a whole."""
+    others = [f"user{number}" for number in range(60)]
+
+    def add_group(conn: Connection) -> None:
+        groups.add_group(conn, "admins", extension={"acls": {"admin": True}})
+        for name in others:
+            users.add_user(conn, name, "hash", created_ms=0)
+        for name in (*others, "alice"):
+            groups.add_member(conn, name, "admins")
+
+    async def main() -> None:
+        await store.write(add_group)
+        alice = await tokens.verify(await tokens.issue("alice", "session"))
+        own, foreign = alice.holders_in_job_of("alice"), alice.holders_in_job_of("root")
+        assert await tokens.are_live(own) and await tokens.are_live(foreign)
+        changes: list[str] = []
+        with tokens.watch_all(foreign[1:], lambda: changes.append("right")):
+            await store.write(lambda conn: groups.update_group(conn, "admins", extension={"acls": {}}))
+        assert changes
+        assert await tokens.are_live(own) and not await tokens.are_live(foreign)
+        await store.write(lambda conn: groups.add_member(conn, "alice", groups.ADMINS))
+        assert await tokens.are_live(foreign)
+        await store.write(lambda conn: users.update_user(conn, "alice", disabled_ms=1))
+        assert not await tokens.are_live(own) and not await tokens.are_live(foreign)
+
+    asyncio.run(main())
+
+
+def test_local_administrator_needs_no_group(store: Store, tmp_path: Path) -> None:
+    tokens = TokensWithLocalAdmin.open(store, tmp_path / "keys")
+
+    async def main() -> None:
+        admin = await tokens.verify(issue_local_admin_token(tmp_path / "keys", "nemo"))
+        assert await tokens.are_live(admin.holders_in_job_of("alice"))
+
+    asyncio.run(main())
+
+
 def test_session_lifetime_is_configurable(store: Store, tmp_path: Path) -> None:
     async def main() -> None:
-        tokens = Tokens.open(store, tmp_path / "keys", session_s=3600)
+        tokens = Tokens.open(store, tmp_path / "keys", login_s=3600)
         payload = payload_of(await tokens.issue("alice", "session"))
         assert int(str(payload["exp"])) - int(str(payload["iat"])) == 3600
         assert "exp" not in payload_of(await tokens.issue("alice", "application"))

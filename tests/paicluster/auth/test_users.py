@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import ConfigError, Conflict, PaiError, Unauthorized
 from paicluster.auth.tokens import Tokens
 from paicluster.auth.users import create, ensure_admin, login, set_password
 from paicluster.store import Store, groups, users
+from paiprotocol.errors import ConfigError, Conflict, PaiError, Unauthorized
 from support.prepared_database import prepare_database
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from paicluster.auth.local_admin import issue_local_admin_token
 from paicluster.cli import main
+from support.process_template import run_paicluster
 from support.server_fixture import Cluster, job
 from support.unix_users import PASSWORD, CrewCluster, add_people
 
@@ -65,6 +66,16 @@ def run_command(
 def listed(run_command: RunCommand, group: str, *more: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(run_command(group, *(more or ("list",)), "-o", "json"))
     return found
+
+
+def test_user_add_does_not_warn_where_all_jobs_have_one_account(
+    running: CrewCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was started with the option, which the cluster's file does not have."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a good password\n"))
+    assert main(["user", "add", "no-such-account", "--home", str(running.home)]) == 0
+    output = capsys.readouterr()
+    assert (output.out, "Warning" in output.err) == ("Created user no-such-account.\n", False), output
 
 
 def test_user_add_list_grant_remove(run_command: RunCommand) -> None:
@@ -237,36 +248,33 @@ def test_virtual_cluster_add_set_remove(run_command: RunCommand) -> None:
 def test_token_list_hides_tokens_and_revoke_revokes(running: CrewCluster) -> None:
     running.as_user("admin")
     given = running.ask("POST", "/api/v2/tokens/application", {"name": "the nightly build"}).json()["token"]
-    command = [sys.executable, "-m", "paicluster", "token"]
-    home_option = ["--home", str(running.home)]
 
-    def run_command(*arguments: str) -> str:
-        return subprocess.run(
-            [*command, *arguments, *home_option], capture_output=True, text=True, check=True
-        ).stdout
+    def run_command(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = run_paicluster("token", *arguments, "--home", str(running.home))
+        assert done.returncode == status, done.stderr
+        return done
 
-    held = json.loads(run_command("list", "admin", "-o", "json"))
+    held = json.loads(run_command("list", "admin", "-o", "json").stdout)
     assert given not in json.dumps(held)
     [row] = [token for token in held if token["name"] == "the nightly build"]
-    assert "application  the nightly build" in run_command("list")
-    assert run_command("revoke", row["id"]) == f"Revoked token {row['id']}.\n"
+    assert "application  the nightly build" in run_command("list").stdout
+    assert run_command("revoke", row["id"]).stdout == f"Revoked token {row['id']}.\n"
     assert running.get("/api/v2/jobs", token=given).status == 401
-    gone = subprocess.run([*command, "revoke", row["id"], *home_option], capture_output=True, text=True)
-    assert (gone.returncode, gone.stderr.count("\n")) == (1, 2)
+    assert run_command("revoke", row["id"], status=1).stderr.count("\n") == 2
     assert running.get("/api/v2/jobs").status == 200
 
 
 def test_changes_apply_to_the_running_server_at_once(running: CrewCluster) -> None:
-    command = [sys.executable, "-m", "paicluster", "user"]
-    home_option = ["--home", str(running.home)]
-    subprocess.run([*command, "add", "dora", *home_option], input=f"{PASSWORD}\n", text=True, check=True)
+    def change(*arguments: str, typed: str = "") -> None:
+        done = run_paicluster("user", *arguments, "--home", str(running.home), stdin=typed)
+        assert done.returncode == 0, done.stderr
+
+    change("add", "dora", typed=f"{PASSWORD}\n")
     running.as_user("dora")
     assert running.run(job("of-dora", "true"))["state"] == "SUCCEEDED"
-    subprocess.run(
-        [*command, "passwd", "dora", *home_option], input="another password\n", text=True, check=True
-    )
+    change("passwd", "dora", typed="another password\n")
     assert running.get("/api/v2/jobs").status == 401, "a new password ends sessions"
-    subprocess.run([*command, "remove", "dora", *home_option], check=True)
+    change("remove", "dora")
     del running.tokens["dora"]
     running.as_user("admin")
 

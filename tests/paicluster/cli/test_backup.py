@@ -8,13 +8,15 @@ import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from openpaisdk.fileio.remove_tree import remove_tree
 from paicluster.cli import main
+from pairuntime.local_files.remove_tree import remove_tree
+from support.hostile_tar import MEMBER_KINDS, write_endless_header
 from support.prepared_database import prepare_database
 
 KEY = b"canary-key-of-the-cluster"
@@ -290,3 +292,79 @@ def test_files_with_secrets_of_attempts_are_not_in_a_backup(
     assert not [name for name, content in found.items() if b"swordfish" in (content or b"")]
     kept = {name.removeprefix("tasks/ab/abcd/") for name, content in found.items() if content is not None}
     assert {"claim", "all.0", "work/task.sh"} <= kept
+
+
+def _link(kind: bytes, name: str, target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+@pytest.mark.parametrize("has_filters", [True, False])
+@pytest.mark.parametrize(
+    "member",
+    [
+        _link(tarfile.SYMTYPE, "keys/../../planted", "/etc"),
+        _link(tarfile.DIRTYPE, "keys/../../planted"),
+        _link(tarfile.LNKTYPE, "keys/planted", "../canary"),
+        _link(tarfile.FIFOTYPE, "keys/planted"),
+        _link(tarfile.CHRTYPE, "keys/planted"),
+    ],
+    ids=["link outside", "folder outside", "hard link", "pipe", "device"],
+)
+def test_archive_with_what_no_backup_has_is_refused(
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    member: tarfile.TarInfo,
+    has_filters: bool,
+) -> None:
+    if not has_filters:  # as in Python 3.11.2
+        monkeypatch.delattr(tarfile, "tar_filter", raising=False)
+    saved, _ = back_up(home, capsys)
+    with tarfile.open(saved, "a") as archive:
+        archive.addfile(member)
+    new = tmp_path / "below" / "new"
+    assert main(["restore", "--home", str(new), str(saved)]) == 1
+    assert "is not a backup of a cluster, or it is damaged" in capsys.readouterr().err
+    assert list(tmp_path.rglob("planted")) == [] and not new.exists()
+
+
+@pytest.mark.parametrize("kind", MEMBER_KINDS)
+def test_header_of_gigabytes_is_no_backup(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: bytes
+) -> None:
+    saved = write_endless_header(tmp_path / "saved.tar", kind)
+    tracemalloc.start()
+    try:
+        assert main(["restore", "--home", str(tmp_path / "new"), str(saved)]) == 1
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert "is not a backup of a cluster, or it is damaged" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("has_filters", [True, False])
+def test_restored_files_have_their_owners_and_modes(
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_filters: bool,
+) -> None:
+    if not has_filters:
+        monkeypatch.delattr(tarfile, "tar_filter", raising=False)
+    script = work_of(home) / "run.sh"
+    script.write_text("true")
+    script.chmod(0o750)
+    os.chown(script, 1234, 1235)
+    os.chown(work_of(home), 1234, 1235)
+    saved, _ = back_up(home, capsys)
+    assert main(["restore", "--home", str(tmp_path / "new"), str(saved)]) == 0
+    restored = work_of(tmp_path / "new")
+    owners = [(path.stat().st_uid, path.stat().st_gid) for path in (restored, restored / "run.sh")]
+    assert owners == [(1234, 1235)] * 2
+    assert (restored / "run.sh").stat().st_mode & 0o7777 == 0o750

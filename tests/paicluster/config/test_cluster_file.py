@@ -14,13 +14,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openpaisdk.errors import ConfigError
 from paicluster.cli import main
 from paicluster.config.cluster_file import ClusterFileError, load, settings_of
 from paicluster.config.sections import Authentication, EngineSettings, RequestLimits
 from paicluster.config.settings import Settings
 from paicluster.config.template import cluster_file
 from paicluster.scheduler.resource_requests import Resources
+from paiprotocol.errors import ConfigError
 
 
 def read(folder: Path, text: str, name: str = "cluster.yaml") -> Settings:
@@ -214,6 +214,8 @@ authentication: {session-lifetime: 30 days}
             "the cluster sets this option itself",
         ),
         ("engine: {type: slurm, options: [--out=a]}", "leave it out"),
+        ("engine: {type: slurm, steady-interval: 0}", "a number from 0.1 to 30"),
+        ("engine: {type: slurm, steady-interval: 31}", "a number from 0.1 to 30"),
         ("database: postgresql://db/pai", "only a database file is supported"),
         ("virtual-clusters: {lab: {}}", "virtual-clusters.lab: has no share"),
         ("virtual-clusters: {my-lab: {cpus: 1}}", "a name of letters, digits and _"),
@@ -222,7 +224,7 @@ authentication: {session-lifetime: 30 days}
         ("limits: {slow-client: 5 minutes}", 'a time such as "90s", "12h" or "7d"'),
         ("- a\n- list", "expected a mapping, found a list"),
         ("just words", "expected a mapping"),
-        ("listen: {port: 1\n", ":2:1"),
+        ("listen: {port: 1\n", ':1:9: a "," or the closing bracket is missing'),
         ("listen:\n\tport: 1", "this line is indented with a tab"),
         ("home: a\nhome: b", 'the key "home" is duplicated'),
     ],

@@ -7,21 +7,22 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection
 
-from openpaisdk.protocol import read_job
-from paicluster.controller import launcher, pending_reasons, quarantine, reconciler, recovery, wakeups
-from paicluster.controller.changes import Changes
+from paicluster.controller.reconcile_changes import Changes
 from paicluster.controller.reconciler import Controller
+from paicluster.controller.timings import Backoff, Timings
 from paicluster.engines.interface import LaunchFailed, Observation, TaskLaunch
 from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.resource_requests import encode, request_of
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
+from paiprotocol.jobs import read_job
 from support.fault_injection import (
     DEADLINE_S,
     Cluster,
@@ -37,14 +38,19 @@ def seeds(count: int) -> list[Any]:
     return [pytest.param(n, marks=[pytest.mark.slow] if n else []) for n in range(count)]
 
 
+_NEVER_S = 10 * DEADLINE_S
+_NEVER = Backoff(_NEVER_S, _NEVER_S)
+_AT_ONCE = Backoff(0.001, 0.01)
+# Timers fire when the test says so, and not during a check.
+_QUIET = Timings(launch_backoff=_NEVER, report_reason_after_s=_NEVER_S)
+_QUARANTINED_FOR_LONG = Timings(quarantine_backoff=_NEVER, reload_backoff=_AT_ONCE)
+
+
 @pytest.mark.parametrize("seed", seeds(8))
 def test_allocations_add_up_under_random_faults(
-    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Timers fire when the test says so, and not during a check.
-    monkeypatch.setattr(reconciler, "_LAUNCH_BACKOFF_MIN_S", 60.0)
-    monkeypatch.setattr(pending_reasons, "REPORT_AFTER_S", 60.0)
-    asyncio.run(_drive(tmp_path, seed))
+    asyncio.run(_run_steps(Cluster(tmp_path, random.Random(seed), _QUIET)))
     assert "Reconcile failed" not in caplog.text
 
 
@@ -52,18 +58,11 @@ def test_allocations_add_up_under_random_faults(
 def test_allocations_add_up_when_jobs_cannot_be_written(
     tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name, seconds in (
-        (reconciler, "_LAUNCH_BACKOFF_MIN_S", 60.0),
-        (pending_reasons, "REPORT_AFTER_S", 60.0),
-        (quarantine, "_BACKOFF_MIN_S", 60.0),
-        (reconciler, "RELOAD_BACKOFF_MIN_S", 0.001),
-        (recovery, "RELOAD_BACKOFF_MIN_S", 0.001),
-    ):
-        monkeypatch.setattr(module, name, seconds)
     write = Changes.write
+    timings = replace(_QUIET, quarantine_backoff=_NEVER, reload_backoff=_AT_ONCE)
 
     async def drive() -> None:
-        cluster = Cluster(tmp_path, random.Random(seed))
+        cluster = Cluster(tmp_path, random.Random(seed), timings)
 
         def write_or_fail(changes: Changes, conn: Connection, now_ms: int) -> list[str]:
             written = write(changes, conn, now_ms)
@@ -80,14 +79,10 @@ def test_allocations_add_up_when_jobs_cannot_be_written(
 
 
 def test_job_whose_tasks_cannot_be_stopped_does_not_block_others(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(quarantine, "_BACKOFF_MIN_S", 60.0)
-    monkeypatch.setattr(reconciler, "RELOAD_BACKOFF_MIN_S", 0.001)
-    monkeypatch.setattr(recovery, "RELOAD_BACKOFF_MIN_S", 0.001)
-
     async def run() -> None:
-        cluster = Cluster(tmp_path, random.Random(1))
+        cluster = Cluster(tmp_path, random.Random(1), _QUARANTINED_FOR_LONG)
         engine = cluster.engine
         await cluster.controller.start()
         try:
@@ -114,10 +109,6 @@ def test_job_whose_tasks_cannot_be_stopped_does_not_block_others(
 
     asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
     assert "Cannot load jobs" not in caplog.text
-
-
-async def _drive(tmp_path: Path, seed: int) -> None:
-    await _run_steps(Cluster(tmp_path, random.Random(seed)))
 
 
 async def _run_steps(cluster: Cluster, *, with_unwritable_jobs: bool = False) -> None:
@@ -339,10 +330,8 @@ def _placed(controller: Controller, name: str, index: int) -> bool:
 def test_task_placed_while_a_launch_is_abandoned_starts_without_a_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "_SWEEP_INTERVAL_S", 10 * DEADLINE_S)
-
     async def run() -> None:
-        cluster = Cluster(tmp_path, _FixedRandom())
+        cluster = Cluster(tmp_path, _FixedRandom(), Timings(sweep_interval_s=_NEVER_S))
         engine, controller = cluster.engine, cluster.controller
         launch, stop = engine.launch, engine.stop
         is_abandoning, may_stop = asyncio.Event(), asyncio.Event()
@@ -380,10 +369,9 @@ def test_next_array_tasks_start_while_others_are_not_yet_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And those are not launched again: some tasks of a large array are always starting."""
-    monkeypatch.setattr(launcher, "_RELAUNCH_BACKOFF_MIN_S", 10 * DEADLINE_S)
 
     async def run() -> None:
-        cluster = Cluster(tmp_path, _FixedRandom())
+        cluster = Cluster(tmp_path, _FixedRandom(), Timings(relaunch_backoff=_NEVER))
         engine = cluster.engine
         launched: list[str] = []
         launch, observe = engine.launch, engine.observe
@@ -415,10 +403,9 @@ def test_failed_launch_is_retried_after_a_task_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The row of a task's first attempt must not conflict with the next first attempt."""
-    monkeypatch.setattr(reconciler, "_LAUNCH_BACKOFF_MIN_S", 0.01)
 
     async def run() -> None:
-        cluster = Cluster(tmp_path, _FixedRandom())
+        cluster = Cluster(tmp_path, _FixedRandom(), Timings(launch_backoff=Backoff(0.01, 0.02)))
         engine, store = cluster.engine, cluster.store
         launch = engine.launch
         # The first failure counts against the task, which is retried; the second is transient.

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from openpaisdk.protocol import TaskRole, read_job
 from paicluster.controller.attempt_tasks import AttemptTasks
 from paicluster.store.rows import TaskRow
+from paiprotocol.jobs import TaskRole, read_job
 from support.server_fixture import job as job_of
 
 STATES = ("AttemptPreparing", "AttemptRunning", "AttemptCompleted", "Completed")

@@ -298,12 +298,12 @@ def test_counted_retries_back_off_so_that_a_service_is_not_a_loop(cluster: Clust
     messages = eventually(
         lambda: [found for found in _retries(cluster, name) if "retry 3 of 100" in found], "the third retry"
     )
-    assert messages == ["Attempt 2 ended with exit code 1: retry 3 of 100; it starts in 2 s."]
+    assert messages == ["Attempt 3 ended with exit code 1: retry 3 of 100; it starts in 2 s."]
     first, second = (
         next(message for message in _retries(cluster, name) if f"retry {n} of" in message) for n in (1, 2)
     )
-    assert first == "Attempt 0 ended with exit code 1: retry 1 of 100."
-    assert second == "Attempt 1 ended with exit code 1: retry 2 of 100; it starts in 1 s."
+    assert first == "Attempt 1 ended with exit code 1: retry 1 of 100."
+    assert second == "Attempt 2 ended with exit code 1: retry 2 of 100; it starts in 1 s."
     ends = [cluster.detail(name, attempt)["jobStatus"]["appCompletedTime"] for attempt in (1, 2)]
     assert ends[1] - ends[0] >= 1000
     cluster.stop(name)

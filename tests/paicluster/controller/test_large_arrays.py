@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from openpaisdk.protocol import read_job
 from paicluster.controller import transitions
-from paicluster.controller.changes import Changes
 from paicluster.controller.job_record import COMPLETED, PREPARING, RUNNING, JobRecord
 from paicluster.controller.launch_spec import LaunchSettings, build_launch
 from paicluster.controller.launcher import Launcher
+from paicluster.controller.reconcile_changes import Changes
 from paicluster.engines.interface import TaskLaunch
-from paicluster.store.rows import JobRow, TaskRow
+from support.job_records import add_task, job_record
 from support.server_fixture import job as job_of
 from support.work_counter import work_of
 
@@ -34,52 +32,17 @@ LIVE = 4
 def array(ended: int, state: str, *, waiting: int = 0) -> JobRecord:
     """An array with this many succeeded tasks, some in this state, and some not placed yet."""
     work = job_of("array", "true", instances=10_000, extras={"gangAllocation": False})
-    row = JobRow(
-        id=1,
-        framework="ada~array",
-        username="ada",
-        name="array",
-        debug_id="array",
-        vc="default",
-        priority=None,
-        state="RUNNING",
-        sub_state=RUNNING,
-        execution_type="START",
-        retries=0,
-        retries_user=0,
-        retries_platform=0,
-        platform_streak=0,
-        retry_delay_s=None,
-        retry_at_ms=None,
-        submission_ms=0,
-        created_ms=0,
-        launched_ms=0,
-        completed_ms=None,
-        exit_code=None,
-        total_gpus=0,
-        total_tasks=10_000,
-        total_roles=1,
-        attempt=0,
-        generation="v2",
-    )
-    record = JobRecord(row, read_job(json.dumps(work)), None)
+    record = job_record(work, total_tasks=10_000)
     for index in range(ended + LIVE + waiting):
         over = index < ended
         placed = index < ended + LIVE
-        record.tasks[f"t{index}"] = TaskRow(
+        add_task(
+            record,
+            index,
             uid=f"t{index}",
-            job_id=1,
-            attempt=0,
-            role="main",
-            role_order=0,
-            task_index=index,
-            task_attempt=0,
-            task_uid=f"t{index}",
             sub_state=COMPLETED if over else state,
             node="here" if placed else None,
             ip="127.0.0.1" if placed else None,
-            ports="{}",
-            gpus="[]",
             exit_code=0 if over else None,
             completed_ms=index if over else None,
         )

@@ -9,8 +9,6 @@ import io
 import math
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,13 +18,14 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import text
 
-from openpaisdk.errors import StoreError, UsageError
 from paicluster.cli import main
 from paicluster.config.settings import Settings
 from paicluster.controller.retention import RetentionPolicy, RetentionSweeper, SweepResult
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.local_node import detect_node
 from paicluster.store import Store
+from paiprotocol.errors import StoreError, UsageError
+from support.process_template import run_paicluster
 from support.server_fixture import Cluster, eventually, job
 
 T = TypeVar("T")
@@ -259,12 +258,6 @@ def test_invalid_limit_is_rejected(tmp_path: Path, limit: dict[str, Any]) -> Non
 # -- backup and restore ---------------------------------------------------------------------------
 
 
-def paicluster(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "paicluster", *arguments], capture_output=True, text=True, timeout=60
-    )
-
-
 def test_backup_of_a_running_cluster_restores_into_another_home(cluster: Cluster, tmp_path: Path) -> None:
     saved, new_home = tmp_path / "saved.tar", tmp_path / "new" / "home"
     cluster.run(job("over", "echo done; echo kept > $PAI_OUTPUT_DIR/x"))
@@ -274,7 +267,7 @@ def test_backup_of_a_running_cluster_restores_into_another_home(cluster: Cluster
     cluster.accept(job("gate", "sleep 600", cpu=64))
     cluster.accept(job("waits", command, secrets={"word": "swordfish"}))
     cluster.wait_state("gate", "RUNNING")
-    done = paicluster("backup", "--home", str(cluster.home), "--with-files", str(saved))
+    done = run_paicluster("backup", "--home", str(cluster.home), "--with-files", str(saved))
     assert done.returncode == 0 and done.stdout.startswith("Saved "), done
     assert saved.stat().st_mode & 0o077 == 0
     before = {one["name"]: one["state"] for one in cluster.get("/api/v2/jobs").json()}
@@ -282,7 +275,7 @@ def test_backup_of_a_running_cluster_restores_into_another_home(cluster: Cluster
     cluster.wait_over("waits")
     cluster.wait_over("gate")
     cluster.terminate()
-    done = paicluster("restore", "--home", str(new_home), str(saved))
+    done = run_paicluster("restore", "--home", str(new_home), str(saved))
     assert done.returncode == 0, done
     assert sorted(path.name for path in new_home.iterdir()) == ["cluster.db", "keys", "storage", "tasks"]
     assert new_home.stat().st_mode & 0o077 == 0
@@ -315,7 +308,7 @@ def test_backup_works_while_files_change(cluster: Cluster, tmp_path: Path) -> No
     cluster.wait_state("churn", "RUNNING")
     for number in range(3):
         saved = tmp_path / f"saved{number}.tar"
-        done = paicluster("backup", "--home", str(cluster.home), "--with-files", str(saved))
+        done = run_paicluster("backup", "--home", str(cluster.home), "--with-files", str(saved))
         assert done.returncode == 0, done
         with tarfile.open(saved) as archive:
             assert "cluster.db" in archive.getnames()
@@ -329,7 +322,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cluster = Cluster(folder / "home").start()
     cluster.run(job("a", "true"))
     cluster.close()
-    assert paicluster("backup", "--home", str(folder / "home"), str(folder / "saved.tar")).returncode == 0
+    assert run_paicluster("backup", "--home", str(folder / "home"), str(folder / "saved.tar")).returncode == 0
     return folder / "saved.tar"
 
 
@@ -348,7 +341,7 @@ def test_rejected_restore_leaves_no_files(saved: Path, tmp_path: Path) -> None:
         archive.add(tmp_path, "keys", recursive=False)
     before = sorted(tmp_path.iterdir())
     for name in (*broken, "foreign", "half", "missing"):
-        done = paicluster("restore", "--home", str(tmp_path / "home"), str(tmp_path / name))
+        done = run_paicluster("restore", "--home", str(tmp_path / "home"), str(tmp_path / name))
         assert done.returncode == 1, (name, done)
         assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("paicluster: "), (name, done)
         assert sorted(tmp_path.iterdir()) == before, name
@@ -358,11 +351,11 @@ def test_restore_rejects_a_home_that_is_not_empty(saved: Path, tmp_path: Path) -
     home = tmp_path / "home"
     home.mkdir()
     (home / "precious").touch()
-    done = paicluster("restore", "--home", str(home), str(saved))
+    done = run_paicluster("restore", "--home", str(home), str(saved))
     assert done.returncode == 1 and "is not empty" in done.stderr
     assert [path.name for path in home.iterdir()] == ["precious"]
     (home / "precious").unlink()
-    assert paicluster("restore", "--home", str(home), str(saved)).returncode == 0
+    assert run_paicluster("restore", "--home", str(home), str(saved)).returncode == 0
     shutil.rmtree(home)
 
 
@@ -400,16 +393,16 @@ def test_restore_writes_nothing_outside_its_home(
 
 
 def test_backup_of_a_folder_without_a_cluster_is_rejected(saved: Path, tmp_path: Path) -> None:
-    done = paicluster("backup", "--home", str(tmp_path), str(tmp_path / "saved.tar"))
+    done = run_paicluster("backup", "--home", str(tmp_path), str(tmp_path / "saved.tar"))
     assert done.returncode == 1 and "There is no cluster in" in done.stderr
     (tmp_path / "cluster.db").write_bytes(b"no database at all" * 1000)
-    done = paicluster("backup", "--home", str(tmp_path), str(tmp_path / "saved.tar"))
+    done = run_paicluster("backup", "--home", str(tmp_path), str(tmp_path / "saved.tar"))
     assert done.returncode == 1 and len(done.stderr.splitlines()) <= 2, done
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.db"]
 
 
 def test_backup_does_not_replace_a_pipe_or_device(saved: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    done = paicluster("backup", "--home", str(saved.parent / "home"), str(tmp_path / "pipe"))
+    done = run_paicluster("backup", "--home", str(saved.parent / "home"), str(tmp_path / "pipe"))
     assert done.returncode == 1 and "exists and is not a regular file" in done.stderr
     assert (tmp_path / "pipe").is_fifo()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.controller.active_jobs import pending_since, read_active
 from paicluster.controller.starvation import StarvationGuard
 from paicluster.store import Store, jobs
@@ -48,7 +49,7 @@ def test_start_of_the_wait_follows_from_the_jobs(tmp_path: Path) -> None:
         jobs.update_job(conn, 3, sub_state="Completed", exit_code=0, launched_ms=7000, completed_ms=8000)
 
     prepare_database(tmp_path)
-    store = Store.open(tmp_path / "cluster.db")
+    store = Store.open(tmp_path / "cluster.db", render_summary)
     try:
         store.write_sync(fill)
         pending, _ = store.read_sync(read_active)

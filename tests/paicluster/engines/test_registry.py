@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from openpaisdk.errors import ProtocolError
-from openpaisdk.protocol.extras import ADDITIONS, additions
 from paicluster.engines.registry import ENGINE_KINDS, LOCAL_KINDS, check_job_options
+from paiprotocol.errors import ProtocolError
+from paiprotocol.jobs.extras import ADDITIONS, additions
 
 
 def test_every_kind_is_registered_by_its_package() -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import ConfigError
-from openpaisdk.protocol import read_job
 from paicluster.engines.interface import (
     ABSENT,
     Hint,
@@ -22,6 +20,8 @@ from paicluster.engines.interface import (
     ignore_notice,
 )
 from paicluster.engines.router import EngineRouter
+from paiprotocol.errors import ConfigError
+from paiprotocol.jobs import read_job
 from support.server_fixture import job as job_of
 
 HERE = Node("here", "127.0.0.1", 4, 1000)

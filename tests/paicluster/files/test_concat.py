@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from openpaisdk.errors import PaiError
 from paicluster.files import StagedFile, Storage, StorageUser, writes
+from paiprotocol.errors import PaiError
 from support.storage_files import internal_files, put, read
 
 

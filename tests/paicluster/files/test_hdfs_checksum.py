@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from pathlib import Path
 
 import pytest
 
-from paicluster.files import Storage, StorageUser, hdfs_checksum
+from paicluster.files import Storage, StorageUser
+from paicluster.files.hdfs_checksum import file_checksum
 from support.storage_files import put
 
 
@@ -42,13 +44,11 @@ def test_small_files_have_one_block(storage: Storage, alice: StorageUser, size: 
     assert digest == struct.pack(">iq", 512, 0) + _hadoop(data, 1 << 27)
 
 
-def test_large_file_has_a_checksum_per_block(
-    storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hdfs_checksum, "BLOCK_SIZE", 2048)
+def test_large_file_has_a_checksum_per_block(tmp_path: Path) -> None:
     data = bytes(i % 253 for i in range(5000))
-    put(storage, "/user/alice/file", data, alice)
-    name, digest = storage.checksum("/user/alice/file", alice)
+    (tmp_path / "file").write_bytes(data)
+    with (tmp_path / "file").open("rb") as file:
+        name, digest = file_checksum(file.fileno(), len(data), block_size=2048)
     assert name == "MD5-of-4MD5-of-512CRC32C"
     assert digest == struct.pack(">iq", 512, 4) + _hadoop(data, 2048)
 

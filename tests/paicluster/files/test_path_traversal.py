@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openpaisdk.errors import PaiError
 from paicluster.files import Storage, StorageUser
 from paicluster.files.paths import split_path
+from paiprotocol.errors import PaiError
 from support.storage_files import names, put, raises_code, read
 
 _TRICKS = [

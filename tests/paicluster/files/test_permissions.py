@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import PaiError
 from paicluster.files import Access, Storage, StorageUser, namespace
+from paiprotocol.errors import PaiError
 from support.storage_files import names, put, raises_code, read
 
 
@@ -342,3 +342,12 @@ def test_no_descriptor_leaks(storage: Storage, alice: StorageUser, bob: StorageU
     for _ in range(5):
         everything()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_nobody_deletes_the_own_home(storage: Storage, admin: StorageUser, alice: StorageUser) -> None:
+    """Also on a cluster of one user, who is its administrator. An administrator deletes that of another."""
+    for user in (admin, alice):
+        with raises_code("ForbiddenFileError"):
+            storage.delete(f"/user/{user.name}", user, recursive=True)
+        assert storage.status(f"/user/{user.name}", user).is_folder
+    assert storage.delete("/user/alice", admin, recursive=True)

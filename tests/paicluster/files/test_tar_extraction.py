@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import Conflict, Forbidden, PaiError
-from paicluster.files import Storage, StorageUser, tar_extraction
+from paicluster.files import Storage, StorageUser
 from paicluster.files.staging import STAGED
 from paicluster.files.tar_extraction import ExtractedFolder, remove_marked
+from paiprotocol.errors import Conflict, Forbidden, PaiError
+from support.hostile_tar import pax_record
 
 WHERE = "/user/alice/jobs/train/source"
 
@@ -40,9 +41,14 @@ def make_archive(folder: Path, members: dict[str, bytes | str | None]) -> Path:
 
 
 def extract(
-    storage: Storage, archive_path: Path, user: StorageUser, mark: str = "alice~train", path: str = WHERE
+    storage: Storage,
+    archive_path: Path,
+    user: StorageUser,
+    mark: str = "alice~train",
+    path: str = WHERE,
+    **limits: int,
 ) -> None:
-    folder = ExtractedFolder(storage, path, user)
+    folder = ExtractedFolder(storage, path, user, **limits)
     try:
         folder.extract(archive_path)
         folder.publish(mark)
@@ -172,30 +178,22 @@ def header(name: str, kind: bytes, size: int) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def pax_record(key: str, value: bytes) -> bytes:
-    content = b" " + key.encode() + b"=" + value + b"\n"
-    length = len(content)
-    while len(str(length)) + len(content) != length:
-        length = len(str(length)) + len(content)
-    return str(length).encode() + content
-
-
 # Far more than the memory that a rejection may take.
 HOSTILE_BYTES = 64 << 20
 HOSTILE_MEMBERS: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
-    "a PAX header": (tarfile.XHDTYPE, partial(pax_record, "path")),
-    "a global PAX header": (tarfile.XGLTYPE, partial(pax_record, "comment")),
+    "a PAX header": (tarfile.XHDTYPE, partial(pax_record, b"path")),
+    "a global PAX header": (tarfile.XGLTYPE, partial(pax_record, b"comment")),
     "a GNU long name": (tarfile.GNUTYPE_LONGNAME, bytes),
     "a GNU long link": (tarfile.GNUTYPE_LONGLINK, bytes),
 }
 
 
-def rejected(storage: Storage, archive_path: Path, user: StorageUser) -> str:
+def rejected(storage: Storage, archive_path: Path, user: StorageUser, **limits: int) -> str:
     """The reason why an archive is rejected, without much memory and with nothing left."""
     tracemalloc.start()
     try:
         with pytest.raises(PaiError) as caught:
-            extract(storage, archive_path, user)
+            extract(storage, archive_path, user, **limits)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -232,20 +230,18 @@ def test_chains_of_headers_are_rejected_with_little_memory(
     # Global headers, one before each member, that add up.
     with archive_path.open("wb") as file:
         for index in range(200):
-            record = pax_record(f"comment{index}", b"x" * 60_000)
+            record = pax_record(b"comment%d" % index, b"x" * 60_000)
             file.write(header("g", tarfile.XGLTYPE, len(record)) + record + bytes(-len(record) % 512))
             file.write(header(f"f{index}", tarfile.REGTYPE, 0))
         file.write(bytes(1024))
     assert "it has more than 100 global records" in rejected(storage, archive_path, alice)
 
 
-def test_number_of_members_is_bounded(
-    storage: Storage, alice: StorageUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tar_extraction, "_MAX_MEMBERS", 20)
-    extract(storage, make_archive(tmp_path, {f"f{index}": b"1" for index in range(20)}), alice)
+def test_number_of_members_is_bounded(storage: Storage, alice: StorageUser, tmp_path: Path) -> None:
+    allowed = make_archive(tmp_path, {f"f{index}": b"1" for index in range(20)})
+    extract(storage, allowed, alice, max_members=20)
     archive_path = make_archive(tmp_path, {f"f{index}": b"1" for index in range(21)})
-    assert "it has more than 20 members" in rejected(storage, archive_path, alice)
+    assert "it has more than 20 members" in rejected(storage, archive_path, alice, max_members=20)
 
 
 def test_longest_names_are_extracted(storage: Storage, alice: StorageUser, tmp_path: Path) -> None:

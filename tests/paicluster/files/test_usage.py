@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from openpaisdk.errors import PaiError
 from paicluster.files import Storage, StorageUser, usage
 from paicluster.files.errors import storage_failure
 from paicluster.files.namespace import Inode, Namespace
 from paicluster.files.usage import StorageLimit, count_bytes
 from paicluster.files.walk import walk as namespace_walk
+from paiprotocol.errors import PaiError
 
 MB = 1 << 20
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import PaiError
 from paicluster.files import Storage, StorageUser, listing_cache
+from paicluster.files.listing_cache import ListingCache
 from paicluster.files.namespace import Inode, names_in
+from paiprotocol.errors import PaiError
 from support.storage_files import internal_files, names, put, raises_code, read
 
 
@@ -231,16 +232,22 @@ def test_delete_of_non_empty_folder_needs_recursive(storage: Storage, alice: Sto
     assert list((storage.root / ".pai/gone").iterdir()) == []
 
 
-def test_folder_is_read_once_for_all_pages_of_a_listing(
-    storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def record_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the folders that are read, not taken from a cache."""
     reads: list[str] = []
 
-    def count_reads(inode: Inode) -> list[str]:
+    def names_of_folder(inode: Inode) -> list[str]:
         reads.append(inode.path)
         return names_in(inode)
 
-    monkeypatch.setattr(listing_cache, "names_in", count_reads)
+    monkeypatch.setattr(listing_cache, "names_in", names_of_folder)
+    return reads
+
+
+def test_folder_is_read_once_for_all_pages_of_a_listing(
+    storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = record_reads(monkeypatch)
 
     def page(after: str) -> tuple[list[str], int]:
         listing = storage.list_batch("/user/alice", alice, after=after, limit=2)
@@ -267,25 +274,29 @@ def test_folder_is_read_once_for_all_pages_of_a_listing(
 def test_listing_cache_is_bounded(
     storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing_cache, "_MAX_NAMES", 7)
-    for folder in "abc":
+    reads = record_reads(monkeypatch)
+
+    def second_pages(cache: ListingCache) -> list[str]:
+        """Folders that are read again for the second page of their listing, newest first."""
+        folders = [f"/user/alice/{name}" for name in "abc"]
+        for folder in folders:
+            assert page(cache, folder, "") == (["0"], 2)
+        reads.clear()
+        for folder in reversed(folders):
+            assert page(cache, folder, "0") == (["1"], 1)
+        return reads
+
+    def page(cache: ListingCache, folder: str, after: str) -> tuple[list[str], int]:
+        with storage.namespace.look_up(folder, alice) as lookup:
+            return cache.names(lookup.existing(), after, 1)
+
+    for name in "abc":
         for i in range(3):
-            put(storage, f"/user/alice/{folder}/{i}", b"", alice)
-        storage.list_batch(f"/user/alice/{folder}", alice, after="", limit=1)
-
-    def fail(inode: Inode) -> list[str]:
-        raise AssertionError(f"{inode.path} is not cached any more")
-
-    monkeypatch.setattr(listing_cache, "names_in", fail)
-    for folder in "bc":
-        assert storage.list_batch(f"/user/alice/{folder}", alice, after="0", limit=1).remaining == 1
-    with pytest.raises(AssertionError, match="/a is not cached any more"):
-        storage.list_batch("/user/alice/a", alice, after="0", limit=1)
-    storage.list_batch("/user/alice/b", alice, after="0", limit=1)
-    monkeypatch.setattr(listing_cache, "_MAX_AGE_S", 0.0)
-    storage.list_batch("/user/alice/c", alice, after="0", limit=1)
-    with pytest.raises(AssertionError, match="/b is not cached any more"):
-        storage.list_batch("/user/alice/b", alice, after="0", limit=1)
+            put(storage, f"/user/alice/{name}/{i}", b"", alice)
+    assert second_pages(ListingCache(max_names=9)) == []
+    assert second_pages(ListingCache(max_names=7)) == ["/user/alice/a"]
+    # A listing is dropped when a later one is asked for: the newest stays.
+    assert second_pages(ListingCache(max_age_s=0.0)) == ["/user/alice/b", "/user/alice/a"]
 
 
 def test_listing_continues_after_a_name(storage: Storage, alice: StorageUser) -> None:
@@ -331,8 +342,8 @@ def test_home_and_team_roots_cannot_be_removed(storage: Storage, admin: StorageU
     assert len(storage.list(folder, admin).entries) >= 1
 
 
-def test_deleted_home_is_created_again(storage: Storage, admin: StorageUser) -> None:
-    storage.provision(admin)
-    assert storage.delete(storage.home_of(admin), admin, recursive=True)
-    storage.provision(admin)
-    assert storage.status(storage.home_of(admin), admin).ownership.owner == admin.name
+def test_deleted_home_is_created_again(storage: Storage, alice: StorageUser, admin: StorageUser) -> None:
+    storage.provision(alice)
+    assert storage.delete(storage.home_of(alice), admin, recursive=True)
+    storage.provision(alice)
+    assert storage.status(storage.home_of(alice), alice).ownership.owner == alice.name

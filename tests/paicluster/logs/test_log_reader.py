@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paicluster.logs import reader as reader_module
 from paicluster.logs.reader import Chunk, LogReader
 from pairuntime.supervisor.log_segments import SegmentedLog
 
@@ -53,9 +52,7 @@ def test_tail_works_across_segments_and_blocks(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], lines: int, block: int
 ) -> None:
     log = _segments(tmp_path_factory.mktemp("log"), _cut(text, cuts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader_module, "_TAIL_BLOCK", block)
-        offset = log.tail(lines)
+    offset = log.tail(lines, block_bytes=block)
     whole = text.splitlines(keepends=True)
     assert text[offset:] == b"".join(whole[max(0, len(whole) - lines) :])
 

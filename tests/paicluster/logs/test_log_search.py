@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paicluster.logs import search as search_module
 from paicluster.logs.reader import LogReader
 from paicluster.logs.search import CONTEXT_BYTES, Hit, LogSearch
 
@@ -57,19 +56,17 @@ def test_finds_each_line_once(
     at = sorted({0, *(cut % (len(text) + 1) for cut in cuts)})
     parts = [(start, text[start:end]) for start, end in zip(at, [*at[1:], len(text)], strict=True)]
     log = _segments(tmp_path_factory.mktemp("log"), parts)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "_BLOCK_BYTES", block)
-        start = len(text) if backward else 0
-        hits: list[Hit] = []
-        is_complete = False
-        while not is_complete:  # each time a new search, as a client's
-            search = LogSearch(log, wanted, start, backward=backward)
-            left = limit
-            while not search.is_complete and (left or search.is_in_line):
-                hits += (found := search.step(left))
-                left -= len(found)
-                assert left >= 0
-            start, is_complete = search.position, search.is_complete
+    start = len(text) if backward else 0
+    hits: list[Hit] = []
+    is_complete = False
+    while not is_complete:  # each time a new search, as a client's
+        search = LogSearch(log, wanted, start, backward=backward, block_bytes=block)
+        left = limit
+        while not search.is_complete and (left or search.is_in_line):
+            hits += (found := search.step(left))
+            left -= len(found)
+            assert left >= 0
+        start, is_complete = search.position, search.is_complete
     expected = _lines(text, wanted)
     assert [(hit.line_offset, hit.line) for hit in hits] == (expected[::-1] if backward else expected)
     for hit in hits:

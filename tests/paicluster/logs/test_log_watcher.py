@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.fileio import network_fs
 from paicluster.logs import log_watcher
 from paicluster.logs.log_watcher import LogWatcher
+from paicluster.logs.reader import LogReader
+from pairuntime.local_files import network_fs
 
 
 async def _wait_woken(event: asyncio.Event) -> None:
@@ -24,7 +25,7 @@ def test_only_watchers_of_the_changed_folder_are_wait_woken(tmp_path: Path) -> N
         grown.mkdir()
         quiet.mkdir()
         watcher = LogWatcher()
-        one, two, other = watcher.watch(grown), watcher.watch(grown), watcher.watch(quiet)
+        one, two, other = (watcher.watch(path, "stdout") for path in (grown, grown, quiet))
         assert one.has_inotify and two.has_inotify and other.has_inotify
         (grown / "stdout.0").write_bytes(b"first")
         await _wait_woken(one.event)
@@ -36,7 +37,8 @@ def test_only_watchers_of_the_changed_folder_are_wait_woken(tmp_path: Path) -> N
         assert not other.event.is_set()
         # State files of the task do not wake readers of the log.
         (grown / "exit.json").write_bytes(b"{}")
-        (quiet / "all.0").write_bytes(b"first")
+        (grown / "all.0").write_bytes(b"another stream")
+        (quiet / "stdout.0").write_bytes(b"first")
         await _wait_woken(other.event)
         assert not two.event.is_set()
         two.close()
@@ -52,7 +54,7 @@ def test_closed_watches_release_their_inotify_descriptors(tmp_path: Path) -> Non
         assert _inotify_descriptors() == []
         watcher = LogWatcher()
         for _ in range(3):
-            watches = [watcher.watch(tmp_path) for _ in range(5)]
+            watches = [watcher.watch(tmp_path, "all") for _ in range(5)]
             for watch in watches:
                 watch.close()
                 watch.close()
@@ -78,7 +80,7 @@ def _target(path: Path) -> str:
 def test_missing_folder_has_no_inotify_watch(tmp_path: Path) -> None:
     async def scenario() -> None:
         watcher = LogWatcher()
-        watch = watcher.watch(tmp_path / "nowhere")
+        watch = watcher.watch(tmp_path / "nowhere", "all")
         assert not watch.has_inotify
         watch.close()
         watcher.close()
@@ -89,7 +91,7 @@ def test_missing_folder_has_no_inotify_watch(tmp_path: Path) -> None:
 def test_inotify_overflow_wakes_all_watchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         watcher = LogWatcher()
-        watch = watcher.watch(tmp_path)
+        watch = watcher.watch(tmp_path, "all")
         overflow = log_watcher._EVENT.pack(-1, 0x4000, 0, 0)
         with monkeypatch.context() as patch:
             patch.setattr(os, "read", lambda fd, size: overflow)
@@ -108,9 +110,49 @@ def test_network_file_system_is_polled(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def poll() -> None:
         watcher = LogWatcher()
-        watch = watcher.watch(tmp_path)
+        watch = watcher.watch(tmp_path, "all")
         assert not watch.has_inotify
         watch.close()
         watcher.close()
 
     asyncio.run(poll())
+
+
+def test_readers_of_one_place_share_what_the_first_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def follow() -> None:
+        watcher = LogWatcher()
+        watches = [watcher.watch(tmp_path, "all") for _ in range(3)]
+        opened = []
+        system_open = os.open
+        monkeypatch.setattr(os, "open", lambda *words: opened.append(words) or system_open(*words))
+
+        async def read_next(offset: int) -> bytes:
+            for watch in watches:
+                await _wait_woken(watch.event)
+            opened.clear()
+            chunks = [watch.read(LogReader(tmp_path, "all"), offset, is_complete=False) for watch in watches]
+            assert all(chunk is chunks[0] for chunk in chunks)
+            assert len(opened) == 1
+            return chunks[0].data
+
+        with (tmp_path / "all.0").open("ab", buffering=0) as log:
+            log.write(b"first")
+            assert await read_next(0) == b"first"
+            log.write(b"more")
+            assert await read_next(5) == b"more"
+            # Of a task that has ended: the file, whatever was noticed.
+            log.write(b"end")
+            assert watches[0].read(LogReader(tmp_path, "all"), 5, is_complete=True).data == b"moreend"
+            assert watches[0].read(LogReader(tmp_path, "all"), 5, is_complete=False).data == b"more"
+        # A new segment.
+        (tmp_path / "all.12").write_bytes(b"last")
+        for watch in watches:
+            await _wait_woken(watch.event)
+        assert watches[0].read(LogReader(tmp_path, "all"), 12, is_complete=False).data == b"last"
+        for watch in watches:
+            watch.close()
+        watcher.close()
+
+    asyncio.run(follow())

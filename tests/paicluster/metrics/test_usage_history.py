@@ -178,9 +178,8 @@ def test_a_damaged_file_is_replaced(file: Path, caplog: pytest.LogCaptureFixture
     again.close()
 
 
-def test_more_series_than_the_bound_are_ignored(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(usage_history, "MAX_OPEN_SERIES", 3)
-    history = UsageHistory()
+def test_more_series_than_the_bound_are_ignored():
+    history = UsageHistory(max_open_series=3)
     history.append(START_MS, {job_key(job_id): usage(1.0) for job_id in range(1, 6)})
 
     assert [bool(history.points(job_key(job_id))) for job_id in range(1, 6)] == [True] * 3 + [False] * 2

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from paicluster.metrics import usage_exposition, usage_sampler
 from paicluster.metrics.usage import (
     GpuReading,
     MeasuredTask,
@@ -19,7 +18,7 @@ from paicluster.metrics.usage import (
 )
 from paicluster.metrics.usage_exposition import usage_lines
 from paicluster.metrics.usage_history import UsageHistory, job_key, task_key
-from paicluster.metrics.usage_sampler import UsageSampler, pause_after
+from paicluster.metrics.usage_sampler import MAX_TASKS_OF_JOB, UsageSampler, pause_after
 
 GPU = GpuReading(0.5, 4 << 30, 16 << 30)
 
@@ -30,14 +29,20 @@ def task(index: int = 0, job_id: int = 1, gpus: tuple[int, ...] = ()) -> Measure
     )
 
 
-async def sampled(tasks: Sequence[MeasuredTask]) -> UsageSampler:
+async def sampled(tasks: Sequence[MeasuredTask], max_tasks_of_job: int = MAX_TASKS_OF_JOB) -> UsageSampler:
     """A sampler after two readings, in which every task used one byte and the node has one GPU."""
 
     async def read(uids: Sequence[str]) -> UsageReading:
         node = NodeReading(UsageCounters(1.0, 1, 0, 0), {0: GPU})
         return UsageReading({uid: UsageCounters(1.0, 1, 0, 0) for uid in uids}, {"node1": node})
 
-    sampler = UsageSampler(UsageHistory(), read, lambda: tasks, lambda: ["default", "empty"])
+    sampler = UsageSampler(
+        UsageHistory(),
+        read,
+        lambda: tasks,
+        lambda: ["default", "empty"],
+        max_tasks_of_job=max_tasks_of_job,
+    )
     await sampler.sample()
     await asyncio.sleep(0.001)
     await sampler.sample()
@@ -117,18 +122,17 @@ async def test_a_virtual_cluster_without_tasks_uses_nothing():
     assert sampler.current.virtual_clusters["default"].memory == 1
 
 
-async def test_of_a_large_job_only_some_tasks_have_series(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(usage_sampler, "MAX_TASKS_OF_JOB", 2)
-    sampler = await sampled([task(index) for index in range(5)])
+async def test_of_a_large_job_only_some_tasks_have_series():
+    sampler = await sampled([task(index) for index in range(5)], max_tasks_of_job=2)
 
     points = [len(sampler.history.points(task_key(1, "worker", index))) for index in range(5)]
     assert points == [1, 1, 0, 0, 0]
     assert sampler.history.points(job_key(1))[0].usage.memory == 5
 
 
-async def test_a_scrape_has_a_bounded_number_of_tasks(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(usage_exposition, "MAX_TASKS", 2)
-    lines = list(usage_lines((await sampled([task(index) for index in range(5)])).current))
+async def test_a_scrape_has_a_bounded_number_of_tasks():
+    sampler = await sampled([task(index) for index in range(5)])
+    lines = list(usage_lines(sampler.current, max_tasks=2))
 
     assert sum(line.startswith("task_cpu_percent{") for line in lines) == 2
     assert "paicluster_tasks_not_exported 3" in lines

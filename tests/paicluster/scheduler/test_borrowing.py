@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paicluster.scheduler.pending_jobs import QueuedJob
-from paicluster.scheduler.plan import Preempt, Start, plan
+from paicluster.scheduler.plan import Pending, Preempt, Start, plan
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
-from support.scheduler_snapshots import NODE, job, pending, pending_reasons, request, snapshot, started
+from support.scheduler_snapshots import NODE, job, node, pending, pending_reasons, request, snapshot, started
 
 HALF = Resources(4, 4000, 2)
 QUOTAS = {"default": HALF, "lab": HALF}
@@ -89,6 +89,64 @@ def test_borrowers_do_not_preempt_but_come_before_opportunistic_jobs() -> None:
     )
     assert started(decisions) == [1]
     assert not [one for one in decisions if isinstance(one, Preempt)]
+
+
+def test_borrower_that_must_wait_says_why_once() -> None:
+    jobs = [job(number, request(2), vc="lab") for number in range(4)]
+    decisions = plan(
+        snapshot(
+            Resources(5, 8000, 4),
+            quotas=QUOTAS,
+            used={"lab": Resources(2, 0, 0)},
+            max_capacities=MAX_CAPACITIES,
+        ),
+        pending(*jobs),
+    )
+    assert started(decisions) == [0, 1]
+    assert [one.job_id for one in decisions if isinstance(one, Pending)] == [2]
+    assert pending_reasons(decisions)[2].reason == (
+        "0/1 nodes are available: 1 Insufficient cpu. "
+        "A task asks for 2 cores; no node has more than 1 core free."
+    )
+    most = {"lab": Resources(5, 8000, 4)}
+    decisions = plan(
+        snapshot(quotas=QUOTAS, used={"lab": Resources(2, 0, 0)}, max_capacities=most), pending(*jobs)
+    )
+    assert started(decisions) == [0]
+    assert pending_reasons(decisions)[1].reason.endswith(
+        "has used up its quota. The job asks for 2 cores; its quota has 0 cores left."
+    )
+
+
+def test_borrower_after_one_of_the_same_shape_says_why() -> None:
+    large = Resources(16, 16000, 0)
+    now = snapshot(nodes=[node(large, total=large)], quotas=QUOTAS, max_capacities=MAX_CAPACITIES)
+    decisions = plan(now, pending(job(1, request(6), vc="lab"), job(2, request(6), vc="lab")))
+    assert started(decisions) == [1]
+    assert pending_reasons(decisions)[2].reason.startswith("The job requests more than the quota of lab: ")
+
+
+def test_jobs_of_an_external_scheduler_do_not_borrow() -> None:
+    queue = pending(*(job(number, request(2), vc="lab") for number in range(2)))
+    external = snapshot(quotas=QUOTAS, max_capacities=MAX_CAPACITIES, self_scheduling=frozenset({"lab"}))
+    assert started(plan(external, queue)) == [0, 1]
+
+
+def test_array_whose_limit_is_reached_does_not_borrow() -> None:
+    array = request(2, tasks=3, gang=False)
+    queue = pending(job(1, array, vc="lab"), job(2, array, vc="lab"))
+    now = snapshot(
+        quotas=QUOTAS, used={"lab": HALF}, max_capacities=MAX_CAPACITIES, partial={1: (((2,),), 0)}
+    )
+    assert started(plan(now, queue)) == [2]
+
+
+def test_larger_maximum_of_one_resource_is_enough_to_borrow() -> None:
+    most = {"lab": Resources(5, 4000, 2)}
+    queue = pending(job(1, request(1), vc="lab"))
+    assert started(plan(snapshot(quotas=QUOTAS, used={"lab": HALF}, max_capacities=most), queue)) == []
+    cores = {"lab": Resources(4, 3000, 2)}
+    assert started(plan(snapshot(quotas=QUOTAS, used=cores, max_capacities=most), queue)) == [1]
 
 
 REQUESTS = st.builds(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paicluster.scheduler.fair_share import FairShare
 from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs, QueuedJob
-from paicluster.scheduler.plan import Preempt, PreemptibleJob, Snapshot, Start, plan
+from paicluster.scheduler.plan import Pending, Preempt, Snapshot, Start, plan
+from paicluster.scheduler.preemption import PreemptibleJob
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
-from support.scheduler_snapshots import job, node, pending, pending_reasons, request, snapshot, started
+from support.scheduler_snapshots import NODE, job, node, pending, pending_reasons, request, snapshot, started
 from support.work_counter import work_of
 
 
@@ -227,7 +229,8 @@ def test_used_up_quota_does_not_block_opportunistic_jobs() -> None:
 def test_no_more_jobs_are_preempted_than_the_quota_can_use() -> None:
     half = Resources(4, 4000, 2)
     preemptible = [PreemptibleJob(number, (("n", Resources(2, 100, 0), ()),)) for number in (9, 8, 7, 6)]
-    queue = pending(job(20, request(4), vc="lab"), job(21, request(4), vc="lab", user="bob"))
+    # Another shape: of an equal one, the second job would not be tried.
+    queue = pending(job(20, request(4), vc="lab"), job(21, request(4, 200), vc="lab", user="bob"))
     now = snapshot(Resources(0, 7600, 4), quotas={"default": half, "lab": half}, preemptible=preemptible)
     assert {d.job_id for d in plan(now, queue) if isinstance(d, Preempt)} == {9, 8}
 
@@ -250,3 +253,112 @@ def test_starved_user_comes_first_once() -> None:
     assert started(plan(snapshot(free, used_by_user=used), queue)) == [2]
     starved = frozenset({("default", "ann")})
     assert started(plan(snapshot(free, used_by_user=used, starved=starved), queue)) == [1]
+
+
+def test_shape_that_failed_is_not_tried_again_others_are() -> None:
+    blocked = request(6)
+    queue = pending(
+        job(1, blocked, user="ann"),
+        job(2, blocked, user="bob"),
+        job(3, request(1, 100, 0), user="cat"),
+    )
+    quotas = {"default": Resources(6, 8000, 4)}
+    decisions = plan(
+        snapshot(Resources(5, 8000, 4), quotas=quotas, used={"default": Resources(1, 0, 0)}), queue
+    )
+    assert list(pending_reasons(decisions)) == [1, 3], "the second job has the shape of the first"
+
+
+def test_users_take_turns_by_their_share_after_every_start() -> None:
+    jobs = [job(number, request(1), user="ann") for number in (1, 2, 3)]
+    jobs += [job(number, request(1, 200), user="bob") for number in (4, 5)]
+    jobs += [job(6, request(1, 300), user="bob")]
+    assert started(plan(snapshot(), pending(*jobs))) == [1, 4, 2, 5, 3, 6]
+
+
+def test_start_in_one_virtual_cluster_leaves_the_user_starved_in_another() -> None:
+    share = FairShare(NODE, {"ann": Resources(4, 0, 0)}, {("a", "ann"), ("b", "ann")})
+    assert (share.share_of("a", "ann"), share.share_of("c", "ann"), share.share_of("a", "bob")) == (
+        -1,
+        0.5,
+        0,
+    )
+    share.add("a", "ann", Resources(2, 0, 0))
+    assert (share.share_of("a", "ann"), share.share_of("b", "ann")) == (0.75, -1)
+    share.add("a", "bob", Resources(0, 8000, 0))
+    assert share.share_of("a", "bob") == 1.0
+
+
+def test_array_whose_limit_is_reached_does_not_hold_up_the_next() -> None:
+    array = request(1, tasks=3, gang=False)
+    for priority in ("test", "oppo"):
+        queue = pending(job(1, array, priority=priority), job(2, array, priority=priority))
+        decisions = plan(snapshot(partial={1: (((2,),), 0)}), queue)
+        assert started(decisions) == [2]
+        assert not pending_reasons(decisions)
+
+
+def test_array_starts_the_tasks_that_are_still_to_be_started() -> None:
+    decisions = plan(
+        snapshot(partial={1: (((2, 4, 5),), 2)}), pending(job(1, request(1, tasks=6, gang=False)))
+    )
+    [start] = [one for one in decisions if isinstance(one, Start)]
+    assert [(one.index, one.node) for one in start.placements] == [(2, "n"), (4, "n")]
+
+
+def test_array_fills_the_quota_and_the_nodes_role_by_role() -> None:
+    roles = (RoleRequest("big", 2, Resources(5, 1, 0)), RoleRequest("small", 9, Resources(1, 1, 0)))
+    array = job(1, ResourceRequest(roles, gang=False))
+
+    def placed(**more: object) -> list[tuple[str, int]]:
+        [start] = [one for one in plan(snapshot(**more), pending(array)) if isinstance(one, Start)]  # type: ignore[arg-type]
+        return [(one.role, one.index) for one in start.placements]
+
+    assert placed() == [("big", 0), ("small", 0), ("small", 1), ("small", 2)]
+    assert placed(quotas={"default": Resources(6, 8000, 4)}) == [("big", 0), ("small", 0)]
+    assert placed(used={"default": Resources(5, 0, 0)}) == [("small", 0), ("small", 1), ("small", 2)]
+
+
+def test_reasons_of_pending_jobs_in_full() -> None:
+    quotas = {"default": Resources(4, 4000, 2), "lab": Resources(4, 4000, 2)}
+    queue = pending(job(1, request(6), vc="lab"))
+    idle = snapshot(Resources(8, 8000, 4), quotas=quotas, max_capacities={"lab": NODE})
+    assert started(plan(idle, queue)) == [1]
+    used = {"lab": Resources(3, 0, 0)}
+    lent = snapshot(Resources(8, 8000, 4), quotas=quotas, used=used, max_capacities={"lab": NODE})
+    [large] = plan(lent, pending(job(1, request(6), vc="lab")))
+    assert isinstance(large, Pending)
+    assert large.reason == (
+        "The job requests more than the quota of lab: it starts when enough resources are idle. "
+        "The job asks for 6 cores; the quota of lab is 4 cores."
+    )
+    [waits] = plan(
+        snapshot(quotas=quotas, used={"lab": Resources(3, 0, 0)}), pending(job(1, request(2), vc="lab"))
+    )
+    assert isinstance(waits, Pending)
+    assert waits.reason == (
+        "The virtual cluster lab has used up its quota. The job asks for 2 cores; its quota has 1 core left."
+    )
+    [unknown] = plan(snapshot(quotas=quotas), pending(job(1, request(2), vc="nowhere")))
+    assert isinstance(unknown, Pending)
+    assert unknown.unschedulable
+    assert unknown.reason.endswith(
+        "asks for 2 cores and 100 MB of memory; the virtual cluster nowhere has at most "
+        "0 cores and 0 MB of memory."
+    )
+
+
+def test_array_does_not_delay_a_blocked_job() -> None:
+    blocked = job(1, request(8), user="ann")
+    array = job(2, request(1, tasks=4, gang=False), user="bob")
+    assert started(plan(snapshot(Resources(7, 8000, 4)), pending(blocked, array))) == []
+    # Nothing that the blocked job lacks.
+    gpus = job(3, request(0, 0, 1, tasks=4, gang=False), user="bob")
+    assert started(plan(snapshot(Resources(7, 8000, 4)), pending(blocked, gpus))) == [3]
+
+
+def test_reason_of_an_opportunistic_job_names_no_quota() -> None:
+    large = job(2, request(5), priority="oppo")
+    used_up = snapshot(Resources(5, 8000, 4), quotas={"default": Resources(4, 8000, 4), "lab": NODE})
+    decisions = plan(used_up, pending(job(1, request(6), vc="lab"), large))
+    assert pending_reasons(decisions)[2].reason == "An earlier job is waiting for the same resources."

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from paicluster.scheduler.plan import Snapshot, Start, plan
-from paicluster.scheduler.quotas import UNLIMITED, QuotaLimit, Running
-from paicluster.scheduler.resource_requests import Resources
+from paicluster.scheduler.plan import Decision, Pending, Snapshot, Start, plan
+from paicluster.scheduler.quota_limits import UNLIMITED, HeldResources, QuotaLimit, QuotaUsage, exceeded_quota
+from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 from support.scheduler_snapshots import NODE, job, pending, pending_reasons, request, snapshot, started
 
 
 def limit(owner: str, **amounts: int) -> QuotaLimit:
-    return QuotaLimit(owner, Running(*(amounts.get(name, UNLIMITED) for name in Running._fields)))
+    return QuotaLimit(owner, HeldResources(*(amounts.get(name, UNLIMITED) for name in HeldResources._fields)))
 
 
 def with_quotas(
     user_quotas: dict[str, tuple[QuotaLimit, ...]],
-    running: dict[str, Running] | None = None,
+    running: dict[str, HeldResources] | None = None,
     **more: object,
 ) -> Snapshot:
     return dataclasses.replace(snapshot(**more), user_quotas=user_quotas, running=running or {})
@@ -34,12 +34,19 @@ def test_user_starts_no_more_than_the_quota() -> None:
 
 def test_running_tasks_count() -> None:
     quotas = {"ann": (limit("user ann", tasks=3),)}
-    decisions = plan(with_quotas(quotas, {"ann": Running(2, 2, 0, 0)}), pending(job(1, request(1))))
+    decisions = plan(with_quotas(quotas, {"ann": HeldResources(2, 2, 0, 0)}), pending(job(1, request(1))))
     assert started(decisions) == [1]
-    decisions = plan(with_quotas(quotas, {"ann": Running(3, 3, 0, 0)}), pending(job(1, request(1))))
+    decisions = plan(with_quotas(quotas, {"ann": HeldResources(3, 3, 0, 0)}), pending(job(1, request(1))))
     assert pending_reasons(decisions)[1].reason == (
         "The job waits for the quota of user ann: it asks for 1 task; 0 of 3 tasks are left."
     )
+
+
+def test_overdrawn_quota_stops_no_job_that_asks_for_nothing_of_it() -> None:
+    """The quota was lowered while jobs of two GPUs ran."""
+    quotas = {"ann": (limit("user ann", gpu=1),)}
+    queue = pending(job(1, request(1)))
+    assert started(plan(with_quotas(quotas, {"ann": HeldResources(1, 1, 0, 2)}), queue)) == [1]
 
 
 def test_job_over_a_quota_holds_up_nobody_of_the_same_shape() -> None:
@@ -94,5 +101,71 @@ def test_quota_holds_for_delegated_jobs() -> None:
 
 def test_job_that_waits_for_a_quota_reserves_nothing() -> None:
     queue = pending(job(1, request(8), user="ann"), job(2, request(1), user="bob"))
-    decisions = plan(with_quotas({"ann": (limit("user ann", cpu=8),)}, {"ann": Running(1, 1, 1, 0)}), queue)
+    decisions = plan(
+        with_quotas({"ann": (limit("user ann", cpu=8),)}, {"ann": HeldResources(1, 1, 1, 0)}), queue
+    )
     assert started(decisions) == [2]
+
+
+def delegated(decisions: list[Decision]) -> list[tuple[str, int]]:
+    return [(each.role, each.index) for one in decisions if isinstance(one, Start) for each in one.placements]
+
+
+def test_delegated_array_starts_as_many_tasks_as_the_quota_has() -> None:
+    roles = (RoleRequest("big", 2, Resources(4, 1, 0)), RoleRequest("small", 3, Resources(1, 1, 0)))
+    array = job(1, ResourceRequest(roles, gang=False), vc="slurm")
+    external = {"self_scheduling": frozenset({"slurm"})}
+    for limits, expected in (
+        ({"cpu": 6}, [("big", 0), ("small", 0), ("small", 1)]),
+        ({"cpu": 2}, [("small", 0), ("small", 1)]),
+        ({"tasks": 3}, [("big", 0), ("big", 1), ("small", 0)]),
+    ):
+        decisions = plan(with_quotas({"ann": (limit("user ann", **limits),)}, **external), pending(array))
+        assert delegated(decisions) == expected
+    gang = job(1, ResourceRequest(roles), vc="slurm")
+    whole = plan(with_quotas({"ann": (limit("user ann", cpu=11),)}, **external), pending(gang))
+    assert len(delegated(whole)) == 5
+
+
+def test_opportunistic_jobs_are_delegated_too() -> None:
+    queue = pending(job(1, request(1), vc="slurm", priority="oppo"))
+    assert started(plan(with_quotas({}, self_scheduling=frozenset({"slurm"})), queue)) == [1]
+
+
+def test_least_of_several_quotas_holds() -> None:
+    own, lab = limit("user ann", cpu=6, tasks=2), limit("group lab", cpu=3)
+    array = job(1, request(1, tasks=9, gang=False))
+    for limits, count in (((own, lab), 2), ((lab,), 3), ((limit("user ann", cpu=6), lab), 3)):
+        [start] = plan(with_quotas({"ann": limits}), pending(array))
+        assert isinstance(start, Start)
+        assert len(start.placements) == count
+    usage = QuotaUsage({"ann": (own, lab), "bob": (lab,)}, {"bob": HeldResources(1, 2, 0, 0)})
+    assert usage.remaining("ann") == HeldResources(2, 1, UNLIMITED, UNLIMITED)
+    assert usage.remaining("cy") is None
+    assert usage.pending_reason("cy", request(9)) == ""
+    assert usage.pending_reason("ann", request(2, tasks=1, gang=False)) == (
+        "The job waits for the quota of group lab: a task of it asks for 2 cores; 1 of 3 cores is left."
+    )
+    usage.add("bob", HeldResources(1, 2, 0, 0))
+    assert usage.pending_reason("ann", request(1)) == (
+        "The job waits for the quota of group lab: it asks for 1 core; 0 of 3 cores are left."
+    ), "more than the quota is used: it was lowered"
+
+
+def test_job_over_a_quota_names_each_unit() -> None:
+    for amounts, words in (
+        ({"tasks": 1}, "asks for 2 tasks; the quota is 1 task."),
+        ({"cpu": 1}, "asks for 2 cores; the quota is 1 core."),
+        ({"memory_mb": 100}, "asks for 200 MB of memory; the quota is 100 MB of memory."),
+        ({"gpu": 1}, "asks for 2 GPUs; the quota is 1 GPU."),
+    ):
+        shape = request(1, 100, 1, tasks=2)
+        assert exceeded_quota([limit("user ann", **amounts)], shape) == f"quota of user ann: it {words}"
+    assert exceeded_quota([limit("user ann", cpu=2, tasks=2)], request(1, tasks=2)) == ""
+
+
+def test_job_over_a_quota_says_so_once_where_it_might_borrow() -> None:
+    shares = {"default": NODE, "lab": Resources(1, 8000, 4)}
+    now = with_quotas({"ann": (limit("user ann", cpu=2),)}, quotas=shares, max_capacities={"lab": NODE})
+    [waits] = plan(now, pending(job(1, request(4), vc="lab")))
+    assert isinstance(waits, Pending)

@@ -144,6 +144,26 @@ def test_garbage_is_collected_after_the_start_but_not_in_what_the_start_created(
     assert "collects True True\n" in cluster.log.read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [b"\n\xff\xfe\x00", b"", b"[[[", b"{}", b"9" * 5000], ids=range(5))
+def test_damaged_files_of_the_home_stop_no_start(new_cluster: MakeCluster, damage: bytes) -> None:
+    """All but the database and the keys, which nothing can replace."""
+    cluster = new_cluster().start()
+    assert cluster.run(job("before", "true"))["state"] == "SUCCEEDED"
+    assert cluster.terminate() == 0
+    damaged = []
+    for path in cluster.home.rglob("*"):
+        parts = path.relative_to(cluster.home).parts
+        is_kept = parts[0] in ("keys", "tasks", "storage") or parts[0].startswith("cluster.db")
+        if path.is_file() and not path.is_symlink() and not is_kept:
+            path.write_bytes(damage)
+            damaged.append("/".join(parts))
+    assert {"run/prelaunch", "process", "server.port"} & set(damaged), damaged
+    cluster.start()
+    assert cluster.run(job("after", "true"))["state"] == "SUCCEEDED"
+    assert cluster.detail("before")["jobStatus"]["state"] == "SUCCEEDED"
+
+
 def test_second_server_on_one_home_does_not_start(new_cluster: MakeCluster) -> None:
     first = new_cluster().start()
     # Both write to one log: the first logs "ready" a moment after it can be reached.
@@ -243,6 +263,15 @@ def test_home_on_read_only_disk_is_reported(read_only: Path) -> None:
         assert ended.returncode not in (0, None)
         assert "Read-only file system" in message
         assert len(message.strip().splitlines()) <= 2, message
+
+
+def test_virtual_clusters_are_checked_before_the_database_is_created(new_cluster: MakeCluster) -> None:
+    """A server that is upgraded with wrong settings must not migrate the database first."""
+    cluster = new_cluster()
+    cluster.home.mkdir()
+    (cluster.home / "cluster.yaml").write_text("virtual-clusters: {lab: {cpus: 100000}}\n")
+    assert "The virtual clusters together exceed the cluster's resources" in startup_error(cluster)
+    assert not (cluster.home / "cluster.db").exists()
 
 
 def test_file_that_is_no_database_is_reported(new_cluster: MakeCluster) -> None:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import io
 import json
 import os
 import pwd
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from openpaisdk.client import ClusterClient
+from openpaisdk.client.port_forward import PortForward
+from openpaisdk.client.task_choice import TaskChoice
 from support.external_services import missing
-from support.server_fixture import eventually, job
-from support.unix_users import CrewCluster, add_people, open_folder, unix_accounts
+from support.server_fixture import DEADLINE_S, eventually, job
+from support.session_client import first_outputs
+from support.task_service import BANNER, EchoServer, exchange
+from support.unix_users import CrewCluster, add_people, open_folder, processes_with_argument, unix_accounts
 from support.web_socket import WebSocket
 
 ALICE, BOB, CAROL = (f"pai-{name}-{os.getpid()}" for name in ("alice", "bob", "carol"))
@@ -111,6 +119,96 @@ def test_session_runs_under_the_users_account(cluster: CrewCluster) -> None:
     cluster.stop(name)
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_host_of_a_session_has_the_users_account_and_ends_what_it_started(
+    cluster: CrewCluster, terminal: bool
+) -> None:
+    """It reads what client and command send: as root it would be worth an attack."""
+    cluster.as_user(ALICE)
+    name = cluster.accept(job(f"host-{terminal}", "echo up; sleep 600"))
+    cluster.wait_state(name, "RUNNING")
+    eventually(lambda: b"up" in cluster.log_of(name), "the task")
+    session = WebSocket(cluster, cluster.path(name, f"/exec?terminal={str(terminal).lower()}"))
+    size = {"term": "xterm", "rows": 24, "columns": 80} if terminal else None
+    session.send(
+        "start", command=["sh", "-c", "trap '' HUP TERM; sleep 601 & echo $! ready; sleep 602"], terminal=size
+    )
+    session.read_until(b"ready")
+    folder = str(cluster.folder_of(name))
+    (users,) = processes_with_argument(folder).values()
+    assert users == {ALICE}
+    child = int(session.written[1].split()[0])
+    session.send("resize", rows=30, columns=90)
+    session.sock.close()
+    eventually(lambda: not processes_with_argument(folder), "the end of the host")
+    assert not Path(f"/proc/{child}").exists()
+    cluster.stop(name)
+
+
+_UNUSED_BY_A_SERVER = ("site-packages", "test", "idlelib", "tkinter", "lib2to3", "config-*")
+
+
+def closed_python(folder: Path) -> tuple[str, str]:
+    """A Python that only root may read, as one below /root, and the path of its packages."""
+    closed = folder / "closed"
+    closed.mkdir(mode=0o700)
+    version = "python{}.{}".format(*sys.version_info)
+    (closed / "bin").mkdir()
+    shutil.copy(Path(sys.base_prefix, "bin", version), closed / "bin" / version)
+    shutil.copytree(
+        Path(os.__file__).parent,
+        closed / "lib" / version,
+        ignore=shutil.ignore_patterns(*_UNUSED_BY_A_SERVER),
+    )
+    packages = [path for path in sys.path if path.endswith(("-packages", "/src"))]
+    return str(closed / "bin" / version), os.pathsep.join(packages)
+
+
+@pytest.mark.slow
+def test_ports_and_apps_are_served_by_a_server_whose_python_is_closed_to_others(
+    accounts: dict[str, pwd.struct_passwd],
+) -> None:
+    """What serves a connection becomes the account of the task, and can load nothing from then on."""
+    server = EchoServer(BANNER)
+    with open_folder() as folder:
+        add_people(folder / "home", ALICE, BOB)
+        python, packages = closed_python(folder)
+        made = CrewCluster(
+            folder / "home", OPTIONS, {"PYTHONPATH": packages}, program=(python, "-m", "paicluster")
+        )
+        try:
+            made.start_command()
+            made.as_user(ALICE)
+            name = made.accept(job("closed", "echo up; sleep 600"))
+            eventually(lambda: b"up" in made.log_of(name), "the task")
+            client = ClusterClient("crew", made.endpoint())
+            assert first_outputs(client, name, 1) == {(b"ready\nhello", 3): 1}
+            with PortForward(client, TaskChoice(name), server.port) as opened:
+                assert exchange(opened.local_port, b"hello ") == BANNER + b"hello bye"
+            reply = made.ask("POST", made.path(name, f"/apps?port={server.port}"))
+            assert reply.status == 200, reply.text
+            # Through the app's own address, too: what listens there answers, but is no web server.
+            status, text = page_of_app(reply.json()["url"])
+            assert (status, "does not speak HTTP" in text) == (502, True), text
+        finally:
+            made.close()
+            server.close()
+
+
+def page_of_app(url: str) -> tuple[int, str]:
+    """Status and text of the page at `/` of an app, which a link opens."""
+    link = urlsplit(url)
+    connection = http.client.HTTPConnection(link.hostname or "", link.port, timeout=DEADLINE_S)
+    with contextlib.closing(connection):
+        connection.request("GET", f"{link.path}?{link.query}")
+        opened = connection.getresponse()
+        opened.read()
+        cookie = str(opened.headers["set-cookie"]).partition(";")[0]
+        connection.request("GET", "/", headers={"Cookie": cookie})
+        page = connection.getresponse()
+        return page.status, page.read().decode()
+
+
 def test_all_tasks_of_a_gang_run_under_the_users_account(
     cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]
 ) -> None:
@@ -189,13 +287,20 @@ echo looked
 """
 
 
-def _processes_of(uid: int) -> list[int]:
-    found = []
+def _processes_with(variable: bytes, uid: int) -> list[int]:
+    """The processes of that user that have ``variable`` in their environment.
+
+    By the user alone they could be more: a task has helpers while it starts, and another worker of the same
+    test run may have got the number of a deleted account.
+    """
+    pids = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(FileNotFoundError):  # any process of the machine may end meanwhile
-            if Path(f"/proc/{pid}").stat().st_uid == uid:
-                found.append(int(pid))
-    return found
+        # Any process of the machine may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            folder = Path(f"/proc/{pid}")
+            if folder.stat().st_uid == uid and variable in (folder / "environ").read_bytes():
+                pids.append(int(pid))
+    return pids
 
 
 @pytest.mark.slow
@@ -214,9 +319,10 @@ def test_job_cannot_read_other_users_secrets(
     eventually(lambda: b"ready" in cluster.log_of("holds"), "alice's job")
     folder = cluster.folder_of("holds")
     owner = json.loads((folder / "claim").read_text())
-    [task] = _processes_of(accounts[ALICE].pw_uid)
-    # From its `exec` on, just after the last line of the log.
-    eventually(lambda: b"CANARY-of-alice" in Path(f"/proc/{task}/environ").read_bytes(), "the secret")
+    # In its environment from its `exec` on, just after the last line of the log.
+    [task] = eventually(
+        lambda: _processes_with(b"CANARY-of-alice", accounts[ALICE].pw_uid), "the process that has the secret"
+    )
     assert (folder / "task.sh").stat().st_uid == accounts[ALICE].pw_uid
     assert (folder / "task.sh").stat().st_mode & 0o777 == 0o600
     assert b"CANARY-of-alice" in (folder / "task.sh").read_bytes()

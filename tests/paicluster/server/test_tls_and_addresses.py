@@ -52,7 +52,7 @@ listen:
 engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
 """
     home = write_cluster_file(tmp_path / "home", text)
-    return SecureTeam(home, (), {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}, authority=certificate / "cert.pem")
+    return SecureTeam(home, (), {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}, ca_file=certificate / "cert.pem")
 
 
 def test_cluster_from_cluster_yaml_serves_with_tls(secure: SecureTeam, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_cluster_from_cluster_yaml_serves_with_tls(secure: SecureTeam, tmp_path:
         join = [*pai, "add-cluster", "-a", "team", "--pai-uri", where, "--user", "admin", "--token"]
         refused = subprocess.run([*join, secure.token], env=variables, capture_output=True, text=True)
         assert refused.returncode != 0 and "ertificate" in refused.stderr
-        trusted = [*join, secure.token, "--ca", str(secure.authority)]
+        trusted = [*join, secure.token, "--ca", str(secure.ca_file)]
         subprocess.run(trusted, env=variables, capture_output=True, text=True, check=True)
         sub = [*pai, "sub", "-a", "team", "--follow", "--no-sources", "--", "echo", "hello from afar"]
         ran = subprocess.run(sub, env=variables, capture_output=True, text=True, cwd=tmp_path)
@@ -117,7 +117,7 @@ engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
 """
     home = write_cluster_file(tmp_path / "home", text)
     password = {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}
-    cluster = SecureTeam(home, ("--port", str(port)), password, authority=own / "cert.pem")
+    cluster = SecureTeam(home, ("--port", str(port)), password, ca_file=own / "cert.pem")
     try:
         cluster.start()
         cluster.log_in()
@@ -147,7 +147,7 @@ engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
 """
     home = write_cluster_file(tmp_path / "home", text)
     password = {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}
-    cluster = SecureTeam(home, (), password, authority=certificate / "cert.pem")
+    cluster = SecureTeam(home, (), password, ca_file=certificate / "cert.pem")
     try:
         cluster.start()
         cluster.log_in()

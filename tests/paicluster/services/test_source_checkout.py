@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from openpaisdk.protocol import read_job
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.files import Storage, StorageUser
 from paicluster.files.staging import STAGED
 from paicluster.services import source_checkout
 from paicluster.store import Store, users
 from paicluster.store.job_inserts import INSERT_JOB, NewJob
+from paiprotocol.jobs import read_job
 from support.server_fixture import Cluster, eventually, job
 
 
@@ -134,8 +135,7 @@ def test_checkout_is_finished_after_a_crash(cluster: Cluster) -> None:
     assert list_names(cluster, checkout_path(cluster, "done")) is None
 
 
-def test_checkout_is_continued_after_a_shutdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_checkout, "_SHUTDOWN_TIMEOUT_S", 0)
+def test_checkout_is_continued_after_a_shutdown(tmp_path: Path) -> None:
     sources = tmp_path / "sources"
     sources.mkdir()
     with tarfile.open(sources / f"{'0' * 64}.tar", "w") as archive:
@@ -149,9 +149,9 @@ def test_checkout_is_continued_after_a_shutdown(tmp_path: Path, monkeypatch: pyt
     folder = tmp_path / "storage/user/alice/jobs/large/source"
 
     async def main() -> None:
-        store = Store.open(tmp_path / "cluster.db")
+        store = Store.open(tmp_path / "cluster.db", render_summary)
         await store.write(lambda conn: users.add_user(conn, "alice", "!", created_ms=0, admin=False))
-        first = source_checkout.SourceCheckouts(storage, store, sources)
+        first = source_checkout.SourceCheckouts(storage, store, sources, shutdown_timeout_s=0)
         await first.resume()
         new = NewJob("alice", "large", "default", text, text, 0)
         inserted = await store.write_batched(INSERT_JOB, new)

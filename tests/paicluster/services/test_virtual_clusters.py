@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import Forbidden
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store, groups
+from paiprotocol.errors import Forbidden
 from support.prepared_database import prepare_database
 
 CLUSTER = Resources(16, 1600, 4)

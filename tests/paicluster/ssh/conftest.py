@@ -27,11 +27,14 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module", name="client")
-def client_of_a_job(cluster: TeamCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshClient]:
-    """A client of a job that runs as long as the tests of the file."""
-    cluster.accept(job("host", "sleep 600"))
-    yield SshClient.of_job(cluster, "alice~host", tmp_path_factory.mktemp("client"))
-    cluster.stop("host")
+def client_of_a_job(
+    request: pytest.FixtureRequest, cluster: TeamCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SshClient]:
+    """A client of a job that runs as long as the tests of the file, whose name it has: `host_endpoint`."""
+    name = request.module.__name__.rpartition(".")[2].replace("test_", "host_")
+    cluster.accept(job(name, "sleep 600"))
+    yield SshClient.of_job(cluster, f"alice~{name}", tmp_path_factory.mktemp("client"))
+    cluster.stop(name)
 
 
 @pytest.fixture

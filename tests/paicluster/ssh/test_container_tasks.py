@@ -8,19 +8,18 @@ from typing import Any
 import pytest
 
 from support.container_images import PLAIN, WITH_PYTHON, make
-from support.external_services import debian
+from support.external_services import install_podman
 from support.server_fixture import Cluster, job, new_cluster_fixture, running_cluster  # noqa: F401
 from support.ssh_client import SshClient
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
 # The job runs before its command has written the file.
 MARK = "until [ -s mark ]; do sleep 0.1; done; cat mark"
-PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def images() -> None:
-    debian(PODMAN, commands=["podman", "runc", "busybox"])
+    install_podman()
     make("podman", PLAIN)
     make("podman", WITH_PYTHON)
 

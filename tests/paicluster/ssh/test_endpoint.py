@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from paicluster.ssh.connection import MAX_UNAUTHENTICATED
 from support.engine_rig import mark, running_with
 from support.server_fixture import DEADLINE_S, eventually, job, role
 from support.ssh_client import SshClient, download_key, new_key, ssh_info
@@ -21,8 +24,7 @@ def test_command_runs_in_the_task(client: SshClient) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
     environment = client.out("pwd; echo $PAI_JOB_NAME $PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX")
     folder, rest = environment.splitlines()
-    assert folder.endswith("/work") and rest == "alice~host 0"
-    assert client.ssh("kill -TERM $$").returncode == 128 + 15
+    assert folder.endswith("/work") and rest == "alice~host_endpoint 0"
 
 
 def test_variables_of_the_client_are_set_but_not_its_locale(client: SshClient) -> None:
@@ -139,7 +141,7 @@ def test_key_opens_its_own_job_only(
 
 def test_only_the_user_gets_the_key(cluster: TeamCluster, client: SshClient) -> None:
     for user in ("bob", "admin"):
-        info = ssh_info(cluster, "alice~host", token=cluster.tokens[user])
+        info = ssh_info(cluster, "alice~host_endpoint", token=cluster.tokens[user])
         assert info["keyPair"]["privateKeyDirectDownloadLink"] == ""
         assert info["containers"][0]["sshPort"] == str(client.port)
 
@@ -208,8 +210,18 @@ def test_new_job_of_the_same_name_has_another_key(cluster: TeamCluster, name: st
 
 
 def test_key_of_a_stranger_is_refused(cluster: TeamCluster, client: SshClient, scratch: Path) -> None:
-    stranger = SshClient(scratch, ssh_info(cluster, "alice~host"), new_key(scratch.parent / "stranger"))
-    for user in ("root", "alice~host", "alice~host+main-0", "alice~none", "~", "+", "alice~host+"):
+    stranger = SshClient(
+        scratch, ssh_info(cluster, "alice~host_endpoint"), new_key(scratch.parent / "stranger")
+    )
+    for user in (
+        "root",
+        "alice~host_endpoint",
+        "alice~host_endpoint+main-0",
+        "alice~none",
+        "~",
+        "+",
+        "alice~host_endpoint+",
+    ):
         done = stranger.run("ssh", "-l", user, "task", "true")
         assert done.returncode == 255 and b"Permission denied (publickey)" in done.stderr, done
     done = client.run("ssh", "-o", "PubkeyAuthentication=no", "task", "true")
@@ -223,6 +235,20 @@ def test_number_of_keys_is_limited(client: SshClient, tmp_path: Path) -> None:
         words += ["-i", str(tmp_path / str(number))]
     done = client.run("ssh", *words, "task", "true")
     assert done.returncode == 255 and b"Too many keys" in done.stderr, done
+
+
+def test_silent_connections_make_room_for_a_client(client: SshClient) -> None:
+    with contextlib.ExitStack() as opened:
+        silent = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", client.port), 90))
+            for _ in range(MAX_UNAUTHENTICATED + 16)
+        ]
+        assert client.out("echo here") == "here\n"
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := silent[0].recv(4096):
+                received += part
+        assert received.startswith(b"SSH-2.0") or not received, "the oldest is closed"
 
 
 def test_agent_x11_and_remote_forwarding_are_refused(client: SshClient) -> None:

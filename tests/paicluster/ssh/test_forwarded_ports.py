@@ -14,7 +14,15 @@ import pytest
 from support.ports import free_port
 from support.server_fixture import DEADLINE_S, eventually, job
 from support.ssh_client import SshClient
-from support.task_service import ECHO, exchange, receive_all
+from support.task_service import (
+    BANNER,
+    ECHO,
+    BannerServer,
+    EchoServer,
+    exchange,
+    outcomes_of_connections,
+    receive_all,
+)
 from support.team_cluster import TeamCluster
 
 
@@ -52,6 +60,16 @@ def test_local_port_carries_bytes_and_half_close(service: SshClient) -> None:
         with ThreadPoolExecutor(20) as pool:
             answers = list(pool.map(lambda number: exchange(local, str(number).encode()), range(40)))
         assert answers == [f"{number}bye".encode() for number in range(40)]
+
+
+def test_servers_that_speak_first(service: SshClient) -> None:
+    talks, leaves, talking, leaving = EchoServer(BANNER), BannerServer(BANNER), free_port(), free_port()
+    words = ("-L", f"{talking}:localhost:{talks.port}", "-L", f"{leaving}:localhost:{leaves.port}")
+    with forwarding(service, *words, port=leaving):
+        assert outcomes_of_connections(talking, b"hello ", 50) == {BANNER + b"hello bye": 50}
+        assert outcomes_of_connections(leaving, b"", 50) == {BANNER: 50}
+    talks.close()
+    leaves.close()
 
 
 def test_standard_streams_are_a_connection(service: SshClient) -> None:

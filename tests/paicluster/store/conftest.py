@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store
 from paicluster.store.jobs import NewJob
 from support.prepared_database import prepare_database
@@ -15,7 +16,7 @@ from support.prepared_database import prepare_database
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     prepare_database(tmp_path)
-    opened = Store.open(tmp_path / "cluster.db")
+    opened = Store.open(tmp_path / "cluster.db", render_summary)
     yield opened
     opened.close()
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import StoreError
 from paicluster.store import Store
 from paicluster.store.backups import BackupFolder, expendable, return_to
 from paicluster.store.users import add_user, list_users
+from paiprotocol.errors import StoreError
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -118,7 +118,9 @@ def test_watch_may_close_during_a_notification() -> None:
         watches = [feed.watch(1) for _ in range(3)]
         feed.subscribe(lambda job_id: watches[1].close())
         feed.publish(1)
-        await asyncio.wait_for(watches[0].wait(), 90)
+        # All but the closed one are notified.
+        notified = [await asyncio.wait_for(watch.wait(), 90) for watch in (watches[0], watches[2])]
+        assert len(notified) == 2
 
     asyncio.run(main())
 
@@ -146,5 +148,6 @@ def test_follower_sees_every_event(store: Store) -> None:
                 )
             )
         await asyncio.wait_for(asyncio.gather(*followers), 90)
+        assert seen == 50
 
     asyncio.run(main())

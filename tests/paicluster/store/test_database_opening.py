@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
-from openpaisdk.errors import StoreError
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
 from paicluster.store.tables import users
 from paicluster.store.users import add_user, list_users
+from paiprotocol.errors import StoreError
 from support.small_disk import fill, mounted
 
 
@@ -160,7 +161,7 @@ def unprivileged_open_error(path: Path) -> str:
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from openpaisdk.errors import StoreError\n"
+        "from paiprotocol.errors import StoreError\n"
         "from paicluster.store import Store\n"
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "try: Store.open(Path(sys.argv[1]))\n"
@@ -209,7 +210,7 @@ def test_full_disk_at_the_start(small_disk: Path) -> None:
 
 
 def test_full_disk_fails_writes_only(small_disk: Path) -> None:
-    store = Store.open(small_disk / "cluster.db")
+    store = Store.open(small_disk / "cluster.db", render_summary)
     add_users(store, 10)
     filler = fill(small_disk)
     big = [NewJob("alice", f"job{n}", "default", "x" * 100_000, "{}", n) for n in range(10)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import Conflict, Forbidden
 from paicluster.store import Store, groups, users, virtual_clusters
 from paicluster.store.rows import VirtualClusterRow
+from paiprotocol.errors import Conflict, Forbidden
 from support.old_database import rewind_database
 
 

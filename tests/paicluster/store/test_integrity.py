@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import StoreError
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store, jobs
-from paicluster.store.integrity import SessionMarker, problems_of
+from paicluster.store.integrity import ShutdownMarker, problems_of
 from paicluster.store.jobs import NewJob
 from paicluster.store.users import add_user, list_users
+from paiprotocol.errors import StoreError
 
 PAGE = 4096
 # Header and frames of a write-ahead log.
@@ -246,7 +247,7 @@ def test_log_that_another_program_has_moved_into_the_database_is_not_called_lost
     assert not log_of(path).exists(), "SQLite removes it when the last program closes the database"
     # Deleted by hand it would look the same: the administrator knows which it was.
     assert "unless another program has opened the database since" in open_error(path).message
-    SessionMarker(path).accept()
+    ShutdownMarker(path).accept()
     assert users_in(path) == 540
 
 
@@ -312,17 +313,19 @@ def test_start_after_a_clean_shutdown_does_not_depend_on_the_number_of_jobs(
     tmp_path: Path, new_job: Callable[..., NewJob]
 ) -> None:
     path = tmp_path / "cluster.db"
-    store = Store.open(path)
-    for start in range(0, 100_000, 5000):
+    store = Store.open(path, render_summary)
+    for start in range(0, 30_000, 5000):
         new = [new_job(f"job{n}", config="x" * 500) for n in range(start, start + 5000)]
         store.write_sync(lambda conn, new=new: jobs.insert_jobs(conn, new))  # type: ignore[misc]
     store.close()
+    # Processor time: whatever else the machine does.
     opened = []
     for _ in range(5):
-        started = time.monotonic()
+        started = time.process_time()
         store = Store.open(path)
-        opened.append(time.monotonic() - started)
+        opened.append(time.process_time() - started)
         store.close()
-    started = time.monotonic()
+    started = time.process_time()
     assert problems_of(path) == []
-    assert min(opened) < (time.monotonic() - started) / 20
+    # Of 30,000 jobs the check takes a hundred times as long.
+    assert min(opened) < (time.process_time() - started) / 20

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from openpaisdk.errors import InvalidParameters
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store, job_query, jobs, search
 from paicluster.store.job_failures import cause_of
 from paicluster.store.jobs import Inserted, JobQuery, JobRow, NewJob
 from paicluster.store.rows import AttemptRow
+from paiprotocol.errors import InvalidParameters
 
 USERS = ("alice", "bob", "x")
 VCS = ("default", "vision", "ali")
@@ -48,7 +49,7 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, l
     import random
 
     dice = random.Random(7)
-    store = Store.open(tmp_path_factory.mktemp("listing") / "cluster.db")
+    store = Store.open(tmp_path_factory.mktemp("listing") / "cluster.db", render_summary)
     new = [
         NewJob(
             dice.choice(USERS),
@@ -116,8 +117,13 @@ def model(rows: list[JobRow], query: JobQuery) -> tuple[list[str], int]:
 
 
 def listed(store: Store, query: JobQuery) -> tuple[list[str], int]:
-    body = json.loads(store.read_sync(lambda conn: jobs.list_jobs(conn, query)).body())
-    return [f"{entry['username']}~{entry['name']}" for entry in body["data"]], body["totalCount"]
+    page = store.read_sync(lambda conn: jobs.list_jobs(conn, query))
+    assert page.total is not None
+    return [f"{entry['username']}~{entry['name']}" for entry in summaries(page)], page.total
+
+
+def summaries(page: jobs.ListPage) -> list[dict[str, Any]]:
+    return json.loads(b"[%b]" % page.summaries)  # type: ignore[no-any-return]
 
 
 def some(values: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
@@ -221,13 +227,13 @@ def test_keyword_finds_indexed_and_unindexed_jobs(listing: tuple[Store, list[Job
     assert total > 100
 
 
-def test_without_a_total_the_body_is_an_array(listing: tuple[Store, list[JobRow]]) -> None:
+def test_total_is_counted_only_when_requested(listing: tuple[Store, list[JobRow]]) -> None:
     store, rows = listing
     page = store.read_sync(lambda conn: jobs.list_jobs(conn, JobQuery()))
     assert page.total is None
-    assert len(json.loads(page.body())) == len(rows)
+    assert len(summaries(page)) == len(rows)
     empty = store.read_sync(lambda conn: jobs.list_jobs(conn, JobQuery(limit=0, with_total=True)))
-    assert json.loads(empty.body()) == {"totalCount": len(rows), "data": []}
+    assert (empty.total, summaries(empty)) == (len(rows), [])
 
 
 @pytest.mark.parametrize("query", [JobQuery(limit=-1), JobQuery(limit=50_001), JobQuery(offset=-1)])
@@ -285,7 +291,7 @@ def test_jobs_of_a_user_in_a_state_are_counted_and_listed_from_an_index_alone(
 
 def test_ids_and_keyword_index_continue_after_a_restart(tmp_path: Path) -> None:
     for start in (0, 600):
-        store = Store.open(tmp_path / "cluster.db")
+        store = Store.open(tmp_path / "cluster.db", render_summary)
         new = [
             NewJob("alice", f"job_{n:04}", "default", "", "{}", n * 1000) for n in range(start, start + 600)
         ]

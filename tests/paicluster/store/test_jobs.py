@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from openpaisdk.errors import Conflict, NotFound, PaiError
 from paicluster.store import Store, jobs, removal
 from paicluster.store.job_list import reasons_of
 from paicluster.store.jobs import AttemptRow, Inserted, InsertResult, JobQuery, JobRow, NewJob, TaskRow
+from paiprotocol.errors import Conflict, NotFound, PaiError
 
 MakeJob = Callable[..., NewJob]
 
@@ -34,7 +34,7 @@ def error_of(result: InsertResult) -> PaiError:
 
 def summary(store: Store, **query: Any) -> dict[str, Any]:
     page = store.read_sync(lambda conn: jobs.list_jobs(conn, JobQuery(**query)))
-    (entry,) = json.loads(page.body())
+    (entry,) = json.loads(b"[%b]" % page.summaries)
     assert isinstance(entry, dict)
     return entry
 
@@ -145,7 +145,7 @@ def test_batches_of_any_size_are_inserted_completely(store: Store, new_job: Make
         expected += size
     page = store.read_sync(lambda conn: jobs.list_jobs(conn, JobQuery(tags_contain=("u",), with_total=True)))
     assert page.total == expected
-    assert {tuple(entry["tags"]) for entry in json.loads(page.body())["data"]} == {("t", "u")}
+    assert {tuple(entry["tags"]) for entry in json.loads(b"[%b]" % page.summaries)} == {("t", "u")}
 
 
 # -- changes --------------------------------------------------------------------------------------

@@ -17,12 +17,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from openpaisdk.errors import StoreError
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store, jobs, schema_version, search
 from paicluster.store.jobs import NewJob
 from paicluster.store.migrations import upgrade
 from paicluster.store.source_owners import archives_of
 from paicluster.store.users import add_user, get_user
+from paiprotocol.errors import StoreError
 from support.old_database import migrate_new_database, rewind_database
 
 
@@ -177,7 +178,7 @@ def test_upgrade_keeps_every_row_and_leaves_a_backup(tmp_path: Path, request: py
 
 def test_resource_requests_survive_the_renaming_of_their_column(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
-    store = Store.open(path)
+    store = Store.open(path, render_summary)
     new = NewJob("alice", "job", "default", "", "{}", 1, resource_request='{"roles":[]}')
     store.write_sync(lambda conn: jobs.insert_jobs(conn, [new]))
     store.close()
@@ -203,7 +204,7 @@ def test_users_of_older_databases_are_enabled(tmp_path: Path) -> None:
 
 def test_archives_of_older_databases_belong_to_the_users_whose_jobs_use_them(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
-    store = Store.open(path)
+    store = Store.open(path, render_summary)
     for user in ("alice", "bob"):
         store.write_sync(lambda conn, user=user: add_user(conn, user, "hash", created_ms=1))  # type: ignore[misc]
     as_json = json.dumps({"sources": {"sha256": "a" * 64, "size": 1}})
@@ -223,9 +224,57 @@ def test_archives_of_older_databases_belong_to_the_users_whose_jobs_use_them(tmp
         store.close()
 
 
+def test_jobs_of_older_databases_get_the_tags_of_their_submission(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    store = Store.open(path, render_summary)
+    as_json = json.dumps({"extras": {"tags": ["night", "größe", "a,b", "", 7, "x" * 256]}})
+    as_yaml = "extras: {tags: [night]}"
+    texts = {
+        "json": (as_json, as_json),
+        "masked": ("extras:\n  tags: [night]\n", json.dumps({"extras": {"tags": ["night"]}})),
+        "flow": ("{extras: {tags: [night]}}", "{extras: {tags: [night]}}"),
+        "tagged": (as_json, as_json),
+        "other": (json.dumps({"name": "tags", "extras": {"tags": "night"}}), "[1] tags"),
+        "none": (as_yaml.replace("tags", "labels"), "{}"),
+        "dates": ("extras: {tags: [2026-01-02, yes, night], since: 2026-99-99}",) * 2,
+    }
+    new = [NewJob("alice", name, "default", *text, 1000) for name, text in texts.items()]
+    store.write_sync(lambda conn: jobs.insert_jobs(conn, new))
+    store.write_sync(lambda conn: jobs.add_tag(conn, 4, "mine"))
+    store.close()
+    rewind_database(path, "0011")
+    store = Store.open(path, render_summary)
+    try:
+        tags = store.read_sync(lambda conn: [jobs.tags_of(conn, number) for number in range(1, 8)])
+        assert tags[:4] == [["größe", "night"], ["night"], ["night"], ["größe", "mine", "night"]]
+        assert tags[4:] == [[], [], ["2026-01-02", "night", "yes"]]
+        listed = store.read_sync(
+            lambda conn: conn.exec_driver_sql("SELECT name, summary FROM jobs ORDER BY id").fetchall()
+        )
+        assert [json.loads(summary)["tags"] for _, summary in listed] == tags
+        # As lists read it: filtered by the table of tags, which is that of the jobs.
+        rows = store.read_sync(
+            lambda conn: conn.exec_driver_sql(
+                "SELECT job_id, tag, submission_ms FROM job_tags ORDER BY 1, 2"
+            ).fetchall()
+        )
+        assert [tuple(row) for row in rows] == [
+            (number, tag, 1000) for number, named in enumerate(tags, 1) for tag in named
+        ]
+        # What the migration rendered is what a change of the job renders.
+        store.write_sync(lambda conn: jobs.add_tag(conn, 1, "more"))
+        store.write_sync(lambda conn: jobs.remove_tag(conn, 1, "more"))
+        again = store.read_sync(
+            lambda conn: conn.exec_driver_sql("SELECT summary FROM jobs WHERE id = 1").scalar()
+        )
+        assert again == listed[0][1]
+    finally:
+        store.close()
+
+
 def test_events_of_older_databases_get_their_pending_flag(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
-    store = Store.open(path)
+    store = Store.open(path, render_summary)
     store.write_sync(lambda conn: jobs.insert_jobs(conn, [NewJob("alice", "job", "default", "", "{}", 1)]))
     for reason in ("FailedScheduling", "Pulled"):
         store.write_sync(

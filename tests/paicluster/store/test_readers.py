@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
-from paicluster.store import Store, readers
+from paicluster.api.v2.job_summaries import render_summary
+from paicluster.store import Store, sqlite
 from paicluster.store.jobs import JobQuery, NewJob, insert_jobs, list_jobs
+from paicluster.store.readers import Readers
 
 
 def mapped(path: Path) -> bool:
@@ -16,20 +16,21 @@ def mapped(path: Path) -> bool:
     return any(line.endswith(str(path)) for line in lines)
 
 
-def test_idle_reader_maps_no_part_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_IDLE_TIMEOUT_S", 0.2)
+def test_idle_reader_maps_no_part_of_the_database(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
-    store = Store.open(path)
+    store = Store.open(path, render_summary)
     new = [NewJob("alice", f"job{n}", "default", "", "{}", n) for n in range(100)]
     store.write_sync(lambda conn: insert_jobs(conn, new))
     store.close()
-    store = Store.open(path)
+    engine = sqlite.make_engine(path)
+    readers = Readers(engine, path, 1, idle_timeout_s=0.2)
     for _ in range(2):  # and again after the first idle period
-        page = store.read_sync(lambda conn: list_jobs(conn, JobQuery(with_total=True)))
+        page = readers.run_and_wait(lambda conn: list_jobs(conn, JobQuery(with_total=True)))
         assert page.total == 100
         assert mapped(path)
         deadline = time.monotonic() + 90
         while mapped(path):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-    store.close()
+    readers.close()
+    engine.dispose()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from openpaisdk.errors import Conflict, NotFound, StoreError
+from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import BatchOp, Store, sqlite, touch
 from paicluster.store.jobs import (
     INSERT_JOB,
@@ -27,6 +27,7 @@ from paicluster.store.jobs import (
 )
 from paicluster.store.tables import users
 from paicluster.store.users import add_user, get_user, list_users
+from paiprotocol.errors import Conflict, NotFound, StoreError
 from support.database_lock import hold_write_lock
 
 MakeJob = Callable[..., NewJob]
@@ -231,7 +232,7 @@ def test_queue_age_grows_while_the_writer_is_blocked(store: Store) -> None:
 
 
 def test_close_finishes_queued_writes_and_rejects_later_ones(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "cluster.db")
+    store = Store.open(tmp_path / "cluster.db", render_summary)
 
     async def main() -> list[object]:
         tasks = [asyncio.ensure_future(store.write(add(f"user{n}"))) for n in range(50)]
@@ -245,7 +246,7 @@ def test_close_finishes_queued_writes_and_rejects_later_ones(tmp_path: Path) -> 
 
     assert len(asyncio.run(main())) == 50
     store.close()  # idempotent
-    again = Store.open(tmp_path / "cluster.db")
+    again = Store.open(tmp_path / "cluster.db", render_summary)
     assert len(names(again)) == 50
     again.close()
     assert not (tmp_path / "cluster.db-wal").exists()

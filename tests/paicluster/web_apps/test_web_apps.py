@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import http.client
 import socket
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,7 +17,7 @@ import pytest
 from paicluster.web_apps.endpoint import MAX_CONNECTIONS
 from paicluster.web_apps.grants import AppGrants
 from paicluster.web_apps.proxy import Proxy
-from pairuntime.session import websocket
+from pairuntime.transport import websocket
 from support.server_fixture import Reply, eventually, job
 from support.team_cluster import NewTeam, TeamCluster
 
@@ -66,6 +68,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/headers":
             return self.reply(200, b"", [("Set-Cookie", "pai-session-80=x"), ("Set-Cookie", "own=1; Path=/"),
                 ("Clear-Site-Data", '"cookies"'), ("Strict-Transport-Security", "max-age=9")])
+        if self.path == "/policy":
+            return self.reply(200, b"", [("Content-Security-Policy", "frame-ancestors *; img-src 'self'")])
         if self.path == "/rude":
             self.wfile.write(b"what?\r\n\r\n"); self.close_connection = True; return
         seen = {"method": self.command, "path": self.path, "headers": dict(self.headers), "body": body}
@@ -221,6 +225,17 @@ def test_pages_of_other_apps_cannot_use_it(browser: Browser, headers: dict[str, 
     assert (refused.status, refused.text) == (403, "Only pages of this app may use it.\n")
 
 
+def test_no_other_page_shows_the_app_in_a_frame(browser: Browser) -> None:
+    connection = browser.connect()
+    connection.request("GET", "/policy", headers={"Cookie": browser.cookie})
+    policies = connection.getresponse().headers.get_all("Content-Security-Policy")
+    connection.close()
+    # Of several policies all hold.
+    assert policies == ["frame-ancestors 'self'", "frame-ancestors *; img-src 'self'"]
+    refused = browser.ask("GET", "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Dest="iframe")
+    assert refused.status == 403 and "frame-ancestors 'none'" in refused.headers["content-security-policy"]
+
+
 def test_no_service_worker_outlives_the_app(browser: Browser) -> None:
     assert browser.ask("GET", "/worker.js", Service_Worker="script").status == 403
 
@@ -237,6 +252,24 @@ def test_web_socket_passes(browser: Browser) -> None:
         received += part
     assert received == b"hello LOUD"
     sock.close()
+
+
+def test_first_bytes_of_50_web_sockets_and_pages(browser: Browser) -> None:
+    """A program may speak first in the new protocol, together with its response."""
+
+    def first_bytes(_: int) -> bytes:
+        sock, response = browser.upgrade("/socket")
+        response.begin()
+        with sock:
+            sock.sendall(b"loud")
+            received = b""
+            while len(received) < 10 and (part := response.fp.read1(100)):
+                received += part
+        return received
+
+    with ThreadPoolExecutor(4) as pool:
+        assert Counter(pool.map(first_bytes, range(50))) == {b"hello LOUD": 50}
+        assert Counter(pool.map(lambda _: browser.ask("GET", "/").status, range(50))) == {200: 50}
 
 
 def test_connection_with_the_task_ends_with_a_refused_web_socket(browser: Browser) -> None:
@@ -274,7 +307,7 @@ def test_web_socket_of_which_an_end_is_lost_keeps_no_app_in_use(lost: int) -> No
     async def never(_: object) -> socket.socket:
         raise AssertionError
 
-    async def always(_: Sequence[str]) -> bool:
+    async def always(_: object) -> bool:
         return True
 
     async def join() -> int:
@@ -299,12 +332,15 @@ def test_request_that_cannot_be_passed_on_is_an_error_of_the_gateway(browser: Br
     assert refused.text.startswith("The request cannot be passed on: ")
 
 
-def test_connections_of_strangers_are_bounded(browser: Browser) -> None:
+def test_idle_connections_of_strangers_make_room_for_the_user(browser: Browser) -> None:
     with contextlib.ExitStack() as opened:
-        for _ in range(MAX_CONNECTIONS):
+        strangers = [
             opened.enter_context(socket.create_connection(browser.address, timeout=90))
-        eventually(lambda: browser.ask("GET", "/").status == 503, "the limit")
-    eventually(lambda: browser.ask("GET", "/").status == 200, "room for connections")
+            for _ in range(MAX_CONNECTIONS + 44)
+        ]
+        assert browser.ask("GET", "/").status == 200
+        with contextlib.suppress(ConnectionResetError):
+            assert strangers[0].recv(1) == b"", "the oldest is closed"
 
 
 def test_app_goes_on_with_the_retry_of_its_job(team: TeamCluster, tmp_path: Path) -> None:
@@ -366,6 +402,21 @@ def test_app_ends_with_the_session_that_opened_it(team: TeamCluster, app_port: i
     assert team.ask("DELETE", "/api/v2/authn/basic/logout", token=token).status == 200
     refused = browser.ask("GET", "/")
     assert (refused.status, refused.text.splitlines()[0]) == (403, "The session of this app has ended.")
+
+
+def test_app_ends_with_the_rights_that_opened_it(team: TeamCluster, app_port: int) -> None:
+    """A former administrator has no app of another user, and no WebSocket that was opened before."""
+    with team.as_administrator("bob"):
+        browser = Browser(team, app_port, team.tokens["bob"])
+        connection, response = browser.upgrade("/socket")
+        response.begin()
+        assert response.status == 101
+        assert browser.ask("GET", "/").status == 200
+    refused = browser.ask("GET", "/")
+    assert (refused.status, refused.text.splitlines()[0]) == (403, "The session of this app has ended.")
+    with connection:
+        while connection.recv(1000):
+            pass
 
 
 def test_settings_name_the_ports_or_none(new_team: NewTeam) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pairuntime.session.multiplexer import Multiplexer
-from pairuntime.session.relay import RelayLoop
+from pairuntime.transport.relay import RelayLoop
 from support.server_fixture import eventually
 
 MESSAGE, DATA, END, RESET, CREDIT = range(5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,9 +29,9 @@ class _Kept(SegmentedLog):
         self.data += bytes(data)
 
 
-def _merge(chunks: list[_Chunk], last: str = "stdout") -> bytes:
+def _merge(chunks: list[_Chunk], last: str = "stdout", **limits: int) -> bytes:
     log = _Kept()
-    merged = merged_log.MergedLog(log)
+    merged = merged_log.MergedLog(log, **limits)
     for stream, data in chunks:
         merged.feed(stream, data)
     merged.end("stderr" if last == "stdout" else "stdout")
@@ -72,9 +71,7 @@ def test_merged_log_loses_no_byte_and_adds_at_most_one_newline(chunks: list[_Chu
 @settings(deadline=None)
 @given(chunks=_chunks, last=st.sampled_from(["stdout", "stderr"]))
 def test_long_line_is_whole_while_the_other_stream_can_wait(chunks: list[_Chunk], last: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged_log, "_LONG_LINE_BYTES", 4)
-        lines = _lines(_merge(chunks, last))
+    lines = _lines(_merge(chunks, last, long_line_bytes=4))
     for name, small in (("stdout", True), ("stderr", False)):
         of_stream = [line for line in lines if (line[0] >= ord("a")) == small]
         assert of_stream == _lines(_stream(chunks, name))
@@ -85,10 +82,7 @@ def test_long_line_is_whole_while_the_other_stream_can_wait(chunks: list[_Chunk]
 def test_long_line_is_broken_when_the_other_stream_has_waited_too_long(
     chunks: list[_Chunk], last: str
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged_log, "_LONG_LINE_BYTES", 4)
-        patch.setattr(merged_log, "_MAX_WAITING_BYTES", 16)
-        merged = _merge(chunks, last)
+    merged = _merge(chunks, last, long_line_bytes=4, max_waiting_bytes=16)
     for name in ("stdout", "stderr"):
         assert _letters(merged, name) == _letters(_stream(chunks, name), name)
     for line in _lines(merged):

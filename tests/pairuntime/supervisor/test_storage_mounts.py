@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -25,17 +26,23 @@ Make = Callable[..., StorageMounts]
 
 
 @pytest.fixture(name="host")
-def folder_of_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder_of_mounts(tmp_path: Path) -> Path:
     """Stands for /mnt."""
     folder = tmp_path / "mnt"
     folder.mkdir()
-    monkeypatch.setattr(storage_mounts, "HOST_FOLDER", str(folder))
     return folder
 
 
 @pytest.fixture(name="make")
 def mounts_factory(tmp_path: Path) -> Make:
-    def make(*targets: str, program: str = "", status: int = 0, **spec: Any) -> StorageMounts:
+    def make(
+        *targets: str,
+        program: str = "",
+        status: int = 0,
+        host_folder: Path = tmp_path / "mnt",
+        timeouts: Mapping[str, float] = MappingProxyType({}),
+        **spec: Any,
+    ) -> StorageMounts:
         attempt = tmp_path / "home/tasks/attempt"
         attempt.mkdir(parents=True, exist_ok=True)
         script = program or SERVES.format(status=status, seen=tmp_path / "request")
@@ -55,7 +62,7 @@ def mounts_factory(tmp_path: Path) -> Make:
             ],
             **spec,
         }
-        return StorageMounts(complete, str(attempt))
+        return StorageMounts(complete, str(attempt), str(host_folder), **timeouts)
 
     return make
 
@@ -118,17 +125,15 @@ def test_storage_never_hides_programs_or_the_cluster(
         patch.setattr(sys, "path", [*sys.path, f"{host}/data/site-packages"])
         assert reason in problem_of(make(f"{host}/data"))
         # Also where the user writes the path with a link.
-        (tmp_path / "linked").symlink_to(host)
-        patch.setattr(storage_mounts, "HOST_FOLDER", str(tmp_path / "linked"))
-        assert reason in problem_of(make(f"{tmp_path}/linked/data"))
+        linked = tmp_path / "linked"
+        linked.symlink_to(host)
+        assert reason in problem_of(make(f"{linked}/data", host_folder=linked))
 
 
-def test_mount_gets_the_path_that_was_checked(
-    host: Path, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "linked").symlink_to(host)
-    monkeypatch.setattr(storage_mounts, "HOST_FOLDER", str(tmp_path / "linked"))
-    assert problem_of(make(f"{tmp_path}/linked/sets")) == ""
+def test_mount_gets_the_path_that_was_checked(host: Path, make: Make, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.symlink_to(host)
+    assert problem_of(make(f"{linked}/sets", host_folder=linked)) == ""
     request = json.loads((tmp_path / "request").read_text())
     assert (request["folder"], request["shown_at"]) == (f"{host}/sets", f"{host}/sets")
 
@@ -144,11 +149,8 @@ def test_end_tells_whether_files_are_lost(host: Path, make: Make) -> None:
     assert lost.take_messages()[-1] == FILES_LOST
 
 
-def test_end_does_not_wait_for_a_storage_that_never_answers(
-    host: Path, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(storage_mounts, "_STOPPED_TIMEOUT_S", 0.1)
-    mounts = make(f"{host}/sets", program=IGNORES_STOP)
+def test_end_does_not_wait_for_a_storage_that_never_answers(host: Path, make: Make) -> None:
+    mounts = make(f"{host}/sets", program=IGNORES_STOP, timeouts={"stopped_timeout_s": 0.1})
     assert mounts.mount(True, OWNER, never) == ""
     began = time.monotonic()
     assert not mounts.unmount(always)
@@ -161,9 +163,8 @@ def test_end_does_not_wait_for_a_storage_that_never_answers(
 def test_process_that_cannot_be_killed_does_not_keep_the_supervisor(
     host: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage_mounts, "_STOPPED_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(storage_mounts, "_KILL_TIMEOUT_S", 0.1)
-    mounts = make(f"{host}/sets", program=IGNORES_STOP)
+    timeouts = {"stopped_timeout_s": 0.1, "kill_timeout_s": 0.1}
+    mounts = make(f"{host}/sets", program=IGNORES_STOP, timeouts=timeouts)
     assert mounts.mount(True, OWNER, never) == ""
     (pid,) = mounts.pids() - set(storage_mounts.process_tree.descendants(next(iter(mounts._names))))
     with monkeypatch.context() as patch:
@@ -251,6 +252,31 @@ def test_folder_that_another_account_can_change_is_not_used(
     assert problem() == f"The folder {folder}/0 cannot be used: another account has created it."
     (folder / "0").unlink()
     assert problem() == ""
+
+
+def test_mount_point_that_every_account_can_replace_is_not_used(
+    host: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = host / "sets"
+    host.chmod(0o777)
+    assert problem_of(make(str(place))) == f"The folder {place} cannot be used: every account can replace it."
+    host.chmod(0o1777)
+    assert problem_of(make(str(place))) == ""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", lambda path: os.stat_result((0o40755, 0, 0, 1, 4321, 0, 0, 0, 0, 0)))
+        found = problem_of(make(str(place)))
+    assert found == f"The folder {place} cannot be used: every account can replace it."
+    host.chmod(0o755)
+    # Created between the check and the mount.
+    place.rmdir()
+    make_folders = os.makedirs
+
+    def make_link(path: str, **options: Any) -> None:
+        Path(path).symlink_to(host.parent)
+        make_folders(path, **options)
+
+    monkeypatch.setattr(os, "makedirs", make_link)
+    assert problem_of(make(str(place))) == f"The folder {place} cannot be used: it is no folder."
 
 
 def test_program_that_is_missing_is_a_sentence(host: Path, make: Make) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pairuntime.task.hdfs_cli import HdfsCommandError, resolve
 from pairuntime.task.hdfs_mount import WebHdfsFileSystem
+from pairuntime.task.hdfs_paths import HdfsCommandError, resolve
 from pairuntime.task.webhdfs import WebHdfsError
 from support.cli_user import shared_user_fixture, user_fixture  # noqa: F401
 from support.fuse import fuse_fixture  # noqa: F401

@@ -8,7 +8,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
+import pytest
+
+from pairuntime.task.notebook_execution import complete_kernel
 from support.notebooks import notebook
+
+INCOMPLETE = [
+    {},
+    {"language": "python"},
+    {"display_name": "My Python", "language": "python"},
+    {"name": "python3"},
+    {"name": None, "language": None},
+    None,
+    "python3",
+]
 
 
 def test_no_grammar_is_compiled_to_read_a_notebook(tmp_path: Path) -> None:
@@ -29,3 +43,37 @@ def test_no_grammar_is_compiled_to_read_a_notebook(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_notebook_without_the_name_of_a_kernel_is_run_and_gets_its_page(tmp_path: Path) -> None:
+    (tmp_path / "work.ipynb").write_text(
+        json.dumps({**notebook("print(6 * 7)"), "metadata": {"kernelspec": {}}})
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pairuntime", "notebook", "work.ipynb"],
+        cwd=tmp_path,
+        env={**os.environ, "PAI_OUTPUT_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
+    assert "42" in (tmp_path / "work.html").read_text()
+
+
+@pytest.mark.parametrize("spec", INCOMPLETE, ids=str)
+def test_kernel_of_a_notebook_is_completed(spec: object) -> None:
+    one = nbformat.from_dict({**notebook("1"), "metadata": {"kernelspec": spec}})
+    complete_kernel(one)
+    nbformat.validate(one)
+    assert one.metadata.get("kernelspec", {"name": "python3"})["name"] == "python3"
+    if isinstance(spec, dict) and spec.get("display_name"):
+        assert one.metadata.kernelspec.display_name == "My Python"
+
+
+def test_kernel_of_another_language_is_not_replaced_by_python() -> None:
+    one = nbformat.from_dict({**notebook("1"), "metadata": {"kernelspec": {"language": "no-such-language"}}})
+    complete_kernel(one)
+    assert one.metadata.kernelspec.name == "no-such-language"

@@ -64,9 +64,9 @@ def test_workspace_of_the_job_is_used(cluster: Cluster) -> None:
 
 
 def test_failed_upload_fails_the_job_with_the_reason(cluster: Cluster) -> None:
+    # After its submission, which would refuse it.
     in_the_way = ("echo f > f", "hdfs dfs -mkdir -p blocked", "hdfs dfs -put f blocked/jobs")
-    assert cluster.run(host(job("in-the-way", *in_the_way)))["state"] == "SUCCEEDED"
-    what = host(job("nowhere", 'echo x > "$PAI_OUTPUT_DIR/x"'))
+    what = host(job("nowhere", *in_the_way, 'echo x > "$PAI_OUTPUT_DIR/x"'))
     what["parameters"] = {"work_directory": "blocked/jobs/nowhere"}
     assert cluster.run(what)["state"] == "FAILED"
     said = b"The outputs could not be uploaded to"

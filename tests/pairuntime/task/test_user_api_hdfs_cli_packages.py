@@ -6,7 +6,6 @@ import json
 import shlex
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from openpaisdk.runtime import Runtime, Where, where
 from paicluster.engines.common import runtime_install
 from pairuntime import user_api
 from support.server_fixture import Cluster, job
+from support.wheels import WITHOUT_COMPARISON, make_wheel
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +209,54 @@ hdfs dfs -cat pai://here/other/f || echo status $?
     assert "none" in errors and "other is no storage that the cluster serves itself" in errors, errors
 
 
+@pytest.mark.parametrize("job_name", ["own_output", "taken_output"])
+def test_output_folder_on_the_storage_exists_when_the_task_starts(cluster: Cluster, job_name: str) -> None:
+    what = host(job_name, "echo x > f; hdfs dfs -test -d $PAI_OUTPUT_DIR && hdfs dfs -put f $PAI_OUTPUT_DIR/")
+    address = f"hdfs://{cluster.address[0]}:{cluster.address[1]}/user/{cluster.user}/made/{job_name}"
+    what["prerequisites"] += [{"name": "out", "type": "output", "uri": address}]  # type: ignore[operator]
+    what["taskRoles"]["main"]["output"] = "out"  # type: ignore[index]
+    if job_name == "own_output":
+        assert cluster.run(what)["state"] == "SUCCEEDED", cluster.log_of(job_name)
+        return
+    taken = host("takes", f"hdfs dfs -mkdir -p made && touch f && hdfs dfs -put -f f made/{job_name}")
+    assert cluster.run(taken)["state"] == "SUCCEEDED", cluster.log_of("takes")
+    reply = cluster.submit(what)
+    assert "could not be created" in reply.headers.get("x-warning", ""), "it is a file"
+    assert cluster.wait_over(job_name)["state"] == "FAILED"
+
+
+def test_target_with_a_slash_at_its_end_is_a_folder_that_exists(cluster: Cluster) -> None:
+    script = """echo 1 > f
+hdfs dfs -mkdir -p slash/there
+hdfs dfs -put f slash/there/
+for command in put copyFromLocal; do hdfs dfs -$command f slash/none/ && echo wrong; done
+hdfs dfs -put f pai://here/0/user/$PAI_USER_NAME/slash/none/ && echo wrong
+hdfs dfs -put -f f slash/there/f/ && echo wrong
+hdfs dfs -mv slash/there/f slash/none/ && echo wrong
+hdfs dfs -mv slash/there/f slash/there slash/none && echo wrong
+for command in get copyToLocal; do hdfs dfs -$command slash/there/f none/ && echo wrong; done
+hdfs dfs -test -e slash/none && echo wrong
+test -e none && echo wrong
+hdfs dfs -mv slash/there/f slash/ && hdfs dfs -get slash/f ./ || hdfs dfs -get -f slash/f ./
+hdfs dfs -cat slash/f
+"""
+    assert cluster.run(host("slashes", script))["state"] == "SUCCEEDED", cluster.log_of("slashes")
+    assert cluster.log_of("slashes", "stdout") == b"1\n"
+    said = cluster.log_of("slashes", "stderr").decode().splitlines()
+    home = f"pai://here/0/user/{cluster.user}"
+    assert said == [
+        "put: `slash/none/': No such file or directory",
+        "copyFromLocal: `slash/none/': No such file or directory",
+        f"put: `{home}/slash/none/': No such file or directory",
+        "put: `slash/there/f/': Is not a directory",
+        "mv: `slash/none/': No such file or directory",
+        "mv: `slash/none': No such file or directory",
+        "get: `none/': No such file or directory",
+        "copyToLocal: `none/': No such file or directory",
+        "get: `./f': File exists",
+    ]
+
+
 def test_hdfs_command_of_the_image_takes_precedence(cluster: Cluster) -> None:
     script = (
         "mkdir b; printf '#!/bin/sh\\necho mine\\n' > b/hdfs; chmod +x b/hdfs; PATH=$PWD/b:$PATH; hdfs dfs"
@@ -219,16 +267,10 @@ def test_hdfs_command_of_the_image_takes_precedence(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_packages_are_installed_once_and_reused(cluster: Cluster, tmp_path: Path) -> None:
-    package = tmp_path / "tiny_one-1-py3-none-any.whl"
-    about = "tiny_one-1.dist-info"
-    with zipfile.ZipFile(package, "w") as wheel:
-        wheel.writestr("tiny_one.py", "word = 42")
-        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny-one\nVersion: 1\n")
-        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{about}/RECORD", "")
+    make_wheel(tmp_path, "tiny_one", "1", {"tiny_one.py": "word = 42"})
     use = (
         f"export XDG_CACHE_HOME={tmp_path}/cache",
-        f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={tmp_path}",
+        f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={tmp_path} {WITHOUT_COMPARISON}",
         f'eval "$(pai-runtime packages --python {sys.executable} tiny-one)"',
         "python -c 'import tiny_one; print(tiny_one.word)'",
     )
@@ -237,3 +279,19 @@ def test_packages_are_installed_once_and_reused(cluster: Cluster, tmp_path: Path
         assert cluster.log_of(name, "stdout") == b"42\n"
     assert b"cached on this machine" in cluster.log_of("first")
     assert b"cached on this machine" not in cluster.log_of("second")
+
+
+def test_failed_installation_names_the_python(tmp_path: Path) -> None:
+    python = tmp_path / "python9"
+    python.write_text(f'#!/bin/sh\ncase "$1" in -c) exec {sys.executable} "$@";; *) exit 3;; esac\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "pairuntime", "packages", "--python", str(python), "some-package"],
+        env={"XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    why = f"{python} -m venv --without-pip exited with status 3."
+    assert done.stderr.splitlines()[-1] == f"The packages some-package could not be installed: {why}"

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.interface import Exec, LaunchFailed, Phase, SelfScheduling
-from paicluster.scheduler.node_capacity import NodeCapacity, explain_shortage, place_tasks
+from paicluster.scheduler.placement import NodeCapacity, place_tasks
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
+from paicluster.scheduler.shortage import explain_shortage
 from pairuntime.saved_environment import SAVE_COMMAND
 from support.engine_contract.stubborn_processes import DAEMON, DEAF_CHILD
 from support.engine_rig import Driven, Rig, appears, lines_of, mark, nothing_left, task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 import subprocess
@@ -13,15 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Exec, Forward, Phase
+from paiprotocol.errors import PaiError
 from pairuntime.saved_environment import SAVE_COMMAND
 from support.engine_contract.stubborn_processes import DAEMON, DEAF_CHILD
 from support.engine_rig import Driven, Rig, appears, in_terminal, mark, nothing_left, task
 from support.hosted_forwarder import HostedForwarder
 from support.ports import free_port
 from support.session_client import HostedSession, environment_lines, place, run_in_session
-from support.task_service import EchoServer, receive_all
+from support.task_service import BANNER, EchoServer, receive_all
 
 
 class SessionContract:
@@ -239,6 +240,32 @@ class SessionContract:
             await driven.engine.stop([one.uid], 0)
             await driven.ended(one.uid)
 
+    async def test_signal_right_after_the_start_reaches_the_command(self, rig: Rig) -> None:
+        """Also while the program that enters the task is still on its way."""
+        one = task(rig, "echo up; sleep 600")
+        word = mark()
+
+        def end_at_once(words: Sequence[str], terminal: tuple[str, int, int] | None) -> tuple[int, str]:
+            hosted = HostedSession(words)
+            hosted.session.start(["sh", "-c", f": {word}; sleep 600; :"], terminal)
+            hosted.session.send_signal("TERM")
+            status = hosted.wait()
+            # A client program may add a line of its own; how the command announces itself is not shown.
+            assert not re.search(rb"[0-9a-f]{24}", hosted.written[1] + hosted.written[2]), hosted.written
+            return status, hosted.session.signal
+
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Exec):
+                pytest.skip("this engine has no exec")
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+            for terminal in (None, None, None, ("xterm", 24, 80)):
+                words = driven.engine.session_command(one.uid, terminal=terminal is not None)
+                assert await asyncio.to_thread(end_at_once, words, terminal) == (128 + 15, "TERM")
+            await nothing_left(rig, word)
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+
     async def test_memory_of_a_session_counts_against_the_task(self, rig: Rig) -> None:
         if why := rig.without_limits():
             pytest.skip(why)
@@ -266,7 +293,7 @@ class SessionContract:
     async def test_forward_reaches_ports_where_the_task_runs(self, rig: Rig) -> None:
         """Many connections at once; each direction ends alone; the other end is notified of nothing."""
         one = task(rig, "echo up; sleep 600")
-        server = EchoServer()
+        server, speaks_first = EchoServer(), EchoServer(BANNER)
         data = bytes(range(256)) * 4000
 
         def use(connection: socket.socket) -> bytes:
@@ -287,11 +314,17 @@ class SessionContract:
             with contextlib.suppress(BlockingIOError):
                 while True:
                     stuck.send(bytes(1 << 16))
+            for _ in range(50):
+                talking = hosted.open(speaks_first.port)
+                assert isinstance(talking, socket.socket)
+                talking.shutdown(1)
+                with talking:
+                    assert receive_all(talking) == BANNER + b"bye"
             opened = [hosted.open(server.port) for _ in range(20)]
             with ThreadPoolExecutor(20) as pool:
                 assert set(pool.map(use, opened)) == {data + b"bye"}
             stuck.close()
-            while len(hosted.ended) < 21:
+            while len(hosted.ended) < 71:
                 hosted.receive()
             # Connections outlive the server.
             last = hosted.open(server.port)
@@ -310,6 +343,7 @@ class SessionContract:
             await driven.engine.stop([one.uid], 0)
             await driven.ended(one.uid)
         server.close()
+        speaks_first.close()
 
     async def test_forward_ends_with_the_task(self, rig: Rig) -> None:
         one = task(rig, "echo up; sleep 600")

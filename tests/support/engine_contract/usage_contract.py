@@ -39,9 +39,9 @@ class UsageContract:
                     assert time.monotonic() < end, (found, cpu_s)
                     await asyncio.sleep(0.1)
 
-            first = await reach({busy.uid: 0.2, short.uid: 0.2, idle.uid: 0.0})
-            later = await reach({uid: first[uid].cpu_s + 0.3 for uid in (busy.uid, short.uid)})
-            assert later[idle.uid].cpu_s - first[idle.uid].cpu_s < 0.2
+            first = await reach({busy.uid: 0.1, short.uid: 0.1, idle.uid: 0.0})
+            later = await reach({uid: first[uid].cpu_s + 0.2 for uid in (busy.uid, short.uid)})
+            assert later[idle.uid].cpu_s - first[idle.uid].cpu_s < 0.1
             assert all(counters.memory_bytes > 10_000 for counters in later.values())
             nodes = (await engine.usage(uids)).nodes.values()
             # Machines of another scheduler are not measured.

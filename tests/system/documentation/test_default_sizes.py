@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from openpaisdk.jobs.command_job import CLUSTER_RESOURCES, EMBEDDED_RESOURCES
-from openpaisdk.protocol.limits import MAX_TASKS
-from openpaisdk.protocol.log_end import SEARCHED_BYTES
-from openpaisdk.protocol.retries import BACKOFF_MAX_S, COUNTED_BACKOFF_MAX_S, MAX_PLATFORM_STREAK
+from openpaisdk.jobs.job_options import CLUSTER_RESOURCES, EMBEDDED_RESOURCES
 from paicluster.config.sections import RequestLimits
+from paiprotocol.jobs.limits import MAX_TASKS
+from paiprotocol.jobs.log_end import SEARCHED_BYTES
+from paiprotocol.jobs.retries import BACKOFF_MAX_S, COUNTED_BACKOFF_MAX_S, MAX_PLATFORM_STREAK
 from support.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/how-to.md").read_text()

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from openpaisdk.protocol import check_job, read_any_job
-from openpaisdk.protocol.schema_nodes import Fields, ListOf, MappingOf, Node, Nullable, Variant
-from openpaisdk.protocol.v1 import JOB_V1
-from openpaisdk.protocol.v2_schema import JOB_V2
+from paiprotocol.jobs import check_job, read_any_job
+from paiprotocol.jobs.schema_nodes import Fields, ListOf, MappingOf, Node, Nullable, Variant
+from paiprotocol.jobs.v1 import JOB_V1
+from paiprotocol.jobs.v2_schema import JOB_V2
 from support.paths import REPOSITORY
 
 DOCS = REPOSITORY / "docs"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.api.middleware import audit
+from paicluster.api.middleware.response_budget import MAX_BYTES, MAX_BYTES_PER_USER
 from paicluster.auth.tokens import TokenKind
 from paicluster.auth.users import MIN_PASSWORD_LENGTH
 from paicluster.config.sections import Authentication, RequestLimits
@@ -34,19 +35,35 @@ def test_every_kind_of_token_is_described() -> None:
 def test_limits_are_those_of_the_code() -> None:
     limits, logins = RequestLimits(), Authentication()
     assert [row[1] for row in rows_of("Limits")] == [
+        str(limits.connections_per_address),
         str(limits.requests_per_minute),
         str(limits.lists_per_minute),
         str(limits.submissions_per_hour),
+        f"{limits.submissions_per_job}, {limits.submission_depth}",
         f"{logins.logins_per_account}, {logins.logins_per_address}",
         f"{limits.body_mb} MB, {limits.sources_mb} MB",
         f"{limits.slow_client_s:.0f} s",
+        f"{MAX_BYTES_PER_USER >> 20} MB, {MAX_BYTES >> 20} MB",
         f"{MIN_PASSWORD_LENGTH} characters",
         f"{audit._MAX_FIELD_CHARS} characters",
     ]
 
 
+def test_every_promise_names_tests_that_exist() -> None:
+    section = PAGE.partition("\n### What is promised\n")[2].partition("\n### ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 15
+    for promise, tests in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tests)
+        assert named and len(named) == tests.count("`") // 2, promise
+        for file, name in named:
+            found = re.search(rf"^ *(async )?def {name}\(", (REPOSITORY / file).read_text(), re.MULTILINE)
+            assert found, f"{promise.strip()}: {file} has no {name}"
+
+
 def test_page_is_linked_from_the_first_pages() -> None:
     assert "(docs/security.md)" in (REPOSITORY / "README.md").read_text()
+    assert "(docs/security.md)" in (REPOSITORY / "SECURITY.md").read_text()
     assert "(security.md)" in (REPOSITORY / "docs/README.md").read_text()
 
 

@@ -6,15 +6,14 @@ import re
 import pytest
 
 from openpaisdk.cli.parser import get_parser
-from openpaisdk.cli.sub import DEFAULT_HOLD
 from openpaisdk.jobs import sources
-from openpaisdk.jobs.command_job import CLUSTER_RESOURCES, EMBEDDED_RESOURCES
+from openpaisdk.jobs.job_options import CLUSTER_RESOURCES, EMBEDDED_RESOURCES, JobOptions
 from openpaisdk.jobs.option_values import MAX_PORTS
 from openpaisdk.jobs.short_job_file import _FIELDS
-from openpaisdk.protocol import document, retries
-from openpaisdk.protocol.limits import MAX_TASKS
 from paicluster.config.sections import RequestLimits
 from paicluster.config.settings import Settings
+from paiprotocol.jobs import document, retries
+from paiprotocol.jobs.limits import MAX_TASKS
 from support.paths import REPOSITORY
 
 
@@ -54,7 +53,7 @@ def test_every_option_in_the_table_of_short_job_files_exists() -> None:
         ("tasks of a job, at most", str(MAX_TASKS)),
         ("ports per label, at most", f"{MAX_PORTS} with `pai sub`"),
         ("time from SIGTERM to SIGKILL", f"{default_of(Settings, 'grace_s'):.0f} s"),
-        ("hold of a failed task", f"off; {DEFAULT_HOLD} with `--debug-hold` alone"),
+        ("hold of a failed task", f"off; {JobOptions.debug_hold_s.optional} with `--debug-hold` alone"),
         ("uploaded folder, if not named", f"at most {sources.MAX_TOTAL_BYTES >> 20} MB"),
         (
             "uploaded files, if named",
@@ -85,6 +84,6 @@ def test_help_of_sub_has_the_defaults_and_limits() -> None:
         "retries of a failed job (default: 0;",
         f"the current folder, up to {sources.MAX_TOTAL_BYTES >> 20} MB",
         f"at most {MAX_PORTS} per label",
-        f"for TIME or {DEFAULT_HOLD} (default: off)",
+        f"for TIME or {JobOptions.debug_hold_s.optional} (default: off)",
     ):
         assert part in text, part

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import cache
 
 import pytest
 
 from openpaisdk.cli.exit_code_reference import exit_code_table, replace_table
-from openpaisdk.protocol.exit_codes import exit_specs, match_exit
+from paiprotocol.jobs.exit_codes import exit_specs, match_exit
 from support.paths import REPOSITORY
+from support.source_files import HOLE, source_files, template_of
 
-# In one worker: every text of the source is read once.
-pytestmark = pytest.mark.xdist_group("troubleshooting-page")
+pytestmark = pytest.mark.xdist_group("sources")
 
 PAGE = (REPOSITORY / "docs/troubleshooting.md").read_text()
-HOLE = "…"
-"""Stands for a name or a number, on the page and in the templates of the source."""
 
 
 def table_rows(header: str) -> list[list[str]]:
@@ -45,31 +42,14 @@ STATUSES = {
 """Exit status with these texts; that of a Python program with an exception is 1."""
 
 
-@cache
-def templates() -> tuple[str, ...]:
-    """Every text in the source, with a hole for each value that is filled in."""
-    found = []
-    for path in (REPOSITORY / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if text := template_of(node):
-                found.append(text)
-    return tuple(found)
-
-
-def template_of(node: ast.AST) -> str:
-    """The text of a node, with holes; empty if it is no text."""
-    if isinstance(node, ast.JoinedStr):
-        parts = [part.value if isinstance(part, ast.Constant) else HOLE for part in node.values]
-        return "".join(map(str, parts))
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_every_sentence_is_one_that_the_product_prints(sentence: str) -> None:
     parts = sentence.split(HOLE)
-    assert max(map(len, parts)) > 10, "too short to be found by searching"
+    longest = max(parts, key=len)
+    assert len(longest) > 10, "too short to be found by searching"
     pattern = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
-    assert any(pattern.search(template) for template in templates())
+    texts = (text for file in source_files() for text in file.texts)
+    assert any(longest in text and pattern.search(text) for text in texts)
 
 
 def test_page_has_sentences_of_all_parts() -> None:
@@ -92,7 +72,7 @@ def test_every_exit_code_is_in_the_table() -> None:
 
 def causes() -> list[str]:
     """The sentences of all known causes, with holes."""
-    tree = ast.parse((REPOSITORY / "src/openpaisdk/protocol/failure_causes.py").read_text())
+    tree = ast.parse((REPOSITORY / "src/paiprotocol/jobs/failure_causes.py").read_text())
     calls = [
         node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from support.browser import Browser, Page
-from support.external_services import missing
+from support.node import build_portal
 from support.paths import REPOSITORY
 from support.portal import NewPage, open_signed_in, sign_in, terminal_variables, url_of
 from support.server_fixture import Cluster
@@ -24,21 +21,8 @@ EXPECTED = ("Failed to load resource", "WebSocket connection to", "Applying inli
 
 @pytest.fixture(scope="session")
 def portal_files() -> None:
-    """The portal of this checkout, built if its sources are newer."""
-    folder = REPOSITORY / "src/paicluster/api/portal/files"
-    built = folder / "index.html.gz"
-    sources = [
-        *(REPOSITORY / "portal/src").rglob("*"),
-        *(REPOSITORY / "portal" / name for name in ("build.mjs", "package-lock.json")),
-    ]
-    needed = REPOSITORY / "portal/node_modules/axe-core/axe.min.js"
-    newest = max(file.stat().st_mtime for file in sources)
-    if built.exists() and built.stat().st_mtime >= newest and needed.exists():
-        return
-    command = [sys.executable, "portal/bundle_build.py", "--install-node", "--with-checks"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=400, check=False)
-    if done.returncode:
-        missing(f"The portal's build ({done.stderr.strip()[-600:]})")
+    """The portal of this checkout."""
+    build_portal()
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +77,7 @@ def page(new_page: NewPage) -> Page:
 
 @pytest.fixture(scope="session")
 def axe(portal_files: None) -> str:
-    return Path(REPOSITORY / "portal/node_modules/axe-core/axe.min.js").read_text()
+    return (REPOSITORY / "portal/node_modules/axe-core/axe.min.js").read_text()
 
 
 @pytest.fixture(scope="module", name="own")

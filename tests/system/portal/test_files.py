@@ -21,7 +21,7 @@ from support.browser import Browser, Page
 from support.cloud_servers import ACCESS_KEY, SECRET_KEY, seaweedfs
 from support.portal import HOLD_PARTS, NewPage, end_sessions, sign_in, url_of
 from support.ports import free_port
-from support.samba_server import SambaServer, samba_server_fixture  # noqa: F401
+from support.samba_server import SambaServer
 from support.server_fixture import eventually, job
 from support.team_cluster import USERS, TeamCluster, add_users
 
@@ -352,6 +352,27 @@ def test_hostile_files_are_shown_as_text(new_page: NewPage, cluster: TeamCluster
     page.wait_for_text("No preview of this file")
     assert page.evaluate("document.querySelectorAll('main script, main img[src=x]').length") == 0
     assert not page.evaluate("window.isHacked === true")
+
+
+def test_hostile_files_do_not_stop_the_page(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
+    """Each of these is shown in a moment; as a whole they take a browser minutes, or for ever."""
+    uses = [f'<use href="#a{at}"/>' * 10 for at in range(9)]
+    groups = [f'<g id="a{at}">{inner}</g>' for at, inner in enumerate(uses, 1)]
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg"><g id="a0"><rect/></g>{"".join(groups)}</svg>'
+    notebook = {"cells": [{"source": "x", "outputs": [{"text": "y" * 100_000}]}, *[{}] * 500_000]}
+    files = {
+        "multiplied.svg": (svg, "could take a browser very long"),
+        "cells.ipynb": (json.dumps(notebook), "Only the beginning of the notebook"),
+        "lines.txt": ("\n" * (1 << 20), "Only the first lines"),
+        "line.csv": ('"' * (1 << 19) + "\r" * (1 << 19), "Download"),
+    }
+    for name, (text, _) in files.items():
+        put(cluster, f"{folder}/{name}", text.encode())
+    page = new_page(at=at(folder))
+    page.wait_for_text(f"{len(files)} entries")
+    for name, (_, shown) in files.items():
+        page.evaluate(f"location.hash = {json.dumps('#' + at(f'{folder}/{name}'))}")
+        page.wait_for_text(shown)
 
 
 def test_large_text_shows_its_start(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:

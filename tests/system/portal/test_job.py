@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 
 import pytest
 
+from openpaisdk.jobs.job_options import JobOptions
+from openpaisdk.jobs.pre_commands import PreCommands
 from support.browser import Browser
+from support.paths import REPOSITORY
 from support.portal import HOLD_PARTS, NewPage, sign_in, terminal_variables, type_in_terminal, url_of
 from support.server_fixture import eventually, job
 from support.team_cluster import MACHINE, TeamCluster, add_users
@@ -24,18 +28,54 @@ def test_address_of_openpai_leads_to_the_page(new_page: NewPage, cluster: TeamCl
     page = new_page()
     page.open(f"{url_of(cluster)}/job-detail.html?username=alice&jobName=linked")
     page.wait_for("document.querySelector('h1')?.innerText === 'linked'")
+    page.open(f"{url_of(cluster)}/job-list.html?status=Succeeded&user=alice&keyword=link&vcName=default")
+    page.wait_for("document.querySelector('tr:has(a[title=linked])') !== null")
+    shown = "document.querySelector('[aria-label=\"{}\"]').value"
+    filters = [
+        page.evaluate(shown.format(name)) for name in ("State", "User", "Search jobs", "Virtual cluster")
+    ]
+    assert filters == ["SUCCEEDED", "alice", "link", "default"]
+    page.open(f"{url_of(cluster)}/submit.html?op=resubmit&type=job&user=alice&jobname=linked")
+    editor = "document.querySelector('.editor')?.shadowRoot?.querySelector('.cm-content')?.innerText ?? ''"
+    page.wait_for(f"({editor}).includes('linked')")
+    page.open(f"{url_of(cluster)}/cluster-view/hardware.html")
+    page.wait_for("document.querySelector('h1')?.innerText === 'Cluster'")
 
 
 def test_failure_is_explained_and_leads_to_the_log(new_page: NewPage, cluster: TeamCluster) -> None:
     cluster.run(job("breaks", "echo a clue; exit 3"))
     page = new_page(at="/jobs/alice~breaks")
     page.wait_for_text("The job's commands failed")
-    page.wait_for_text("exit code 3 (reported as 255)")
-    page.wait_for_text("The log ends with: a clue")
+    page.wait_for_text("Exit code\n3 (reported as 255)")
+    # As in the list of jobs.
+    page.wait_for_text("Exit code 3: a clue")
     # It is over: there is no next attempt to wait for.
     assert "next attempt" not in page.text
     page.click("button", "Read its log")
     page.wait_for(f"{LOG}?.innerText.includes('a clue')")
+
+
+def test_cause_that_no_task_has_is_shown(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("first-fails", "exit 5"))
+    cluster.run(job("second-waits", "true", extras={"openpaisdk": {"after": [{"job": "first-fails"}]}}))
+    page = new_page(at="/jobs/alice~second-waits")
+    page.wait_for_text("The job alice~first-fails that it depends on ended as FAILED: Exit code 5.")
+
+
+def test_debug_hold_is_shown_and_ended(new_page: NewPage, cluster: TeamCluster) -> None:
+    hold = PreCommands(JobOptions("job", [], debug_hold_s=3000)).pre_commands()
+    cluster.submit(job("held", *hold, "echo a clue; exit 3"))
+    page = new_page(at="/jobs/alice~held")
+    page.wait_for_text("Task main[0] failed with exit code 3 and is held for inspection until")
+    page.click("button", "Open a terminal")
+    page.wait_for_text("Connected")
+    other = new_page("bob", at="/jobs/alice~held")
+    other.wait_for_text("is held for inspection until")
+    assert "end the hold" not in other.text
+    page.click("button", "end the hold")
+    page.wait_for_text("Exit code\n3 (reported as 255)")
+    assert "held for inspection" not in page.text
+    assert cluster.wait_state("held", "FAILED")
 
 
 def test_log_is_followed_searched_and_downloaded(new_page: NewPage, cluster: TeamCluster) -> None:
@@ -66,6 +106,9 @@ def test_log_is_followed_searched_and_downloaded(new_page: NewPage, cluster: Tea
     page.evaluate("HTMLAnchorElement.prototype.click = function () { window.link = this; }")
     page.click("button", "Download")
     link = page.wait_for("window.link && window.link.href")
+    header = f"fetch({json.dumps(link)}).then((r) => r.headers.get('content-disposition'))"
+    assert page.evaluate(header) == 'attachment; filename="talks-main-0-attempt-1-stdout.log"'
+    assert page.evaluate("window.link.download") == ""
     fetched = page.evaluate(f"fetch({json.dumps(link)}).then((r) => r.text())")
     assert fetched.startswith("line 1\n") and fetched.endswith("the needle\n")
 
@@ -88,6 +131,16 @@ def test_progress_bars_and_colours_are_shown_as_their_last_text(
     cluster.run(job("colours", r"printf '\033[31mred\033[0m\n10%%\r50%%\r100%%\nend\n'"))
     page = new_page(at="/jobs/alice~colours?tab=log")
     page.wait_for(f"{LOG}?.textContent === 'red\\n100%\\nend\\n'")
+
+
+def test_no_escape_sequence_hides_a_line_of_the_log(new_page: NewPage, cluster: TeamCluster) -> None:
+    table = REPOSITORY / "tests/paiprotocol/jobs/escape_sequences.json"
+    cases = json.loads(table.read_text())
+    raw = base64.b64encode("end\n".join(case["raw"] for case in cases).encode()).decode()
+    cluster.run(job("escapes", f"echo {raw} | base64 -d"))
+    page = new_page(at="/jobs/alice~escapes?tab=log")
+    page.wait_for(f"{LOG}?.textContent.endsWith('31mb\\n')")
+    assert page.evaluate(f"{LOG}.textContent") == "end\n".join(case["shown"] for case in cases)
 
 
 def test_arrow_keys_move_through_the_tabs_past_the_terminal(new_page: NewPage, cluster: TeamCluster) -> None:
@@ -180,7 +233,8 @@ def test_terminal_runs_a_shell_in_the_chosen_task(new_page: NewPage, cluster: Te
         " && e.style.color !== '')"
     )
     page.resize(700, 900)
-    page.wait_for("innerWidth === 700")
+    # The screen follows the window with its next frame; only then the shell can know.
+    page.wait_for("document.querySelector('.xterm-screen').clientWidth < 700")
     type_in_terminal(page, "stty size\n")
     page.wait_for(f"Number(/^\\d+ (\\d+)$/m.exec({SCREEN})?.[1]) < {columns}")
     # A look at another tab ends nothing, and the terminal has the keyboard again.
@@ -286,8 +340,10 @@ def test_earlier_attempts_keep_their_reason_log_and_place_in_the_timeline(
     page.wait_for(f"{LOG}?.textContent === 'attempt 1\\n'")
     page.click("button", "Attempt 1")
     page.wait_for(f"{LOG}?.textContent === 'attempt 0\\n'")
-    page.wait_for_text("Attempt 1: The job's commands failed")
-    page.wait_for_text("exit code 3 (reported as 255)")
+    page.wait_for_text("Attempt 1: Exit code 3: attempt 0.")
+    assert page.evaluate("document.querySelector('.notice').innerText").count("attempt 0") == 1
+    page.wait_for_text("The job's commands failed")
+    page.wait_for_text("Exit code\n3 (reported as 255)")
     page.click("[role=tab]", "Timeline")
     page.wait_for("document.querySelectorAll('.timeline li').length === 2")
     for words in ("Failed", ": waited ", ", ran ", "commands failed"):
@@ -296,7 +352,7 @@ def test_earlier_attempts_keep_their_reason_log_and_place_in_the_timeline(
             f".every((e) => e.innerText.includes({json.dumps(words)}))"
         )
     page.click(".timeline a", "Attempt 2")
-    page.wait_for_text("exit code 4 (reported as 255)")
+    page.wait_for_text("Exit code\n4 (reported as 255)")
 
 
 def test_running_attempt_is_in_the_timeline_of_an_earlier_one_and_its_log_is_live(

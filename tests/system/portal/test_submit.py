@@ -215,8 +215,9 @@ def test_notebook_of_the_form_runs_with_its_parameters(
     page.choose_files("[name=notebook]", notebook)
     put_pair(page, "parameter", "rate", "2.5")
     page.wait_for(f"{EDITOR}.innerText.includes(\"pai-runtime notebook -p rate=2.5 'my rates.ipynb'\")")
-    # Jupyter of this environment.
-    put_pair(page, "variable", "PYTHONPATH", sysconfig.get_path("purelib"))
+    # Jupyter of this environment, with its own Python: the machine's may be too old for its packages.
+    (runtime,) = (cluster.home / "runtime").glob("*/bin")
+    put_pair(page, "variable", "PATH", f"{sysconfig.get_path('scripts')}:{runtime}:/usr/bin:/bin")
     page.fill("[name=memoryMB]", "512")
     page.press("Tab")
     page.wait_for_text("1 file,")

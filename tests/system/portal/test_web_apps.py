@@ -104,3 +104,27 @@ def test_jupyter_runs_a_cell_through_its_web_socket(own_page: Page, own: Cluster
     said = jupyter.evaluate(RUN_CELL.replace("CODE", json.dumps(code)))
     assert said == f"cell ran in {own.user}~with-jupyter 42\n"
     own.stop("with-jupyter")
+
+
+def test_page_of_an_interactive_notebook_opens_it_again(own_page: Page, own: Cluster) -> None:
+    # As `pai notebook-job --interactive` submits it, with another web server in the place of Jupyter.
+    serve = (
+        "export JUPYTER_TOKEN=abcd",
+        ": pai-runtime notebook-server demo.ipynb",
+        f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PAI_PORT_LIST_main_0_jupyter",
+    )
+    own.submit(job("with-notebook", *serve, ports={"jupyter": 1}))
+    own.wait_state("with-notebook", "RUNNING")
+    own_page.evaluate(f"location.hash = '#/jobs/{own.user}~with-notebook'")
+
+    def is_open() -> bool:
+        own_page.click("button", "Open it in Jupyter")
+        own_page.wait_for("document.querySelector('.notice button:disabled') === null")
+        return "Nothing listens on port" not in own_page.text
+
+    eventually(is_open, "the server")
+    opened = own_page.next_page()
+    opened.wait_for_text("Directory listing")
+    assert opened.evaluate("location.search") == "?token=abcd"
+    own.stop("with-notebook")
+    own_page.wait_for("!document.body.innerText.includes('Open it in Jupyter')")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from openpaisdk.data.record_checksum import crc32c_function
 from openpaisdk.data.shard_index import IndexBuilder
-from openpaisdk.errors import UsageError
 from openpaisdk.storage.file_info import format_size
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from openpaisdk.data.errors import OversizedContent
-from openpaisdk.errors import PaiError
 from openpaisdk.storage.file_info import format_size
+from paiprotocol.errors import PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,15 +82,15 @@ def _decompress_bzip2(data: bytes | memoryview, max_bytes: int) -> bytes:
     import bz2
 
     parts = []
-    left = max_bytes + 1
-    while data and left:  # several streams may follow each other
+    remaining = max_bytes + 1
+    while data and remaining:  # several streams may follow each other
         decompressor = bz2.BZ2Decompressor()
         try:
-            parts.append(decompressor.decompress(data, left))
+            parts.append(decompressor.decompress(data, remaining))
         except OSError as e:
             raise ValueError(str(e)) from None
-        left -= len(parts[-1])
-        if not decompressor.eof and left:
+        remaining -= len(parts[-1])
+        if not decompressor.eof and remaining:
             raise ValueError("the compressed data is truncated")
         data = decompressor.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -12,8 +12,8 @@ from struct import Struct
 from openpaisdk.data.errors import DamagedShard, OversizedContent, unreadable_record
 from openpaisdk.data.formats.base import MAX_COMPRESSED_RECORD_BYTES, FoundRecord, ShardReader, ShardWriter
 from openpaisdk.data.formats.hadoop_codecs import CLASS_OF_CODEC, codec_of_class, compress, decompress
-from openpaisdk.errors import UsageError
 from openpaisdk.storage.file_info import format_size
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -182,13 +182,13 @@ class SequenceFileReader(ShardReader):
             if count > MAX_RECORDS_PER_BLOCK:
                 raise OversizedContent(f"the block has more than {MAX_RECORDS_PER_BLOCK} records")
             buffers = []
-            left = MAX_DECODED_BYTES
+            remaining = MAX_DECODED_BYTES
             view = memoryview(stored)
             for _ in range(4):
                 length, at = read_vint(stored, at)
-                buffers.append(decompress(header.codec, view[at : at + length], left))
+                buffers.append(decompress(header.codec, view[at : at + length], remaining))
                 at += length
-                left -= len(buffers[-1])
+                remaining -= len(buffers[-1])
             keys = _split(buffers[1], buffers[0], count)
             values = _split(buffers[3], buffers[2], count)
         except IndexError:
@@ -205,8 +205,8 @@ class SequenceFileReader(ShardReader):
         while at < self.size:
             try:
                 after = at
-                for found, after in self._records_at(at):  # noqa: B007 - it is used after the loop
-                    yield found
+                for record, after in self._records_at(at):  # noqa: B007 - it is used after the loop
+                    yield record
                     number += 1
                 at = after
             except (ValueError, IndexError) as e:
@@ -338,13 +338,13 @@ def _prefix_bytes(head: bytes | memoryview, length: int, class_name: str) -> int
 
 
 def _split(data: bytes, lengths: bytes, count: int) -> list[memoryview]:
-    found = []
+    parts = []
     at = in_lengths = 0
     view = memoryview(data)
     for _ in range(count):
         length, in_lengths = read_vint(lengths, in_lengths)
         if length < 0 or at + length > len(data):
             raise ValueError("the lengths of a block are wrong")
-        found.append(view[at : at + length])
+        parts.append(view[at : at + length])
         at += length
-    return found
+    return parts

@@ -9,7 +9,7 @@ from io import RawIOBase
 
 from openpaisdk.data.errors import DamagedShard
 from openpaisdk.data.formats.base import FoundRecord, ShardReader, ShardWriter
-from openpaisdk.fileio import tar_writer
+from paiprotocol.transfer import tar_writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,19 +58,21 @@ class TarReader(ShardReader):
     def scan(self) -> Iterator[FoundRecord]:
         import tarfile  # takes longer than to pack a thousand files
 
+        from pairuntime.transport.bounded_tar import BoundedTarFile
+
         try:
-            with tarfile.open(
-                fileobj=_ShardFile(self),
-                mode="r:",
-                errors="surrogateescape",
-            ) as archive:
-                for member in archive:
-                    if not member.isreg():
-                        continue
-                    if member.offset_data + member.size > self.size:
-                        raise DamagedShard(self.what, "the shard is truncated", offset=member.offset_data)
-                    key = member.name.encode("utf-8", "surrogateescape")
-                    yield FoundRecord(key, member.offset_data, member.size, self.read_at)
+            archive = BoundedTarFile(fileobj=_ShardFile(self), errors="surrogateescape")
+            for member in archive.one_by_one():
+                if not member.isreg():
+                    continue
+                if member.issparse():
+                    raise DamagedShard(
+                        self.what, f"{member.name[:200]!r} is a sparse file", offset=member.offset
+                    )
+                if member.offset_data + member.size > self.size:
+                    raise DamagedShard(self.what, "the shard is truncated", offset=member.offset_data)
+                key = member.name.encode("utf-8", "surrogateescape")
+                yield FoundRecord(key, member.offset_data, member.size, self.read_at)
         except tarfile.TarError as e:
             raise DamagedShard(self.what, f"this is not a whole tar file ({e})") from None
 
@@ -96,7 +98,7 @@ class _ShardFile(RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        left = max(0, self._reader.size - self._at)
-        data = self._reader.read_at(self._at, left if size < 0 else min(size, left))
+        remaining = max(0, self._reader.size - self._at)
+        data = self._reader.read_at(self._at, remaining if size < 0 else min(size, remaining))
         self._at += len(data)
         return data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import ConfigError, Unauthorized
+from paiprotocol.errors import ConfigError, Unauthorized
 
 DEFAULT_DOMAIN = "core.windows.net"
 AZURE_DOMAINS = (DEFAULT_DOMAIN, "core.chinacloudapi.cn", "core.usgovcloudapi.net")
@@ -41,8 +41,8 @@ class AzureAccount:
     @property
     def endpoint(self) -> str:
         """Address of the account, also where a connection string names it."""
-        found = self.endpoint_url or _value_in(self.connection_string, "BlobEndpoint").rstrip("/")
-        return found or f"https://{self.name}.blob.{DEFAULT_DOMAIN}"
+        address = self.endpoint_url or _value_in(self.connection_string, "BlobEndpoint").rstrip("/")
+        return address or f"https://{self.name}.blob.{DEFAULT_DOMAIN}"
 
     def has_expired(self) -> bool:
         """Whether the token says of itself that it is no longer valid: a rejection may not say why."""
@@ -76,20 +76,20 @@ def split_host(host: str) -> tuple[str, AzureAccount]:
 
 def find_account(addressed: AzureAccount, url: str) -> AzureAccount:
     """The account of an address, with the credentials that this machine has for it."""
-    for found in (_from_environment(), _from_file()):
-        if addressed.name and found.name not in ("", addressed.name):
+    for account in (_from_environment(), _from_file()):
+        if addressed.name and account.name not in ("", addressed.name):
             continue  # credentials of another account
-        if found.name or found.has_secret or found.endpoint_url:
-            name = addressed.name or found.name
-            if name or found.connection_string:
-                if not (found.key or found.connection_string or found.endpoint_url):
+        if account.name or account.has_secret or account.endpoint_url:
+            name = addressed.name or account.name
+            if name or account.connection_string:
+                if not (account.key or account.connection_string or account.endpoint_url):
                     _check_is_azure(addressed, url)
                 return AzureAccount(
                     name,
-                    key=found.key,
-                    sas_token=found.sas_token,
-                    endpoint_url=found.endpoint_url or addressed.endpoint_url,
-                    connection_string=found.connection_string,
+                    key=account.key,
+                    sas_token=account.sas_token,
+                    endpoint_url=account.endpoint_url or addressed.endpoint_url,
+                    connection_string=account.connection_string,
                 )
     if addressed.name:
         _check_is_azure(addressed, url)

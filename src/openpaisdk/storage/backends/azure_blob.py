@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import (
+from openpaisdk.storage.backends.azure_account import SET_ACCOUNT, AzureAccount
+from openpaisdk.storage.backends.base import changed_error
+from openpaisdk.storage.backends.fsspec_store import FsspecStore
+from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, PartUpload
+from paiprotocol.errors import (
     ConfigError,
     Conflict,
     ConnectionFailed,
@@ -13,10 +17,6 @@ from openpaisdk.errors import (
     Unavailable,
     UsageError,
 )
-from openpaisdk.storage.backends.azure_account import SET_ACCOUNT, AzureAccount
-from openpaisdk.storage.backends.base import changed_error
-from openpaisdk.storage.backends.fsspec_store import FsspecStore
-from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, PartUpload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import errno
 import os
 from functools import partial
 
-from openpaisdk.errors import STORAGE_FULL as STORAGE_FULL
-from openpaisdk.errors import (
+from openpaisdk.storage.file_info import join
+from paiprotocol.errors import STORAGE_FULL as STORAGE_FULL
+from paiprotocol.errors import (
     Conflict,
     ConnectionFailed,
     Forbidden,
@@ -19,8 +20,7 @@ from openpaisdk.errors import (
     Unavailable,
     UsageError,
 )
-from openpaisdk.fileio.pack_format import MAX_PACKED_FILE_BYTES
-from openpaisdk.storage.file_info import join
+from paiprotocol.transfer.pack_format import MAX_PACKED_FILE_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 PART_BYTES = 8 << 20
 """Smallest part of a large file: each part is transferred, verified and resumed on its own."""
 PARTS_BEFORE_DOUBLING = 16
-"""With more parts than this their size doubles, again and again: each part costs a request, ..."""
+"""Each part costs a request: a file of more parts gets parts of twice the size, as often as needed ..."""
 MAX_PART_BYTES = 32 << 20
-"""... and an interrupted part is sent again from its beginning."""
+"""... up to this size: an interrupted part is sent again from its beginning."""
 MAX_PARTS = 1 << 17
-"""A cluster accepts no more parts of one file: beyond this their size doubles without a limit."""
+"""Parts that a cluster accepts of one file. For fewer than these the size doubles beyond any limit."""
 MAX_LOCAL_PART_BYTES = 64 << 20
-"""The same for a cluster on this machine: repeating a part is cheap, pauses between parts are not."""
+"""`MAX_PART_BYTES` of a cluster on this machine: repeating a part is cheap, pauses between parts are not."""
 CHUNK_BYTES = 1 << 20
 """Bytes that are read, hashed and written in one step: few enough to stay in the processor's cache, enough
 that threads writing to the same file seldom wait for each other."""
@@ -52,8 +52,7 @@ PARTIAL_SUFFIX = ".pai-part"
 """Suffix of partial files, on every kind of storage. Partial files are never copied themselves."""
 FILE_CHANGED = "ChangedFileError"
 CHANGED_WHILE_COPIED = " while it was copied; the target is unchanged."
-"""End of each message of ``changed_error``."""
-"""What the message of that error says about the target of a copy."""
+"""End of each message of ``changed_error``: what became of the target of the copy."""
 
 
 class SourceFile:
@@ -325,8 +324,8 @@ class Backend:
 
 def walk_by_listing(backend: Backend, path: str, max_files: int = 0) -> Iterator[DirectoryListing]:
     """Walk that lists one folder after the other, for backends without a recursive listing."""
-    from openpaisdk.fileio.sorted_files import SortedFiles
     from openpaisdk.storage.file_info import folder_listings
+    from paiprotocol.transfer.sorted_files import SortedFiles
 
     pending = [""]
     while pending:
@@ -373,7 +372,7 @@ def split_ranges(size: int, part_bytes: int = 0) -> list[Range]:
 
 def content_key(*values: object) -> str:
     """Short hash of the values that identify a content, the same in every run."""
-    from openpaisdk.fileio.hashing import BLAKE2B, hash_bytes
+    from paiprotocol.transfer.hashing import BLAKE2B, hash_bytes
 
     return hash_bytes("\0".join(map(str, values)).encode("utf-8", "surrogateescape"), BLAKE2B).hex()[:16]
 

@@ -7,17 +7,11 @@ import os
 import sys
 import threading
 
-from openpaisdk.client.http1 import Body, send_all
-from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, NotFound, PaiError, Unavailable
-from openpaisdk.fileio import hashing
-from openpaisdk.fileio.pack_format import MAX_PACK_FILES
 from openpaisdk.storage.backends.base import (
     CHUNK_BYTES,
     MAX_LOCAL_PART_BYTES,
     MAX_PART_BYTES,
     WORKERS,
-    part_size,
-    split_ranges,
 )
 from openpaisdk.storage.backends.connection_pool import (
     REQUEST_TIMEOUT_S,
@@ -27,23 +21,26 @@ from openpaisdk.storage.backends.connection_pool import (
     read_all,
     with_retries,
 )
-from openpaisdk.storage.backends.descriptor_io import DescriptorTarget
-from openpaisdk.storage.backends.webhdfs import BASE, WebHdfs, WebHdfsSource
+from openpaisdk.storage.backends.resumable_upload import ResumableUpload
+from openpaisdk.storage.backends.webhdfs import WebHdfs, WebHdfsSource
 from openpaisdk.storage.file_info import DirectoryListing
+from paiprotocol.errors import ConnectionFailed, InvalidParameters, NotFound, PaiError
+from paiprotocol.transfer import hashing
+from paiprotocol.transfer.pack_format import MAX_PACK_FILES
+from pairuntime.transport.http1 import Body
+from pairuntime.transport.webhdfs import BASE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
 
-    from openpaisdk.client.http1 import Response
-    from openpaisdk.storage.backends.base import Chunks, DescriptorChannel, Range, SourceFile, TargetFile
+    from openpaisdk.storage.backends.base import Chunks, DescriptorChannel, SourceFile, TargetFile
     from openpaisdk.storage.file_info import FileStat
+    from pairuntime.transport.http1 import Response
 
 LOCAL_PATH = "/api/v2/transfer/local"
 TRANSFER_PATH = "/api/v2/transfer"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-UPLOADS_PATH = TRANSFER_PATH + "/uploads"
 
 
 class ClusterBackend(WebHdfs):
@@ -83,7 +80,7 @@ class ClusterBackend(WebHdfs):
 
     def walk(self, path: str, max_files: int = 0) -> Iterator[DirectoryListing]:
         query: dict[str, object] = {"path": self.root + path, "files": max_files or None}
-        response = self._request("GET", TRANSFER_PATH + "/tree", query)
+        response = self.transfer_request("GET", TRANSFER_PATH + "/tree", query)
         rest = b""
         for data in iter_body(response, self.url):
             *complete, rest = (rest + data).split(b"\n")
@@ -107,7 +104,7 @@ class ClusterBackend(WebHdfs):
         """
         if length == 0:
             return
-        response = self._request(
+        response = self.transfer_request(
             "GET",
             TRANSFER_PATH + "/file",
             {
@@ -122,14 +119,14 @@ class ClusterBackend(WebHdfs):
         if not announced.isdecimal():
             raise self._truncated(path)
         hasher = hashing.hasher(self.algorithm)()
-        left = int(announced) - hashing.DIGEST_BYTES
+        remaining = int(announced) - hashing.DIGEST_BYTES
         digest = b""
         buffer = memoryview(bytearray(max(1, min(CHUNK_BYTES, int(announced)))))
         for data in iter_blocks(response, self.url, buffer):
-            if len(data) > left:
-                digest += data[left:]
-                data = data[:left]
-            left -= len(data)
+            if len(data) > remaining:
+                digest += data[remaining:]
+                data = data[:remaining]
+            remaining -= len(data)
             if data:
                 hasher.update(data)
                 yield data
@@ -148,24 +145,26 @@ class ClusterBackend(WebHdfs):
 
     def _stat(self, path: str) -> FileStat:
         """Size, time in nanoseconds and mode, which a walk does not return."""
-        response = self._request("GET", TRANSFER_PATH + "/file", {"path": self.root + path, "length": 0})
+        response = self.transfer_request(
+            "GET", TRANSFER_PATH + "/file", {"path": self.root + path, "length": 0}
+        )
         read_all(response, self.url)
         headers = response.headers
         try:
             return int(headers["x-pai-size"]), int(headers["x-pai-mtime"]), int(headers["x-pai-mode"], 8)
         except (KeyError, ValueError):
-            raise self._unexpected_response() from None
+            raise self.unexpected_response() from None
 
     def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> TargetFile:
-        return MultipartUpload(self, path, source_stat, key, overwrite=overwrite)
+        return ResumableUpload(self, path, source_stat, key, overwrite=overwrite)
 
     def descriptor_channel(self) -> DescriptorChannel | None:
-        """Session for file-descriptor passing; None if the cluster is on another machine."""
+        """Channel for file-descriptor passing; None if the cluster is on another machine."""
         if self.over_http:
             return None
         with self._channel_lock:
             if self._channel_pid != os.getpid():
-                # A fork cannot use its parent's session.
+                # A fork cannot use its parent's channel.
                 self._channel, self._channel_pid = None, os.getpid()
             if sys.platform == "linux" and self._channel is None and is_same_machine(self.capabilities):
                 from openpaisdk.storage.backends.fd_passing import connect
@@ -176,7 +175,9 @@ class ClusterBackend(WebHdfs):
 
     def _invite(self) -> dict[str, object]:
         """The socket of the cluster's descriptor server, and a ticket for it."""
-        return self._parse_response(self._request("POST", LOCAL_PATH, {}, b""), "local transfers")
+        return self.parse_transfer_response(
+            self.transfer_request("POST", LOCAL_PATH, {}, b""), "local transfers"
+        )
 
     def free_bytes(self, path: str) -> int | None:
         free = self.capabilities.get("free")
@@ -186,8 +187,8 @@ class ClusterBackend(WebHdfs):
 
     def send_pack(self, base: str, pack: bytes) -> list[tuple[str, PaiError]]:
         def send() -> dict[str, object]:
-            return self._parse_response(
-                self._request("POST", TRANSFER_PATH + "/pack", {"path": self.root + base}, pack),
+            return self.parse_transfer_response(
+                self.transfer_request("POST", TRANSFER_PATH + "/pack", {"path": self.root + base}, pack),
                 "a pack of files",
             )
 
@@ -202,8 +203,8 @@ class ClusterBackend(WebHdfs):
             body = json.dumps({"path": self.root + base, "names": some}).encode()
 
             def remove(body: bytes = body) -> dict[str, object]:
-                response = self._request("POST", TRANSFER_PATH + "/remove", {}, body)
-                return self._parse_response(response, "a bulk delete")
+                response = self.transfer_request("POST", TRANSFER_PATH + "/remove", {}, body)
+                return self.parse_transfer_response(response, "a bulk delete")
 
             problems += _parse_problems(with_retries(remove))
         return problems
@@ -211,12 +212,12 @@ class ClusterBackend(WebHdfs):
     def fetch_pack(self, base: str, names: list[str]) -> bytes:
         body = json.dumps({"path": self.root + base, "names": names, "hash": self.algorithm}).encode()
         return with_retries(
-            lambda: read_all(self._request("POST", TRANSFER_PATH + "/fetch", {}, body), self.url)
+            lambda: read_all(self.transfer_request("POST", TRANSFER_PATH + "/fetch", {}, body), self.url)
         )
 
     # -- requests ------------------------------------------------------------------------------
 
-    def _request(
+    def transfer_request(
         self, method: str, path: str, values: dict[str, object], body: bytes | Body | None = None
     ) -> Response:
         try:
@@ -231,7 +232,7 @@ class ClusterBackend(WebHdfs):
         except NotFound as e:
             raise NotFound(e.message, code=e.code, hint=e.hint) from None
 
-    def _parse_response(self, response: Response, what: str) -> dict[str, object]:
+    def parse_transfer_response(self, response: Response, what: str) -> dict[str, object]:
         try:
             parsed = json.loads(read_all(response, self.url))
         except ValueError:
@@ -276,170 +277,6 @@ class VerifiedSource(WebHdfsSource):
 
     def range_digest(self, offset: int, length: int) -> bytes:
         return self._digests.pop((offset, length))
-
-
-class MultipartUpload(DescriptorTarget):
-    """Resumable upload of a large file: parts in any order, each with its hash; the server records them."""
-
-    def __init__(
-        self, backend: ClusterBackend, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True
-    ):
-        super().__init__()
-        self.backend = backend
-        self.path = path
-        self.what = backend.display_path(path)
-        self.size, self.mtime_ns, self.mode = source_stat
-        self.in_order = self.size < 0
-        self.algorithm = backend.algorithm
-        self.part_bytes = part_size(self.size, backend.max_part_bytes)
-        self.digests: dict[int, bytes] = {}
-        self.request = {
-            "path": backend.root + path,
-            "size": self.size,
-            "mtime": self.mtime_ns,
-            "mode": self.mode,
-            "key": key,
-            "hash": self.algorithm,
-            "partBytes": self.part_bytes,
-            "overwrite": overwrite,
-        }
-        self.channel = backend.descriptor_channel() if self.size > 0 else None
-        state: dict[str, object] | None = None
-        if self.channel is not None:
-            self.fd, state = self.channel.create(self.request)
-        if state is None:
-            state = with_retries(self._create)
-        self.id = str(state["id"])
-        have = state.get("have")
-        self.received: dict[int, str] = (
-            {int(at): str(digest) for at, digest in have.items()} if isinstance(have, dict) else {}
-        )
-
-    def _create(self) -> dict[str, object]:
-        response = self.backend._request("POST", UPLOADS_PATH, {}, json.dumps(self.request).encode())
-        return self.backend._parse_response(response, self.what)
-
-    def missing_ranges(self, max_bytes: int = MAX_PART_BYTES) -> list[Range]:
-        left = []
-        for at, length in split_ranges(self.size, self.part_bytes):
-            if at in self.received:
-                self.digests[at] = bytes.fromhex(self.received[at])
-            else:
-                left.append((at, length))
-        return left
-
-    def put(
-        self, offset: int, length: int, chunks: Callable[[], Chunks], source: SourceFile | None = None
-    ) -> None:
-        if self.fd >= 0:
-            with_retries(lambda: self.write(offset, length, chunks(), source))
-            return
-
-        def send() -> None:
-            fd = -1 if source is None else source.fileno()
-            body = _PartBody(offset, length, chunks, self.algorithm, fd)
-            try:
-                response = self.backend._request("PUT", f"{UPLOADS_PATH}/{self.id}", {"offset": offset}, body)
-                read_all(response, self.backend.url)
-            except NotFound:
-                # Another copy of the same file finished it; or it was cleaned up, or the disk was replaced.
-                if not self._has_arrived(self.size):
-                    raise ConnectionFailed(
-                        f"The cluster no longer has the upload of {self.what}.",
-                        hint="Run the same command again.",
-                    ) from None
-            self.digests[offset] = body.digest
-
-        with_retries(send)
-
-    def mark_written(self, offset: int, length: int, digest: bytes) -> None:
-        if self.channel is not None:
-            self.channel.mark_written(self.id, offset, length, digest)
-            self.digests[offset] = digest
-
-    def finish(self, size: int) -> None:
-        ordered = [self.digests[at] for at in sorted(self.digests)]
-        completion: dict[str, object] = {
-            "size": size,
-            "mtime": self.mtime_ns,
-            "digest": hashing.combine(ordered, self.algorithm).hex(),
-        }
-        channel = self.channel if self.fd >= 0 else None
-        self.close()
-        body = json.dumps(completion).encode()
-
-        def end() -> None:
-            try:
-                if channel is not None:
-                    channel.finish(self.id, completion)
-                    return
-                read_all(
-                    self.backend._request("POST", f"{UPLOADS_PATH}/{self.id}/finish", {}, body),
-                    self.backend.url,
-                )
-            except NotFound as e:
-                # The response to an earlier attempt may have been lost, or another copy finished the upload.
-                if not self._has_arrived(size):
-                    raise ConnectionFailed(e.message) from None
-            except Conflict as e:
-                if e.code != "StillOpenError":
-                    raise
-                raise Unavailable(
-                    f"Another copy of the same file to {self.what} is in progress.",
-                    hint="Run the same command again when that copy has finished.",
-                ) from None
-
-        with_retries(end)
-
-    def _has_arrived(self, size: int) -> bool:
-        there = self.backend.status(self.path)
-        return there is not None and (there.size, there.mtime_ns // 10**6) == (size, self.mtime_ns // 10**6)
-
-    def abandon(self) -> None:
-        self.close()
-        try:
-            read_all(self.backend._request("DELETE", f"{UPLOADS_PATH}/{self.id}", {}), self.backend.url)
-        except PaiError:
-            pass
-
-
-class _PartBody(Body):
-    """Request body of a part: its bytes, then their hash, which is computed while they are sent."""
-
-    __slots__ = ("algorithm", "digest", "make", "offset", "source")
-
-    def __init__(self, offset: int, length: int, make: Callable[[], Chunks], algorithm: str, source: int):
-        super().__init__(length + hashing.DIGEST_BYTES)
-        self.offset = offset
-        self.make = make
-        self.algorithm = algorithm
-        self.source = source if sys.platform == "linux" else -1
-        self.digest = b""
-
-    def chunks(self) -> Iterator[bytes]:
-        hasher = hashing.hasher(self.algorithm)()
-        for chunk in self.make():
-            hasher.update(chunk)
-            yield chunk  # type: ignore[misc]  # a socket accepts memoryviews as well
-        self.digest = hasher.digest()
-        yield self.digest
-
-    def send(self, sock: socket.socket) -> None:
-        """Send with sendfile when the part comes from a file; the bytes are read here only to hash them.
-
-        If the file changes in between, the cluster finds that the bytes do not match the hash.
-        """
-        if self.source < 0:
-            super().send(sock)
-            return
-        from openpaisdk.storage.backends.sendfile import send_range
-
-        at, end = self.offset, self.offset + self.size - hashing.DIGEST_BYTES
-        for chunk in self.chunks():
-            # The last chunk is the hash, which is not in the file.
-            if at == end or not send_range(sock, self.source, at, len(chunk)):
-                send_all(sock, chunk)
-            at += len(chunk)
 
 
 def _parse_problems(response: dict[str, object]) -> list[tuple[str, PaiError]]:

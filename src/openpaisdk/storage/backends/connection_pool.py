@@ -9,15 +9,15 @@ from weakref import WeakSet
 
 from openpaisdk.client.http_errors import connection_error
 from openpaisdk.client.transport import CONNECT_TIMEOUT_S, Endpoint, Transport, connect
-from openpaisdk.errors import ConnectionFailed, NotConnected, PaiError, TooManyRequests, Unavailable
+from paiprotocol.errors import ConnectionFailed, NotConnected, PaiError, TooManyRequests, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeVar
 
-    from openpaisdk.client.http1 import Body, Connection, Response
     from openpaisdk.client.transport import Renew
+    from pairuntime.transport.http1 import Body, Connection, Response
 
     T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class ConnectionPool:
                     renewed.token,
                     rest_path=self.endpoint.rest_path,
                     verify=renewed.verify,
-                    authority_file=renewed.authority_file,
+                    ca_file=renewed.ca_file,
                 )
             return self.endpoint if renewed is not None else None
 
@@ -119,16 +119,15 @@ class ConnectionPool:
 
         self._check_usable()
         scheme, _, rest = location.partition("://")
-        authority, _, target = rest.partition("/")
+        netloc, _, target = rest.partition("/")
         here = self.endpoint
-        address = parse_uri(f"{scheme}://{authority}")
-        there = Endpoint(
-            f"{scheme}://{authority}", rest_path="", verify=here.verify, authority_file=here.authority_file
-        )
+        address = parse_uri(f"{scheme}://{netloc}")
+        there = Endpoint(f"{scheme}://{netloc}", rest_path="", verify=here.verify, ca_file=here.ca_file)
         connections = self._thread_connections().redirects
-        key = (os.getpid(), authority)
-        headers = {"Host": address.authority, "User-Agent": "pai", "Accept": "*/*"}
-        if str(address) == f"{here.address.scheme}://{here.address.authority}" and here.token:
+        key = (os.getpid(), netloc)
+        headers = {"Host": address.netloc, "User-Agent": "pai", "Accept": "*/*"}
+        headers["Accept-Encoding"] = "identity"
+        if str(address) == f"{here.address.scheme}://{here.address.netloc}" and here.token:
             headers["Authorization"] = f"Bearer {here.token}"
         if method in ("PUT", "POST"):
             headers["Content-Type"] = "application/octet-stream"
@@ -144,16 +143,16 @@ class ConnectionPool:
             except OSError as e:
                 connection.close()
                 if not was_open or is_retry or self._is_interrupted:
-                    raise connection_error(e, f"The storage at {authority}", self.request_timeout_s) from None
+                    raise connection_error(e, f"The storage at {netloc}", self.request_timeout_s) from None
         raise AssertionError("unreachable")
 
     def _thread_connections(self) -> _ThreadConnections:
-        found: _ThreadConnections | None = getattr(self._local, "connections", None)
-        if found is None:
-            found = self._local.connections = _ThreadConnections()
+        connections: _ThreadConnections | None = getattr(self._local, "connections", None)
+        if connections is None:
+            connections = self._local.connections = _ThreadConnections()
             with self._lock:
-                self._all.add(found)
-        return found
+                self._all.add(connections)
+        return connections
 
     def interrupt(self) -> None:
         """Let the requests of all threads fail. No more can be sent: the program ends."""

@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import threading
 
-from openpaisdk.fileio import hashing
-from openpaisdk.fileio.ranges import read_at, reserve, write_at
 from openpaisdk.storage.backends.base import (
     CHUNK_BYTES,
     SourceFile,
@@ -15,6 +13,8 @@ from openpaisdk.storage.backends.base import (
     changed_error,
     error_from_oserror,
 )
+from paiprotocol.transfer import hashing
+from paiprotocol.transfer.ranges import read_at, reserve, write_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

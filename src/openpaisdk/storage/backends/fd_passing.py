@@ -13,10 +13,10 @@ import sys
 import threading
 
 from openpaisdk.client.http_errors import error_from_response
-from openpaisdk.errors import ConnectionFailed, PaiError
 from openpaisdk.storage.backends.base import DescriptorChannel, changed_error, content_key
 from openpaisdk.storage.backends.connection_pool import with_retries
 from openpaisdk.storage.backends.descriptor_io import DescriptorSource
+from paiprotocol.errors import ConnectionFailed, PaiError
 
 assert sys.platform == "linux"
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     Invite = Callable[[], dict[str, object]]
     """Requests, over HTTP, the socket's name, a ticket, and the pid and uid of the server."""
 
-SESSION_TIMEOUT_S = 60.0
+CONNECTION_TIMEOUT_S = 60.0
 
 
 def connect(invite: Invite) -> FdChannel | None:
-    """Open a session; None when the socket cannot be reached (another network namespace)."""
+    """Connect; None when the socket cannot be reached (another network namespace)."""
     try:
         return FdChannel(invite)
     except (OSError, PaiError):
@@ -39,21 +39,21 @@ def connect(invite: Invite) -> FdChannel | None:
 
 
 class FdChannel(DescriptorChannel):
-    """One session with the cluster, shared by all threads: one request and its response at a time."""
+    """One connection with the cluster, shared by all threads: one request and its response at a time."""
 
     def __init__(self, invite: Invite):
-        """``invite`` is called for every session: again after the server has restarted."""
+        """``invite`` is called for every connection: again after the server has restarted."""
         self._invite = invite
         self._lock = threading.Lock()
         self._buffer = b""
-        self._sock = self._open_session()
+        self._sock = self._connect()
 
-    def _open_session(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         invitation = self._invite()
         self._buffer = b""
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._sock.settimeout(SESSION_TIMEOUT_S)
+            self._sock.settimeout(CONNECTION_TIMEOUT_S)
             self._sock.connect("\0" + str(invitation["socket"]))
             self._check_peer(invitation)
             self._exchange({"ticket": invitation["ticket"]})
@@ -108,7 +108,7 @@ class FdChannel(DescriptorChannel):
             except (OSError, ConnectionFailed):
                 self._sock.close()
             try:
-                self._open_session()
+                self._connect()
                 return self._exchange(message)
             except OSError as e:
                 raise ConnectionFailed(

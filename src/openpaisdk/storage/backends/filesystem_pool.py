@@ -25,7 +25,7 @@ _CLOSE_TIMEOUT_S = 5.0
 
 
 class CallInterrupted(Exception):
-    """The result of a call was not waited for: the time was over, or the pool was closed."""
+    """A call was abandoned: it took too long, or the pool was closed."""
 
 
 class FilesystemPool:
@@ -117,8 +117,8 @@ class _Member:
         filesystem = self.filesystem
         # Those of fsspec would wait for the thread, at the exit of the process at the latest.
         for finalizer in list(getattr(weakref.finalize, "_registry", ())):
-            found = finalizer.peek()
-            if found is not None and found[0] is filesystem:
+            registered = finalizer.peek()
+            if registered is not None and registered[0] is filesystem:
                 finalizer.detach()
 
         async def close() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from openpaisdk.errors import (
+from openpaisdk.storage.backends.base import STORAGE_FULL
+from openpaisdk.storage.backends.connection_pool import with_retries
+from openpaisdk.storage.backends.filesystem_pool import CallInterrupted, FilesystemPool
+from openpaisdk.storage.backends.object_store import ObjectStore
+from paiprotocol.errors import (
     ConfigError,
     ConnectionFailed,
     Forbidden,
@@ -12,10 +16,6 @@ from openpaisdk.errors import (
     PaiError,
     TooManyRequests,
 )
-from openpaisdk.storage.backends.base import STORAGE_FULL
-from openpaisdk.storage.backends.connection_pool import with_retries
-from openpaisdk.storage.backends.filesystem_pool import CallInterrupted, FilesystemPool
-from openpaisdk.storage.backends.object_store import ObjectStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class FsspecStore(ObjectStore):
         raise NotImplementedError
 
     def call(self, action: Callable[[Any], Awaitable[T]], key: str = "") -> T:
-        """The result of a coroutine that gets a file system, ``key`` names the object in errors."""
+        """The result of a coroutine that gets a file system; ``key`` names the object in errors."""
 
         def run() -> T:
             try:

@@ -10,9 +10,9 @@ import re
 import threading
 import zlib
 
-from openpaisdk.fileio.hdfs_checksum import BlockChecksum
-from openpaisdk.fileio.ranges import read_at
 from openpaisdk.storage.backends.base import PART_BYTES
+from paiprotocol.transfer.hdfs_checksum import BlockChecksum
+from paiprotocol.transfer.ranges import read_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ChecksumComparison:
     """
 
     def __init__(self, source: SourceFile | None, target: TargetFile | None):
-        """None means a stream."""
+        """``source`` or ``target``: None if it is a stream."""
         self._source = source if source is not None and source.supports_checksum else None
         self._target = target if target is not None and target.supports_checksum else None
         self._fd = -1
@@ -61,12 +61,12 @@ class ChecksumComparison:
         return chunks if self._incremental is None else self._incremental.observe(offset, chunks)
 
     def confirm(self, offset: int) -> None:
-        """The range at this offset has arrived."""
+        """Count the range at this offset, which has arrived."""
         if self._incremental is not None:
             self._incremental.confirm(offset)
 
     def matches(self, size: int) -> bool | None:
-        """None when no storage has a checksum, they cannot be compared, or not every byte passed here."""
+        """Whether the checksums match; None if they cannot be compared, or not every byte passed here."""
         if self._source is not None and self._target is not None:
             first, second = self._source.checksum(), self._target.checksum()
             if first is None or second is None or first.algorithm != second.algorithm:
@@ -137,7 +137,7 @@ class IncrementalChecksum:
 
 
 def incremental_checksum(algorithm: str) -> IncrementalChecksum | None:
-    """None for an unknown algorithm, or when parts do not begin where its CRCs do."""
+    """Checksum of this algorithm; None for an unknown one, or when parts do not begin where its CRCs do."""
     name = _NAME.fullmatch(algorithm)
     crc = _crc(name[3]) if name else None
     if name is None or crc is None or not int(name[2]) or PART_BYTES % int(name[2]):

@@ -7,9 +7,6 @@ import os
 import stat
 import sys
 
-from openpaisdk.errors import NotFound, UsageError
-from openpaisdk.fileio import hashing
-from openpaisdk.fileio.ranges import hash_range, write_at
 from openpaisdk.storage.backends.base import (
     MAX_PART_BYTES,
     PART_BYTES,
@@ -31,6 +28,9 @@ from openpaisdk.storage.backends.partial_files import (
     remove_stale_partials,
 )
 from openpaisdk.storage.file_info import FileInfo
+from paiprotocol.errors import NotFound, UsageError
+from paiprotocol.transfer import hashing
+from paiprotocol.transfer.ranges import hash_range, write_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ _READ_FLAGS = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0) | getattr(os, 
 
 _TYPE_MASK = 0o170000
 _MAX_DELETE_ATTEMPTS = 100
+# Characters of a path, of which at most half are folders.
+_CREATED_AT_ONCE = 400
 
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 _TMPFILE_FLAGS = _TMPFILE and _TMPFILE | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
@@ -101,10 +103,10 @@ class LocalBackend(Backend):
 
     def partials(self, folder: str) -> list[str]:
         """Partial files in a folder, listed once: the folder may hold very many files."""
-        found = self._partials.get(folder)
-        if found is None:
-            found = self._partials[folder] = list_partials(folder)
-        return found
+        partials = self._partials.get(folder)
+        if partials is None:
+            partials = self._partials[folder] = list_partials(folder)
+        return partials
 
     def is_special(self, path: str) -> bool:
         full_path = self.full_path(path)
@@ -122,13 +124,13 @@ class LocalBackend(Backend):
 
     def make_folder(self, path: str) -> None:
         try:
-            os.makedirs(self.full_path(path), exist_ok=True)
+            _make_folders(self.full_path(path))
         except OSError as e:
             raise error_from_oserror(self.display_path(path), e) from None
 
     def delete(self, path: str) -> None:
         full_path = self.full_path(path)
-        for left in reversed(range(_MAX_DELETE_ATTEMPTS)):
+        for retries in reversed(range(_MAX_DELETE_ATTEMPTS)):
             try:
                 if os.path.isdir(full_path) and not os.path.islink(full_path):
                     _remove_tree(full_path)
@@ -137,7 +139,7 @@ class LocalBackend(Backend):
             except FileNotFoundError as e:
                 if not os.path.lexists(full_path):
                     raise NotFound(not_found_error(self.display_path(path)).message) from None
-                if not left:  # not just another process removing the same tree
+                if not retries:  # not just another process removing the same tree
                     raise error_from_oserror(self.display_path(path), e) from None
             except OSError as e:
                 raise error_from_oserror(self.display_path(path), e) from None
@@ -220,13 +222,13 @@ class LocalBackend(Backend):
             try:
                 partial, fd = open_partial(folder, name, "", mode)
             except FileNotFoundError:
-                os.makedirs(folder, exist_ok=True)
+                _make_folders(folder)
                 partial, fd = open_partial(folder, name, "", mode)
             try:
-                left = os.fstat(fd)
-                if left.st_size:
+                leftover = os.fstat(fd)
+                if leftover.st_size:
                     os.ftruncate(fd, 0)
-                if sys.platform != "win32" and stat.S_IMODE(left.st_mode) != mode:
+                if sys.platform != "win32" and stat.S_IMODE(leftover.st_mode) != mode:
                     os.fchmod(fd, mode)
                 write_at(fd, content, 0)
                 if sys.platform != "win32":
@@ -248,7 +250,7 @@ class LocalBackend(Backend):
     def _write_unnamed(
         self, folder: str, full_path: str, content: bytes | memoryview, mtime_ns: int, mode: int
     ) -> bool:
-        """Write an unnamed file (O_TMPFILE) and link it to its name when complete; False url that fails.
+        """Write an unnamed file (O_TMPFILE) and link it to its name when complete; False if that fails.
 
         No other process can open such a file, so it needs no lock, and an interrupted one leaves nothing.
         """
@@ -327,7 +329,7 @@ class LocalTarget(DescriptorTarget):
                 raise UsageError(f"{display_path} is a folder; a file cannot replace it.")
             if not overwrite and os.path.lexists(full_path):
                 raise already_exists_error(display_path)
-            os.makedirs(folder or ".", exist_ok=True)
+            _make_folders(folder or ".")
             self.partial, self.fd = open_partial(folder, name, "" if self.is_one_part else key, 0o600)
             if self.is_one_part:
                 remove_stale_partials(folder, name, self.partial, backend.partials(folder))
@@ -452,7 +454,7 @@ else:
     def _remove_tree(full_path: str) -> None:
         import shutil
 
-        from openpaisdk.fileio.remove_tree import remove_folder
+        from pairuntime.local_files.remove_tree import remove_folder
 
         try:
             shutil.rmtree(full_path)
@@ -470,6 +472,17 @@ else:
             os.close(fd)
 
 
+def _make_folders(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except RecursionError:
+        # It needs as many nested calls as folders are missing: a few hundred of them at a time.
+        at = 0
+        while (at := path.find("/", at + _CREATED_AT_ONCE)) > 0:
+            os.makedirs(path[:at], exist_ok=True)
+        os.makedirs(path, exist_ok=True)
+
+
 def _stat_of(item: os.DirEntry[str]) -> os.stat_result:
     """Stat of a link's target; of the link itself when it is broken or its target is not accessible."""
     try:
@@ -478,16 +491,16 @@ def _stat_of(item: os.DirEntry[str]) -> os.stat_result:
         return item.stat(follow_symlinks=False)
 
 
-def _file_info(name: str, found: os.stat_result) -> FileInfo:
-    is_folder = stat.S_ISDIR(found.st_mode)
-    owner, group = _lookup_owner(found.st_uid, found.st_gid)
-    size = 0 if is_folder else found.st_size
-    return FileInfo(name, is_folder, size, found.st_mtime_ns, stat.S_IMODE(found.st_mode), owner, group)
+def _file_info(name: str, status: os.stat_result) -> FileInfo:
+    is_folder = stat.S_ISDIR(status.st_mode)
+    owner, group = _lookup_owner(status.st_uid, status.st_gid)
+    size = 0 if is_folder else status.st_size
+    return FileInfo(name, is_folder, size, status.st_mtime_ns, stat.S_IMODE(status.st_mode), owner, group)
 
 
 def _lookup_owner(uid: int, gid: int) -> tuple[str, str]:
-    found = _owner_names.get((uid, gid))
-    if found is None and sys.platform != "win32":
+    names = _owner_names.get((uid, gid))
+    if names is None and sys.platform != "win32":
         import grp
         import pwd
 
@@ -499,8 +512,8 @@ def _lookup_owner(uid: int, gid: int) -> tuple[str, str]:
             group = grp.getgrgid(gid).gr_name
         except KeyError:
             group = str(gid)
-        found = _owner_names[(uid, gid)] = (owner, group)
-    return found or ("", "")
+        names = _owner_names[(uid, gid)] = (owner, group)
+    return names or ("", "")
 
 
 _owner_names: dict[tuple[int, int], tuple[str, str]] = {}

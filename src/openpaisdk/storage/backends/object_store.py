@@ -7,8 +7,6 @@ their upload is complete, and have the time of that moment.
 
 from __future__ import annotations
 
-from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
-from openpaisdk.fileio.pack_format import MAX_PACKED_FILE_BYTES
 from openpaisdk.storage.backends.base import (
     PART_BYTES,
     Backend,
@@ -22,6 +20,8 @@ from openpaisdk.storage.backends.base import (
 from openpaisdk.storage.backends.connection_pool import with_retries
 from openpaisdk.storage.backends.request_body import RequestBody
 from openpaisdk.storage.file_info import FileInfo, is_valid_name
+from paiprotocol.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
+from paiprotocol.transfer.pack_format import MAX_PACKED_FILE_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,11 +157,11 @@ class ObjectStore(Backend):
     def status(self, path: str) -> FileInfo | None:
         key = self.key_of(path)
         name = path.rstrip("/").rpartition("/")[2]
-        found = self.head(key) if key else None
-        if found is not None and not found.is_folder:
-            return FileInfo(name, False, *found.stat)
+        info = self.head(key) if key else None
+        if info is not None and not info.is_folder:
+            return FileInfo(name, False, *info.stat)
         prefix = f"{key}/" if key else ""
-        if found is None:
+        if info is None:
             page = self.list_page(prefix, "", flat=True, limit=1)
             if path.strip("/") and not page.objects:
                 return None
@@ -182,10 +182,10 @@ class ObjectStore(Backend):
         for page in self._pages(prefix, flat=False):
             exists = exists or bool(page.objects or page.prefixes)
             entries: list[FileInfo] = []
-            for found in page.objects:
-                name = found.key[len(prefix) :]
-                if name and not found.is_folder:  # the prefix itself is the object of the folder
-                    entries.append(FileInfo(self._valid(name), False, *found.stat))
+            for info in page.objects:
+                name = info.key[len(prefix) :]
+                if name and not info.is_folder:  # the prefix itself is the object of the folder
+                    entries.append(FileInfo(self._valid(name), False, *info.stat))
                 elif name:
                     entries.append(FileInfo(self._valid(name), True, 0, 0, FOLDER_MODE))
             for each in page.prefixes:
@@ -201,15 +201,15 @@ class ObjectStore(Backend):
     def is_empty(self, path: str) -> bool:
         prefix = f"{key}/" if (key := self.key_of(path)) else ""
         page = self.list_page(prefix, "", flat=True, limit=2)
-        return all(found.key == prefix for found in page.objects)
+        return all(info.key == prefix for info in page.objects)
 
     def open(self, path: str, file_stat: FileStat | None = None) -> SourceFile:
-        found = self.head(self.key_of(path)) if path.strip("/") else None
-        if found is None and self.status(path) is None:
+        info = self.head(self.key_of(path)) if path.strip("/") else None
+        if info is None and self.status(path) is None:
             raise NotFound(f"{self.display_path(path)}: there is no such file or folder.")
-        if found is None or found.is_folder:
+        if info is None or info.is_folder:
             raise UsageError(f"{self.display_path(path)} is a folder and not a file.")
-        return ObjectSource(self, path, found)
+        return ObjectSource(self, path, info)
 
     def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> TargetFile:
         self._check_writable(path)
@@ -218,11 +218,11 @@ class ObjectStore(Backend):
     def read_small(self, path: str, file_stat: FileStat) -> tuple[bytes, int, int]:
         if file_stat[0] > MAX_PACKED_FILE_BYTES:
             return super().read_small(path, file_stat)
-        content, found = self.read_object(self.key_of(path))
-        return content, found.mtime_ns, FILE_MODE
+        content, info = self.read_object(self.key_of(path))
+        return content, info.mtime_ns, FILE_MODE
 
     def make_folder(self, path: str) -> None:
-        """Have a folder: where objects lie below it there is one."""
+        """Make a folder, unless it exists because objects lie below it."""
         self._check_writable(path)
         key = self.key_of(path)
         if key and self.is_empty(path):
@@ -231,18 +231,18 @@ class ObjectStore(Backend):
     def delete(self, path: str) -> None:
         self._check_writable(path)
         key = self.key_of(path)
-        found = self.head(key) if path.strip("/") else None
-        if found is not None and not found.is_folder:
+        info = self.head(key) if path.strip("/") else None
+        if info is not None and not info.is_folder:
             self.delete_objects([key])
             return
         prefix = f"{key}/" if key else ""
-        exists = found is not None
+        exists = info is not None
         for page in self._pages(prefix, flat=True):
             if page.objects:
                 exists = True
                 # The deepest first: a store with real folders deletes only empty ones.
                 self.delete_objects([each.key for each in reversed(page.objects)])
-        if found is not None:
+        if info is not None:
             self.delete_objects([key])
         if not exists:
             raise NotFound(f"{self.display_path(path)}: there is no such file or folder.")
@@ -253,8 +253,8 @@ class ObjectStore(Backend):
         key, new_key = self.key_of(path), self.key_of(target)
         if f"{new_key}/".startswith(f"{key}/"):
             raise UsageError(f"{self.display_path(path)} cannot be moved to itself or into itself.")
-        found = self.head(key)
-        if found is not None and not found.is_folder:
+        info = self.head(key)
+        if info is not None and not info.is_folder:
             self.copy_object(key, new_key)
             self.delete_objects([key])
             return
@@ -269,7 +269,7 @@ class ObjectStore(Backend):
         moved.reverse()
         for at in range(0, len(moved), MAX_DELETED_AT_ONCE):
             self.delete_objects(moved[at : at + MAX_DELETED_AT_ONCE])
-        if found is not None:
+        if info is not None:
             self.delete_objects([key])
 
     def _pages(self, prefix: str, *, flat: bool) -> Iterator[ObjectPage]:
@@ -297,12 +297,12 @@ class ObjectSource(SourceFile):
 
     max_part_bytes = MAX_OBJECT_PART_BYTES
 
-    def __init__(self, store: ObjectStore, path: str, found: ObjectInfo):
+    def __init__(self, store: ObjectStore, path: str, info: ObjectInfo):
         self._store = store
         self._path = path
-        self._found = found
-        self.size, self.mtime_ns, self.mode = found.stat
-        self.key = content_key(store.url, path, found.etag, found.size)
+        self._found = info
+        self.size, self.mtime_ns, self.mode = info.stat
+        self.key = content_key(store.url, path, info.etag, info.size)
 
     def chunks(self, offset: int, length: int) -> Chunks:
         return self._pieces(offset, length, MAX_OBJECT_PART_BYTES)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import (
+from openpaisdk.storage.backends.base import changed_error
+from openpaisdk.storage.backends.fsspec_store import FsspecStore
+from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, PartUpload
+from openpaisdk.storage.backends.request_body import register_payload
+from openpaisdk.storage.backends.s3_upload_records import UploadRecord
+from paiprotocol.errors import (
     ConfigError,
     Conflict,
     ConnectionFailed,
@@ -13,11 +18,6 @@ from openpaisdk.errors import (
     Unauthorized,
     UsageError,
 )
-from openpaisdk.storage.backends.base import changed_error
-from openpaisdk.storage.backends.fsspec_store import FsspecStore
-from openpaisdk.storage.backends.object_store import ObjectInfo, ObjectPage, PartUpload
-from openpaisdk.storage.backends.request_body import register_payload
-from openpaisdk.storage.backends.unfinished_uploads import UploadRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class S3Backend(FsspecStore):
 
     def head(self, key: str) -> ObjectInfo | None:
         try:
-            found = self.request("head_object", Key=key)
+            response = self.request("head_object", Key=key)
         except NotFound:
             return None
         except (ConnectionFailed, TooManyRequests):
@@ -131,23 +131,23 @@ class S3Backend(FsspecStore):
             self.list_page(key, "", flat=True, limit=1)
             raise
         return ObjectInfo(
-            key, int(found["ContentLength"]), found["LastModified"].timestamp(), str(found["ETag"])
+            key, int(response["ContentLength"]), response["LastModified"].timestamp(), str(response["ETag"])
         )
 
     def list_page(self, prefix: str, page: str, *, flat: bool, limit: int = 1000) -> ObjectPage:
         more: dict[str, object] = {} if flat else {"Delimiter": "/"}
         if page:
             more["ContinuationToken"] = page
-        found = self.request("list_objects_v2", Prefix=prefix, MaxKeys=limit, **more)
+        response = self.request("list_objects_v2", Prefix=prefix, MaxKeys=limit, **more)
         return ObjectPage(
             [
                 ObjectInfo(
                     each["Key"], int(each["Size"]), each["LastModified"].timestamp(), str(each["ETag"])
                 )
-                for each in found.get("Contents", ())
+                for each in response.get("Contents", ())
             ],
-            [each["Prefix"] for each in found.get("CommonPrefixes", ())],
-            found.get("NextContinuationToken", "") if found.get("IsTruncated") else "",
+            [each["Prefix"] for each in response.get("CommonPrefixes", ())],
+            response.get("NextContinuationToken", "") if response.get("IsTruncated") else "",
         )
 
     def read_range(self, key: str, offset: int, length: int, etag: str) -> bytes:
@@ -160,8 +160,8 @@ class S3Backend(FsspecStore):
         return data
 
     def read_object(self, key: str) -> tuple[bytes, ObjectInfo]:
-        data, found = self._get(key)
-        return data, ObjectInfo(key, len(data), found["LastModified"].timestamp(), str(found["ETag"]))
+        data, response = self._get(key)
+        return data, ObjectInfo(key, len(data), response["LastModified"].timestamp(), str(response["ETag"]))
 
     def put_object(self, key: str, data: bytes | bytearray, *, overwrite: bool = True) -> None:
         self.request("put_object", Key=key, Body=data, **_only_new(overwrite))
@@ -170,10 +170,10 @@ class S3Backend(FsspecStore):
         return S3Upload(self, key, content, resumes=resumes)
 
     def delete_objects(self, keys: list[str]) -> None:
-        found = self.request(
+        response = self.request(
             "delete_objects", Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
         )
-        for problem in found.get("Errors", ()):
+        for problem in response.get("Errors", ()):
             raise self._error_of_code(str(problem.get("Code")), 0, str(problem.get("Key")), {})
 
     def copy_object(self, key: str, new_key: str) -> None:
@@ -193,9 +193,9 @@ class S3Backend(FsspecStore):
 
     def _get(self, key: str, **parameters: Any) -> tuple[bytes, dict[str, Any]]:
         async def read(fs: Any) -> tuple[bytes, dict[str, Any]]:
-            found = await fs._call_s3("get_object", Bucket=self.bucket, Key=key, **parameters)
-            async with found["Body"] as body:
-                return await body.read(), found
+            response = await fs._call_s3("get_object", Bucket=self.bucket, Key=key, **parameters)
+            async with response["Body"] as body:
+                return await body.read(), response
 
         return self.call(read, key)
 
@@ -324,23 +324,23 @@ class S3Upload(PartUpload):
     def _list_parts(self) -> None:
         marker = 0
         while True:
-            found = self._store.request(
+            response = self._store.request(
                 "list_parts", Key=self._key, UploadId=self._id, PartNumberMarker=marker
             )
-            for part in found.get("Parts", ()):
+            for part in response.get("Parts", ()):
                 marker = int(part["PartNumber"])
                 self._etags[marker], self._sizes[marker] = str(part["ETag"]), int(part["Size"])
-            if not found.get("IsTruncated") or not found.get("Parts"):
+            if not response.get("IsTruncated") or not response.get("Parts"):
                 return
 
     def stored_parts(self) -> dict[int, int]:
         return dict(self._sizes)
 
     def put(self, number: int, data: bytearray) -> None:
-        found = self._store.request(
+        response = self._store.request(
             "upload_part", Key=self._key, UploadId=self._id, PartNumber=number, Body=data
         )
-        self._etags[number] = str(found["ETag"])
+        self._etags[number] = str(response["ETag"])
 
     def complete(self, count: int, size: int, *, overwrite: bool) -> None:
         parts = [{"PartNumber": number, "ETag": self._etags[number]} for number in range(1, count + 1)]

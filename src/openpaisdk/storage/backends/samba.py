@@ -10,18 +10,6 @@ import threading
 from contextlib import closing
 from itertools import islice
 
-from openpaisdk.client.http1 import shut_down
-from openpaisdk.errors import (
-    ConfigError,
-    Conflict,
-    ConnectionFailed,
-    Forbidden,
-    NotConnected,
-    NotFound,
-    PaiError,
-    Unauthorized,
-    UsageError,
-)
 from openpaisdk.storage.backends.base import (
     CHUNK_BYTES,
     STORAGE_FULL,
@@ -36,6 +24,18 @@ from openpaisdk.storage.backends.base import (
 )
 from openpaisdk.storage.backends.connection_pool import with_retries
 from openpaisdk.storage.file_info import FileInfo
+from paiprotocol.errors import (
+    ConfigError,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    NotConnected,
+    NotFound,
+    PaiError,
+    Unauthorized,
+    UsageError,
+)
+from pairuntime.transport.http1 import shut_down
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-CONNECT_TIMEOUT_S = 10
 DEFAULT_PORT = 445
 _GUEST = "guest"
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
@@ -73,6 +72,8 @@ class ShareAddress:
 class SambaBackend(Backend):
     """One share, or a folder of it. Without a user name, as a guest."""
 
+    connect_timeout_s = 10
+    """How long the server may take to accept a connection."""
     call_timeout_s: float | None = None
     """How long one call may take; then the connection is dropped, and the call is not repeated. The library
     waits for responses without a limit. None: no limit, and calls are repeated as those of copies are."""
@@ -109,7 +110,6 @@ class SambaBackend(Backend):
             "username": username or _GUEST,
             "password": password if username else "",
             "port": address.port,
-            "connection_timeout": CONNECT_TIMEOUT_S,
             # Not the cache of the library, which every storage of this process would share.
             "connection_cache": _ConnectionCache(f"{address.host.lower()}:{address.port}"),
         }
@@ -139,12 +139,14 @@ class SambaBackend(Backend):
                 # Not an error after which a call is repeated.
                 raise PaiError(f"The connections to the storage {self.url} are closed.")
             with _CallDeadline(self, path):
-                return action(*arguments, **options, **self._session)
+                return action(
+                    *arguments, connection_timeout=self.connect_timeout_s, **options, **self._session
+                )
 
         return with_retries(run) if self.call_timeout_s is None else run()
 
     def _connect(self) -> None:
-        """Have a connection and a session."""
+        """Connect and open a session, unless that was done."""
         from smbprotocol.connection import Connection
 
         host, cache = self._address.host, self._session["connection_cache"]
@@ -158,7 +160,7 @@ class SambaBackend(Backend):
                 require_signing=self._session.get("require_signing", True),
             )
             try:
-                self._negotiating.connect(timeout=self._session["connection_timeout"])
+                self._negotiating.connect(timeout=self.connect_timeout_s)
                 cache[cache.server] = self._negotiating
             except BaseException:
                 if self._negotiating.transport is not None:
@@ -166,7 +168,7 @@ class SambaBackend(Backend):
                 raise
             finally:
                 self._negotiating = None
-        self._client.register_session(host, **self._session)
+        self._client.register_session(host, connection_timeout=self.connect_timeout_s, **self._session)
 
     def drop_connection(self) -> None:
         """Let the calls fail that wait for the server; the next one connects again."""
@@ -222,13 +224,13 @@ class SambaBackend(Backend):
 
     def status(self, path: str) -> FileInfo | None:
         try:
-            found = self.call(path, self._client.stat, self.unc_path(path))
+            status = self.call(path, self._client.stat, self.unc_path(path))
         except NotFound:
             return None
-        return _file_info(path.rstrip("/").rpartition("/")[2], found)
+        return _file_info(path.rstrip("/").rpartition("/")[2], status)
 
     def list_folder(self, path: str) -> list[FileInfo]:
-        return sorted(self.list_some(path), key=lambda found: found.name)
+        return sorted(self.list_some(path), key=lambda info: info.name)
 
     def list_some(self, path: str, limit: int | None = None) -> list[FileInfo]:
         """The first entries of a folder, in the order of the server."""
@@ -298,10 +300,10 @@ class SambaBackend(Backend):
 
     def delete(self, path: str) -> None:
         self.check_writable(path)
-        found = self.status(path)
-        if found is None:
+        info = self.status(path)
+        if info is None:
             raise NotFound(f"{self.display_path(path)}: there is no such file or folder.")
-        if not found.is_folder:
+        if not info.is_folder:
             self.delete_file(path)
             return
         for entry in self.list_folder(path):
@@ -379,12 +381,12 @@ class SambaSource(SourceFile):
     def __init__(self, backend: SambaBackend, path: str):
         self._backend = backend
         self._path = path
-        found = backend.status(path)
-        if found is None:
+        info = backend.status(path)
+        if info is None:
             raise NotFound(f"{backend.display_path(path)}: there is no such file or folder.")
-        if found.is_folder:
+        if info.is_folder:
             raise UsageError(f"{backend.display_path(path)} is a folder and not a file.")
-        self.size, self.mtime_ns, self.mode = found.size, found.mtime_ns, found.mode
+        self.size, self.mtime_ns, self.mode = info.size, info.mtime_ns, info.mode
         self.key = content_key(backend.url, path, self.size, self.mtime_ns)
         self._file = backend.open_raw(path, "rb")
         self._lock = threading.Lock()
@@ -409,10 +411,10 @@ class SambaSource(SourceFile):
                 raise
 
     def check(self) -> None:
-        found = self._backend.status(self._path)
-        if found is None:
+        info = self._backend.status(self._path)
+        if info is None:
             raise changed_error(self._backend.display_path(self._path), "vanished")
-        if (found.size, found.mtime_ns) != (self.size, self.mtime_ns):
+        if (info.size, info.mtime_ns) != (self.size, self.mtime_ns):
             raise changed_error(self._backend.display_path(self._path))
 
     def close(self) -> None:
@@ -440,8 +442,8 @@ class SambaTarget(TargetFile):
         self._lock = threading.Lock()
 
     def missing_ranges(self, max_bytes: int = 0) -> list[Range]:
-        found = self._backend.status(self._partial)
-        have = found.size if found is not None and 0 < found.size <= self.size else 0
+        info = self._backend.status(self._partial)
+        have = info.size if info is not None and 0 < info.size <= self.size else 0
         if have:
             return [(have + at, length) for at, length in split_ranges(self.size - have) if length]
         return split_ranges(self.size)
@@ -467,8 +469,8 @@ class SambaTarget(TargetFile):
     def finish(self, size: int) -> None:
         self.close()
         # What an interrupted run wrote may be missing, and an error while the file was closed was ignored.
-        found = self._backend.status(self._partial)
-        if found is None or found.size != size:
+        info = self._backend.status(self._partial)
+        if info is None or info.size != size:
             raise ConnectionFailed(
                 f"{self._backend.display_path(self._path)} arrived incomplete; the target is unchanged.",
                 hint="Run the same command again: it resumes the copy.",
@@ -528,13 +530,13 @@ def _wait_with_poll() -> None:
         transport.select = _PollSelect
 
 
-def _file_info(name: str, found: Any) -> FileInfo:
-    is_folder = stat.S_ISDIR(found.st_mode)
+def _file_info(name: str, status: Any) -> FileInfo:
+    is_folder = stat.S_ISDIR(status.st_mode)
     return FileInfo(
         name,
         is_folder,
-        0 if is_folder else found.st_size,
-        found.st_mtime_ns,
+        0 if is_folder else status.st_size,
+        status.st_mtime_ns,
         FOLDER_MODE if is_folder else FILE_MODE,
     )
 

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from sys import intern
 
-from openpaisdk.client.address import query, quote
-from openpaisdk.client.http1 import Body
 from openpaisdk.client.http_errors import error_from_response
-from openpaisdk.errors import (
-    Conflict,
-    ConnectionFailed,
-    Forbidden,
-    NotFound,
-    PaiError,
-    Unauthorized,
-    UsageError,
-)
 from openpaisdk.storage.backends.base import (
     MAX_PART_BYTES,
     PART_BYTES,
@@ -39,17 +27,27 @@ from openpaisdk.storage.backends.connection_pool import (
 )
 from openpaisdk.storage.file_info import Checksum, FileInfo, is_valid_name
 from openpaisdk.storage.location import invalid_name_reason
+from paiprotocol.errors import (
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    NotFound,
+    PaiError,
+    Unauthorized,
+    UsageError,
+)
+from pairuntime.transport.http1 import Body
+from pairuntime.transport.webhdfs import BASE, WebHdfsClient, remote_exception
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from openpaisdk.client.http1 import Response
     from openpaisdk.storage.backends.base import Chunks, Range
     from openpaisdk.storage.file_info import FileStat
+    from pairuntime.transport.http1 import Response
 
-BASE = "/webhdfs/v1"
 NO_FILE = "NoFileError"
 IS_FOLDER = "IsAFolderError"
 NOT_FOLDER = "NotAFolderError"
@@ -77,10 +75,9 @@ _LEASE_MESSAGES = (
 """HDFS holds the write lease of a file for a minute after its writer died."""
 LEASE_TIMEOUT_S = 90.0
 _ERROR_STATUSES = (400, 403, 404, 405, 409, 410, 500, 501, 507)
-_REDIRECT_STATUSES = (300, 301, 302, 303, 307, 308)
-# Value of `data`: our own server then sends what is asked for at once. HDFS ignores it and redirects.
-_IN_ONE_STEP = "true"
 _CHECKSUM_TYPES = {1: "CRC32", 2: "CRC32C"}
+# What our own server answers to a client without a token; an HDFS has other words.
+_WANTS_TOKEN = "Authentication required: send a token"
 _FULL_MESSAGES = ("QuotaExceeded", "DiskOutOfSpace", "could only be replicated", "No space")
 
 
@@ -105,8 +102,8 @@ class WebHdfs(Backend):
         self.pool = pool
         self.url = url
         self.user = user
-        self.base = base
         self.root = root.rstrip("/")
+        self._client = _PooledClient(self, base)
         self.own_folder = f"/user/{user}" if user and not self.root else ""
         self.max_response_bytes: int | None = None
         """Bound of a response that is no content of a file; None: there is none."""
@@ -119,25 +116,22 @@ class WebHdfs(Backend):
         return invalid_name_reason(path)
 
     def canonical(self, path: str) -> str:
-        return f"webhdfs://{self.pool.endpoint.address.authority}{self.root}{path}"
+        return f"webhdfs://{self.pool.endpoint.address.netloc}{self.root}{path}"
 
     def status(self, path: str) -> FileInfo | None:
         try:
-            found = self._json("GET", path, "GETFILESTATUS")
+            status = self._client.file_status(path)
         except NotFound:
             return None
-        status = found.get("FileStatus")
-        if not isinstance(status, dict):
-            raise self._unexpected_response()
         return _file_info(status, path.rstrip("/").rpartition("/")[2])
 
     def list_after(self, path: str, after: str) -> tuple[list[FileInfo], str]:
         """Entries of a folder after a name, and the name after which the next page begins; empty at the
         end."""
-        entries, left, last = self._batch(path, after)
-        if left and last <= after:
-            raise self._unexpected_response()
-        return entries, last if left else ""
+        entries, remaining, last = self._batch(path, after)
+        if remaining and last <= after:
+            raise self.unexpected_response()
+        return entries, last if remaining else ""
 
     def list_folder(self, path: str) -> list[FileInfo]:
         entries = [entry for page in self.list_pages(path) for entry in page]
@@ -145,68 +139,50 @@ class WebHdfs(Backend):
         return entries
 
     def list_pages(self, path: str) -> Iterator[list[FileInfo]]:
-        entries, left, last = self._batch(path)
+        entries, remaining, last = self._batch(path)
         yield entries
-        while left:
-            entries, left, end = self._batch(path, last)
+        while remaining:
+            entries, remaining, end = self._batch(path, last)
             if end <= last:
-                raise self._unexpected_response()
+                raise self.unexpected_response()
             last = end
             yield entries
 
     def is_empty(self, path: str) -> bool:
-        entries, left, _ = self._batch(path)
-        return not entries and not left
+        entries, remaining, _ = self._batch(path)
+        return not entries and not remaining
 
     def _batch(self, path: str, after: str = "") -> tuple[list[FileInfo], int, str]:
         """One page of a listing after a name: entries, the number of remaining ones, the last name."""
-        found: Any = None
-        if self._supports_batches:
-            try:
-                found = self._json("GET", path, "LISTSTATUS_BATCH", startAfter=after or None)
-            except UsageError:
-                if after:
-                    raise
-                self._supports_batches = False  # unknown to HDFS before 2.9
-        if not self._supports_batches:
-            whole_list = self._json("GET", path, "LISTSTATUS")
-            found = {"DirectoryListing": {"partialListing": whole_list, "remainingEntries": 0}}
-        try:
-            batch = found["DirectoryListing"]
-            items = list(batch["partialListing"]["FileStatuses"]["FileStatus"])
-            left = int(batch["remainingEntries"])
-            # A file is listed as itself, with an empty name; entries of a folder have names.
-            alone = len(items) == 1 and items[0].get("type") == "FILE"
-            name = path.rstrip("/").rpartition("/")[2] if alone else ""
-            entries = [_file_info(item, name) for item in items]
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise self._unexpected_response() from None
+        items, remaining = self._list(path, after)
+        # A file is listed as itself, with an empty name; entries of a folder have names.
+        alone = len(items) == 1 and items[0].get("type") == "FILE"
+        name = path.rstrip("/").rpartition("/")[2] if alone else ""
+        entries = [_file_info(item, name) for item in items]
         for entry in entries:
             if not is_valid_name(entry.name):
                 raise PaiError(f"The storage {self.url} lists {entry.name!r}, which is not a valid name.")
         last = entries[-1].name if entries else ""
-        return [entry for entry in entries if not entry.name.endswith(PARTIAL_SUFFIX)], left, last
+        return [entry for entry in entries if not entry.name.endswith(PARTIAL_SUFFIX)], remaining, last
+
+    def _list(self, path: str, after: str) -> tuple[list[dict[str, Any]], int]:
+        if self._supports_batches:
+            try:
+                return self._client.list_batch(path, after)
+            except UsageError:
+                if after:
+                    raise
+                self._supports_batches = False  # unknown to HDFS before 2.9
+        return self._client.list_status(path), 0
 
     def summary(self, path: str) -> dict[str, object]:
-        found = self._json("GET", path, "GETCONTENTSUMMARY").get("ContentSummary")
-        return found if isinstance(found, dict) else {}
+        return self._client.content_summary(path)
 
     def read(self, path: str, offset: int = 0, length: int = -1) -> Chunks:
         """Bytes of a file, as they come."""
         if length == 0:
             return
-        response = self._call(
-            "GET",
-            path,
-            "OPEN",
-            offset=offset or None,
-            length=length if length >= 0 else None,
-            data=_IN_ONE_STEP,
-        )
-        if response.status in _REDIRECT_STATUSES or "json" in response.headers.get("content-type", ""):
-            location = self._location(response)
-            response = self.pool.follow_redirect("GET", location, None)
-            self._check(response, path)
+        response = self._client.open(path, offset=offset or None, length=length if length >= 0 else None)
         got = 0
         announced = response.headers.get("content-length", "")
         for data in iter_body(response, self.url, self.pool.request_timeout_s):
@@ -218,15 +194,11 @@ class WebHdfs(Backend):
     def checksum(self, path: str) -> Checksum | None:
         """The storage's checksum of a file; None if it has none."""
         try:
-            status = self._json("GET", path, "GETFILESTATUS").get("FileStatus")
+            status = self._client.file_status(path)
             # For an encrypted file HDFS reports the checksum of the encrypted bytes.
-            if not isinstance(status, dict) or status.get("encBit") or not status.get("length"):
+            if status.get("encBit") or not status.get("length"):
                 return None
-            response = self._call("GET", path, "GETFILECHECKSUM", data=_IN_ONE_STEP)
-            if response.status in _REDIRECT_STATUSES:
-                response = self.pool.follow_redirect("GET", self._location(response), None)
-                self._check(response, path)
-            checksum = json.loads(self._read(response))["FileChecksum"]
+            checksum = self._client.file_checksum(path)
             return Checksum(str(checksum["algorithm"]), str(checksum["bytes"]))
         except (PaiError, ValueError, KeyError, TypeError):
             return None
@@ -235,7 +207,7 @@ class WebHdfs(Backend):
         """Checksum algorithm of newly written files; empty if the storage does not report it."""
         if self._checksum_type is None:
             try:
-                defaults: Any = self._json("GET", "/", "GETSERVERDEFAULTS")["FsServerDefaults"]
+                defaults = self._client.server_defaults()
                 step, kind = int(defaults["bytesPerChecksum"]), _CHECKSUM_TYPES[defaults["checksumType"]]
                 self._checksum_type = f"MD5-of-{int(defaults['blockSize']) // step}MD5-of-{step}{kind}"
             except (PaiError, ValueError, KeyError, TypeError, ZeroDivisionError):
@@ -245,33 +217,27 @@ class WebHdfs(Backend):
     # -- changes -------------------------------------------------------------------------------
 
     def make_folder(self, path: str) -> None:
-        self._json("PUT", path, "MKDIRS")
+        self._client.make_folder(path)
 
     def delete(self, path: str) -> None:
-        if self._json("DELETE", path, "DELETE", recursive="true").get("boolean") is not True:
+        if not self._client.delete(path, recursive=True):
             raise _not_found(self.display_path(path))
 
     def rename(self, path: str, target: str, *, overwrite: bool = True) -> None:
         # Without an option, HDFS moves into an existing folder of the target's name, and gives no reason for
         # a failure.
-        option = "OVERWRITE" if overwrite else "NONE"
-        response = self._call(
-            "PUT", path, "RENAME", destination=self.root + target, renameoptions=option, body=b""
-        )
-        body = self._read(response)
-        # Hadoop sends none with an option.
-        if body and self._parse(body).get("boolean") is False:
+        if not self._client.rename(path, self.root + target, "OVERWRITE" if overwrite else "NONE"):
             raise PaiError(f"{self.display_path(path)} could not be renamed to {self.display_path(target)}.")
 
     def put(self, path: str, size: int, chunks: Callable[[], Chunks], mode: int = 0o644) -> None:
-        self._send("PUT", path, "CREATE", size, chunks, overwrite="true", permission=f"{mode & 0o777:o}")
+        body, permission = ChunkedBody(size, chunks), f"{mode & 0o777:o}"
+        self._client.write("PUT", path, "CREATE", body, overwrite="true", permission=permission)
 
     def append(self, path: str, size: int, chunks: Callable[[], Chunks]) -> None:
-        self._send("POST", path, "APPEND", size, chunks)
+        self._client.write("POST", path, "APPEND", ChunkedBody(size, chunks))
 
     def set_time(self, path: str, mtime_ns: int) -> None:
-        modified = max(0, mtime_ns // 1_000_000)  # no times before 1970 (see ``file_info.is_unchanged``)
-        self._read(self._call("PUT", path, "SETTIMES", modificationtime=modified, body=b""))
+        self._client.set_time(path, mtime_ns)
 
     # -- file transfer -------------------------------------------------------------------------
 
@@ -282,89 +248,21 @@ class WebHdfs(Backend):
         return WebHdfsTarget(self, path, source_stat, key, overwrite=overwrite)
 
     def _stat(self, path: str) -> FileStat:
-        found = self.status(path)
-        if found is None:
+        info = self.status(path)
+        if info is None:
             raise _not_found(self.display_path(path))
-        if found.is_folder:
+        if info.is_folder:
             raise UsageError(f"{self.display_path(path)} is a folder and not a file.")
-        return found.size, found.mtime_ns, found.mode
+        return info.size, info.mtime_ns, info.mode
 
-    # -- requests ------------------------------------------------------------------------------
+    # -- errors --------------------------------------------------------------------------------
 
-    def _send(
-        self, method: str, path: str, op: str, size: int, chunks: Callable[[], Chunks], **values: object
-    ) -> None:
-        """Two-step write of HDFS: request the data node's address, then send the bytes there."""
-        first = self._call(method, path, op, body=b"", **values)
-        location = self._location(first)
-        second = self.pool.follow_redirect(method, location, ChunkedBody(size, chunks))
-        self._check(second, path)
-        self._read(second)
-
-    def _location(self, response: Response) -> str:
-        body = self._read(response)
-        location = response.headers.get("location", "")
-        if not location and body:
-            try:
-                location = str(json.loads(body).get("Location") or "")
-            except (ValueError, AttributeError):
-                location = ""
-        if "://" not in location:
-            raise self._unexpected_response()
-        return location
-
-    def _json(self, method: str, path: str, op: str, **values: object) -> dict[str, object]:
-        response = self._call(method, path, op, body=None if method == "GET" else b"", **values)
-        return self._parse(self._read(response))
-
-    def _parse(self, body: bytes) -> dict[str, object]:
-        try:
-            found = json.loads(body)
-        except ValueError:
-            raise self._unexpected_response() from None
-        if not isinstance(found, dict):
-            raise self._unexpected_response()
-        return found
-
-    def _call(
-        self, method: str, path: str, op: str, *, body: bytes | None = None, **values: object
-    ) -> Response:
-        transport = self.pool.transport(streaming=op == "OPEN")
-        parameters: dict[str, object] = {"op": op, **values}
-        if self.user and not transport.endpoint.token:
-            parameters["user.name"] = self.user
-        target = self.base + self.quote_path(path) + query(parameters)
-        # Of a cluster with a token, a 401 is about that token; else it is what the storage says of the user.
-        accepted = _ERROR_STATUSES if transport.endpoint.token else (*_ERROR_STATUSES, 401)
-        try:
-            response = transport.request(
-                method,
-                target,
-                body=body,
-                timeout=self.pool.request_timeout_s,
-                accept=accepted,
-            )
-        except ConnectionFailed as e:
-            raise ConnectionFailed(e.message.replace("The cluster", "The storage", 1), hint=e.hint) from None
-        self._check(response, path)
-        return response
-
-    def _read(self, response: Response) -> bytes:
-        return read_all(response, self.url, self.pool.request_timeout_s, max_bytes=self.max_response_bytes)
-
-    def quote_path(self, path: str) -> str:
-        return "/".join(quote(part) for part in (self.root + path).split("/"))
-
-    def _check(self, response: Response, path: str) -> None:
-        if response.status >= 400:
-            raise self._error(response.status, self._read(response), path)
-
-    def _error(self, status: int, body: bytes, path: str) -> PaiError:
-        try:
-            remote = json.loads(body)["RemoteException"]
-            name, message = str(remote["exception"]), str(remote.get("message") or "").split("\n")[0]
-        except (ValueError, KeyError, TypeError):
-            return error_from_response(status, body, f"The storage {self.url}")
+    def error(self, status: int, text: bytes, path: str) -> PaiError:
+        """The error described by a response with an error status."""
+        remote = remote_exception(text)
+        if remote is None:
+            return error_from_response(status, text, f"The storage {self.url}")
+        name, message = remote[0], remote[1].split("\n")[0]
         file_url = self.display_path(path)
         if status == 507 or any(mark in name + message for mark in _FULL_MESSAGES):
             return PaiError(
@@ -377,11 +275,18 @@ class WebHdfs(Backend):
             return _not_found(file_url)
         if kind is Forbidden:
             return Forbidden(f"{file_url}: permission denied ({message.removesuffix('.')}).")
+        if status == 401 and message.startswith(_WANTS_TOKEN):
+            address = f"{self.pool.endpoint.address.scheme}://{self.pool.endpoint.address.netloc}"
+            return Unauthorized(
+                f"{address} is the storage of a cluster, which knows its users by their tokens.",
+                hint=f"Add the cluster instead: pai add-cluster -a NAME --pai-uri {address} --user USER; "
+                "then use pai://NAME/...",
+            )
         if name == "ParentNotDirectoryException":
             return UsageError(f"{file_url}: a part of this path is a file and not a folder.", status=status)
         return kind(f"{file_url}: {message or name}", status=status)
 
-    def _unexpected_response(self) -> ConnectionFailed:
+    def unexpected_response(self) -> ConnectionFailed:
         return ConnectionFailed(f"The storage {self.url} sent a response that is not WebHDFS.")
 
     def _truncated(self, path: str) -> ConnectionFailed:
@@ -391,6 +296,47 @@ class WebHdfs(Backend):
 
     def close(self) -> None:
         self.pool.close()
+
+
+class _PooledClient(WebHdfsClient):
+    """Requests by the connections of a pool, with errors for the users of the SDK."""
+
+    def __init__(self, backend: WebHdfs, base: str):
+        self._backend = backend
+        self._base = base
+
+    def quote_path(self, path: str) -> str:
+        return self._base + super().quote_path(self._backend.root + path)
+
+    def user_parameter(self) -> str:
+        return "" if self._backend.pool.endpoint.token else self._backend.user
+
+    def send(self, method: str, target: str, body: bytes | Body | None, *, streams: bool) -> Response:
+        pool = self._backend.pool
+        transport = pool.transport(streaming=streams)
+        # Of a cluster with a token, a 401 is about that token; else it is what the storage says of the user.
+        accepted = _ERROR_STATUSES if transport.endpoint.token else (*_ERROR_STATUSES, 401)
+        try:
+            return transport.request(
+                method, target, body=body, timeout=pool.request_timeout_s, accept=accepted
+            )
+        except ConnectionFailed as e:
+            raise ConnectionFailed(e.message.replace("The cluster", "The storage", 1), hint=e.hint) from None
+
+    def follow(self, method: str, location: str, body: bytes | Body | None) -> Response:
+        return self._backend.pool.follow_redirect(method, location, body)
+
+    def read_text(self, response: Response) -> bytes:
+        backend = self._backend
+        return read_all(
+            response, backend.url, backend.pool.request_timeout_s, max_bytes=backend.max_response_bytes
+        )
+
+    def failure(self, status: int, text: bytes, path: str) -> PaiError:
+        return self._backend.error(status, text, path)
+
+    def unexpected_response(self) -> PaiError:
+        return self._backend.unexpected_response()
 
 
 class WebHdfsSource(SourceFile):
@@ -447,8 +393,8 @@ class WebHdfsTarget(TargetFile):
             raise already_exists_error(backend.display_path(path))
 
     def missing_ranges(self, max_bytes: int = MAX_PART_BYTES) -> list[Range]:
-        found = self.backend.status(self.partial)
-        have = found.size if found is not None and 0 < found.size <= self.size else 0
+        info = self.backend.status(self.partial)
+        have = info.size if info is not None and 0 < info.size <= self.size else 0
         if have == self.size and self.size:
             return []
         return [
@@ -462,8 +408,8 @@ class WebHdfsTarget(TargetFile):
             if offset == 0:
                 self.backend.put(self.partial, length, chunks, self.mode)
                 return
-            found = self.backend.status(self.partial)
-            have = found.size if found is not None else 0
+            info = self.backend.status(self.partial)
+            have = info.size if info is not None else 0
             if have == offset + length:
                 return  # it had arrived, only the response was lost
             if have != offset:
@@ -494,8 +440,8 @@ class WebHdfsTarget(TargetFile):
         return self.backend.checksum_type()
 
     def finish(self, size: int) -> None:
-        found = self.backend.status(self.partial)
-        if found is None or found.size != size:
+        info = self.backend.status(self.partial)
+        if info is None or info.size != size:
             raise ConnectionFailed(
                 f"{self.backend.display_path(self.path)} arrived incomplete; the target is unchanged.",
                 hint="Run the same command again: it resumes the copy.",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
 from openpaisdk.storage.backends.base import FILE_CHANGED, PART_BYTES, WriteAccess, split_ranges
 from openpaisdk.storage.file_info import DirectoryListing, contains_path, is_unchanged
 from openpaisdk.storage.location import LOCAL, Location
 from openpaisdk.storage.transfer.copy_markers import CopyMarker
 from openpaisdk.storage.transfer.executor import TransferExecutor, TransferProgress
 from openpaisdk.storage.transfer.plan import TransferPlan, compare_trees
+from paiprotocol.errors import ConnectionFailed, PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -318,9 +318,9 @@ def from_stream(opener: StorageOpener, stream: Stream, target: Location, name: s
 def _read_part(stream: Stream) -> bytes:
     """One whole part, or less at the end of the stream."""
     pieces = []
-    left = PART_BYTES
-    while left:
-        data = stream.read(min(left, 1 << 20))
+    remaining = PART_BYTES
+    while remaining:
+        data = stream.read(min(remaining, 1 << 20))
         if data is None:  # not the end: a process that shares the pipe made it non-blocking, and it is empty
             import select
 
@@ -329,7 +329,7 @@ def _read_part(stream: Stream) -> bytes:
         if not data:
             break
         pieces.append(data)
-        left -= len(data)
+        remaining -= len(data)
     return b"".join(pieces)
 
 

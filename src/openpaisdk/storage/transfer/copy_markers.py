@@ -12,9 +12,9 @@ import os
 
 from openpaisdk.config.paths import user_folder
 from openpaisdk.config.yaml_files import replace_file
-from openpaisdk.errors import ConfigError
-from openpaisdk.storage import resume_records
+from openpaisdk.storage import expiring_records
 from openpaisdk.storage.backends.base import content_key
+from paiprotocol.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class CopyMarker:
     def __init__(self, source: Backend, source_path: str, target: Backend, target_path: str):
         self.source = canonical_name(source, source_path)
         self.target = canonical_name(target, target_path)
-        self.path = os.path.join(_folder(), content_key(self.source, self.target) + resume_records.SUFFIX)
+        self.path = os.path.join(_folder(), content_key(self.source, self.target) + expiring_records.SUFFIX)
 
     def exists(self) -> bool:
         """Whether this copy was started within the last days and has not finished."""
@@ -35,7 +35,7 @@ class CopyMarker:
 
     def write(self) -> None:
         """Write the marker. If that fails, the copy is made nevertheless."""
-        resume_records.remove_expired(_folder())
+        expiring_records.remove_expired(_folder())
         content = {"source": self.source, "target": self.target}
         try:
             replace_file(self.path, json.dumps(content).encode())
@@ -43,16 +43,16 @@ class CopyMarker:
             pass
 
     def remove(self) -> None:
-        resume_records.remove_record(self.path)
+        expiring_records.remove_record(self.path)
 
 
 def remove_markers_below(backend: Backend, path: str) -> None:
     """Remove the markers of a path and below, after a command removed or created it: a copy to it is new."""
     removed = canonical_name(backend, path)
-    for marker in resume_records.record_paths(_folder()):
+    for marker in expiring_records.record_paths(_folder()):
         copy = _read(marker)
         if copy is not None and (copy[1] == removed or copy[1].startswith(removed + "/")):
-            resume_records.remove_record(marker)
+            expiring_records.remove_record(marker)
 
 
 def canonical_name(backend: Backend, path: str) -> str:
@@ -69,7 +69,7 @@ def _read(marker: str) -> tuple[str, str] | None:
     """Source and target of a marker; None if it is missing, expired or unreadable."""
     try:
         with open(marker, "rb") as f:
-            if resume_records.is_expired(os.fstat(f.fileno())):
+            if expiring_records.is_expired(os.fstat(f.fileno())):
                 return None
             content = json.loads(f.read())
         return str(content["source"]), str(content["target"])

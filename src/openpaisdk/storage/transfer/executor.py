@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import threading
 
-from openpaisdk.errors import ConnectionFailed, PaiError, TooManyRequests, Unauthorized, Unavailable
-from openpaisdk.fileio import pack_format
-from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
-from openpaisdk.fileio.syscall_lock import SyscallLock
 from openpaisdk.storage.backends.base import (
     FILE_CHANGED,
     PART_BYTES,
@@ -24,6 +20,10 @@ from openpaisdk.storage.backends.base import (
 from openpaisdk.storage.backends.descriptor_io import copy_hashed
 from openpaisdk.storage.transfer.plan import TransferPlan, count_of, list_names
 from openpaisdk.storage.transfer.worker_threads import run_threads
+from paiprotocol.errors import ConnectionFailed, PaiError, TooManyRequests, Unauthorized, Unavailable
+from paiprotocol.transfer import pack_format
+from paiprotocol.transfer.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
+from pairuntime.local_files.syscall_lock import SyscallLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class TransferExecutor:
     def _work(self, units: _WorkQueue) -> None:
         while self.fatal_error is None:
             try:
-                unit = units.take()
+                unit = units.next()
                 if unit is None:
                     return
                 unit()
@@ -350,7 +350,7 @@ class _WorkQueue:
         self._units = units
         self._lock = threading.Lock()
 
-    def take(self) -> Unit | None:
+    def next(self) -> Unit | None:
         with self._lock:
             return next(self._units, None)
 

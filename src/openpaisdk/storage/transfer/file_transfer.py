@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from openpaisdk.errors import Conflict
 from openpaisdk.storage.backends.base import damaged_error
 from openpaisdk.storage.backends.hdfs_checksum import ChecksumComparison
+from paiprotocol.errors import Conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-"""Transfer plan: the files to copy, those already cursor, those to delete and those that are skipped."""
+"""Transfer plan: the files to copy, those that are current, those to delete and those that are skipped."""
 
 from __future__ import annotations
 
-from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.backends.base import PARTIAL_SUFFIX, STORAGE_FULL
 from openpaisdk.storage.file_info import (
     format_size,
@@ -14,6 +13,7 @@ from openpaisdk.storage.file_info import (
 )
 from openpaisdk.storage.local_walk import SkippedFiles
 from openpaisdk.storage.transfer.spool import Spool
+from paiprotocol.errors import PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def compare_trees(
     """
     cursor = _Cursor(target_folders)
     add = plan.new.add
-    for folder in _in_order(source_folders):
+    for folder in _check_order(source_folders):
         path = folder.path
         if not trusted:
             _check_names(folder)
@@ -142,11 +142,11 @@ def compare_trees(
                 continue
             plan.count += 1
             plan.size += file_stat[0]
-            found = existing.get(name)
-            if found is not None and not force and is_unchanged(file_stat, found, keeps_times=keeps_times):
+            info = existing.get(name)
+            if info is not None and not force and is_unchanged(file_stat, info, keeps_times=keeps_times):
                 continue
             add(prefix + name, file_stat)
-            if found is None and invalid_name_reason is not None and invalid_name_reason(name):
+            if info is None and invalid_name_reason is not None and invalid_name_reason(name):
                 plan.invalid_names.append(prefix + name)
         if invalid_name_reason is not None:
             plan.invalid_names += [join(path, name) for name in folder.folders if invalid_name_reason(name)]
@@ -177,7 +177,7 @@ def _check_names(folder: DirectoryListing) -> None:
             raise PaiError(f"The storage lists {name!r}, which is not a valid name; nothing was copied.")
 
 
-def _in_order(folders: Iterable[DirectoryListing]) -> Iterator[DirectoryListing]:
+def _check_order(folders: Iterable[DirectoryListing]) -> Iterator[DirectoryListing]:
     """Check the order of a walk: a tree in another order would look as if half of it were missing."""
     last = ""
     for folder in folders:
@@ -192,7 +192,7 @@ class _Cursor:
     """Cursor in the walk of the target tree."""
 
     def __init__(self, folders: Iterator[DirectoryListing]):
-        self._folders = _in_order(folders)
+        self._folders = _check_order(folders)
         self._current: DirectoryListing | None = next(self._folders, None)
 
     def at(self, path: str) -> DirectoryListing | None:
@@ -201,7 +201,7 @@ class _Cursor:
         while self._current is not None and walk_order(self._current.path) < sort_key:
             self._current = next(self._folders, None)
         if self._current is not None and self._current.path == path:
-            found = self._current
+            folder = self._current
             self._current = next(self._folders, None)
-            return found
+            return folder
         return None

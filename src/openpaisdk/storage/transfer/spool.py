@@ -17,9 +17,10 @@ MAX_ITEMS_IN_MEMORY = 50_000
 class Spool:
     """Paths with size, time and mode, in the order they were added. Read it when it is complete."""
 
-    __slots__ = ("count", "file", "items", "largest", "size")
+    __slots__ = ("count", "file", "items", "largest", "max_in_memory", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, max_in_memory: int = MAX_ITEMS_IN_MEMORY) -> None:
+        self.max_in_memory = max_in_memory
         self.items: list[Item] = []
         self.file: IO[bytes] | None = None
         self.count = 0
@@ -29,7 +30,7 @@ class Spool:
     def add(self, path: str, file_stat: FileStat) -> None:
         self.count += 1
         self.size += file_stat[0]
-        if len(self.items) < MAX_ITEMS_IN_MEMORY:
+        if len(self.items) < self.max_in_memory:
             self.items.append((path, file_stat))
             return
         if self.file is None:

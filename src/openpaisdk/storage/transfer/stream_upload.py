@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from openpaisdk.errors import Conflict
 from openpaisdk.storage.backends.base import content_key, damaged_error
 from openpaisdk.storage.backends.hdfs_checksum import ChecksumComparison
+from paiprotocol.errors import Conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

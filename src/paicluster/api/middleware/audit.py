@@ -27,20 +27,22 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.requests import Request
 
+from paicluster.api.routing.scope import IDENTITY_KEY
+from paicluster.api.wire.clusters import AuditEntry
+
 if TYPE_CHECKING:
     from paicluster.auth.tokens import Identity
 
 log = logging.getLogger("paicluster.audit")
 
-# Keys of a request's scope: its authenticated identity, and its subject.
-IDENTITY_KEY = "paicluster.identity"
+# Key of a request's scope.
 _SUBJECT_KEY = "paicluster.subject"
 
 # Path parameters that are credentials.
 _SECRET = frozenset({"token", "ticket"})
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, object]).decode
+_decode = msgspec.json.Decoder(AuditEntry).decode
 
 # How much of its end is read for a request.
 MAX_READ_BYTES = 4 << 20
@@ -74,14 +76,24 @@ def set_subject(request: Request, subject: str) -> None:
 class AuditLog:
     """`audit.log` in the home, readable only by the server's account; rotated to `audit.log.1` and so on."""
 
-    def __init__(self, path: Path, max_bytes: int = 16 << 20, backups: int = 5) -> None:
-        entries: queue.Queue[logging.LogRecord | None] = queue.Queue(_MAX_QUEUED)
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int = 16 << 20,
+        backups: int = 5,
+        *,
+        max_queued: int = _MAX_QUEUED,
+        refusal_interval_s: float = _REFUSAL_INTERVAL_S,
+    ) -> None:
+        entries: queue.Queue[logging.LogRecord | None] = queue.Queue(max_queued)
         self._file = _AuditFile(path, max_bytes, backups, entries)
         self._file.setFormatter(_LineFormatter())
         self._queue = _AuditQueue(entries)
         self._writer = _AuditWriter(entries, self._file)
         self._writer.start()
-        self._refusals = _Refusals(lambda line: self._queue.handle(logging.makeLogRecord({"line": line})))
+        self._refusals = _Refusals(
+            lambda line: self._queue.handle(logging.makeLogRecord({"line": line})), refusal_interval_s
+        )
 
     def record(self, request: Request, template: str, status: int) -> None:
         scope = request.scope
@@ -120,19 +132,19 @@ class AuditLog:
         )
         self._queue.handle(logging.makeLogRecord({"entry": entry}))
 
-    def last_entries(self, limit: int, keyword: str = "") -> list[dict[str, object]]:
+    def last_entries(self, limit: int, keyword: str = "") -> list[AuditEntry]:
         """Last entries that contain the keyword, newest first, as far as the end of the log has them."""
         lines = _last_lines(Path(self._file.baseFilename), MAX_READ_BYTES)
         wanted = keyword.lower().encode()
-        found: list[dict[str, object]] = []
+        entries: list[AuditEntry] = []
         for line in reversed(lines):
-            if len(found) >= limit:
+            if len(entries) >= limit:
                 break
             if wanted in line.lower():
                 # The last line may be written at this moment.
                 with contextlib.suppress(msgspec.DecodeError):
-                    found.append(_decode(line))
-        return found
+                    entries.append(_decode(line))
+        return entries
 
     def close(self) -> None:
         """Write all queued entries and close the file."""
@@ -163,8 +175,9 @@ def _last_lines(path: Path, max_bytes: int) -> list[bytes]:
 class _Refusals:
     """Counts refused requests of strangers; a timer writes the counts as one line."""
 
-    def __init__(self, write: Callable[[str], object]) -> None:
+    def __init__(self, write: Callable[[str], object], interval_s: float) -> None:
         self._write = write
+        self._interval_s = interval_s
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._reset()
@@ -179,7 +192,7 @@ class _Refusals:
         with self._lock:
             if self._timer is None:
                 self._since = time.time()
-                self._timer = threading.Timer(_REFUSAL_INTERVAL_S, self._flush)
+                self._timer = threading.Timer(self._interval_s, self._flush)
                 self._timer.daemon = True
                 self._timer.start()
             self._requests[request] += 1

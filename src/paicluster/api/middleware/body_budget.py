@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from openpaisdk.errors import Unavailable
+from paiprotocol.errors import Unavailable
 
 # Keys of a request's scope: its reserved bytes, and whose they are.
 RESERVED_KEY = "paicluster.body-bytes"
 _OWNER_KEY = "paicluster.body-owner"
 
-FREE_BYTES = 64 << 10
-"""Bytes of a body that are not counted: the HTTP server buffers as much of each connection anyway."""
 _RETRY_AFTER_S = 1.0
 
 
@@ -58,8 +56,8 @@ class BodyBudget:
         if not isinstance(size, int) or not isinstance(owner, str):
             return
         self._in_use -= size
-        left = self._of_owner.get(owner, 0) - size
-        if left > 0:
-            self._of_owner[owner] = left
+        reserved = self._of_owner.get(owner, 0) - size
+        if reserved > 0:
+            self._of_owner[owner] = reserved
         else:
             self._of_owner.pop(owner, None)

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from paicluster.api.middleware.audit import AuditLog
 from paicluster.api.middleware.body_budget import BodyBudget
-from paicluster.api.middleware.rate_limits import LoginThrottle, RateLimits, rate_window
+from paicluster.api.middleware.rate_limits import LoginThrottle, RateLimits, RateWindow, rate_window
+from paicluster.api.middleware.response_budget import ResponseBudget
 from paicluster.api.middleware.security_headers import SecurityHeaders
+from paicluster.api.routing.authority import Authority
+from paicluster.api.routing.route import Bound, Rate, Route
 from paicluster.config.settings import Settings
 from paicluster.metrics.http_metrics import HttpMetrics
 from paicluster.metrics.loop_watchdog import LoopWatchdog
-from paicluster.services.remote_changes import MAX_UPLOAD_MEMORY_BYTES
-
-# Keys of a request's scope: the rate window that counts it once its user is authenticated, and the
-# authority of its route.
-RATE_LIMIT_KEY = "paicluster.rate-limit"
-AUTHORITY_KEY = "paicluster.authority"
+from paicluster.remote_storages.remote_changes import MAX_UPLOAD_MEMORY_BYTES
 
 
-@dataclass(frozen=True, slots=True)
+class BoundRoute(NamedTuple):
+    """What a request's route declares, with the limits of this server."""
+
+    authority: Authority
+    # Counts the request once its user is authenticated.
+    rate: RateWindow | None
+    # None: no body is read whole.
+    body_limit: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HttpPolicies:
     """One per server. Without arguments nothing is limited or recorded."""
 
@@ -32,6 +41,7 @@ class HttpPolicies:
     max_body_bytes: int = 8 << 20
     max_sources_bytes: int = 4 << 30
     body_budget: BodyBudget = field(default_factory=lambda: BodyBudget(128 << 20, 8 << 20))
+    response_budget: ResponseBudget = field(default_factory=ResponseBudget)
 
     @classmethod
     def open(cls, settings: Settings) -> HttpPolicies:
@@ -55,6 +65,17 @@ class HttpPolicies:
             max_body_bytes=limits.body_mb << 20,
             max_sources_bytes=limits.sources_mb << 20,
             body_budget=BodyBudget(limits.bodies_mb << 20, largest_body),
+        )
+
+    def bind(self, route: Route) -> BoundRoute:
+        """The declaration of a route with the limits of this server."""
+        rates = {Rate.LISTS: self.rate_limits.lists, Rate.SUBMISSIONS: self.rate_limits.submissions}
+        settings = {Bound.BODY_SETTING: self.max_body_bytes, Bound.SOURCES_SETTING: self.max_sources_bytes}
+        limit = None if route.body is None else route.body.limit
+        return BoundRoute(
+            route.authority,
+            None if route.rate is None else rates.get(route.rate),
+            settings.get(limit) if isinstance(limit, Bound) else limit,
         )
 
     def close(self) -> None:

@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from typing import TypeVar
 
+import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Message, Receive
 
-from openpaisdk.errors import PaiError, TooManyRequests
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.responses import MAX_ANONYMOUS_BYTES, mapping_of, read_body
+from paicluster.api.wire.request_body import mapping_of, read_body
 from paicluster.auth.users import WrongPassword
+from paiprotocol.errors import PaiError, TooManyRequests
 
-Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
 
 MESSAGE = "Too many requests, please try again later."
 # Bounds the memory for counters: beyond this, addresses are not distinguished any more.
@@ -62,11 +62,10 @@ class RateWindow:
         return remaining if remaining > 0 and self._counts.get(key, 0) >= self.limit else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimits:
+class RateLimits(msgspec.Struct, frozen=True):
     """OpenPAI's three rate limits; None means unlimited."""
 
-    # All requests, per address.
+    # All requests, per token; those without a valid one per address.
     requests: RateWindow | None = None
     # Job listings and submissions, per user.
     lists: RateWindow | None = None
@@ -74,7 +73,9 @@ class RateLimits:
 
 
 class LoginThrottle:
-    """Limits failed logins per minute by account and by address.
+    """Limits failed logins per minute by address, and by account and address together.
+
+    By account alone, any client could keep its user out.
 
     Checking a password is slow on purpose, so only ``max_concurrent`` are checked at a time: a client that
     tries many passwords does not slow down other requests.
@@ -87,11 +88,11 @@ class LoginThrottle:
         self._addresses = rate_window(per_address, 60)
         self._checking = asyncio.Semaphore(max_concurrent)
 
-    def wrap(self, login: Handler) -> Handler:
+    def wrap(self, login: Callable[[Request], Awaitable[T]]) -> Callable[[Request], Awaitable[T]]:
         """Login route that counts failures."""
 
-        async def route(request: Request) -> Response:
-            body = await read_body(request, MAX_ANONYMOUS_BYTES)
+        async def route(request: Request) -> T:
+            body = await read_body(request)
             account = mapping_of(request, body).get("username")
             if isinstance(account, str):
                 set_subject(request, account)
@@ -103,9 +104,10 @@ class LoginThrottle:
     @contextlib.asynccontextmanager
     async def attempt(self, request: Request, account: str | None) -> AsyncIterator[None]:
         """Context of a password check: a wrong password counts; after too many none is checked."""
-        counters = [(self._addresses, request.client.host if request.client is not None else "")]
+        address = request.client.host if request.client is not None else ""
+        counters = [(self._addresses, address)]
         if account is not None:
-            counters.append((self._accounts, account))
+            counters.append((self._accounts, f"{address} {account}"))
         _check_not_throttled(counters)
         async with self._checking:
             # Passwords checked while this request waited count as well.

@@ -16,7 +16,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from paicluster.api.dialect import CERTIFICATE_EXTENSION
+from paicluster.api.routing.dialect import CERTIFICATE_EXTENSION
 from paicluster.auth.user_certificates import PresentedCertificate
 
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")

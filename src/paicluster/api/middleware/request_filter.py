@@ -1,4 +1,4 @@
-"""Checks before routing: per-address rate limit, CORS, API dialect."""
+"""Checks before routing: rate limit of a token or an address, CORS, API dialect."""
 
 from __future__ import annotations
 
@@ -8,20 +8,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from openpaisdk.errors import PaiError
-from paicluster.api.dialect import Dialect, dialect_of
 from paicluster.api.middleware.policies import HttpPolicies
-from paicluster.api.responses import error_response
-
-Handler = Callable[[Request], Awaitable[Response]]
+from paicluster.api.routing.dialect import Dialect, dialect_of
+from paicluster.api.routing.route import Responder
+from paicluster.api.wire.responses import error_response
+from paiprotocol.errors import PaiError
 
 _VERSION_2 = "/api/v2"
 
 
 class RequestFilter:
-    """Applied to each request before its route is chosen."""
+    """Applied to each request before its route is chosen.
 
-    def __init__(self, policies: HttpPolicies, paddlecloud: Handler):
+    ``token_id`` gives the id of a request's token, None unless it is valid: these requests count for the
+    token, all others for their address. Strangers can thus not use up what a user of their address needs.
+    """
+
+    def __init__(
+        self,
+        policies: HttpPolicies,
+        paddlecloud: Responder,
+        token_id: Callable[[Scope], Awaitable[str | None]],
+    ):
+        self._token_id = token_id
         self._rate = policies.rate_limits.requests
         self._headers = policies.headers
         self._paddlecloud = paddlecloud
@@ -32,11 +41,14 @@ class RequestFilter:
         """Whether the filter has anything to do; on the embedded cluster mostly not."""
         return self._applies_always or not path.startswith(_VERSION_2)
 
-    async def apply(self, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send, Handler | None]:
+    async def apply(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> tuple[Receive, Send, Responder | None]:
         """Receive and send to use, and a handler when another one than the request's route must respond."""
         if self._rate is not None and scope["client"] is not None:
+            token_id = await self._token_id(scope)
             try:
-                self._rate.take(scope["client"][0])
+                self._rate.take(scope["client"][0] if token_id is None else f"token {token_id}")
             except PaiError as error:
                 self._rejections.count(429, 0.0)
                 return receive, send, self._respond_with(error_response(error))
@@ -50,7 +62,7 @@ class RequestFilter:
         is_paddlecloud = dialect_of(scope) is Dialect.PADDLECLOUD
         return receive, send, self._paddlecloud if is_paddlecloud else None
 
-    def _respond_with(self, response: Response) -> Handler:
+    def _respond_with(self, response: Response) -> Responder:
         async def respond(request: Request) -> Response:
             return response
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from paicluster.api.middleware.connection_limits import ConnectionLimits
 from paicluster.api.middleware.raw_targets import RawTargetHttpProtocol
 
 # A slower client is considered dead or malicious.
@@ -47,8 +48,23 @@ class LimitedHttpProtocol(RawTargetHttpProtocol):
     """HTTP protocol of the server, with a size limit for request heads and a count of received bytes."""
 
     received_bytes = 0
+    opened = 0.0
     _head_bytes = 0
     _head_scope: object = None
+
+    def __init__(self, *args: Any, limits: ConnectionLimits, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._limits = limits
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.opened = self.loop.time()
+        connections: Any = self.connections
+        self._limits.add(self, connections)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._limits.discard(self)
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle

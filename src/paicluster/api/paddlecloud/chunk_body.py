@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote
 
-from openpaisdk.errors import InvalidParameters
+import msgspec
+
+from paiprotocol.errors import InvalidParameters
 
 BOUNDARY = b"8d7b0e5709d756e21e971ff4d9ac3b20"
 PART_NAME = b"chunk"
@@ -30,8 +31,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 _CHECKSUM = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRange:
+class ChunkRange(msgspec.Struct, frozen=True):
     """A part of a file. ``checksum``: MD5 of its bytes, our addition; empty if it is not sent."""
 
     path: str
@@ -40,8 +40,7 @@ class ChunkRange:
     checksum: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class UploadedChunk:
+class UploadedChunk(msgspec.Struct, frozen=True):
     range: ChunkRange
     data: memoryview
 

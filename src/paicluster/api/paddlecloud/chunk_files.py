@@ -7,14 +7,15 @@ import fnmatch
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import FileIO
-from typing import Any
 
-from openpaisdk.errors import Conflict, InvalidParameters, NotFound
+import msgspec
+
 from paicluster.api.paddlecloud.cloud_paths import CloudPath, resolve
+from paicluster.api.wire.paddlecloud import PaddleFile
 from paicluster.files import Entry, Storage, StorageUser
 from paicluster.files.errors import NOT_A_FOLDER
+from paiprotocol.errors import Conflict, InvalidParameters, NotFound
 
 MAX_LISTED = 100_000
 """Files in one list; with their paths they take some 20 MB."""
@@ -30,34 +31,33 @@ class NoSuchFile(NotFound):
         super().__init__(f"{call} {path}: no such file or directory")
 
 
-@dataclass(frozen=True, slots=True)
-class CloudFiles:
+class CloudFiles(msgspec.Struct, frozen=True):
     """The files of one user. Every call blocks on the disk."""
 
     storage: Storage
     user: StorageUser
 
     def resolve(self, path: str, *, writes: bool = False) -> CloudPath:
-        found = resolve(path, self.user.name)
-        if writes and found.is_public:
+        resolved = resolve(path, self.user.name)
+        if writes and resolved.is_public:
             raise InvalidParameters("public data supports only ls or stat command")
-        return found
+        return resolved
 
     def stat(self, path: CloudPath) -> Entry:
         with _errors_of(path, "stat"):
             return self.storage.status(path.stored, self.user)
 
-    def attributes(self, path: CloudPath, entry: Entry) -> dict[str, Any]:
-        return {
-            "Path": path.cloud,
-            "ModTime": entry.modified_ms * 1_000_000,
-            "Size": 0 if entry.is_folder else entry.size,
-            "IsDir": entry.is_folder,
-        }
+    def attributes(self, path: CloudPath, entry: Entry) -> PaddleFile:
+        return PaddleFile(
+            path=path.cloud,
+            mod_time=entry.modified_ms * 1_000_000,
+            size=0 if entry.is_folder else entry.size,
+            is_dir=entry.is_folder,
+        )
 
-    def ls(self, path: CloudPath, *, recursive: bool) -> list[dict[str, Any]]:
+    def ls(self, path: CloudPath, *, recursive: bool) -> list[PaddleFile]:
         """A file, or what is in a folder; recursively, each folder before what is in it, by name."""
-        found: list[dict[str, Any]] = []
+        found: list[PaddleFile] = []
         for match, entry in self.expand(path):
             if not entry.is_folder:
                 found.append(self.attributes(match, entry))
@@ -85,18 +85,20 @@ class CloudFiles:
         start = self.resolve("/".join(names[:fixed]))
         matches = [(start, self.stat(start))]
         for pattern in names[fixed:]:
-            found = []
+            next_matches = []
             for folder, entry in matches:
                 if not entry.is_folder:
                     continue
                 if _MAGIC.isdisjoint(pattern):
                     with contextlib.suppress(NotFound):
                         child = folder.child(pattern)
-                        found.append((child, self.stat(child)))
+                        next_matches.append((child, self.stat(child)))
                     continue
                 below = self.storage.list(folder.stored, self.user).entries
-                found += [(folder.child(e.name), e) for e in below if fnmatch.fnmatchcase(e.name, pattern)]
-            matches = found[: MAX_LISTED + 1]
+                next_matches += [
+                    (folder.child(e.name), e) for e in below if fnmatch.fnmatchcase(e.name, pattern)
+                ]
+            matches = next_matches[: MAX_LISTED + 1]
         if not matches:
             raise NoSuchFile(path.cloud)
         return matches
@@ -126,8 +128,16 @@ class CloudFiles:
         with _errors_of(source, "rename"):
             self.storage.move(source.stored, target.stored, self.user, overwrite=True)
 
+    def copy(self, source: CloudPath, target: CloudPath) -> None:
+        """Copy a file, over another one if there is one; its folder is created if needed."""
+        with _errors_of(source, "open"):
+            self.storage.copy_file(source.stored, target.stored, self.user)
+
     def remove(self, path: CloudPath, *, recursive: bool) -> list[str]:
-        """Delete what a path matches; a path that does not exist is no error."""
+        """Delete what a path matches; the paths that were deleted.
+
+        One that does not exist is no error, as for PaddleCloud's own client; ours looks at the result.
+        """
         try:
             matches = self.expand(path)
         except NotFound:
@@ -135,6 +145,10 @@ class CloudFiles:
         for match, entry in matches:
             if entry.is_folder and not recursive:
                 raise InvalidParameters(f"can't del directory:{match.cloud}")
+            if match.is_root:
+                raise InvalidParameters(
+                    f"can't del home:{match.cloud} is your whole home folder; delete what is in it."
+                )
         for match, _ in matches:
             with contextlib.suppress(NotFound):
                 self.storage.delete(match.stored, self.user, recursive=recursive)

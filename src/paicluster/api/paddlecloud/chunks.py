@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from io import FileIO
 from typing import Any
 
@@ -19,8 +19,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from openpaisdk.errors import InvalidParameters, PaiError, TooManyRequests, Unauthorized
-from paicluster.api.context import authenticate, context
+from paicluster.api.context import context
 from paicluster.api.paddlecloud.chunk_body import (
     MAX_BODY_BYTES,
     MAX_CHUNK_BYTES,
@@ -35,9 +34,31 @@ from paicluster.api.paddlecloud.chunk_body import (
 )
 from paicluster.api.paddlecloud.chunk_files import CloudFiles
 from paicluster.api.paddlecloud.cloud_paths import CloudPath
-from paicluster.api.paddlecloud.replies import Handler
-from paicluster.api.responses import MAX_FIELDS_BYTES, error_response, mapping_of, read_body
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import JSON, Body, Handler, Query, Routes, Text
+from paicluster.api.wire.paddlecloud import (
+    PaddleChangeBody,
+    PaddleChangeReply,
+    PaddleChunkMeta,
+    PaddleChunkMetaReply,
+    PaddleEmptyReply,
+    PaddleFile,
+    PaddleFilesReply,
+    PaddlePath,
+)
+from paicluster.api.wire.request_body import mapping_of, read_body
+from paicluster.api.wire.responses import error_response
 from paicluster.services.file_service import FileService, storage_user
+from paiprotocol.errors import InvalidParameters, PaiError, TooManyRequests, Unauthorized
+
+route = Routes("paddlecloud", returns={401: PaddleEmptyReply})
+
+_CHUNK = (
+    Query("path", required=True),
+    Query("offset", int, required=True),
+    Query("chunksize", int, required=True),
+)
 
 MAX_PATHS = 1000
 """Paths in one request."""
@@ -52,15 +73,25 @@ _encode = msgspec.json.Encoder().encode
 FilesHandler = Callable[[Request, CloudFiles], Awaitable[Response]]
 
 
-def _envelope(results: Any = None, err: str = "") -> bytes:
-    return _encode({"err": err, "results": results}) + b"\n"
+Results = PaddleFile | PaddleChunkMeta | PaddlePath | Sequence[PaddleFile | PaddlePath]
 
 
-def _reply(results: Any = None, err: str = "", status: int = 200) -> Response:
+class _Envelope(msgspec.Struct):
+    """Any of the replies that the routes declare."""
+
+    err: str
+    results: Results | None
+
+
+def _envelope(results: Results | None = None, err: str = "") -> bytes:
+    return _encode(_Envelope(err, results)) + b"\n"
+
+
+def _reply(results: Results | None = None, err: str = "", status: int = 200) -> Response:
     return Response(_envelope(results, err), status, media_type=_TYPE)
 
 
-def _files_route(handler: FilesHandler) -> Handler:
+def _with_files(handler: FilesHandler) -> Handler:
     """Route of an authenticated caller, whose errors are envelopes."""
 
     @functools.wraps(handler)
@@ -69,7 +100,7 @@ def _files_route(handler: FilesHandler) -> Handler:
             identity = await authenticate(request)
         except Unauthorized:
             return _reply(err="get username error:server error: 401 Unauthorized", status=401)
-        files = context(request).files
+        files = context(request).files.own
         user = storage_user(identity)
         try:
             if not files.storage.has_provisioned(user):
@@ -85,11 +116,23 @@ def _files_route(handler: FilesHandler) -> Handler:
     return route
 
 
-@_files_route
+@route(
+    "GET /api/v1/pfs/files",
+    authority=JOBS,
+    summary="List files (method=ls), or get one (method=stat)",
+    query=(
+        Query("method", required=True),
+        Query("arg", description="A path to list, with wildcards; may be repeated."),
+        Query("r", bool, description="Whether to list recursively."),
+        Query("path", description="The file of method=stat."),
+    ),
+    returns={200: PaddleFilesReply, 405: PaddleEmptyReply},
+)
+@_with_files
 async def get_files(request: Request, files: CloudFiles) -> Response:
     """`ls` and `stat`; `md5sum` is reserved."""
     method = request.query_params.get("method", "")
-    service = context(request).files
+    service = context(request).files.own
     if method == "ls":
         paths = request.query_params.getlist("arg")
         recursive = request.query_params.get("r", "")
@@ -98,37 +141,47 @@ async def get_files(request: Request, files: CloudFiles) -> Response:
         if recursive not in (*_TRUE, *_FALSE):
             raise InvalidParameters("invalid arguments:r")
         _check_number(paths)
-        found: list[dict[str, Any]] = []
+        listed: list[PaddleFile] = []
         for path in paths:
             resolved = files.resolve(path)
-            found += await service.run(_list, files, resolved, recursive in _TRUE)
-        return _reply(found or None)
+            listed += await service.run(_list, files, resolved, recursive in _TRUE)
+        return _reply(listed or None)
     if method == "stat":
         resolved = files.resolve(request.query_params.get("path", ""))
         return _reply(files.attributes(resolved, await service.run(files.stat, resolved)))
     return Response(b"") if method == "md5sum" else _reply(status=405)
 
 
-def _list(files: CloudFiles, path: CloudPath, recursive: bool) -> list[dict[str, Any]]:
+def _list(files: CloudFiles, path: CloudPath, recursive: bool) -> list[PaddleFile]:
     return files.ls(path, recursive=recursive)
 
 
-@_files_route
+@route(
+    "POST|DELETE /api/v1/pfs/files",
+    authority=JOBS,
+    summary="Create folders, create, resize or rename a file, remove files",
+    body=Body({JSON: PaddleChangeBody}),
+    returns={200: PaddleChangeReply, 405: PaddleEmptyReply},
+)
+@_with_files
 async def change_files(request: Request, files: CloudFiles) -> Response:
-    """`mkdir`, `touch` and `rm`; `mv` is our addition, for uploads that appear when they are complete."""
+    """`mkdir`, `touch` and `rm`.
+
+    Our additions: `mv`, for uploads that appear when they are complete, and `cp` of a file within the cloud.
+    """
     try:
-        fields = mapping_of(request, await read_body(request, MAX_FIELDS_BYTES))
+        fields = mapping_of(request, await read_body(request))
     except InvalidParameters as error:
         if error.status == 413:
             raise
         raise InvalidParameters("parse json error") from None
-    service = context(request).files
+    service = context(request).files.own
     method = fields.get("method")
     if method == "mkdir":
         folders = [files.resolve(path, writes=True) for path in _paths(fields)]
         for folder in folders:
             await service.run(files.make_folder, folder)
-        return _reply([{"path": folder.cloud} for folder in folders])
+        return _reply([PaddlePath(folder.cloud) for folder in folders])
     if method == "touch":
         size, path = fields.get("filesize"), fields.get("path")
         if type(size) is not int or not 0 <= size <= MAX_FILE_BYTES:
@@ -137,22 +190,25 @@ async def change_files(request: Request, files: CloudFiles) -> Response:
             raise InvalidParameters("not enough arguments")
         file = files.resolve(path, writes=True)
         await service.run(files.touch, file, size)
-        return _reply({"path": file.cloud})
+        return _reply(PaddlePath(file.cloud))
     if method == "rm":
         recursive = fields.get("r", False)
         if not isinstance(recursive, bool):
             raise InvalidParameters("invalid arguments:r")
         removed: list[str] = []
-        for target in [files.resolve(path, writes=True) for path in _paths(fields)]:
-            removed += await service.run(files.remove, target, recursive=recursive)
-        return _reply([{"path": path} for path in removed])
-    if method == "mv":
+        for each in [files.resolve(path, writes=True) for path in _paths(fields)]:
+            removed += await service.run(files.remove, each, recursive=recursive)
+        return _reply([PaddlePath(path) for path in removed])
+    if method in ("mv", "cp"):
         old, new = fields.get("path"), fields.get("dest")
         if not isinstance(old, str) or not isinstance(new, str):
             raise InvalidParameters("not enough arguments")
-        renamed = files.resolve(new, writes=True)
-        await service.run(files.move, files.resolve(old, writes=True), renamed)
-        return _reply({"path": renamed.cloud})
+        target = files.resolve(new, writes=True)
+        if method == "mv":
+            await service.run(files.move, files.resolve(old, writes=True), target)
+        else:
+            await service.run(files.copy, files.resolve(old), target)
+        return _reply(PaddlePath(target.cloud))
     return _reply(status=405)
 
 
@@ -169,7 +225,14 @@ def _check_number(paths: list[str]) -> None:
         raise InvalidParameters(f"There are {len(paths)} paths; a request has {MAX_PATHS} at most.")
 
 
-@_files_route
+@route(
+    "GET /api/v1/pfs/chunks",
+    authority=JOBS,
+    summary="Get the checksum of a chunk",
+    query=(Query("method", required=True), *_CHUNK),
+    returns={200: PaddleChunkMetaReply, 405: PaddleEmptyReply},
+)
+@_with_files
 async def chunk_meta(request: Request, files: CloudFiles) -> Response:
     """Checksum and size of the bytes that a file has in a range; past its end there are none."""
     if request.query_params.get("method") != "GetChunkMeta":
@@ -180,17 +243,24 @@ async def chunk_meta(request: Request, files: CloudFiles) -> Response:
     if not MIN_CHUNK_BYTES <= chunk.size <= MAX_CHUNK_BYTES:
         raise InvalidParameters("chunksize error")
     path = files.resolve(chunk.path)
-    checksum, size = await context(request).files.run(files.checksum, path, chunk.offset, chunk.size)
-    return _reply({"offset": chunk.offset, "checksum": checksum, "len": size})
+    checksum, size = await context(request).files.own.run(files.checksum, path, chunk.offset, chunk.size)
+    return _reply(PaddleChunkMeta(chunk.offset, checksum, size))
 
 
-@_files_route
+@route(
+    "GET /api/v1/pfs/storage/chunks",
+    authority=JOBS,
+    summary="Read a chunk, as a multipart body",
+    query=_CHUNK,
+    returns={200: (PaddleEmptyReply, Text())},
+)
+@_with_files
 async def get_chunk(request: Request, files: CloudFiles) -> Response:
     """The bytes of a range as a multipart body, followed by an envelope."""
     chunk = read_range(request.scope["query_string"].decode("latin-1"))
     if chunk is None:
         return _reply()
-    service = context(request).files
+    service = context(request).files.own
     file, err = None, ""
     try:
         file = await service.run(files.open, files.resolve(chunk.path))
@@ -217,14 +287,21 @@ async def _chunk_parts(
         yield PART_END + _envelope(err=err)
 
 
-@_files_route
+@route(
+    "POST /api/v1/pfs/storage/chunks",
+    authority=JOBS,
+    summary="Write a chunk into a file",
+    body=Body({"multipart/form-data": Text("multipart/form-data", binary=True)}, limit=MAX_BODY_BYTES),
+    returns={200: PaddleEmptyReply, 400: PaddleEmptyReply},
+)
+@_with_files
 async def put_chunk(request: Request, files: CloudFiles) -> Response:
     """Write a chunk into a file that exists. All of it has arrived, and is valid, before any is written."""
-    body = await read_body(request, MAX_BODY_BYTES)
+    body = await read_body(request)
     boundary = boundary_of(request.headers.get("content-type", ""))
     if boundary is None:
         return _reply(status=400)
     chunk = await asyncio.to_thread(read_chunk, body, boundary)
     path = files.resolve(chunk.range.path, writes=True)
-    await context(request).files.run(files.write, path, chunk.range.offset, chunk.data)
+    await context(request).files.own.run(files.write, path, chunk.range.offset, chunk.data)
     return _reply()

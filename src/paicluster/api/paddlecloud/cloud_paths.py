@@ -7,22 +7,28 @@ on the cluster's own storage; the public folder is one that administrators fill.
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
 
-from openpaisdk.errors import Forbidden, InvalidParameters
+import msgspec
+
 from paicluster.files.ownership import HOMES
+from paicluster.services.job_packages import PACKAGES
+from paiprotocol.errors import Forbidden, InvalidParameters
 
 PUBLIC_FOLDER = "/public"
 _ROOT = "/pfs/"
 
 
-@dataclass(frozen=True, slots=True)
-class CloudPath:
+class CloudPath(msgspec.Struct, frozen=True):
     """A path that its user may use. ``stored`` is the path on the cluster's storage."""
 
     cloud: str
     stored: str
     is_public: bool
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it is a whole home, or the whole public folder."""
+        return len(self.cloud.rstrip("/").split("/")) <= (4 if self.is_public else 5)
 
     def child(self, name: str) -> CloudPath:
         return CloudPath(f"{self.cloud.rstrip('/')}/{name}", f"{self.stored}/{name}", self.is_public)
@@ -35,6 +41,11 @@ def home_path(datacenter: str, user: str) -> str:
 def package_path(datacenter: str, user: str, job: str) -> str:
     """Where clients upload the package of a job, and where its outputs go."""
     return f"{home_path(datacenter, user)}/jobs/{job}"
+
+
+def package_copy_path(datacenter: str, user: str, folder: str) -> str:
+    """Where the package of one job lies, as it was at the submission."""
+    return f"{home_path(datacenter, user)}/{PACKAGES}/{folder}"
 
 
 def datacenter_of(path: str) -> str:

@@ -11,15 +11,34 @@ from typing import Any
 
 import msgspec
 
-from openpaisdk.protocol.exit_codes import exit_spec
-from openpaisdk.protocol.log_end import last_line
-from openpaisdk.protocol.states import STOP_CODES, attempt_state
 from paicluster.api.paddlecloud.job_request import PaddleJob
 from paicluster.api.paddlecloud.job_translation import MASTER, PSERVER, TRAINER, namespace_of
+from paicluster.api.wire.paddlecloud import (
+    ContainerState,
+    ContainerStatus,
+    JobObjectSpec,
+    JobObjectStatus,
+    ObjectMetadata,
+    PaddleJobObject,
+    PaddleJobSummary,
+    PaddlePod,
+    PaddleQuota,
+    PaddleReplicaSet,
+    PodSpec,
+    PodStatus,
+    QuotaMetadata,
+    QuotaSpec,
+    QuotaStatus,
+    ReplicaStatus,
+    Terminated,
+)
 from paicluster.scheduler.resource_requests import Resources
-from paicluster.services.quotas import QuotaReport, Used
+from paicluster.services.quota_reports import QuotaReport, Used
 from paicluster.store.rows import JobRow, TaskRow
 from paicluster.store.user_jobs import TaskCounts, UserJob
+from paiprotocol.jobs.exit_codes import exit_spec
+from paiprotocol.jobs.log_end import last_line
+from paiprotocol.jobs.states import STOP_CODES, attempt_state
 
 # What PaddleCloud's launcher writes as the termination message of a pod.
 _EXIT_MESSAGES = {
@@ -81,47 +100,48 @@ class ListedJob:
         """All tasks of a job without trainers count as such."""
         return self._job.counts.get(TRAINER, TaskCounts()) if self.paddle else self._job.total
 
-    def summary(self) -> dict[str, Any]:
-        """The job as it was submitted, under its final name."""
-        return {**msgspec.to_builtins(self.submitted), "name": self.row.name, "state": self.row.state}
+    def summary(self) -> PaddleJobSummary:
+        """The job as it was submitted, under its final name, with its state and times: jobs that are being
+        stopped are in no other list.
+        """
+        row = self.row
+        return PaddleJobSummary(
+            **{
+                **msgspec.structs.asdict(self.submitted),
+                "name": row.name,
+                "state": row.state,
+                "created": timestamp(row.submission_ms),
+                "started": _time_or_none(row.launched_ms),
+            }
+        )
 
-    def as_job(self) -> dict[str, Any]:
+    def as_job(self) -> PaddleJobObject:
         """As a batch/v1 Job."""
         counts, row = self.trainers, self.row
         number = self.submitted.parallelism
-        return {
-            "metadata": {
-                **_metadata(row, f"{row.name}-{TRAINER}"),
-                "labels": {"paddle-job": row.name},
-            },
-            "spec": {"parallelism": number, "completions": number},
-            "status": {
-                "active": counts.active or None,
-                "succeeded": counts.succeeded or None,
-                "failed": counts.failed or None,
-                "start_time": timestamp(row.launched_ms),
-                "completion_time": timestamp(row.completed_ms),
-                # Our addition.
-                "state": row.state,
-            },
-        }
+        return PaddleJobObject(
+            _metadata(row, f"{row.name}-{TRAINER}"),
+            JobObjectSpec(number, number),
+            JobObjectStatus(
+                active=counts.active or None,
+                succeeded=counts.succeeded or None,
+                failed=counts.failed or None,
+                start_time=_time_or_none(row.launched_ms),
+                completion_time=_time_or_none(row.completed_ms),
+                state=row.state,
+            ),
+        )
 
-    def replica_sets(self) -> list[dict[str, Any]]:
+    def replica_sets(self) -> list[PaddleReplicaSet]:
         """Its parameter servers and its master."""
         if self.paddle is None:
             return []
         sets = {PSERVER: self.paddle.pservers, MASTER: int(self.paddle.faulttolerant)}
         return [
-            {
-                "metadata": {
-                    **_metadata(self.row, f"{self.row.name}-{role}"),
-                    "labels": {f"paddle-job-{role}": self.row.name},
-                },
-                "status": {
-                    "replicas": number,
-                    "ready_replicas": self._job.counts.get(role, TaskCounts()).running or None,
-                },
-            }
+            PaddleReplicaSet(
+                _metadata(self.row, f"{self.row.name}-{role}", label=f"paddle-job-{role}"),
+                ReplicaStatus(number, self._job.counts.get(role, TaskCounts()).running or None),
+            )
             for role, number in sets.items()
             if number
         ]
@@ -152,23 +172,27 @@ def _pod_name(row: JobRow, role: str, index: int) -> str:
     return f"{row.name}-{role}-{index}"
 
 
-def pending_pod(row: JobRow, role: str, index: int, reason: str | None) -> dict[str, Any]:
-    """A task that has not been launched as a Pod, with the reason why it waits."""
-    return {
-        "metadata": {**_metadata(row, _pod_name(row, role, index)), "labels": {"paddle-job": row.name}},
-        "spec": {"node_name": None},
-        "status": {
-            "phase": "Pending",
-            "message": reason,
-            "start_time": None,
-            "pod_ip": None,
-            "host_ip": None,
-            "container_statuses": [{"name": role, "restart_count": 0, "state": {"terminated": None}}],
-        },
-    }
+def pending_pod(row: JobRow, role: str, index: int, reason: str | None) -> PaddlePod:
+    """A task that has not been launched as a Pod, with the reason why it waits.
+
+    The Go client shows the message of an end and no other, so the reason is there, too; it has no exit code.
+    """
+    why = Terminated(exit_code=None, message=reason, finished_at=None) if reason else None
+    return PaddlePod(
+        _metadata(row, _pod_name(row, role, index)),
+        PodSpec(node_name=None),
+        PodStatus(
+            phase="Pending",
+            message=reason,
+            start_time=None,
+            pod_ip=None,
+            host_ip=None,
+            container_statuses=[ContainerStatus(role, 0, ContainerState(why))],
+        ),
+    )
 
 
-def pod(row: JobRow, task: TaskRow) -> dict[str, Any]:
+def pod(row: JobRow, task: TaskRow) -> PaddlePod:
     """A task as a Pod. Its list of containers is never empty: clients read the first."""
     state = attempt_state(task.sub_state, task.exit_code)
     if task.exit_code in STOP_CODES:
@@ -181,29 +205,19 @@ def pod(row: JobRow, task: TaskRow) -> dict[str, Any]:
         # A task that was stopped because the job was done has not failed, however its program ended.
         info = msgspec.json.decode(task.exit_info) if task.exit_info else {}
         exit_code = 0 if phase == "Succeeded" else _program_exit_code(task, info)
-        terminated = {
-            "exit_code": exit_code,
-            "message": _exit_message(exit_code, info),
-            "finished_at": timestamp(task.completed_ms),
-        }
-    return {
-        "metadata": {**_metadata(row, pod_name(row, task)), "labels": {"paddle-job": row.name}},
-        "spec": {"node_name": task.node},
-        "status": {
-            "phase": phase,
-            "message": None,
-            "start_time": timestamp(task.launched_ms),
-            "pod_ip": task.ip,
-            "host_ip": task.ip,
-            "container_statuses": [
-                {
-                    "name": task.role,
-                    "restart_count": task.retries_total,
-                    "state": {"terminated": terminated},
-                }
-            ],
-        },
-    }
+        terminated = Terminated(exit_code, _exit_message(exit_code, info), _time_or_none(task.completed_ms))
+    return PaddlePod(
+        _metadata(row, pod_name(row, task)),
+        PodSpec(task.node),
+        PodStatus(
+            phase=phase,
+            message=None,
+            start_time=_time_or_none(task.launched_ms),
+            pod_ip=task.ip,
+            host_ip=task.ip,
+            container_statuses=[ContainerStatus(task.role, task.retries_total, ContainerState(terminated))],
+        ),
+    )
 
 
 def _program_exit_code(task: TaskRow, info: dict[str, Any]) -> int:
@@ -223,7 +237,7 @@ def _exit_message(exit_code: int, info: dict[str, Any]) -> str | None:
     return last[:_MAX_MESSAGE_CHARS] or None
 
 
-def resource_quota(report: QuotaReport, capacity: Resources) -> dict[str, Any]:
+def resource_quota(report: QuotaReport, capacity: Resources) -> PaddleQuota:
     """A quota as a ResourceQuota. What is not limited ends where the cluster does."""
     amounts: dict[str, tuple[Used, int, Callable[[int], str]]] = {
         "requests.cpu": (report.cpu, capacity.cpu, str),
@@ -236,25 +250,25 @@ def resource_quota(report: QuotaReport, capacity: Resources) -> dict[str, Any]:
         for name, (amount, most, show) in amounts.items()
     }
     used = {name: show(amount.used) for name, (amount, _, show) in amounts.items()}
-    return {
-        "metadata": {"name": f"{report.kind}-{report.name}", "namespace": namespace_of(report.name)},
-        "spec": {"hard": hard},
-        "status": {"hard": hard, "used": used},
-    }
+    return PaddleQuota(
+        QuotaMetadata(f"{report.kind}-{report.name}", namespace_of(report.name)),
+        QuotaSpec(hard),
+        QuotaStatus(hard, used),
+    )
 
 
 def _memory(amount_mb: int) -> str:
     return f"{amount_mb // 1024}Gi" if amount_mb % 1024 == 0 else f"{amount_mb}Mi"
 
 
-def _metadata(row: JobRow, name: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "namespace": namespace_of(row.username),
-        "creation_timestamp": timestamp(row.submission_ms),
-    }
+def _metadata(row: JobRow, name: str, label: str = "paddle-job") -> ObjectMetadata:
+    return ObjectMetadata(name, namespace_of(row.username), timestamp(row.submission_ms), {label: row.name})
 
 
-def timestamp(ms: int | None) -> str | None:
+def timestamp(ms: int) -> str:
     """Milliseconds as Kubernetes writes a time."""
-    return None if ms is None else datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _time_or_none(ms: int | None) -> str | None:
+    return None if ms is None else timestamp(ms)

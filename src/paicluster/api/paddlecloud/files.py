@@ -11,19 +11,40 @@ from sqlalchemy import Connection
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, NotFound, PaiError
-from paicluster.api.context import Context, context, own_url
+from paicluster.api.context import Context, context
 from paicluster.api.paddlecloud.chunk_files import CloudFiles
 from paicluster.api.paddlecloud.cloud_paths import CloudPath
 from paicluster.api.paddlecloud.form_file import file_in_form, form_boundary
-from paicluster.api.paddlecloud.replies import error_reply, paddle_route, sentence, success
-from paicluster.api.responses import MAX_FIELDS_BYTES, form_or_json, json_response
+from paicluster.api.paddlecloud.replies import (
+    SUCCESS,
+    error_reply,
+    replying,
+    sentence,
+)
+from paicluster.api.requests.authentication import caller
+from paicluster.api.requests.own_url import own_url
+from paicluster.api.routing.authority import CLUSTER, JOBS, PUBLIC
+from paicluster.api.routing.route import JSON, Body, Bound, Query, Routes, Text
 from paicluster.api.transfer.file_response import RangeResponse
-from paicluster.auth.tokens import Identity
+from paicluster.api.wire.paddlecloud import (
+    PaddleNames,
+    PaddlePath,
+    PaddlePublished,
+    PaddleReply,
+    PaddleUnauthorized,
+    PaddleUrl,
+)
+from paicluster.api.wire.responses import json_response
 from paicluster.files import StagedFile, StorageUser
 from paicluster.services.file_service import storage_user
-from paicluster.store import groups, user_records
+from paicluster.store import groups, user_records, users
 from paicluster.store.user_records import UserRecord
+from paiprotocol.errors import InvalidParameters, NotFound, PaiError
+
+route = Routes("paddlecloud", returns={401: PaddleUnauthorized}, around=replying)
+
+_DOWNLOAD = Text("application/force-download", binary=True)
+_PATH = Query("path", required=True, description="/pfs/DATACENTER/home/USER/…, or …/public/…")
 
 PUBLISHED = "published"
 MAX_PUBLISHED = 1000
@@ -33,28 +54,34 @@ _MISSING = "file not exist"
 
 
 async def _files_of(ctx: Context, user: StorageUser) -> CloudFiles:
-    storage = ctx.files.storage
+    storage = ctx.files.own.storage
     if not storage.has_provisioned(user):
-        await ctx.files.run(storage.provision, user)
+        await ctx.files.own.run(storage.provision, user)
     return CloudFiles(storage, user)
 
 
-@paddle_route
-async def get_file(request: Request, identity: Identity) -> Response:
+@route(
+    "GET /api/v1/file",
+    authority=JOBS,
+    summary="Read a file",
+    query=(_PATH,),
+    returns={200: (_DOWNLOAD, PaddleReply), 404: PaddleReply},
+)
+async def get_file(request: Request) -> Response:
     """A whole file. A missing one is a 404: the Go client would store the text of any 200 as the file."""
     ctx = context(request)
-    files = await _files_of(ctx, storage_user(identity))
+    files = await _files_of(ctx, storage_user(caller(request)))
     path = files.resolve(request.query_params.get("path", ""))
     return await _download(ctx, files, path)
 
 
 async def _download(ctx: Context, files: CloudFiles, path: CloudPath) -> Response:
     try:
-        file = await ctx.files.run(files.open, path)
+        file = await ctx.files.own.run(files.open, path)
     except PaiError as error:
         if error.status not in (404, 409):
             raise
-        return json_response({"code": 404, "msg": f"{_MISSING}: {path.cloud}"}, 404)
+        return json_response(PaddleReply(404, f"{_MISSING}: {path.cloud}"), 404)
     size = file.seek(0, 2)
     name = path.cloud.rpartition("/")[2]
     ascii_name = name.encode("ascii", "replace").decode().replace('"', "_").replace("\\", "_")
@@ -63,79 +90,92 @@ async def _download(ctx: Context, files: CloudFiles, path: CloudPath) -> Respons
         "Content-Disposition": f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(name)}",
         "Content-Length": str(size),
     }
-    return RangeResponse(ctx.files, file, 0, size, headers)
+    return RangeResponse(ctx.files.own, file, 0, size, headers)
 
 
-@paddle_route
-async def put_file(request: Request, identity: Identity) -> Response:
+@route(
+    "POST /api/v1/file",
+    authority=JOBS,
+    summary="Store a file",
+    query=(_PATH,),
+    body=Body({"multipart/form-data": Text("multipart/form-data", binary=True)}, limit=Bound.STREAMED),
+)
+async def put_file(request: Request) -> PaddleReply:
     """Store a whole file. Missing folders are created; an old file is replaced by a complete new one."""
     ctx = context(request)
-    files = await _files_of(ctx, storage_user(identity))
+    files = await _files_of(ctx, storage_user(caller(request)))
     path = files.resolve(request.query_params.get("path", ""), writes=True)
     boundary = form_boundary(request.headers.get("content-type", ""))
-    staged = await ctx.files.run(_stage, files, path)
+    staged = await ctx.files.own.run(_stage, files, path)
     try:
         async for data in file_in_form(request.stream(), boundary):
-            await ctx.files.run(staged.write, data)
+            await ctx.files.own.run(staged.write, data)
     except BaseException as error:
-        await ctx.files.run(staged.abandon)
+        await ctx.files.own.run(staged.abandon)
         if isinstance(error, ClientDisconnect):
             raise InvalidParameters("The form is truncated. Nothing was stored.") from None
         raise
-    await ctx.files.run(staged.commit)
-    return success()
+    await ctx.files.own.run(staged.commit)
+    return SUCCESS
 
 
 def _stage(files: CloudFiles, path: CloudPath) -> StagedFile:
     return files.storage.stage(path.stored, files.user, overwrite=True)
 
 
-@paddle_route
-async def list_names(request: Request, identity: Identity) -> Response:
+@route(
+    "GET /api/v1/filelist",
+    authority=JOBS,
+    summary="List the names in a folder",
+    query=(_PATH,),
+)
+async def list_names(request: Request) -> PaddleNames:
     """Names in a folder."""
     ctx = context(request)
-    files = await _files_of(ctx, storage_user(identity))
+    files = await _files_of(ctx, storage_user(caller(request)))
     try:
         folder = files.resolve(request.query_params.get("path", ""))
-        listing = await ctx.files.run(files.storage.list, folder.stored, files.user)
+        listing = await ctx.files.own.run(files.storage.list, folder.stored, files.user)
     except NotFound:
-        return _no_names(404, "dir not exist")
+        return PaddleNames(404, "dir not exist", [])
     except PaiError as error:
-        return _no_names(error.status, sentence(error))
+        return PaddleNames(error.status, sentence(error), [])
     entries = listing.entries
     if entries and not entries[0].name:
-        return _no_names(404, "dir not exist")
-    return success(items=[entry.name for entry in entries])
-
-
-def _no_names(code: int, message: str) -> Response:
-    return json_response({"code": code, "msg": message, "items": []})
+        return PaddleNames(404, "dir not exist", [])
+    return PaddleNames(200, "", [entry.name for entry in entries])
 
 
 # -- publishing -------------------------------------------------------------------------------------------
 
 
-@paddle_route
-async def list_published(request: Request, identity: Identity) -> Response:
-    ctx = context(request)
-    records = await ctx.store.read(lambda conn: _published(conn, identity.username))
+@route(
+    "GET /api/v1/publish",
+    authority=JOBS,
+    summary="List published files",
+)
+async def list_published(request: Request) -> PaddlePublished:
+    ctx, username = context(request), caller(request).username
+    records = await ctx.store.read(lambda conn: _published(conn, username))
     paths = [_path_of(ctx, record) for record in records]
-    return json_response({"files": paths, "urls": [_url(request, record.name) for record in records]})
+    return PaddlePublished(paths, [_url(request, record.name) for record in records])
 
 
-@paddle_route
-async def publish(request: Request, identity: Identity) -> Response:
+@route(
+    "POST /api/v1/publish",
+    authority=CLUSTER,
+    summary="Publish a file",
+    body=Body(media=(JSON,), may_be_empty=False),
+)
+async def publish(request: Request, body: PaddlePath) -> PaddleUrl | PaddleReply:
     """Publish a file at a URL that needs no token. A file that is published already keeps its URL."""
     ctx = context(request)
-    path = (await form_or_json(request, MAX_FIELDS_BYTES)).get("path")
-    if not isinstance(path, str):
-        raise InvalidParameters("path must be the path of a file.")
-    files = await _files_of(ctx, storage_user(identity))
-    target = files.resolve(path)
-    if (await ctx.files.run(files.stat, target)).is_folder:
+    files = await _files_of(ctx, storage_user(caller(request)))
+    target = files.resolve(body.path)
+    if (await ctx.files.own.run(files.stat, target)).is_folder:
         raise InvalidParameters(f"{target.cloud} is a folder: only files can be published.")
-    username = identity.username
-    sealed = ctx.sealer.seal(msgspec.json.encode(target.cloud), _scope(username))
+    username = caller(request).username
+    sealed = ctx.identity.sealer.seal(msgspec.json.encode(target.cloud), _scope(username))
     new = UserRecord(PUBLISHED, str(uuid.uuid4()), username, int(time.time() * 1000), sealed)
 
     def add(conn: Connection) -> str:
@@ -148,30 +188,38 @@ async def publish(request: Request, identity: Identity) -> Response:
         user_records.put_record(conn, new)
         return new.name
 
-    return json_response({"url": _url(request, await ctx.store.write(add))})
+    return PaddleUrl(_url(request, await ctx.store.write(add)))
 
 
+@route(
+    "GET /filepub",
+    authority=PUBLIC,
+    summary="Read a published file",
+    query=(Query("uuid", required=True),),
+    returns={200: _DOWNLOAD, 404: PaddleReply},
+)
 async def get_published(request: Request) -> Response:
-    """A published file. Its URL is the only credential."""
+    """A published file. Its URL is the only credential, while its user is not disabled."""
     ctx = context(request)
     name = request.query_params.get("uuid", "")
 
     def read(conn: Connection) -> tuple[UserRecord, StorageUser] | None:
         record = user_records.find_record(conn, PUBLISHED, name)
-        if record is None:
+        user = None if record is None else users.get_user(conn, record.username)
+        if record is None or user is None or user.disabled_ms is not None:
             return None
         grants = groups.access_of(conn, record.username)
         return record, StorageUser(record.username, frozenset(grants.groups))
 
-    found = await ctx.store.read(read)
-    if found is None:
-        return json_response({"code": 404, "msg": _MISSING}, 404)
-    record, user = found
+    published = await ctx.store.read(read)
+    if published is None:
+        return json_response(PaddleReply(404, _MISSING), 404)
+    record, user = published
     files = await _files_of(ctx, user)
     try:
         return await _download(ctx, files, files.resolve(_path_of(ctx, record)))
     except PaiError as error:
-        return error_reply(error)
+        return json_response(error_reply(error))
 
 
 def _published(conn: Connection, username: str) -> list[UserRecord]:
@@ -179,7 +227,7 @@ def _published(conn: Connection, username: str) -> list[UserRecord]:
 
 
 def _path_of(ctx: Context, record: UserRecord) -> str:
-    return msgspec.json.decode(ctx.sealer.unseal(record.sealed, _scope(record.username)), type=str)
+    return msgspec.json.decode(ctx.identity.sealer.unseal(record.sealed, _scope(record.username)), type=str)
 
 
 def _scope(username: str) -> str:

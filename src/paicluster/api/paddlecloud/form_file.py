@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 
-from openpaisdk.errors import InvalidParameters
+from paiprotocol.errors import InvalidParameters
 
 FIELD = b"file"
 MAX_HEAD_BYTES = 64 << 10
@@ -30,7 +30,7 @@ async def file_in_form(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncIt
     while True:
         async for _ in body.until(delimiter):
             pass
-        if await body.take(2) != b"\r\n":
+        if await body.read(2) != b"\r\n":
             raise InvalidParameters('The form has no field "file".')
         name = _NAME.search(await body.head())
         if name is not None and name[1] == FIELD:
@@ -40,7 +40,7 @@ async def file_in_form(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncIt
         if held:
             yield held
         held = data
-    await body.take(2)
+    await body.read(2)
     yield held
 
 
@@ -70,7 +70,7 @@ class _FormBody:
                 yield data
             await self._more()
 
-    async def take(self, count: int) -> bytes:
+    async def read(self, count: int) -> bytes:
         while len(self._buffer) < count:
             await self._more()
         data, self._buffer = self._buffer[:count], self._buffer[count:]

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from openpaisdk.errors import InvalidParameters
-from openpaisdk.protocol.limits import MAX_TASKS
+from paiprotocol.errors import InvalidParameters
+from paiprotocol.jobs.limits import MAX_TASKS
 
 DEFAULT_NAME = "paddle-cluster-job"
 DEFAULT_MEMORY = "1Gi"
@@ -45,6 +45,8 @@ class PaddleJob(msgspec.Struct, frozen=True):
     image: str = ""
     registry: str = ""
     faulttolerant: bool = False
+    # The package as it was at the submission, in a folder of the job's own.
+    package_copy: str = ""
 
     @property
     def is_v1(self) -> bool:

@@ -13,14 +13,15 @@ from typing import Any
 
 import msgspec
 
-from openpaisdk.protocol.images import NO_IMAGE
 from paicluster.api.paddlecloud.job_request import PaddleJob, memory_mb
+from paiprotocol.jobs.images import NO_IMAGE
 
 MASTER, PSERVER, TRAINER = "master", "pserver", "trainer"
 STORED_PACKAGE = "PAI_PADDLE_PACKAGE"
 """Variable that tells the launcher (`pairuntime.task.paddle_launcher`) where the package is stored."""
+PACKAGE_COPY = "PAI_PADDLE_PACKAGE_COPY"
+"""Variable with the path of the job's own copy of the package, as PaddleCloud writes it."""
 EXTRAS_KEY = "paddlecloud"
-TAG = "paddlecloud"
 PORT_LABEL = "paddle"
 """Label of the ports of a task: the first is the one it listens on, the second that for sparse updates."""
 
@@ -53,13 +54,16 @@ def translate(
     ``stored_package``: path of the package on the cluster's storage. ``environment``: that of the submitting
     shell.
     """
+    places = {STORED_PACKAGE: stored_package}
+    if job.package_copy:
+        places[PACKAGE_COPY] = job.package_copy
     image: dict[str, Any] = {"name": _IMAGE, "type": "dockerimage", "uri": job.image or NO_IMAGE}
     translated: dict[str, Any] = {
         "protocolVersion": 2,
         "name": job.name,
         "type": "job",
         "prerequisites": [image],
-        "taskRoles": _roles(job, {**variables(job, user), STORED_PACKAGE: stored_package}),
+        "taskRoles": _roles(job, {**variables(job, user), **places}),
         "defaults": {"virtualCluster": virtual_cluster},
         "extras": {
             "submitFrom": "paddlecloud",

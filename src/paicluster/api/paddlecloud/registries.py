@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import re
 import time
-from typing import Any
 
 import msgspec
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, NotFound
 from paicluster.api.context import Context, context
 from paicluster.api.paddlecloud.cluster_objects import timestamp
 from paicluster.api.paddlecloud.job_translation import RegistryCredentials, namespace_of
-from paicluster.api.paddlecloud.replies import paddle_route, success
-from paicluster.api.responses import MAX_FIELDS_BYTES, form_or_json
-from paicluster.auth.tokens import Identity
+from paicluster.api.paddlecloud.replies import SUCCESS, replying
+from paicluster.api.requests.authentication import caller
+from paicluster.api.routing.authority import CLUSTER
+from paicluster.api.routing.route import JSON, Body, Routes
+from paicluster.api.wire.paddlecloud import (
+    PaddleRegistries,
+    PaddleRegistryBody,
+    PaddleRegistryName,
+    PaddleReply,
+    PaddleSecret,
+    PaddleUnauthorized,
+    SecretMetadata,
+    Secrets,
+)
 from paicluster.store import user_records
 from paicluster.store.user_records import UserRecord
+from paiprotocol.errors import InvalidParameters, NotFound
+
+route = Routes("paddlecloud", returns={401: PaddleUnauthorized}, around=replying)
 
 KIND = "registry"
 PREFIX = "pcloud-registry-"
@@ -27,41 +37,41 @@ PREFIX = "pcloud-registry-"
 MAX_REGISTRIES = 100
 """Registries of a user."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,199}")
-_MAX_LENGTH = 4096
+_BODY = Body(media=(JSON,), may_be_empty=False)
 
 
-@paddle_route
-async def list_registries(request: Request, identity: Identity) -> Response:
+@route(
+    "GET /api/v1/registry",
+    authority=CLUSTER,
+    summary="List image registries",
+)
+async def list_registries(request: Request) -> PaddleRegistries:
     """Names and times; the credentials stay here."""
+    identity = caller(request)
     records = await context(request).store.read(
         lambda conn: user_records.list_records(conn, KIND, identity.username)
     )
     namespace = namespace_of(identity.username)
     items = [
-        {
-            "metadata": {
-                "name": record.name,
-                "namespace": namespace,
-                "creation_timestamp": timestamp(record.created_ms),
-            }
-        }
+        PaddleSecret(SecretMetadata(record.name, namespace, timestamp(record.created_ms)))
         for record in records
     ]
-    return success(msg={"items": items})
+    return PaddleRegistries(200, Secrets(items))
 
 
-@paddle_route
-async def put_registry(request: Request, identity: Identity) -> Response:
+@route(
+    "POST /api/v1/registry",
+    authority=CLUSTER,
+    summary="Store the credentials of an image registry",
+    body=_BODY,
+)
+async def put_registry(request: Request, body: PaddleRegistryBody) -> PaddleReply:
     """Store the credentials of a registry; those of the same name are replaced."""
     ctx = context(request)
-    fields = await form_or_json(request, MAX_FIELDS_BYTES)
-    name = _name(fields)
-    username, password, server = (_text(fields, key) for key in ("username", "password", "server"))
-    credentials = msgspec.json.encode(RegistryCredentials(username, password, server))
-    owner = identity.username
+    name, owner = _full_name(body.name), caller(request).username
+    credentials = msgspec.json.encode(RegistryCredentials(body.username, body.password, body.server))
     record = UserRecord(
-        KIND, name, owner, int(time.time() * 1000), ctx.sealer.seal(credentials, _scope(owner))
+        KIND, name, owner, int(time.time() * 1000), ctx.identity.sealer.seal(credentials, _scope(owner))
     )
 
     def put(conn: Connection) -> None:
@@ -71,47 +81,44 @@ async def put_registry(request: Request, identity: Identity) -> Response:
         user_records.put_record(conn, record)
 
     await ctx.store.write(put)
-    return success()
+    return SUCCESS
 
 
-@paddle_route
-async def delete_registry(request: Request, identity: Identity) -> Response:
-    name = _name(await form_or_json(request, MAX_FIELDS_BYTES))
+@route(
+    "DELETE /api/v1/registry",
+    authority=CLUSTER,
+    summary="Delete the credentials of an image registry",
+    body=_BODY,
+)
+async def delete_registry(request: Request, body: PaddleRegistryName) -> PaddleReply:
+    name, owner = _full_name(body.name), caller(request).username
     deleted = await context(request).store.write(
-        lambda conn: user_records.delete_record(conn, KIND, identity.username, name)
+        lambda conn: user_records.delete_record(conn, KIND, owner, name)
     )
     if not deleted:
         raise _unknown(name)
-    return success()
+    return SUCCESS
 
 
 async def credentials_of(ctx: Context, username: str, name: str) -> RegistryCredentials | None:
     """Credentials that a job names, with or without the prefix; None if it names none."""
     if not name:
         return None
-    full = name if name.startswith(PREFIX) else PREFIX + name
+    full = _full_name(name)
     record = await ctx.store.read(lambda conn: user_records.find_record(conn, KIND, full, username))
     if record is None:
         raise _unknown(full)
-    return msgspec.json.decode(ctx.sealer.unseal(record.sealed, _scope(username)), type=RegistryCredentials)
+    return msgspec.json.decode(
+        ctx.identity.sealer.unseal(record.sealed, _scope(username)), type=RegistryCredentials
+    )
 
 
 def _unknown(name: str) -> NotFound:
     return NotFound(f"There is no registry {name.removeprefix(PREFIX)[:200]}.")
 
 
-def _name(fields: dict[str, Any]) -> str:
-    name = _text(fields, "name")
-    if not _NAME.fullmatch(name):
-        raise InvalidParameters("name must be the name of a registry: letters, digits, '.' and '-'.")
+def _full_name(name: str) -> str:
     return name if name.startswith(PREFIX) else PREFIX + name
-
-
-def _text(fields: dict[str, Any], key: str) -> str:
-    value = fields.get(key)
-    if not isinstance(value, str) or not value or len(value) > _MAX_LENGTH:
-        raise InvalidParameters(f"{key} must be text of 1 to {_MAX_LENGTH} characters.")
-    return value
 
 
 def _scope(username: str) -> str:

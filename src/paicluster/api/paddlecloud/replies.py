@@ -7,20 +7,15 @@ authenticated, asks too often or sends too much gets another status.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from openpaisdk.errors import PaiError, TooManyRequests, Unauthorized
-from paicluster.api.context import authenticate
-from paicluster.api.responses import error_response, json_response
-from paicluster.auth.tokens import Identity
-
-Handler = Callable[[Request], Awaitable[Response]]
-AuthenticatedHandler = Callable[[Request, Identity], Awaitable[Response]]
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.route import Handler
+from paicluster.api.wire.paddlecloud import PaddleReply, PaddleUnauthorized
+from paicluster.api.wire.responses import Reply
+from paiprotocol.errors import PaiError, TooManyRequests, Unauthorized
 
 _TOO_LARGE = 413
 
@@ -33,31 +28,26 @@ def sentence(error: PaiError) -> str:
     return f"{message} {error.hint}".strip()
 
 
-def error_reply(error: PaiError) -> Response:
+def error_reply(error: PaiError) -> PaddleReply:
+    """Reply for an error; one that is sent with its own HTTP status is raised."""
     if isinstance(error, TooManyRequests) or error.status == _TOO_LARGE:
-        return error_response(error)
-    return json_response({"code": error.status, "msg": sentence(error)})
+        raise error
+    return PaddleReply(error.status, sentence(error))
 
 
-def paddle_route(handler: AuthenticatedHandler) -> Handler:
-    """Route of an authenticated caller, whose errors are replies of this dialect."""
-
-    @functools.wraps(handler)
-    async def route(request: Request) -> Response:
-        try:
-            identity = await authenticate(request)
-        except Unauthorized as error:
-            return json_response({"detail": sentence(error), "code": 401, "msg": sentence(error)}, 401)
-        try:
-            return await handler(request, identity)
-        except PaiError as error:
-            return error_reply(error)
-
-    return route
+async def replying(handle: Handler, request: Request) -> Any:
+    """Authenticate the caller, and handle the request; errors are replies of this dialect."""
+    try:
+        await authenticate(request)
+    except Unauthorized as error:
+        return Reply(PaddleUnauthorized(sentence(error), 401, sentence(error)), 401)
+    try:
+        return await handle(request)
+    except PaiError as error:
+        return error_reply(error)
 
 
-def success(**more: Any) -> Response:
-    return json_response({"code": 200, "msg": "", **more})
+SUCCESS = PaddleReply(200, "")
 
 
 def has_trailing_slash(request: Request) -> bool:

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, NotFound
 from paicluster.api.context import Context, context
 from paicluster.api.paddlecloud.cluster_objects import pending_pod, pod, pod_name, resource_quota
 from paicluster.api.paddlecloud.job_translation import MASTER, PSERVER
 from paicluster.api.paddlecloud.jobs import find_job, listed_jobs
-from paicluster.api.paddlecloud.replies import paddle_route, sentence, success
-from paicluster.api.responses import int_param, json_response
-from paicluster.auth.tokens import Identity
+from paicluster.api.paddlecloud.replies import replying, sentence
+from paicluster.api.requests.authentication import caller
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import Query, Routes
+from paicluster.api.wire.paddlecloud import (
+    PaddlePod,
+    PaddleQuotas,
+    PaddleReply,
+    PaddleUnauthorized,
+    PaddleUsage,
+    PaddleWorkers,
+)
+from paicluster.api.wire.query_parameters import int_param
 from paicluster.logs.reader import LogReader
 from paicluster.scheduler.resource_requests import Resources, decode
 from paicluster.store import jobs
 from paicluster.store.job_list import reasons_of
 from paicluster.store.rows import JobRow, TaskRow
+from paiprotocol.errors import InvalidParameters, NotFound
+
+route = Routes("paddlecloud", returns={401: PaddleUnauthorized}, around=replying)
+
+_JOB_NAME = Query("jobname", description="The name of a job, without its suffix if that is unambiguous.")
 
 DEFAULT_LINES = 10
 MAX_LINES = 100_000
@@ -34,9 +46,15 @@ MAX_WORKERS = 20_000
 _BANNER = "=" * 26
 
 
-@paddle_route
-async def list_workers(request: Request, identity: Identity) -> Response:
+@route(
+    "GET /api/v1/workers",
+    authority=JOBS,
+    summary="List tasks",
+    query=(_JOB_NAME,),
+)
+async def list_workers(request: Request) -> PaddleWorkers:
     """Tasks of one job, or of all unfinished ones, as Pods."""
+    identity = caller(request)
     name = request.query_params.get("jobname")
     ctx = context(request)
     if name:
@@ -44,39 +62,49 @@ async def list_workers(request: Request, identity: Identity) -> Response:
             rows = [await find_job(ctx, identity, name)]
         except (NotFound, InvalidParameters) as error:
             # Clients read `items` of whatever comes.
-            return json_response({"code": error.status, "msg": sentence(error), "items": []})
+            return PaddleWorkers(error.status, sentence(error), [])
     else:
         rows = [job.row for job in await listed_jobs(ctx, identity) if job.row.sub_state != "Completed"]
-    items = []
+    items: list[PaddlePod] = []
     for row in rows:
         items += await _pods(ctx, row)
         if len(items) >= MAX_WORKERS:
             break
-    return success(items=items[:MAX_WORKERS])
+    return PaddleWorkers(200, "", items[:MAX_WORKERS])
 
 
-async def _pods(ctx: Context, row: JobRow) -> list[dict[str, Any]]:
+async def _pods(ctx: Context, row: JobRow) -> list[PaddlePod]:
     """The tasks of a job, and those that wait for resources, with the reason."""
 
-    def read(conn: Connection) -> list[dict[str, Any]]:
+    def read(conn: Connection) -> list[PaddlePod]:
         tasks = jobs.tasks_of(conn, row.id, row.attempt)
-        found = [pod(row, task) for task in tasks]
+        pods = [pod(row, task) for task in tasks]
         if row.sub_state == "Completed" or len(tasks) >= row.total_tasks:
-            return found
+            return pods
         reason = reasons_of(conn, [row.framework]).get(row.framework)
         roles = decode(jobs.resource_request_of(conn, row.id)).resources.roles
         launched = {(task.role, task.task_index) for task in tasks}
-        waiting = [(one.role, index) for one in roles for index in range(min(one.instances, MAX_WORKERS))]
-        return found + [
+        waiting = [(each.role, index) for each in roles for index in range(min(each.instances, MAX_WORKERS))]
+        return pods + [
             pending_pod(row, role, index, reason) for role, index in waiting if (role, index) not in launched
         ]
 
     return await ctx.store.read(read)
 
 
-@paddle_route
-async def logs(request: Request, identity: Identity) -> Response:
+@route(
+    "GET /api/v1/logs",
+    authority=JOBS,
+    summary="Read the last lines of a job's trainers",
+    query=(
+        _JOB_NAME,
+        Query("n", int, description="Lines of each trainer; 10 by default."),
+        Query("w", description="The name of one worker."),
+    ),
+)
+async def logs(request: Request) -> PaddleReply:
     """The last lines of each trainer, below a line with its name; with ``w``, of one worker."""
+    identity = caller(request)
     ctx = context(request)
     get = request.query_params.get
     lines = int_param(get("n"), "n", DEFAULT_LINES, MAX_LINES)
@@ -90,7 +118,7 @@ async def logs(request: Request, identity: Identity) -> Response:
     else:
         tasks = [task for task in tasks if task.role not in (MASTER, PSERVER)] or tasks
     text = await asyncio.to_thread(_log_text, ctx, row, tasks, lines, with_banners=not worker)
-    return success(msg=text)
+    return PaddleReply(200, text)
 
 
 async def _tasks(ctx: Context, row: JobRow) -> Sequence[TaskRow]:
@@ -104,7 +132,7 @@ def _log_text(ctx: Context, row: JobRow, tasks: Sequence[TaskRow], lines: int, *
     share = MAX_LOG_BYTES // max(1, len(tasks))
     parts = []
     for task in tasks:
-        log = LogReader(ctx.logs.log_folder(task.uid), "all")
+        log = LogReader(ctx.engines.log_folder(task.uid), "all")
         end = log.size()
         start = max(log.tail(lines), end - share)
         data = b""
@@ -117,16 +145,20 @@ def _log_text(ctx: Context, row: JobRow, tasks: Sequence[TaskRow], lines: int, *
     return "".join(parts)
 
 
-@paddle_route
-async def quota(request: Request, identity: Identity) -> Response:
+@route(
+    "GET /api/v1/quota",
+    authority=JOBS,
+    summary="Get the use of quotas",
+)
+async def quota(request: Request) -> PaddleQuotas:
     """Quotas of the caller and of the caller's groups: what is used, and the limits."""
+    identity = caller(request)
     ctx = context(request)
     capacity = Resources()
-    for name, amount in ctx.quotas.items():
+    for name, amount in ctx.capacity.virtual_clusters.quotas.items():
         if identity.access.may_use(name):
             capacity = capacity.plus(amount)
-    reports = await ctx.user_quotas.reports(identity.username)
+    reports = await ctx.capacity.quota_reports.of_user(identity.username)
     items = [resource_quota(report, capacity) for report in reports]
-    own = items[0]["status"]
-    usage = {name: {"used": own["used"][name], "limit": own["hard"][name]} for name in own["hard"]}
-    return success(msg=usage, items=items)
+    own = items[0].status
+    return PaddleQuotas(200, {name: PaddleUsage(own.used[name], own.hard[name]) for name in own.hard}, items)

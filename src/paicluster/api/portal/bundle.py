@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import mimetypes
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 FOLDER = Path(__file__).with_name("files")
 """Made by the package build or `make portal`; not in the repository."""
@@ -14,8 +15,7 @@ INDEX = "index.html"
 _ENCODINGS = {"br": ".br", "gzip": ".gz"}
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(msgspec.Struct, frozen=True):
     """A file by its encodings, of which `gzip` is always there."""
 
     media_type: str

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlencode
-
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
-from openpaisdk.errors import NotFound
 from paicluster.api.portal.bundle import INDEX, Bundle, File
+from paicluster.api.routing.authority import PUBLIC
+from paicluster.api.routing.route import Routes
+from paiprotocol.errors import NotFound
 
 _ABSENT = (
     "This cluster was installed without the web portal; its REST API and `pai` work. "
@@ -25,7 +25,10 @@ _HEADERS = {
 }
 _bundle = Bundle()
 
+route = Routes(other_methods=405)
 
+
+@route("GET /", authority=PUBLIC)
 async def index(request: Request) -> Response:
     file = _bundle.index()
     if file is None:
@@ -33,6 +36,7 @@ async def index(request: Request) -> Response:
     return _response(request, file, "no-cache")
 
 
+@route("GET /portal/{file}", authority=PUBLIC)
 async def asset(request: Request) -> Response:
     name = request.path_params["file"]
     file = _bundle.file(name) if name != INDEX else None
@@ -48,31 +52,3 @@ def _response(request: Request, file: File, cache_control: str) -> Response:
     if encoding is not None:
         headers["Content-Encoding"] = encoding
     return Response(body, media_type=file.media_type, headers=headers)
-
-
-async def job_detail(request: Request) -> Response:
-    """OpenPAI's address of a job's page, to which its clients link."""
-    get = request.query_params.get
-    user, name = get("username", ""), get("jobName", "")
-    framework = f"{user}~{name}" if user else name
-    attempt = get("attempt")
-    more = "?" + urlencode({"attempt": attempt}) if attempt else ""
-    return _to(f"/jobs/{quote(framework, safe='~')}{more}" if framework else "/jobs")
-
-
-async def job_list(request: Request) -> Response:
-    """OpenPAI's address of the job list."""
-    return _to("/jobs")
-
-
-def _to(page: str) -> Response:
-    # Relative: the server may be below a path of another one.
-    return RedirectResponse(f"./#{page}", 302)
-
-
-ROUTES = [
-    ("/", ["GET"], index),
-    ("/portal/{file}", ["GET"], asset),
-    ("/job-detail.html", ["GET"], job_detail),
-    ("/job-list.html", ["GET"], job_list),
-]

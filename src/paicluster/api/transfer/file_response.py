@@ -10,6 +10,7 @@ from io import FileIO
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from paicluster.api.routing.route import OCTET_STREAM
 from paicluster.api.transfer.socket_io import send_file
 from paicluster.services.file_service import FileService
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from paicluster.files.transfer.range_hashes import RangeHash
 
 _PIECE_BYTES = 512 << 10
-OCTET_STREAM = "application/octet-stream"
 
 
 class RangeResponse(Response):

@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from openpaisdk.errors import InvalidParameters
-from openpaisdk.fileio import hashing
 from paicluster.api.transfer.socket_io import receive_body
 from paicluster.files import StorageUser
 from paicluster.files.transfer.upload import UploadRequest
 from paicluster.files.transfer.upload_registry import UploadRegistry
 from paicluster.services.file_service import FileService
+from paiprotocol.errors import InvalidParameters
+from paiprotocol.transfer import hashing
 
 _BLOCK_BYTES = 1 << 20
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from io import FileIO
 from typing import NamedTuple, TypeVar
 
@@ -11,21 +11,25 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from openpaisdk.errors import InvalidParameters, PaiError
-from openpaisdk.fileio import hashing
-from openpaisdk.fileio.pack_format import MAX_PACK_BYTES, MAX_PACK_FILES
-from paicluster.api.context import authenticate, context
-from paicluster.api.responses import encode, int_param, json_response, read_body
-from paicluster.api.transfer.file_response import OCTET_STREAM, RangeResponse
+from paicluster.api.context import context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import FILES
+from paicluster.api.routing.route import OCTET_STREAM, Audit, Body, Bound, Routes
+from paicluster.api.transfer.file_response import RangeResponse
 from paicluster.api.transfer.receive_part import receive_part
+from paicluster.api.wire.query_parameters import int_param
+from paicluster.api.wire.request_body import read_body
+from paicluster.api.wire.responses import encode, json_response
 from paicluster.files import Storage, StorageUser
 from paicluster.files.transfer import packs, tree_listing
 from paicluster.files.transfer.range_hashes import RangeHash
 from paicluster.files.transfer.upload import BOOT_ID, UploadRequest
 from paicluster.files.usage import free_bytes
 from paicluster.services.file_service import FileService, TransferState, storage_user
+from paiprotocol.errors import InvalidParameters, PaiError
+from paiprotocol.transfer import hashing
+from paiprotocol.transfer.pack_format import MAX_PACK_BYTES, MAX_PACK_FILES
 
-Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 
 VERSION = 1
@@ -33,18 +37,21 @@ _SMALL_RANGE_BYTES = 1 << 18
 _TREE_CHUNK_BYTES = 1 << 18
 _MIN_TREE_LINE_FILES = 1 << 10
 """With fewer files in a line, a large folder would be sorted in very many parts."""
-_BASE = "/api/v2/transfer"
+_MAX_REQUEST_BYTES = 1 << 16
+
+route = Routes(other_methods=405)
 
 
 async def _begin(request: Request) -> tuple[FileService, TransferState, StorageUser]:
     """File service, transfer state and authenticated user of a request."""
     user = storage_user(await authenticate(request))
-    files = context(request).files
+    files = context(request).files.own
     if not files.storage.has_provisioned(user):  # a needless thread switch costs more than a small file
         await files.run(files.storage.provision, user)
     return files, files.transfers, user
 
 
+@route("GET /api/v2/transfer", authority=FILES)
 async def offer(request: Request) -> Response:
     """Version and capabilities of the transfer API."""
     files, _, user = await _begin(request)
@@ -61,6 +68,7 @@ async def offer(request: Request) -> Response:
     )
 
 
+@route("GET /api/v2/transfer/tree", authority=FILES)
 async def tree(request: Request) -> Response:
     files, _, user = await _begin(request)
     max_files = int_param(request.query_params.get("files"), "files", 0)
@@ -94,6 +102,7 @@ async def _stream(files: FileService, first: bytes, lines: Iterator[bytes]) -> A
             return
 
 
+@route("GET /api/v2/transfer/file", authority=FILES)
 async def read_file(request: Request) -> Response:
     """A range of a file, followed by its hash."""
     files, transfers, user = await _begin(request)
@@ -152,6 +161,8 @@ class _FetchRequest(msgspec.Struct):
     hash: str = hashing.XXH3
 
 
+# It only reads, as GET does.
+@route("POST /api/v2/transfer/fetch", authority=FILES, body=Body(limit=Bound.BODY_SETTING), audit=Audit.NEVER)
 async def fetch(request: Request) -> Response:
     files, _, user = await _begin(request)
     selection = _decode(await read_body(request), _FetchRequest)
@@ -160,16 +171,22 @@ async def fetch(request: Request) -> Response:
         raise InvalidParameters(f"At most {MAX_PACK_FILES} files can be fetched at once.")
     blocks = packs.read_files(files.storage, user, selection.path, selection.names, selection.hash)
 
+    # An error before the first block becomes the response.
+    first = await files.run(next, blocks, b"")
+
     async def send() -> AsyncIterator[bytes]:
-        while block := await files.run(next, blocks, b""):
+        block = first
+        while block:
             yield block
+            block = await files.run(next, blocks, b"")
 
     return StreamingResponse(send(), media_type=OCTET_STREAM)
 
 
+@route("POST /api/v2/transfer/pack", authority=FILES, body=Body(limit=MAX_PACK_BYTES))
 async def store(request: Request) -> Response:
     files, _, user = await _begin(request)
-    pack = await read_body(request, MAX_PACK_BYTES)
+    pack = await read_body(request)
     problems = await files.run(packs.write_pack, files.storage, user, _path(request), pack)
     return json_response({"problems": problems})
 
@@ -179,18 +196,20 @@ class _DeleteRequest(msgspec.Struct):
     names: list[str]
 
 
+@route("POST /api/v2/transfer/remove", authority=FILES, body=Body(limit=MAX_PACK_BYTES))
 async def remove(request: Request) -> Response:
     files, _, user = await _begin(request)
-    deletion = _decode(await read_body(request, MAX_PACK_BYTES), _DeleteRequest)
+    deletion = _decode(await read_body(request), _DeleteRequest)
     if len(deletion.names) > MAX_PACK_FILES:
         raise InvalidParameters(f"At most {MAX_PACK_FILES} names can be deleted at once.")
     problems = await files.run(packs.bulk_delete, files.storage, user, deletion.path, deletion.names)
     return json_response({"problems": problems})
 
 
+@route("POST /api/v2/transfer/uploads", authority=FILES, body=Body(limit=_MAX_REQUEST_BYTES))
 async def begin(request: Request) -> Response:
     files, transfers, user = await _begin(request)
-    upload_request = _decode(await read_body(request, 1 << 16), UploadRequest)
+    upload_request = _decode(await read_body(request), UploadRequest)
 
     def describe() -> dict[str, object]:
         with transfers.uploads.begin(upload_request, user) as upload:
@@ -199,6 +218,7 @@ async def begin(request: Request) -> Response:
     return json_response(await files.run(describe))
 
 
+@route("PUT /api/v2/transfer/uploads/{upload}", authority=FILES, body=Body(limit=Bound.STREAMED))
 async def put_part(request: Request) -> Response:
     files, transfers, user = await _begin(request)
     offset = int_param(request.query_params.get("offset"), "offset", 0, maximum=1 << 60)
@@ -212,24 +232,28 @@ class _FinishRequest(msgspec.Struct):
     digest: str = ""
 
 
+@route("POST /api/v2/transfer/uploads/{upload}/finish", authority=FILES, body=Body(limit=_MAX_REQUEST_BYTES))
 async def finish(request: Request) -> Response:
     files, transfers, user = await _begin(request)
-    end = _decode(await read_body(request, 1 << 16), _FinishRequest)
+    end = _decode(await read_body(request), _FinishRequest)
     upload = request.path_params["upload"]
     await files.run(transfers.uploads.finish, upload, user, end.size, end.mtime, end.digest)
     return json_response({})
 
 
+@route("DELETE /api/v2/transfer/uploads/{upload}", authority=FILES)
 async def drop(request: Request) -> Response:
     files, transfers, user = await _begin(request)
     await files.run(transfers.uploads.drop, request.path_params["upload"], user)
     return json_response({})
 
 
+@route("POST /api/v2/transfer/local", authority=FILES)
 async def fd_ticket(request: Request) -> Response:
     """Address of the local fd server, and a ticket that is valid once."""
     _, transfers, user = await _begin(request)
-    return json_response(transfers.fd_server.issue_ticket(user))
+    holder = (await authenticate(request)).token_id
+    return json_response(transfers.fd_server.issue_ticket(user, holder))
 
 
 def _path(request: Request) -> str:
@@ -246,20 +270,3 @@ def _decode(body: bytes, kind: type[T]) -> T:
         raise InvalidParameters(f"The request body is not valid: {error}.") from None
     except (UnicodeDecodeError, RecursionError):
         raise InvalidParameters("The request body is not valid JSON, or nested too deep.") from None
-
-
-ROUTES: list[tuple[str, list[str], Handler]] = [
-    (_BASE, ["GET"], offer),
-    (_BASE + "/tree", ["GET"], tree),
-    (_BASE + "/file", ["GET"], read_file),
-    (_BASE + "/fetch", ["POST"], fetch),
-    (_BASE + "/pack", ["POST"], store),
-    (_BASE + "/remove", ["POST"], remove),
-    (_BASE + "/uploads", ["POST"], begin),
-    (_BASE + "/uploads/{upload}", ["PUT"], put_part),
-    (_BASE + "/uploads/{upload}", ["DELETE"], drop),
-    (_BASE + "/uploads/{upload}/finish", ["POST"], finish),
-    (_BASE + "/local", ["POST"], fd_ticket),
-]
-
-__all__ = ["ROUTES"]

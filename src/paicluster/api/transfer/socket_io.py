@@ -24,7 +24,7 @@ from starlette.types import Receive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from openpaisdk.fileio.hashing import Hash
+    from paiprotocol.transfer.hashing import Hash
 
 _THREADS = 8
 # Small enough to be still in the CPU cache when it is sent after it was hashed.
@@ -104,7 +104,14 @@ def _reset_parser(protocol: Any, cycle: Any) -> None:
     cycle.flow.read_paused = False
 
 
-def _receive_loop(fd: int, first: bytes, length: int, sink: Sink, protocol: Any) -> None:
+def _receive_loop(
+    fd: int,
+    first: bytes,
+    length: int,
+    sink: Sink,
+    protocol: Any,
+    stall_timeout_ms: int = _STALL_TIMEOUT_MS,
+) -> None:
     # The descriptor shares its flags with the event loop's, so it stays non-blocking.
     with socket.socket(fileno=fd) as connection:
         ready = select.poll()
@@ -117,7 +124,7 @@ def _receive_loop(fd: int, first: bytes, length: int, sink: Sink, protocol: Any)
         sink_error: Exception | None = None
         while left > 0:
             size = min(left, len(buffer) - filled)
-            if not _wait_readable(connection, size, ready, protocol.transport):
+            if not _wait_readable(connection, size, ready, protocol.transport, stall_timeout_ms):
                 raise ClientDisconnect
             try:
                 count = connection.recv_into(buffer[filled : filled + size])
@@ -142,18 +149,20 @@ def _receive_loop(fd: int, first: bytes, length: int, sink: Sink, protocol: Any)
         raise sink_error
 
 
-def _wait_readable(connection: socket.socket, size: int, ready: select.poll, transport: Any) -> bool:
+def _wait_readable(
+    connection: socket.socket, size: int, ready: select.poll, transport: Any, stall_timeout_ms: int
+) -> bool:
     """Wait for this many bytes at once: waking up for every few bytes costs more than moving them.
 
     From a slow client any number of bytes counts. False after the idle timeout, or when the server closes the
     connection.
     """
     _set_wakeup_size(connection, size)
-    if ready.poll(_STALL_TIMEOUT_MS):
+    if ready.poll(stall_timeout_ms):
         return True
     _set_wakeup_size(connection, 1)
     deadline = time.monotonic() + _IDLE_TIMEOUT_S
-    while not ready.poll(_STALL_TIMEOUT_MS):
+    while not ready.poll(stall_timeout_ms):
         if transport.is_closing() or time.monotonic() > deadline:
             return False
     return True
@@ -183,7 +192,13 @@ class SendResult(NamedTuple):
 
 
 async def send_file(
-    receive: Receive, fd: int, offset: int, length: int, hasher: Hash | None = None
+    receive: Receive,
+    fd: int,
+    offset: int,
+    length: int,
+    hasher: Hash | None = None,
+    *,
+    stall_timeout_ms: int = _STALL_TIMEOUT_MS,
 ) -> SendResult:
     """Send a range of an open file as the body of a response whose head was written, and hash it.
 
@@ -204,7 +219,9 @@ async def send_file(
         # still run.
         target, source = os.dup(sock.fileno()), os.dup(fd)
         loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(_pool, _send, target, source, offset, length, hasher, transport)
+        result = await loop.run_in_executor(
+            _pool, _send, target, source, offset, length, hasher, transport, stall_timeout_ms
+        )
         cycle.expected_content_length -= result.sent
         return result
     finally:
@@ -215,7 +232,15 @@ async def send_file(
 _MAX_FLUSHES = 8
 
 
-def _send(target: int, fd: int, offset: int, length: int, hasher: Hash | None, transport: Any) -> SendResult:
+def _send(
+    target: int,
+    fd: int,
+    offset: int,
+    length: int,
+    hasher: Hash | None,
+    transport: Any,
+    stall_timeout_ms: int,
+) -> SendResult:
     """Hash by reading, send by sendfile: if the file changes in between, the receiver notices it."""
     ready = select.poll()
     ready.register(target, select.POLLOUT)
@@ -231,7 +256,7 @@ def _send(target: int, fd: int, offset: int, length: int, hasher: Hash | None, t
             try:
                 sent = os.sendfile(target, fd, offset + done, size) if size else 0
             except BlockingIOError:
-                if not ready.poll(_STALL_TIMEOUT_MS):
+                if not ready.poll(stall_timeout_ms):
                     break
                 continue
             if not sent:

@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from openpaisdk.errors import InvalidParameters
-from openpaisdk.protocol.schema_nodes import Anything, Fields, Int, ListOf, Node, Nullable
-from openpaisdk.protocol.v1 import JOB_V1
+from paiprotocol.errors import InvalidParameters
+from paiprotocol.jobs.schema_nodes import Anything, Fields, Int, ListOf, Node, Nullable
+from paiprotocol.jobs.v1 import JOB_V1
 
 _CONTENT_TYPE = "application/x-www-form-urlencoded"
 # `curl -d @job.json` sends the type of a form, too. A job in JSON begins otherwise.

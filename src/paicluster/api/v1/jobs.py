@@ -7,36 +7,59 @@ import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import RUNNING_JOB, Conflict, Forbidden, InvalidParameters, ProtocolError
-from openpaisdk.protocol.convert import name_in_v2
-from openpaisdk.protocol.states import framework_name
-from paicluster.api.context import Context, authenticate, context, own_url
-from paicluster.api.permissions import (
+from paicluster.api.context import Context, context
+from paicluster.api.requests.authentication import authenticate, caller
+from paicluster.api.requests.own_url import own_url
+from paicluster.api.requests.permissions import (
     authenticate_reader,
     check_may_see,
     check_owner_or_admin,
     visible_jobs,
 )
-from paicluster.api.responses import encode, json_response, read_body, warning_headers
+from paicluster.api.routing.authority import CLUSTER, JOBS, JOBS_V1
+from paicluster.api.routing.route import FORM, JSON, YAML, Body, Bound, Query, Rate, Routes, Text
 from paicluster.api.v1 import serializers
+from paicluster.api.v1.code_collision import note_code_collision
 from paicluster.api.v1.job_form import is_form, read_form
 from paicluster.api.v1.task_logs import log_url
 from paicluster.api.v2 import jobs as v2
+from paicluster.api.wire.base import Message
+from paicluster.api.wire.jobs import EXECUTION_TYPE, JOB_FILTERS, STRICT, ExecutionTypeBody
+from paicluster.api.wire.request_body import read_body
+from paicluster.api.wire.responses import Encoded, Reply, encoded, warning_headers
+from paicluster.api.wire.v1 import JobDetailV1, JobSummaryV1
 from paicluster.auth.tokens import Identity
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow
+from paiprotocol.errors import RUNNING_JOB, Conflict, Forbidden, InvalidParameters, ProtocolError
+from paiprotocol.jobs.convert import name_in_v2
+from paiprotocol.jobs.states import framework_name
+
+route = Routes("version 1")
 
 _STOP_TIMEOUT_S = 45.0
 
 
-async def submit(request: Request) -> Response:
+@route(
+    "POST /api/v1/(jobs|user/{user}/jobs)",
+    "PUT /api/v1/(jobs|user/{user}/jobs)/{job}",
+    authority=JOBS,
+    summary="Submit a job",
+    query=(STRICT,),
+    body=Body({JSON: dict[str, Any], FORM: dict[str, Any]}, limit=Bound.BODY_SETTING),
+    status=202,
+    errors=(404, 409, 422, 507),
+    rate=Rate.SUBMISSIONS,
+)
+async def submit(request: Request) -> Reply[Message]:
     """POST a job, or PUT it at its own path, as JSON or a form. The response is 202: not yet running."""
     identity = await authenticate(request)
     _check_owner(request, identity)
@@ -47,7 +70,7 @@ async def submit(request: Request) -> Response:
     # The value of PAI_DEFAULT_FS_URI in tasks.
     own = f"hdfs://{urlsplit(own_url(request)).netloc}"
     with _protocol_errors_as_parameters():
-        job = await context(request).job_parser.parse_v1(identity.username, text, own)
+        job = await context(request).jobs.parser.parse_v1(identity.username, text, own)
     path_name = request.path_params.get("job")
     if path_name is not None and path_name != job.name:
         raise InvalidParameters(f'The path names the job "{path_name}", but "jobName" is "{job.name}".')
@@ -55,11 +78,12 @@ async def submit(request: Request) -> Response:
     converted = json.dumps(conversion.data, ensure_ascii=False)
     warnings = await v2.admit(request, identity, conversion.job, converted, body, text, generation="v1")
     name = conversion.job.name
+    await note_code_collision(context(request), identity, conversion.job, own)
     headers = {
         "Location": f"/api/v1/user/{quote(identity.username)}/jobs/{name}",
         **warning_headers([*map(str, conversion.warnings), *warnings]),
     }
-    return json_response({"message": f"update job {name} successfully"}, 202, headers)
+    return Reply(Message(f"update job {name} successfully"), headers=headers)
 
 
 @contextlib.contextmanager
@@ -79,36 +103,56 @@ def _check_owner(request: Request, identity: Identity) -> None:
         raise Forbidden(f"User {identity.username} is not allowed to submit jobs of user {owner}.")
 
 
-async def list_jobs(request: Request) -> Response:
+@route(
+    "GET /api/v1/(jobs|user/{user}/jobs)",
+    authority=JOBS_V1,
+    summary="List jobs",
+    query=JOB_FILTERS,
+    rate=Rate.LISTS,
+)
+async def list_jobs(request: Request) -> Encoded[list[JobSummaryV1]]:
     identity = await authenticate_reader(request)
     query = v2.query_of(request)
     owner = request.path_params.get("user")
     if owner is not None:
         query = replace(query, username=(owner,))
     query = visible_jobs(identity, query)
+    await v2.admit_page(request, identity, query)
     # Rendered on the reader's thread, not on the event loop.
-    body = await context(request).store.read(lambda conn: serializers.summaries(jobs.list_jobs(conn, query)))
-    return Response(body, media_type="application/json")
+    return await context(request).store.read(
+        lambda conn: encoded(serializers.summaries(jobs.list_jobs(conn, query)))
+    )
 
 
-async def detail(request: Request) -> Response:
+@route(
+    "GET /api/v1/(jobs|user/{user}/jobs)/{job}",
+    authority=JOBS_V1,
+    summary="Get a job",
+)
+async def detail(request: Request) -> Encoded[JobDetailV1]:
     identity = await authenticate_reader(request)
 
-    def read(conn: Connection) -> bytes | None:
-        found = v2.job_and_attempt(conn, _framework(request, identity, conn))
-        if found is None:
+    def read(conn: Connection) -> Encoded[JobDetailV1] | None:
+        job = v2.job_and_attempt(conn, _framework(request, identity, conn))
+        if job is None:
             return None
-        row, attempt, number = found
+        row, attempt, number = job
         check_may_see(identity, row)
         tasks = jobs.tasks_of(conn, row.id, number)
-        return encode(serializers.job_detail(row, attempt, tasks, log_url(request)))
+        return encoded(serializers.job_detail(row, attempt, tasks, log_url(request)))
 
-    body = await context(request).store.read(read)
-    if body is None:
+    detail = await context(request).store.read(read)
+    if detail is None:
         raise no_job(request.path_params["job"])
-    return Response(body, media_type="application/json")
+    return detail
 
 
+@route(
+    "GET /api/v1/(jobs|user/{user}/jobs)/{job}/config",
+    authority=JOBS_V1,
+    summary="Get the job as submitted",
+    returns={200: (dict[str, Any], Text(YAML))},
+)
 async def config(request: Request) -> Response:
     """The job as submitted: JSON, or YAML if the client accepts only that."""
     identity = await authenticate_reader(request)
@@ -117,7 +161,7 @@ async def config(request: Request) -> Response:
     text = await _as_json(ctx, identity, row)
     accepted = request.headers.get("accept", "")
     if "yaml" in accepted and "json" not in accepted:
-        text = await ctx.job_parser.convert(identity.username, "json_as_yaml", text)
+        text = await ctx.jobs.parser.convert(identity.username, "json_as_yaml", text)
         return Response(text, media_type="text/yaml")
     return Response(text, media_type="application/json")
 
@@ -131,19 +175,33 @@ async def _as_json(ctx: Context, identity: Identity, row: JobRow) -> str:
         json.loads(config)
     except ValueError:
         # Has comments and the like, which JSON parsers reject.
-        return await ctx.job_parser.convert(identity.username, "v1_as_json", config)
+        return await ctx.jobs.parser.convert(identity.username, "v1_as_json", config)
     return config
 
 
-async def execution_type(request: Request) -> Response:
-    identity = await authenticate(request)
-    value = await v2.read_execution_type(request)
+@route(
+    "PUT /api/v1/(jobs|user/{user}/jobs)/{job}/executionType",
+    authority=JOBS,
+    summary="Stop a job",
+    body=EXECUTION_TYPE,
+    status=202,
+)
+async def execution_type(request: Request, wanted: ExecutionTypeBody) -> Message:
+    identity = caller(request)
     row = await row_of(request, identity)
-    await v2.execute(context(request), identity, row, value)
-    return json_response({"message": f"execute job {row.name} successfully"}, 202)
+    await v2.execute(context(request), identity, row, wanted.value)
+    return Message(f"execute job {row.name} successfully")
 
 
-async def remove(request: Request) -> Response:
+@route(
+    "DELETE /api/v1/(jobs|user/{user}/jobs)/{job}",
+    authority=CLUSTER,
+    summary="Delete a job; a running one is stopped first",
+    query=(Query("finished", Literal["only"], description="`only`: refuse to delete an unfinished job."),),
+    status=202,
+    errors=(409,),
+)
+async def remove(request: Request) -> Message:
     """Delete a job with its logs; its name becomes free. A running job is stopped first.
 
     With ``finished=only``, our addition, an unfinished job is not stopped but refused.
@@ -154,13 +212,13 @@ async def remove(request: Request) -> Response:
     ctx = context(request)
     if request.query_params.get("finished") != "only":
         await stop_and_wait(ctx, identity, row)
-    if not await ctx.remove_job(row.id):
+    if not await ctx.jobs.retention.remove_job(row.id):
         raise Conflict(
             f"Job {row.framework} has not finished, so it cannot be deleted.",
             code=RUNNING_JOB,
             hint="Stop it first, with PUT executionType, and wait until it has finished.",
         )
-    return json_response({"message": f"deleted job {row.name} successfully"}, 202)
+    return Message(f"deleted job {row.name} successfully")
 
 
 async def stop_and_wait(ctx: Context, identity: Identity, row: JobRow) -> None:

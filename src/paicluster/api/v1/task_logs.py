@@ -11,19 +11,26 @@ from collections.abc import AsyncIterator, Callable
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from openpaisdk.errors import InvalidParameters, NotFound, Unauthorized
-from paicluster.api.context import Context, context, own_url
+from paicluster.api.context import Context, context
+from paicluster.api.requests.own_url import own_url
+from paicluster.api.routing.authority import TICKET
+from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.task_logs import read_range
 from paicluster.auth.tokens import INVALID
-from paicluster.logs.reader import LogReader
+from paicluster.logs.reader import LogReader, Stream
 from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
+from paiprotocol.errors import InvalidParameters, NotFound, Unauthorized
+
+route = Routes("log")
+
+_HTML = Text("text/html")
 
 TAIL_BYTES = 4096
 # Clients take the URL from a job's detail; a page with it may stay open for a while.
 _TICKET_LIFETIME_S = 3600
-_FILES = {"user.pai.stdout": "stdout", "user.pai.stderr": "stderr", "user.pai.all": "all"}
-_STREAMS = {**_FILES, "stdout": "stdout", "stderr": "stderr", "all": "all"}
+_FILES: dict[str, Stream] = {"user.pai.stdout": "stdout", "user.pai.stderr": "stderr", "user.pai.all": "all"}
+_STREAMS: dict[str, Stream] = {**_FILES, "stdout": "stdout", "stderr": "stderr", "all": "all"}
 # Output of a job is displayed, never executed.
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; sandbox", "X-Content-Type-Options": "nosniff"}
 
@@ -33,7 +40,7 @@ def log_url(request: Request) -> Callable[[TaskRow], str]:
     ctx, base = context(request), own_url(request)
 
     def url(task: TaskRow) -> str:
-        ticket = ctx.tickets.issue(_ticket_subject(task.uid), _TICKET_LIFETIME_S)
+        ticket = ctx.identity.tickets.issue(_ticket_subject(task.uid), _TICKET_LIFETIME_S)
         return f"{base}/log-manager/tail/{ticket}/{task.uid}/"
 
     return url
@@ -43,6 +50,13 @@ def _ticket_subject(uid: str) -> str:
     return f"logs:{uid}"
 
 
+@route(
+    "GET /log-manager/tail/{ticket}/{uid}/",
+    authority=TICKET,
+    summary="Index page of a task's logs",
+    returns={200: _HTML},
+    errors=(401,),
+)
 async def list_files(request: Request) -> Response:
     """Index page of a task's log files."""
     await _task(request, context(request))
@@ -50,6 +64,15 @@ async def list_files(request: Request) -> Response:
     return HTMLResponse(f"<!DOCTYPE html>{links}", headers=_HEADERS)
 
 
+@route(
+    "GET /log-manager/tail/{ticket}/{uid}/{file}",
+    "GET /log-manager/tail/{ticket}/{uid}/{file}/",
+    authority=TICKET,
+    summary="Read a task's log",
+    query=(Query("start", int, description="Byte offset; a negative one counts from the end."),),
+    returns={200: (_HTML, Text())},
+    errors=(401,),
+)
 async def read_file(request: Request) -> Response:
     """One log from `start`; a negative `start` counts from the end, by default the last 4096 bytes."""
     ctx = context(request)
@@ -57,7 +80,7 @@ async def read_file(request: Request) -> Response:
     file = request.path_params["file"]
     if file not in _STREAMS:
         raise NotFound(f"There is no log {file!r} of task {task.uid!r}.", code="NoTaskLogError")
-    log = LogReader(ctx.logs.log_folder(task.uid), _STREAMS[file])
+    log = LogReader(ctx.engines.log_folder(task.uid), _STREAMS[file])
     size = await asyncio.to_thread(log.size)
     start = _start(request.query_params.get("start"), size)
     if "text/plain" in request.headers.get("accept", ""):
@@ -67,7 +90,7 @@ async def read_file(request: Request) -> Response:
 
 async def _task(request: Request, ctx: Context) -> TaskRow:
     uid = request.path_params["uid"]
-    if not ctx.tickets.is_valid(request.path_params["ticket"], _ticket_subject(uid)):
+    if not ctx.identity.tickets.is_valid(request.path_params["ticket"], _ticket_subject(uid)):
         raise Unauthorized(INVALID, hint="The URL has expired: request the job's detail again.")
     task = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
     if task is None:

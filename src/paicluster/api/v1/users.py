@@ -2,71 +2,79 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from starlette.requests import Request
-from starlette.responses import Response
 
-from openpaisdk.errors import Forbidden
-from paicluster.api.authority import NOT_ADMIN
-from paicluster.api.context import authenticate, context
+from paicluster.api.context import context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
-from paicluster.api.responses import json_response
+from paicluster.api.requests.authentication import caller
+from paicluster.api.routing.authority import ACCOUNT, ADMINISTRATION, NOT_ADMIN
+from paicluster.api.routing.route import Routes
 from paicluster.api.v2.users import check_current_password, make_user, set_virtual_clusters
+from paicluster.api.wire.base import Message
+from paicluster.api.wire.body_decoder import decode
+from paicluster.api.wire.v1 import UserBodyV1, UserNameBodyV1, VirtualClusterNamesV1, VirtualClustersBodyV1
 from paicluster.auth import users
-from paicluster.auth.users import MIN_PASSWORD_LENGTH, user_not_found
+from paicluster.auth.users import user_not_found
 from paicluster.store import groups
+from paiprotocol.errors import Forbidden
+
+route = Routes("version 1")
 
 
-async def put_user(request: Request) -> Response:
+@route(
+    "PUT /api/v1/user",
+    authority=ACCOUNT,
+    summary="Create or change a user",
+    status=201,
+    errors=(404, 409),
+)
+async def put_user(request: Request, body: UserBodyV1) -> Message:
     """Create a user; with ``modify`` change the password, or as administrator also the administrator role.
 
     Our addition: ``oldPassword``, without which only administrators change a password.
     """
-    identity = await authenticate(request)
-    fields = await fields_of(request)
-    username = fields.text("username", pattern=USERNAME)
-    modify = fields.flag("modify", False)
-    admin = fields.flag("admin") if "admin" in fields else None
-    has_password = not modify or "password" in fields
-    password = fields.text("password", min_length=MIN_PASSWORD_LENGTH) if has_password else None
-    old_password = fields.text("oldPassword", "")
-    fields.end()
+    identity, username, password = caller(request), body.username, body.password
     set_subject(request, username)
-    if not identity.admin and (not modify or identity.username != username or admin):
+    if not identity.admin and (not body.modify or identity.username != username or body.admin):
         raise Forbidden(NOT_ADMIN)
     ctx = context(request)
-    if not modify and password is not None:
-        await make_user(ctx, username, password, admin=bool(admin))
-        return json_response({"message": "update successfully"}, 201)
-    if password is not None and not identity.admin:
-        if not old_password:
+    if not body.modify and password is not UNSET:
+        await make_user(ctx, username, password, admin=body.admin or False)
+        return Message("update successfully")
+    if password is not UNSET and not identity.admin:
+        if not body.old_password:
             raise users.WrongPassword(hint='Send the current password as "oldPassword".')
-        await check_current_password(request, username, old_password)
-    if password is not None and not await users.set_password(ctx.store, username, password):
+        await check_current_password(request, username, body.old_password)
+    if password is not UNSET and not await users.set_password(ctx.store, username, password):
         raise user_not_found(username)
-    if admin is not None and identity.admin:
+    if (admin := body.admin) is not UNSET and identity.admin:
         await ctx.store.write(lambda conn: groups.set_admin(conn, username, admin))
-    return json_response({"message": "update successfully"}, 201)
+    return Message("update successfully")
 
 
-async def delete_user(request: Request) -> Response:
-    await authenticate(request)
-    fields = await fields_of(request)
-    username = fields.text("username", pattern=USERNAME)
-    fields.end()
-    set_subject(request, username)
-    await context(request).store.write(lambda conn: users.remove(conn, username))
-    await context(request).user_quotas.reload()
-    return json_response({"message": "remove successfully"})
+@route(
+    "DELETE /api/v1/user",
+    authority=ADMINISTRATION,
+    summary="Delete a user",
+    errors=(404,),
+)
+async def delete_user(request: Request, body: UserNameBodyV1) -> Message:
+    set_subject(request, body.username)
+    await context(request).store.write(lambda conn: users.remove(conn, body.username))
+    await context(request).capacity.user_quotas.reload()
+    return Message("remove successfully")
 
 
-async def put_virtual_clusters(request: Request) -> Response:
+@route(
+    "PUT /api/v1/user/{user}/virtualClusters",
+    authority=ADMINISTRATION,
+    summary="Change a user's virtual clusters",
+    status=201,
+)
+async def put_virtual_clusters(request: Request, body: VirtualClustersBodyV1) -> Message:
     """Set the virtual clusters a user may use; names separated by commas."""
-    await authenticate(request)
-    username = request.path_params["user"]
-    fields = await fields_of(request)
-    names = [name.strip() for name in fields.text("virtualClusters").split(",") if name.strip()]
-    fields.end()
-    Fields({"virtualClusters": names}).names("virtualClusters", pattern=GROUPNAME)
-    await set_virtual_clusters(context(request), username, names)
-    return json_response({"message": "update user virtual clusters successfully"}, 201)
+    names = [name.strip() for name in body.virtual_clusters.split(",") if name.strip()]
+    checked = decode(VirtualClusterNamesV1, {"virtualClusters": names})
+    await set_virtual_clusters(context(request), request.path_params["user"], checked.virtual_clusters)
+    return Message("update user virtual clusters successfully")

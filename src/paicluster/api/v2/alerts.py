@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import time
-from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from paicluster.api.context import Context, authenticate, context
-from paicluster.api.responses import json_response
+from paicluster.api.context import Context, context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import CLUSTER
+from paicluster.api.routing.route import Routes
 from paicluster.api.v2.serializers import iso
+from paicluster.api.wire.clusters import Alert, AlertList, AlertStatus
 from paicluster.auth.tokens import Identity
 from paicluster.store import admin_queries
 from paicluster.store.admin_queries import LongPendingJob
+
+route = Routes("alert")
 
 # As in OpenPAI's alert rule.
 PENDING_THRESHOLD_S = 30 * 60
@@ -22,19 +25,29 @@ _LAG_THRESHOLD_S = 10.0
 _MAX_ALERTS = 1000
 
 
-async def alerts(request: Request) -> Response:
+@route(
+    "GET /api/v2/alerts",
+    authority=CLUSTER,
+    summary="List alerts",
+)
+async def alerts(request: Request) -> list[Alert]:
     """All alerts for administrators; for other users those about their own jobs."""
     identity = await authenticate(request)
-    return json_response(await _alerts(context(request), identity))
+    return await _alerts(context(request), identity)
 
 
-async def as_alertmanager(request: Request) -> Response:
+@route(
+    "GET /alert-manager/api/v1/alerts",
+    authority=CLUSTER,
+    summary="List alerts, in Alertmanager's format",
+)
+async def as_alertmanager(request: Request) -> AlertList:
     """The same alerts at the path of Alertmanager's API."""
     identity = await authenticate(request)
-    return json_response({"status": "success", "data": await _alerts(context(request), identity)})
+    return AlertList("success", await _alerts(context(request), identity))
 
 
-async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
+async def _alerts(ctx: Context, identity: Identity) -> list[Alert]:
     now_ms = int(time.time() * 1000)
     username = None if identity.admin else identity.username
     pending_jobs = await ctx.store.read(
@@ -44,7 +57,10 @@ async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
     )
     active = [_pending_alert(job) for job in pending_jobs]
     if identity.admin:
-        for name, lag_s in (("writer", ctx.store.queue_age()), ("controller", ctx.controller_age())):
+        for name, lag_s in (
+            ("writer", ctx.store.queue_age()),
+            ("controller", ctx.controller.reconcile_age()),
+        ):
             if lag_s > _LAG_THRESHOLD_S:
                 active.append(
                     _alert(
@@ -56,7 +72,7 @@ async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
     return active
 
 
-def _pending_alert(job: LongPendingJob) -> dict[str, Any]:
+def _pending_alert(job: LongPendingJob) -> Alert:
     labels = {
         "alertname": "PaiJobPending",
         "job_name": job.framework,
@@ -68,15 +84,15 @@ def _pending_alert(job: LongPendingJob) -> dict[str, Any]:
     return _alert(labels, f"Job {job.framework} has been waiting for more than 30 minutes.", since_ms)
 
 
-def _alert(labels: dict[str, str], summary: str, since_ms: int) -> dict[str, Any]:
+def _alert(labels: dict[str, str], summary: str, since_ms: int) -> Alert:
     name = "|".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return {
-        "labels": labels,
-        "annotations": {"summary": summary},
-        "startsAt": iso(since_ms),
-        "endsAt": "0001-01-01T00:00:00Z",
-        "generatorURL": "",
-        "status": {"state": "active", "silencedBy": [], "inhibitedBy": []},
-        "receivers": ["pai-email-admin"],
-        "fingerprint": hashlib.sha256(name.encode()).hexdigest()[:16],
-    }
+    return Alert(
+        labels=labels,
+        annotations={"summary": summary},
+        starts_at=iso(since_ms),
+        ends_at="0001-01-01T00:00:00Z",
+        generator_url="",
+        status=AlertStatus("active", silenced_by=[], inhibited_by=[]),
+        receivers=["pai-email-admin"],
+        fingerprint=hashlib.sha256(name.encode()).hexdigest()[:16],
+    )

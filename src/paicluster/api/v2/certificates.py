@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from paicluster.api.context import authenticate, context
-from paicluster.api.responses import json_response
+from paicluster.api.context import context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import ADMINISTRATION
+from paicluster.api.routing.route import Routes
+from paicluster.api.wire.base import Message
+from paicluster.api.wire.users import UserCertificate
 from paicluster.auth.users import user_not_found
 from paicluster.store import users
 
+route = Routes("user")
 
-async def issue(request: Request) -> Response:
+
+@route(
+    "POST /api/v2/(users|user)/{user}/certificates",
+    authority=ADMINISTRATION,
+    summary="Issue a certificate of a user",
+    status=201,
+    errors=(400,),
+)
+async def issue(request: Request) -> UserCertificate:
     """A new certificate with its key, which is shown this once."""
     await authenticate(request)
     username = await _user(request)
-    issued = await context(request).certificates.issue(username)
-    body = {
-        "certificate": issued.certificate,
-        "key": issued.key,
-        "serial": issued.serial,
-        "expires": issued.expires_ms,
-    }
-    return json_response(body, 201)
+    issued = await context(request).identity.certificates.issue(username)
+    return UserCertificate(issued.certificate, issued.key, issued.serial, issued.expires_ms)
 
 
-async def revoke(request: Request) -> Response:
+@route(
+    "DELETE /api/v2/(users|user)/{user}/certificates",
+    authority=ADMINISTRATION,
+    summary="Revoke all certificates of a user",
+)
+async def revoke(request: Request) -> Message:
     """Revoke all certificates of a user."""
     await authenticate(request)
     username = await _user(request)
-    count = await context(request).certificates.revoke(username)
+    count = await context(request).identity.certificates.revoke(username)
     number = "1 certificate" if count == 1 else f"{count} certificates"
-    return json_response({"message": f"Revoked {number} of user {username}."})
+    return Message(f"Revoked {number} of user {username}.")
 
 
 async def _user(request: Request) -> str:

@@ -6,35 +6,43 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from typing import Final, Literal
 
+import msgspec
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from openpaisdk.errors import InvalidParameters
-from paicluster.api.context import Context, authenticate, context
-from paicluster.api.degraded import degraded_event, degraded_reason
-from paicluster.api.permissions import check_may_see
-from paicluster.api.responses import encode, int_param
+from paicluster.api.context import Context, context
+from paicluster.api.jobs.degraded import degraded_event, degraded_reason
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.requests.permissions import check_may_see
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.task_logs import wait_for_first
+from paicluster.api.wire.jobs import Count
+from paicluster.api.wire.query_parameters import choice_param, int_param
+from paicluster.api.wire.responses import encode
 from paicluster.logs.log_watcher import POLL_INTERVAL_S, Watch
-from paicluster.logs.reader import STREAMS, LogReader
+from paicluster.logs.reader import STREAMS, LogReader, Stream
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import no_job
 from paicluster.store import jobs
 from paicluster.store.rows import EventRow, JobRow, TaskRow
+from paiprotocol.errors import InvalidParameters
+
+route = Routes("job")
 
 MEDIA_TYPE = "application/vnd.openpai.follow"
 PING_INTERVAL_S = 15.0
 # States and events only, for clients that wait for the end of the job.
-NO_LOG = "none"
+NO_LOG: Final = "none"
+_STREAM_CHOICES: tuple[Stream | Literal["none"], ...] = (*STREAMS, NO_LOG)
 _LATEST = -1
 _FROM = re.compile(r"(\d{1,9})\.(\d{1,9}):(\d{1,18})")
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
+class _View(msgspec.Struct, frozen=True):
     """Current rows of the job and of the followed task."""
 
     job: JobRow
@@ -45,6 +53,22 @@ class _View:
     events: tuple[EventRow, ...]
 
 
+@route(
+    "GET /api/v2/jobs/{framework}/follow",
+    authority=JOBS,
+    summary="Stream a job's states, events and log; docs/contributing/architecture.md has the format",
+    query=(
+        Query("role"),
+        Query("index", Count),
+        Query("stream", Literal["stdout", "stderr", "all", "none"]),
+        Query("from", description="ATTEMPT.TASKATTEMPT:OFFSET."),
+        Query("tail", Count, description="Start with this number of last lines."),
+        Query("tailBytes", Count, description="With tail: start with at most so many bytes."),
+        Query("follow", bool, description="Stream until the job has finished; by default true."),
+    ),
+    returns={200: Text("application/vnd.openpai.follow", binary=True)},
+    other_methods=405,
+)
 async def follow(request: Request) -> Response:
     identity = await authenticate(request)
     ctx = context(request)
@@ -52,9 +76,8 @@ async def follow(request: Request) -> Response:
     row, roles = ctx.store.read_inline(lambda conn: job_and_roles(conn, framework))
     check_may_see(identity, row)
     get = request.query_params.get
-    stream = get("stream") or "all"
-    if stream not in (*STREAMS, NO_LOG):
-        raise InvalidParameters(f'"stream" must be one of {", ".join((*STREAMS, NO_LOG))}, not {stream!r}.')
+    choice = choice_param(get("stream"), "stream", _STREAM_CHOICES)
+    stream = None if choice == NO_LOG else choice
     role, index = selected_task(row, roles, get("role"), get("index"))
     start = None
     if text := get("from"):
@@ -71,7 +94,8 @@ async def follow(request: Request) -> Response:
         follower.attempt, follower.task_attempt, follower.offset = start[0], start[1], start[2]
     else:
         follower.attempt, follower.task_attempt = row.attempt, _LATEST
-        follower.tail, follower.tail_bytes = lines, tail_bytes
+    # With "from", the tail is that of the attempt named there.
+    follower.tail, follower.tail_bytes = lines, tail_bytes
     return StreamingResponse(follower.frames(), media_type=MEDIA_TYPE)
 
 
@@ -92,7 +116,8 @@ def selected_task(row: JobRow, roles: dict[str, int], role: str | None, index: s
         raise InvalidParameters(f"Job {row.name} has no task role {name!r}; it has {', '.join(roles)}.")
     number = int_param(index, "index", 0)
     if number >= roles[name]:
-        raise InvalidParameters(f"Task role {name} has {roles[name]} tasks, numbered from 0.")
+        count = f"{roles[name]} task{'s' if roles[name] != 1 else ''}"
+        raise InvalidParameters(f"Task role {name} has {count}, numbered from 0.")
     return name, number
 
 
@@ -108,7 +133,7 @@ class _Follower:
         job_id: int,
         role: str,
         index: int,
-        stream: str,
+        stream: Stream | None,
         token_id: str,
         *,
         until_end: bool,
@@ -118,6 +143,8 @@ class _Follower:
         self._role = role
         self._index = index
         self._stream = stream
+        # That of the followed task attempt.
+        self._log: LogReader | None = None
         self._token_id = token_id
         self._until_end = until_end
         self.attempt = 0
@@ -136,27 +163,31 @@ class _Follower:
         feed = self._ctx.store.changes
         log_watch: Watch | None = None
         watched_uid = ""
-        tokens = self._ctx.tokens
+        tokens = self._ctx.identity.tokens
         with feed.watch(self._job_id) as watch, tokens.watch(self._token_id, watch.notify):
             changed = asyncio.ensure_future(watch.wait())
             try:
                 view = await self._read_in_turn()
                 while view is not None and await tokens.is_live(self._token_id):
                     # The intent to run a task is stored before its log folder exists: retry the watch.
-                    task = view.task if self._stream != NO_LOG else None
-                    if task is not None and (watched_uid != task.uid or not _has_inotify(log_watch)):
+                    task = view.task
+                    if task is None or self._stream is None:
+                        self._log = None
+                    elif self._log is None or watched_uid != task.uid or not _has_inotify(log_watch):
+                        folder = self._ctx.engines.log_folder(task.uid)
                         if log_watch is not None:
                             log_watch.close()
-                        log_watch = self._ctx.log_watcher.watch(self._ctx.logs.log_folder(task.uid))
+                        log_watch = self._ctx.jobs.log_watcher.watch(folder, self._stream)
+                        if self._log is None or watched_uid != task.uid:
+                            self._log = LogReader(folder, self._stream)
                         watched_uid = task.uid
-                    if task is not None and self.tail is not None:
+                    if self._log is not None and self.tail is not None:
                         # In a thread: finding the first line of the tail may read the whole log.
-                        log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
-                        self.offset = await asyncio.to_thread(log.tail, self.tail, self.tail_bytes)
+                        self.offset = await asyncio.to_thread(self._log.tail, self.tail, self.tail_bytes)
                         self.tail = None
                     if log_watch is not None:
                         log_watch.event.clear()
-                    frames = [*self._log_frames(view), *self._state_frames(view)]
+                    frames = [*self._log_frames(view, log_watch), *self._state_frames(view)]
                     has_more = self._advance(view)
                     ends = not has_more and (not self._until_end or view.job.sub_state == "Completed")
                     if ends and self._until_end:
@@ -171,7 +202,7 @@ class _Follower:
                         if self._drained or changed.done():
                             view = await self._read_in_turn()
                         continue
-                    if ends or self._ctx.closing.is_set():
+                    if ends or self._ctx.server.closing.is_set():
                         return
                     await self._wait(changed, log_watch)
                     if time.monotonic() - self._last_sent >= PING_INTERVAL_S:
@@ -193,7 +224,7 @@ class _Follower:
         await wait_for_first(changed, log_watch, timeout_s)
 
     async def _read_in_turn(self) -> _View | None:
-        await self._ctx.follow_turns.take()
+        await self._ctx.jobs.follow_turns.take()
         return self._read()
 
     def _read(self) -> _View | None:
@@ -212,14 +243,13 @@ class _Follower:
 
         return self._ctx.store.read_inline(read)
 
-    def _log_frames(self, view: _View) -> list[bytes]:
+    def _log_frames(self, view: _View, log_watch: Watch | None) -> list[bytes]:
         """The next chunk of the log. Bounded, so that a task with much output cannot fill the memory."""
-        task = view.task
-        if task is None or self._stream == NO_LOG:
+        task, log = view.task, self._log
+        if task is None or log is None or log_watch is None:
             return []
-        log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
         frames = []
-        chunk = log.read(self.offset, self._ctx.log_watcher.chunk_size)
+        chunk = log_watch.read(log, self.offset, is_complete=task.ended)
         if chunk.data:
             head = _frame(
                 kind="log",
@@ -239,7 +269,7 @@ class _Follower:
     def _state_frames(self, view: _View) -> list[bytes]:
         frames = []
         job = view.job
-        degraded = degraded_reason(job, self._ctx.degraded_reason(job.framework))
+        degraded = degraded_reason(job, self._ctx.controller.degraded_reason(job.framework))
         for event in view.events:
             # A repeated event is sent again.
             if event.count > self._sent_counts.get(event.uid, 0):

@@ -1,6 +1,7 @@
-"""Serializer of a job's detail, built for speed: a job may have thousands of tasks, each with twenty fields.
+"""Job details from database rows.
 
-Values that tasks share (roles, nodes, states, exit specs) are rendered once and cached.
+A job may have thousands of tasks, each with twenty fields: what tasks share (states, exit specs, paths of
+logs) is made once and cached.
 """
 
 from __future__ import annotations
@@ -11,19 +12,35 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
-from openpaisdk.protocol.completion import (
+from paicluster.api.wire.jobs import (
+    ExitMessages,
+    ExitSpec,
+    JobDetail,
+    JobStatus,
+    RetryDetails,
+    RuntimeExit,
+    TaskAttempt,
+    TaskDetail,
+    TaskRole,
+    TaskRoleStatus,
+    TaskStatus,
+)
+from paicluster.store.job_failures import cause_of
+from paicluster.store.rows import AttemptRow, JobRow, TaskRow, decode_tags
+from paiprotocol.jobs.completion import (
     COMPLETE_DIAGNOSTICS,
     STOP_DIAGNOSTICS,
     STOPPED_BY_USER,
     STOPPED_TO_COMPLETE,
 )
-from openpaisdk.protocol.exit_codes import UNKNOWN_FAILURE, exit_spec
-from openpaisdk.protocol.states import SubState, attempt_state, job_state
-from paicluster.store.rows import AttemptRow, JobRow, TaskRow
+from paiprotocol.jobs.exit_codes import UNKNOWN_FAILURE, exit_spec
+from paiprotocol.jobs.states import SubState, attempt_state, job_state
 
 # A task in this state has a finished attempt and will be retried.
 _WILL_RETRY = SubState.ATTEMPT_COMPLETED.value
+_READ_LOG_END = "Read the end of the task's log."
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 _ports = msgspec.json.Decoder(dict[str, list[int]]).decode
@@ -37,7 +54,7 @@ class TaskColumns(NamedTuple):
     """
 
     role_order: int
-    task_index: int | str
+    task_index: int
     role: str
     uid: str | None
     attempt: int
@@ -64,52 +81,41 @@ def job_detail(
     row: JobRow,
     attempt: AttemptRow | None,
     tasks: Sequence[tuple[Any, ...]],
-    tags: str,
     reason: str = "",
     *,
     instances: Mapping[str, int] | None = None,
-) -> bytes:
-    """The JobDetail. ``tasks`` are those of `store.jobs.task_details_of`, ``tags`` is a JSON array.
+) -> JobDetail:
+    """``tasks`` are those of `store.jobs.task_details_of`.
 
-    ``reason`` is the degraded reason of the job. With ``instances``, the number of tasks of each role, tasks
-    without an attempt are included.
+    ``reason`` is the degraded reason of the job. A failed attempt has the cause that lists show. With
+    ``instances``, the number of tasks of each role, tasks without an attempt are included.
     """
-    head = _encode(
-        {
-            "debugId": row.debug_id,
-            "name": row.name,
-            "tags": msgspec.Raw(tags.encode()),
-            "jobPriority": row.priority,
-            **({"reason": reason} if reason else {}),
-            "jobStatus": job_status(row, attempt),
-        }
-    )
-    by_role: dict[str, dict[int, str]] = {role: {} for role in instances or ()}
+    status = job_status(row, attempt)
+    cause = cause_of(attempt) if status.attempt_state == "FAILED" else ""
+    by_role: dict[str, dict[int, TaskDetail]] = {role: {} for role in instances or ()}
     for task in tasks:
         by_role.setdefault(task[_ROLE], {})[task[_TASK_INDEX]] = _task(row.framework, task)
     if instances is not None and attempt is not None:
         for role, count in instances.items():
             by_role[role] = _add_unstarted(by_role[role], count, row.framework, role, attempt)
-    # May be megabytes: joined once, not concatenated piece by piece.
-    pieces = [head[:-1].decode(), ',"taskRoles":{']
-    ends = ""
-    for role, texts in by_role.items():
-        name = _text(role)
-        pieces.append(f'{ends}{name}:{{"taskRoleStatus":{{"name":{name}}},"taskStatuses":[')
-        pieces.append(",".join(texts.values()))
-        ends = "]},"
-    pieces.append("]}}}" if by_role else "}}")
-    return "".join(pieces).encode()
-
-
-# Placeholder for a task index; a character that JSON never contains.
-_INDEX_PLACEHOLDER = "\0"
+    return JobDetail(
+        debug_id=row.debug_id,
+        name=row.name,
+        tags=decode_tags(row.tags),
+        job_priority=row.priority,
+        reason=reason or UNSET,
+        cause=cause or UNSET,
+        job_status=status,
+        task_roles={
+            role: TaskRole(TaskRoleStatus(role), list(details.values())) for role, details in by_role.items()
+        },
+    )
 
 
 def _add_unstarted(
-    started: Mapping[int, str], count: int, framework: str, role: str, attempt: AttemptRow
-) -> dict[int, str]:
-    """All tasks of a role by index. Unstarted ones differ by their index only, so they are rendered once."""
+    started: Mapping[int, TaskDetail], count: int, framework: str, role: str, attempt: AttemptRow
+) -> dict[int, TaskDetail]:
+    """All tasks of a role by index. Those that have not started differ only in their index."""
     sub_state, code, exit_info = SubState.CREATION_PENDING.value, None, None
     if attempt.sub_state in (SubState.DELETING.value, SubState.COMPLETED.value):
         by_user = attempt.exit_code == STOPPED_BY_USER
@@ -117,9 +123,9 @@ def _add_unstarted(
         exit_info = _encode(
             {"caughtException": STOP_DIAGNOSTICS if by_user else COMPLETE_DIAGNOSTICS}
         ).decode()
-    unstarted = TaskColumns(
+    columns = TaskColumns(
         role_order=0,
-        task_index=_INDEX_PLACEHOLDER,
+        task_index=0,
         role=role,
         uid=None,
         attempt=attempt.attempt,
@@ -137,202 +143,229 @@ def _add_unstarted(
         retries=0,
         accountable_retries=0,
     )
-    template = _task(framework, unstarted).split(_INDEX_PLACEHOLDER)
-    return {index: started.get(index) or str(index).join(template) for index in range(count)}
+    unstarted, prefix = _task(framework, columns), _log_prefix(framework, attempt.attempt, role)
+    return {
+        index: started.get(index)
+        or msgspec.structs.replace(
+            unstarted, task_index=index, container_log=f"{prefix}{index}/attempts/0/logs"
+        )
+        for index in range(count)
+    }
 
 
-def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> bytes:
+def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> TaskStatus:
     """All attempts of one task, newest first."""
     newest, oldest = attempts[0], attempts[-1]
-    each = ",".join(f"{{{attempt_of(row.framework, task)}}}" for task in attempts)
-    return _encode(
-        {
-            "username": row.username,
-            "jobName": row.name,
-            "jobAttemptId": newest.attempt,
-            "taskRoleName": newest.role,
-            "taskIndex": newest.task_index,
-            "taskUid": newest.task_uid,
-            "taskState": job_state(newest.sub_state, newest.exit_code),
-            "retries": newest.retries_total,
-            "accountableRetries": newest.retries_accountable,
-            "createdTime": oldest.created_ms,
-            "launchedTime": oldest.launched_ms,
-            "completedTime": None if newest.sub_state == _WILL_RETRY else newest.completed_ms,
-            "attempts": msgspec.Raw(f"[{each}]".encode()),
-        }
+    return TaskStatus(
+        username=row.username,
+        job_name=row.name,
+        job_attempt_id=newest.attempt,
+        task_role_name=newest.role,
+        task_index=newest.task_index,
+        task_uid=newest.task_uid,
+        task_state=job_state(newest.sub_state, newest.exit_code),
+        retries=newest.retries_total,
+        accountable_retries=newest.retries_accountable,
+        created_time=oldest.created_ms,
+        launched_time=oldest.launched_ms,
+        completed_time=None if newest.sub_state == _WILL_RETRY else newest.completed_ms,
+        attempts=[task_attempt(row.framework, task) for task in attempts],
     )
 
 
-def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
-    """The `jobStatus` of a detail: state of the job and of one attempt."""
-    code = attempt.exit_code if attempt is not None else None
-    finished = attempt is not None and attempt.completed_ms is not None
-    status: dict[str, Any] = {
-        "username": row.username,
-        "state": row.state,
-        "subState": row.sub_state,
-        "executionType": row.execution_type,
-        "retries": row.retries,
-        "retryDetails": {"user": row.retries_user, "platform": row.retries_platform, "resource": 0},
-        "retryDelayTime": None if row.retry_delay_s is None else math.ceil(row.retry_delay_s),
-        "submissionTime": row.submission_ms,
-        "createdTime": row.created_ms,
-        "launchedTime": row.launched_ms if row.launched_ms is not None else row.completed_ms,
-        "completedTime": row.completed_ms,
-        "attemptId": attempt.attempt if attempt is not None else row.attempt,
-        "attemptState": attempt_state(attempt.sub_state, code) if attempt is not None else "WAITING",
-        "appId": row.framework,
-        "appProgress": 1 if finished else 0,
-        "appTrackingUrl": "",
-        "appCreatedTime": attempt.created_ms if attempt is not None else None,
-        "appLaunchedTime": None,
-        "appCompletedTime": attempt.completed_ms if attempt is not None else None,
-        "appExitCode": code,
-        "appExitSpec": attempt_exit_spec(attempt),
-        "appExitDiagnostics": attempt.diagnostics if attempt is not None else None,
-        "appExitMessages": exit_messages(attempt),
-        "appExitTriggerMessage": attempt.trigger_message if attempt is not None else None,
-        "appExitTriggerTaskRoleName": attempt.trigger_role if attempt is not None else None,
-        "appExitTriggerTaskIndex": attempt.trigger_index if attempt is not None else None,
-        "appExitType": attempt.exit_type if attempt is not None else None,
-        "virtualCluster": row.vc or "unknown",
-    }
-    if attempt is not None:
-        launched = attempt.launched_ms
-        status["appLaunchedTime"] = launched if launched is not None else attempt.completed_ms
-    return status
+def job_status(row: JobRow, attempt: AttemptRow | None) -> JobStatus:
+    """State of the job and of one attempt. A job that never ran counts as launched when it ended, as in
+    OpenPAI; so does an attempt.
+    """
+    status = JobStatus(
+        username=row.username,
+        state=row.state,
+        sub_state=row.sub_state,
+        execution_type=row.execution_type,
+        retries=row.retries,
+        retry_details=RetryDetails(row.retries_user, row.retries_platform, resource=0),
+        retry_delay_time=None if row.retry_delay_s is None else math.ceil(row.retry_delay_s),
+        submission_time=row.submission_ms,
+        created_time=row.created_ms,
+        launched_time=row.completed_ms if row.launched_ms is None else row.launched_ms,
+        completed_time=row.completed_ms,
+        attempt_id=row.attempt,
+        attempt_state="WAITING",
+        app_id=row.framework,
+        app_progress=0,
+        app_tracking_url="",
+        app_created_time=None,
+        app_launched_time=None,
+        app_completed_time=None,
+        app_exit_code=None,
+        app_exit_spec=None,
+        app_exit_diagnostics=None,
+        app_exit_messages=None,
+        app_exit_trigger_message=None,
+        app_exit_trigger_task_role_name=None,
+        app_exit_trigger_task_index=None,
+        app_exit_type=None,
+        virtual_cluster=row.vc or "unknown",
+    )
+    if attempt is None:
+        return status
+    return msgspec.structs.replace(
+        status,
+        attempt_id=attempt.attempt,
+        attempt_state=attempt_state(attempt.sub_state, attempt.exit_code),
+        app_progress=0 if attempt.completed_ms is None else 1,
+        app_created_time=attempt.created_ms,
+        app_launched_time=attempt.completed_ms if attempt.launched_ms is None else attempt.launched_ms,
+        app_completed_time=attempt.completed_ms,
+        app_exit_code=attempt.exit_code,
+        app_exit_spec=attempt_exit_spec(attempt),
+        app_exit_diagnostics=attempt.diagnostics,
+        app_exit_messages=exit_messages(attempt),
+        app_exit_trigger_message=attempt.trigger_message,
+        app_exit_trigger_task_role_name=attempt.trigger_role,
+        app_exit_trigger_task_index=attempt.trigger_index,
+        app_exit_type=attempt.exit_type,
+    )
 
 
-_READ_LOG_END = "Read the end of the task's log."
-
-
-def attempt_exit_spec(attempt: AttemptRow | None) -> dict[str, Any] | None:
+def attempt_exit_spec(attempt: AttemptRow | None) -> ExitSpec | None:
     """The entry of the exit code table for an attempt, None before it has ended."""
     if attempt is None or attempt.exit_code is None:
         return None
     return _explained_spec(attempt.exit_code, attempt.runtime_exit)
 
 
-def _explained_spec(code: int, exit_info: str | None) -> dict[str, Any]:
+def _explained_spec(code: int, exit_info: str | None) -> ExitSpec:
     """An entry of the exit code table; where the cause of a failure is known, that cause and its solution.
 
     Clients of OpenPAI show both.
     """
-    spec = exit_spec(code).as_dict()
+    spec = _spec(code)
     # Of an unknown failure the exception is all that is known: better than that nothing is.
     has_cause = '"solution"' if code != UNKNOWN_FAILURE else '"caughtException"'
     if exit_info and has_cause in exit_info:
         info = _decode(exit_info)
         if info.get("exitCode") == code:
-            spec |= {
-                "reason": info["caughtException"],
-                "solution": [info.get("solution") or _READ_LOG_END],
-            }
+            solution = [info.get("solution") or _READ_LOG_END]
+            return msgspec.structs.replace(spec, reason=info["caughtException"], solution=solution)
     return spec
 
 
-def exit_messages(attempt: AttemptRow | None) -> dict[str, Any] | None:
+@lru_cache(maxsize=128)
+def _spec(code: int) -> ExitSpec:
+    spec = exit_spec(code)
+    return ExitSpec(
+        code=spec.code,
+        phrase=spec.phrase,
+        issuer=spec.issuer,
+        causer=spec.causer,
+        type=spec.type,
+        stage=spec.stage,
+        behavior=spec.behavior,
+        reaction=spec.reaction,
+        reason=UNSET if spec.reason is None else spec.reason,
+        repro=list(spec.repro),
+        solution=list(spec.solution),
+    )
+
+
+def exit_messages(attempt: AttemptRow | None) -> ExitMessages | None:
     """Exit messages of container, runtime and launcher for a finished attempt."""
     if attempt is None or attempt.completed_ms is None:
         return None
-    # With the container's name, which OpenPAI has; the user's program always runs in the one named "app".
-    runtime = {**_decode(attempt.runtime_exit), "name": "app"} if attempt.runtime_exit else None
-    return {"container": None, "runtime": runtime, "launcher": attempt.diagnostics}
+    runtime = None
+    if attempt.runtime_exit:
+        # OpenPAI names the container; the user's program always runs in the one named "app".
+        runtime = msgspec.convert({**_decode(attempt.runtime_exit), "name": "app"}, RuntimeExit)
+    return ExitMessages(container=None, runtime=runtime, launcher=attempt.diagnostics)
 
 
-def attempt_of(framework: str, task: TaskRow) -> str:
-    return _attempt(
-        framework, task.task_index, task.role, task.uid, task.attempt, task.task_attempt,
-        _attempt_state(task.sub_state, task.exit_code), task.node, task.ip, task.ports,
-        _number(task.created_ms), _number(task.launched_ms), _number(task.completed_ms), task.exit_code,
-        task.exit_info,
-    )  # fmt: skip
+def task_attempt(framework: str, task: TaskRow) -> TaskAttempt:
+    diagnostics, own_code = _exit_summary(task.exit_info)
+    return TaskAttempt(
+        container_id=task.uid,
+        container_ip=task.ip,
+        container_node_name=task.node,
+        container_ports=port_lists(task.ports),
+        container_gpus=None,
+        container_log=log_path(framework, task),
+        container_exit_code=task.exit_code,
+        container_exit_spec=_exit_spec(task.exit_code, task.exit_info),
+        container_exit_diagnostics=diagnostics,
+        origin_user_exit_code=own_code,
+        attempt_id=task.task_attempt,
+        attempt_state=_attempt_state(task.sub_state, task.exit_code),
+        current_attempt_created_time=task.created_ms,
+        current_attempt_launched_time=task.launched_ms,
+        current_attempt_completed_time=task.completed_ms,
+    )
 
 
-def _task(framework: str, columns: tuple[Any, ...]) -> str:
+def _task(framework: str, columns: tuple[Any, ...]) -> TaskDetail:
     (
         _order, index, role, uid, attempt, task_attempt, task_uid, sub_state, node, ip, ports, created,
         launched, completed, exit_code, exit_info, retries, accountable,
     ) = columns  # fmt: skip
-    created, completed = _number(created), _number(completed)
-    task_completed = "null" if sub_state == _WILL_RETRY else completed
-    task_launched = task_completed if launched is None else launched
-    rest = _attempt(
-        framework, index, role, uid, attempt, task_attempt, _attempt_state(sub_state, exit_code), node, ip,
-        ports, created, _number(launched), completed, exit_code, exit_info,
-    )  # fmt: skip
-    return (
-        f'{{"taskIndex":{index},"taskUid":{_quoted(task_uid)},'
-        f'"taskState":"{_task_state(sub_state, exit_code)}","retries":{retries},'
-        f'"accountableRetries":{accountable},"createdTime":{created},'
-        f'"launchedTime":{task_launched},"completedTime":{task_completed},{rest}}}'
+    task_completed = None if sub_state == _WILL_RETRY else completed
+    diagnostics, own_code = _exit_summary(exit_info)
+    return TaskDetail(
+        task_index=index,
+        task_uid=task_uid,
+        task_state=_task_state(sub_state, exit_code),
+        retries=retries,
+        accountable_retries=accountable,
+        created_time=created,
+        launched_time=task_completed if launched is None else launched,
+        completed_time=task_completed,
+        container_id=uid,
+        container_ip=ip,
+        container_node_name=node,
+        container_ports=port_lists(ports),
+        container_gpus=None,
+        container_log=f"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",
+        container_exit_code=exit_code,
+        container_exit_spec=_exit_spec(exit_code, exit_info),
+        container_exit_diagnostics=diagnostics,
+        origin_user_exit_code=own_code,
+        attempt_id=task_attempt,
+        attempt_state=_attempt_state(sub_state, exit_code),
+        current_attempt_created_time=created,
+        current_attempt_launched_time=launched,
+        current_attempt_completed_time=completed,
     )
 
 
-def _attempt(
-    framework: str, index: int, role: str, uid: str | None, attempt: int, task_attempt: int, state: str,
-    node: str | None, ip: str | None, ports: str | None, created: int | str, launched: int | str,
-    completed: int | str, exit_code: int | None, exit_info: str | None,
-) -> str:  # fmt: skip
-    """The fields that a task and an attempt of it share."""
-    each = ",".join(
-        [
-            f'{_text(label)}:"{",".join(map(str, numbers))}"'
-            for label, numbers in _ports(ports or "{}").items()
-        ]
-    )
-    return (
-        f'"containerId":{_quoted(uid)},"containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
-        f'"containerPorts":{{{each}}},"containerGpus":null,'
-        f'"containerLog":"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",'
-        f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code, exit_info)},'
-        f'{_exit_summary(exit_info)},"attemptId":{task_attempt},'
-        f'"attemptState":"{state}","currentAttemptCreatedTime":{created},'
-        f'"currentAttemptLaunchedTime":{launched},"currentAttemptCompletedTime":{completed}'
-    )
-
-
-def _quoted(uid: str | None) -> str:
-    return "null" if uid is None else f'"{uid}"'
-
-
-def _number(value: int | None) -> int | str:
-    return "null" if value is None else value
-
-
-@lru_cache(maxsize=4096)
-def _text(value: str | None) -> str:
-    return _encode(value).decode()
+def log_path(framework: str, task: TaskRow) -> str:
+    prefix = _log_prefix(framework, task.attempt, task.role)
+    return f"{prefix}{task.task_index}/attempts/{task.task_attempt}/logs"
 
 
 @lru_cache(maxsize=4096)
 def _log_prefix(framework: str, attempt: int, role: str) -> str:
-    return _text(f"/api/v2/jobs/{framework}/attempts/{attempt}/taskRoles/{role}/taskIndex/")[1:-1]
+    return f"/api/v2/jobs/{framework}/attempts/{attempt}/taskRoles/{role}/taskIndex/"
 
 
 @lru_cache(maxsize=128)
-def _exit_summary(exit_info: str | None) -> str:
+def _exit_summary(exit_info: str | None) -> tuple[str | None, int | None]:
     """Diagnostics and the program's own exit code, which may differ from the reported exit code."""
     info = _decode(exit_info) if exit_info else {}
-    diagnostics, own = info.get("caughtException"), info.get("originUserExitCode")
-    return f'"containerExitDiagnostics":{_encode(diagnostics).decode()},"originUserExitCode":{_number(own)}'
+    return info.get("caughtException"), info.get("originUserExitCode")
 
 
-def _exit_spec(code: int | None, exit_info: str | None) -> str:
+def _exit_spec(code: int | None, exit_info: str | None) -> ExitSpec | None:
+    if code is None:
+        return None
     is_explained = exit_info is not None and '"solution"' in exit_info
-    return "null" if code is None else _encoded_spec(code, exit_info if is_explained else None)
+    return _cached_spec(code, exit_info if is_explained else None)
 
 
-@lru_cache(maxsize=512)
-def _encoded_spec(code: int, exit_info: str | None) -> str:
-    return _encode(_explained_spec(code, exit_info)).decode()
-
-
+_cached_spec = lru_cache(maxsize=512)(_explained_spec)
 _task_state = lru_cache(maxsize=512)(job_state)
 _attempt_state = lru_cache(maxsize=512)(attempt_state)
 
 
 def port_lists(ports: str | None) -> dict[str, str]:
     """Ports as clients read them: the numbers of a label, separated by commas."""
-    return {label: ",".join(map(str, numbers)) for label, numbers in _ports(ports or "{}").items()}
+    if not ports:
+        return {}
+    return {label: ",".join(map(str, numbers)) for label, numbers in _ports(ports).items()}

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from openpaisdk.errors import NotFound
-from openpaisdk.protocol import job_schema
-from paicluster.api.context import authenticate
-from paicluster.api.responses import json_response
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import Routes
+from paiprotocol.errors import NotFound
+from paiprotocol.jobs import job_schema
+
+route = Routes("job")
 
 _VERSIONS = ("v1", "v2")
 
 
-async def schema(request: Request) -> Response:
+@route(
+    "GET /api/v2/job-schemas/{version}",
+    authority=JOBS,
+    summary="Get the JSON Schema of job files; the version is v1 or v2",
+    other_methods=405,
+)
+async def schema(request: Request) -> dict[str, Any]:
     await authenticate(request)
     version = request.path_params["version"]
     if version not in _VERSIONS:
         raise NotFound(f'There is no version "{version}" of the job protocol: use v1 or v2.')
-    return json_response(_schema(version))
+    return _schema(version)
 
 
 @cache
-def _schema(version: str) -> dict[str, object]:
+def _schema(version: str) -> dict[str, Any]:
     return job_schema(version)

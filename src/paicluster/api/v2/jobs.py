@@ -2,53 +2,91 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import AsyncIterator
+from functools import lru_cache, partial
 from typing import Literal
+from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, NotFound, PaiError, StopNotPersisted
-from openpaisdk.protocol import JobSpec
-from paicluster.api.context import Context, authenticate, context
-from paicluster.api.degraded import degraded_event, degraded_reason
+from paicluster.api.context import Context, context
+from paicluster.api.jobs.degraded import degraded_event, degraded_reason
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import check_may_see, check_owner_or_admin, visible_jobs
-from paicluster.api.request_fields import fields_of
-from paicluster.api.responses import (
-    bool_param,
-    form_or_json,
-    int_param,
-    json_response,
-    read_body,
-    warning_headers,
-)
+from paicluster.api.middleware.response_budget import PIECE_BYTES
+from paicluster.api.requests.authentication import authenticate, caller
+from paicluster.api.requests.own_url import own_url
+from paicluster.api.requests.permissions import check_may_see, check_owner_or_admin, visible_jobs
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import PAGE, YAML, Query, Rate, Routes, Text
 from paicluster.api.v2 import job_detail, serializers
+from paicluster.api.v2.job_summaries import MAX_CAUSES, page_body, with_causes, with_reasons
+from paicluster.api.wire.base import MessageWithStatus
+from paicluster.api.wire.jobs import (
+    EXECUTION_TYPE,
+    JOB_FILE,
+    JOB_FILTERS,
+    STRICT,
+    EventPage,
+    ExecutionTypeBody,
+    JobDetail,
+    JobPage,
+    JobSummary,
+    Tag,
+    TaskStatus,
+)
+from paicluster.api.wire.query_parameters import bool_param, int_param
+from paicluster.api.wire.request_body import read_body
+from paicluster.api.wire.responses import Encoded, Reply, encode, warning_headers
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
-from paicluster.store.job_list import DEFAULT_LIMIT, MAX_LIMIT, ListPage, with_causes, with_reasons
+from paicluster.store.job_list import DEFAULT_LIMIT, MAX_LIMIT, ListPage
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
+from paiprotocol.errors import InvalidParameters, NotFound, PaiError, StopNotPersisted
+from paiprotocol.jobs import JobSpec
+from paiprotocol.jobs.extras import tag_problem
+from paiprotocol.jobs.limits import MAX_TASKS
 
-_MAX_TAG_LENGTH = 255
+route = Routes("job")
+
 # Largest page that is read on the event loop, and longest query string whose parse is cached.
 _SHORT_PAGE = 50
 _MAX_CACHED_QUERY = 256
+# Longer pages are read in parts, as the client reads them.
+_LONG_PAGE = 5000
+_JOBS_PER_PART = 1000
+# About what a job takes in a list, and a task in a detail.
+_SUMMARY_BYTES = 512
+_TASK_BYTES = 640
+_FAILED = b'"state":"FAILED"'
+# Where the jobs are in a list without any.
+_CUT = b"\0"
 
 
-async def submit(request: Request) -> Response:
+@route(
+    "POST /api/v2/jobs",
+    authority=JOBS,
+    summary="Submit a job",
+    query=(STRICT,),
+    body=JOB_FILE,
+    status=202,
+    errors=(404, 409, 422, 507),
+    rate=Rate.SUBMISSIONS,
+)
+async def submit(request: Request) -> Reply[MessageWithStatus]:
     identity = await authenticate(request)
     body = await read_body(request)
     text = job_text(body)
-    parsed = await context(request).job_parser.parse_v2(identity.username, text)
+    parsed = await context(request).jobs.parser.parse_v2(identity.username, text)
     job = parsed.job
     config = text if parsed.masked is None else parsed.masked
     warnings = await admit(request, identity, job, parsed.text, body, config)
     message = f"Update job {job.name} for user {identity.username} successfully."
-    return json_response({"status": 202, "message": message}, 202, warning_headers(warnings))
+    return Reply(MessageWithStatus(202, message), headers=warning_headers(warnings))
 
 
 async def admit(
@@ -64,29 +102,109 @@ async def admit(
     """Admit a submitted job, and name it in the audit log; arguments and result are `Admission.admit`'s."""
     set_subject(request, f"{identity.username}~{job.name}")
     key = request.headers.get("idempotency-key")
-    strict = bool_param(request.query_params, "strict")
-    return await context(request).admission.admit(
-        identity, job, text, body, config, idempotency_key=key, generation=generation, strict=strict
+    strict = _is_set(request, "strict")
+    ctx = context(request)
+    return await ctx.jobs.admission.admit(
+        identity,
+        job,
+        text,
+        body,
+        config,
+        idempotency_key=key,
+        generation=generation,
+        strict=strict,
+        hosts=lambda: frozenset(
+            urlsplit(url).netloc for url in (own_url(request), ctx.files.own.external_url)
+        ),
     )
 
 
-async def list_jobs(request: Request) -> Response:
+@route(
+    "GET /api/v2/jobs",
+    authority=JOBS,
+    summary="List jobs",
+    query=(
+        *JOB_FILTERS,
+        Query("reasons", bool, description="Our addition: with the pending reason of waiting jobs."),
+        Query(
+            "causes",
+            bool,
+            description="Our addition: with the cause of the first 1000 failed jobs, as their reason.",
+        ),
+    ),
+    rate=Rate.LISTS,
+)
+async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
     identity = await authenticate(request)
     query = visible_jobs(identity, query_of(request))
     with_reason, with_cause = (_is_set(request, name) for name in ("reasons", "causes"))
     ctx = context(request)
     store = ctx.store
+    if query.limit > _LONG_PAGE:
+        jobs.check_page(query)
+        await admit_response(request, identity, 2 * _JOBS_PER_PART * _SUMMARY_BYTES)
+        return await _long_list(ctx, query, with_reason, with_cause)
+    if query.limit > _SHORT_PAGE:
+        await admit_page(request, identity, query)
 
     def read(conn: Connection) -> ListPage:
         page = jobs.list_jobs(conn, query)
         if with_reason:
-            page = with_reasons(conn, page, ctx.degraded_reason)
+            page = with_reasons(conn, page, ctx.controller.degraded_reason)
         return with_causes(conn, page) if with_cause else page
 
     # The pages that clients poll are read faster than the read could be passed to a thread.
     inline = query.is_first_page(_SHORT_PAGE) and not (with_reason or with_cause)
     page = store.read_inline(read) if inline else await store.read(read)
-    return Response(page.body(), media_type="application/json")
+    return Encoded(page_body(page))
+
+
+async def admit_page(request: Request, identity: Identity, query: jobs.JobQuery) -> None:
+    """Wait until the caller has space for a page."""
+    await admit_response(request, identity, min(query.limit, MAX_LIMIT) * _SUMMARY_BYTES)
+
+
+async def admit_response(request: Request, identity: Identity, size: int) -> None:
+    """Wait until the caller has space for a response of about this size."""
+    if size > PIECE_BYTES:
+        budget = context(request).server.policies.response_budget
+        await budget.admit(request.scope, identity.username, size)
+
+
+async def _long_list(
+    ctx: Context, query: jobs.JobQuery, with_reason: bool, with_cause: bool
+) -> Encoded[list[JobSummary] | JobPage]:
+    """Which jobs, and their order, is read at once; the jobs themselves, when the client has read those
+    before. Where they are not that many, the response is whole, as that of a shorter page.
+    """
+    ids, total = await ctx.store.read(lambda conn: jobs.long_page(conn, query))
+
+    def read(conn: Connection, start: int, max_causes: int) -> tuple[bytes, int]:
+        page = ListPage(jobs.part_of_page(conn, ids[start : start + _JOBS_PER_PART]), None)
+        failed = page.summaries.count(_FAILED)
+        if with_reason:
+            page = with_reasons(conn, page, ctx.controller.degraded_reason)
+        return with_causes(conn, page, max_causes).summaries, max(0, max_causes - failed)
+
+    async def parts() -> AsyncIterator[bytes]:
+        causes_left = MAX_CAUSES if with_cause else 0
+        separator = b""
+        for start in range(0, len(ids), _JOBS_PER_PART):
+            part, causes_left = await ctx.store.read(partial(read, start=start, max_causes=causes_left))
+            if part:
+                yield separator + part
+                separator = b","
+
+    if len(ids) <= _LONG_PAGE:
+        return Encoded(page_body(ListPage(b"".join([part async for part in parts()]), total)))
+    head, end = page_body(ListPage(_CUT, total)).split(_CUT)
+
+    async def rest() -> AsyncIterator[bytes]:
+        async for part in parts():
+            yield part
+        yield end
+
+    return Encoded(head, rest())
 
 
 def _is_set(request: Request, name: str) -> bool:
@@ -140,34 +258,64 @@ async def job_named(ctx: Context, framework: str) -> JobRow:
     return row
 
 
-async def detail(request: Request) -> Response:
+@route(
+    "GET /api/v2/jobs/{framework}",
+    "GET /api/v2/jobs/{framework}/attempts/{attempt:count}",
+    authority=JOBS,
+    summary="Get a job and one of its attempts",
+)
+async def detail(request: Request) -> Encoded[JobDetail]:
     identity = await authenticate(request)
     framework = request.path_params["framework"]
     attempt = request.path_params.get("attempt")
     ctx = context(request)
-    degraded = ctx.degraded_reason(framework)
-    # Job tokens may not see all jobs: for them the cache is bypassed, and the permission is checked.
-    bypass = bool(degraded) or identity.job_id is not None
-    body = None if bypass else ctx.detail_cache.get((framework, attempt))
-    if body is None:
-        version = ctx.detail_cache.version()
-        found = await ctx.store.read(lambda conn: _detail(conn, identity, framework, attempt, degraded))
-        if found is None:
-            raise no_job(framework)
-        job_id, body = found
-        if not degraded:
-            ctx.detail_cache.put((framework, attempt), job_id, body, version)
-    return Response(body, media_type="application/json")
+    degraded = ctx.controller.degraded_reason(framework)
+    cache = ctx.jobs.detail_cache
+    key = framework, attempt
+    body = None if degraded else cache.get(key)
+    if body is not None:
+        await _check_may_see_cached(ctx, identity, framework)
+        return Encoded(body)
+    version = cache.version()
+    small = PIECE_BYTES // _TASK_BYTES
+    detail = await ctx.store.read(lambda conn: _detail(conn, identity, framework, attempt, degraded, small))
+    if isinstance(detail, int):
+        await admit_response(request, identity, detail * _TASK_BYTES)
+        # Another request may have rendered it meanwhile.
+        body = None if degraded else cache.get(key)
+        if body is not None:
+            return Encoded(body)
+        version = cache.version()
+        detail = await ctx.store.read(lambda conn: _detail(conn, identity, framework, attempt, degraded))
+    if detail is None or isinstance(detail, int):
+        raise no_job(framework)
+    job_id, body = detail
+    if not degraded:
+        cache.put(key, job_id, body, version)
+    return Encoded(body)
+
+
+async def _check_may_see_cached(ctx: Context, identity: Identity, framework: str) -> None:
+    if identity.job_id is not None:  # others see all jobs
+        check_may_see(identity, await job_named(ctx, framework))
 
 
 def _detail(
-    conn: Connection, identity: Identity, framework: str, attempt_number: int | None, degraded: str
-) -> tuple[int, bytes] | None:
-    found = job_and_attempt(conn, framework, attempt_number)
-    if found is None:
+    conn: Connection,
+    identity: Identity,
+    framework: str,
+    attempt_number: int | None,
+    degraded: str,
+    max_tasks: int = MAX_TASKS,
+) -> tuple[int, bytes] | int | None:
+    """The job's id and its detail; of a job with more than ``max_tasks`` only their number."""
+    job_attempt = job_and_attempt(conn, framework, attempt_number)
+    if job_attempt is None:
         return None
-    row, attempt, number = found
+    row, attempt, number = job_attempt
     check_may_see(identity, row)
+    if row.total_tasks > max_tasks:
+        return row.total_tasks
     tasks = jobs.task_details_of(conn, row.id, number)
     instances = None
     if 0 < len(tasks) < row.total_tasks:
@@ -176,7 +324,7 @@ def _detail(
             for role in decode(jobs.resource_request_of(conn, row.id)).resources.roles
         }
     reason = degraded_reason(row, degraded)
-    return row.id, job_detail.job_detail(row, attempt, tasks, row.tags, reason, instances=instances)
+    return row.id, encode(job_detail.job_detail(row, attempt, tasks, reason, instances=instances))
 
 
 def job_and_attempt(
@@ -193,6 +341,12 @@ def job_and_attempt(
     return row, attempt, number
 
 
+@route(
+    "GET /api/v2/jobs/{framework}/config",
+    authority=JOBS,
+    summary="Get the job as submitted, secrets masked",
+    returns={200: Text(YAML)},
+)
 async def config(request: Request) -> Response:
     identity = await authenticate(request)
     row = await job_row(request, identity)
@@ -215,22 +369,21 @@ async def config_as_json(ctx: Context, identity: Identity, row: JobRow, spec: Jo
         if text.lstrip().startswith("{"):
             return text
     # An older server stored YAML.
-    return await ctx.job_parser.convert(identity.username, "v2_as_json", spec.config)
+    return await ctx.jobs.parser.convert(identity.username, "v2_as_json", spec.config)
 
 
-async def execution_type(request: Request) -> Response:
-    identity = await authenticate(request)
-    value = await read_execution_type(request)
+@route(
+    "PUT /api/v2/jobs/{framework}/executionType",
+    authority=JOBS,
+    summary="Stop a job",
+    body=EXECUTION_TYPE,
+    status=202,
+)
+async def execution_type(request: Request, wanted: ExecutionTypeBody) -> MessageWithStatus:
+    identity = caller(request)
     row = await job_row(request, identity)
-    await execute(context(request), identity, row, value)
-    return json_response({"status": 202, "message": f"Execute job {row.framework} successfully."}, 202)
-
-
-async def read_execution_type(request: Request) -> str:
-    value = (await form_or_json(request)).get("value")
-    if value not in ("START", "STOP"):
-        raise InvalidParameters('"value" must be one of [START, STOP].')
-    return str(value)
+    await execute(context(request), identity, row, wanted.value)
+    return MessageWithStatus(202, f"Execute job {row.framework} successfully.")
 
 
 async def execute(ctx: Context, identity: Identity, row: JobRow, value: str) -> None:
@@ -247,7 +400,7 @@ async def execute(ctx: Context, identity: Identity, row: JobRow, value: str) -> 
 async def _stop_unwritten(ctx: Context, row: JobRow, error: Exception) -> None:
     """Stop a job although the database cannot be written: a job that fills the disk must be stoppable."""
     try:
-        await ctx.stop_now(row.id)
+        await ctx.controller.stop_without_store(row.id)
     except OSError:
         raise error from None
     cause = error.message if isinstance(error, PaiError) else f"an unexpected error ({error})."
@@ -259,7 +412,13 @@ async def _stop_unwritten(ctx: Context, row: JobRow, error: Exception) -> None:
     ) from error
 
 
-async def events(request: Request) -> Response:
+@route(
+    "GET /api/v2/jobs/{framework}/events",
+    authority=JOBS,
+    summary="List the events of a job",
+    query=(Query("type", description="Normal or Warning."), *PAGE),
+)
+async def events(request: Request) -> EventPage:
     """Events of a job, latest first. ``offset`` and ``limit`` are our addition."""
     row = await job_row(request, await authenticate(request))
     get = request.query_params.get
@@ -267,7 +426,11 @@ async def events(request: Request) -> Response:
     offset = int_param(get("offset"), "offset", 0)
     limit = int_param(get("limit"), "limit", DEFAULT_LIMIT, MAX_LIMIT)
     ctx = context(request)
-    reason = degraded_reason(row, ctx.degraded_reason(row.framework)) if kind in (None, "Warning") else ""
+    reason = (
+        degraded_reason(row, ctx.controller.degraded_reason(row.framework))
+        if kind in (None, "Warning")
+        else ""
+    )
     current = [degraded_event(row, reason)] if reason else []
     total, rows = await ctx.store.read(
         lambda conn: jobs.page_of_events(conn, row.id, kind, max(0, offset - len(current)), limit)
@@ -275,10 +438,15 @@ async def events(request: Request) -> Response:
     if not offset:
         rows = [*current, *rows][:limit]
     total += len(current)
-    return json_response({"totalCount": total, "data": [serializers.event(row, event) for event in rows]})
+    return EventPage(total, [serializers.event(row, event) for event in rows])
 
 
-async def task_attempts(request: Request) -> Response:
+@route(
+    "GET /api/v2/jobs/{framework}/attempts/{attempt:count}/taskRoles/{role}/taskIndex/{index:count}/attempts",
+    authority=JOBS,
+    summary="List the attempts of a task",
+)
+async def task_attempts(request: Request) -> TaskStatus:
     row = await job_row(request, await authenticate(request))
     p = request.path_params
     rows = await context(request).store.read(
@@ -286,37 +454,42 @@ async def task_attempts(request: Request) -> Response:
     )
     if not rows:
         raise no_job(row.framework)
-    return Response(job_detail.task_status(row, rows), media_type="application/json")
+    return job_detail.task_status(row, rows)
 
 
 # -- tags ------------------------------------------------------------------------------------------
 
 
-async def add_tag(request: Request) -> Response:
-    identity = await authenticate(request)
-    tag = await _tag(request)
+@route(
+    "PUT /api/v2/jobs/{framework}/tag",
+    authority=JOBS,
+    summary="Tag a job",
+)
+async def add_tag(request: Request, tag: Tag) -> MessageWithStatus:
+    value = _checked(tag)
+    identity = caller(request)
     row = await job_row(request, identity)
     check_owner_or_admin(identity, row, "add tag to")
-    await context(request).store.write(lambda conn: jobs.add_tag(conn, row.id, tag))
-    return json_response({"status": 200, "message": f"Add tag {tag} for job {row.framework} successfully."})
+    await context(request).store.write(lambda conn: jobs.add_tag(conn, row.id, value))
+    return MessageWithStatus(200, f"Add tag {value} for job {row.framework} successfully.")
 
 
-async def delete_tag(request: Request) -> Response:
-    identity = await authenticate(request)
-    tag = await _tag(request)
+@route(
+    "DELETE /api/v2/jobs/{framework}/tag",
+    authority=JOBS,
+    summary="Remove a tag from a job",
+)
+async def delete_tag(request: Request, tag: Tag) -> MessageWithStatus:
+    value = _checked(tag)
+    identity = caller(request)
     row = await job_row(request, identity)
     check_owner_or_admin(identity, row, "delete tag from")
-    if not await context(request).store.write(lambda conn: jobs.remove_tag(conn, row.id, tag)):
-        raise NotFound(f"Tag {tag} is not found for job {row.framework}.", code="NoTagError")
-    return json_response(
-        {"status": 200, "message": f"Delete tag {tag} from job {row.framework} successfully."}
-    )
+    if not await context(request).store.write(lambda conn: jobs.remove_tag(conn, row.id, value)):
+        raise NotFound(f"Tag {value} is not found for job {row.framework}.", code="NoTagError")
+    return MessageWithStatus(200, f"Delete tag {value} from job {row.framework} successfully.")
 
 
-async def _tag(request: Request) -> str:
-    fields = await fields_of(request)
-    tag = fields.text("value", min_length=1)
-    fields.end()
-    if "," in tag or len(tag) > _MAX_TAG_LENGTH:
-        raise InvalidParameters(f'"value" must have no comma and {_MAX_TAG_LENGTH} characters at most')
-    return tag
+def _checked(tag: Tag) -> str:
+    if problem := tag_problem(tag.value):
+        raise InvalidParameters(f'"value" cannot be a tag: {problem}.')
+    return tag.value

@@ -9,20 +9,29 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from openpaisdk.errors import InvalidParameters, NotFound
-from paicluster.api.context import Context, authenticate, context
-from paicluster.api.permissions import check_may_see
-from paicluster.api.responses import encode, int_param
+from paicluster.api.context import Context, context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.requests.permissions import check_may_see
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.follow import job_and_roles, selected_task
+from paicluster.api.wire.jobs import Count
+from paicluster.api.wire.query_parameters import choice_param, int_param
+from paicluster.api.wire.responses import encode
 from paicluster.logs.reader import STREAMS, LogReader
 from paicluster.logs.search import MAX_TEXT_BYTES, Hit, LogSearch
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow, TaskRow
+from paiprotocol.errors import InvalidParameters, NotFound
+
+route = Routes("job")
 
 MEDIA_TYPE = "application/x-ndjson"
 MAX_HITS = 1000
@@ -31,14 +40,34 @@ PROGRESS_INTERVAL_S = 0.25
 _DIRECTIONS = ("forward", "backward")
 
 
+@route(
+    "GET /api/v2/jobs/{framework}/log-search",
+    authority=JOBS,
+    summary="Search a task's log for a text, in upper or lower case; lines of JSON: `hit` with the offsets "
+    "of the text and of its line, `progress`, and `end`, whose `offset` is where a next search may start",
+    query=(
+        Query("text", required=True, description="One line of 1 to 1024 bytes."),
+        Query("role"),
+        Query("index", Count),
+        Query("attempt", Count, description="By default the latest attempt of the job and of the task."),
+        Query("taskAttempt", Count),
+        Query("stream", Literal["all", "stdout", "stderr"]),
+        Query("direction", Literal["forward", "backward"]),
+        Query("from", Count, description="Byte offset; by default the start, or backward the end."),
+        Query("limit", Annotated[int, Meta(ge=1, le=1000)], description="Number of lines, by default 1."),
+        Query("matchCase", bool),
+    ),
+    returns={200: Text("application/x-ndjson")},
+    other_methods=405,
+)
 async def search(request: Request) -> Response:
     """Lines with the text, from an offset on: `hit`, meanwhile `progress`, and at the end `end`."""
     identity = await authenticate(request)
     ctx = context(request)
     get = request.query_params.get
     text = _text(get("text"))
-    stream = _one_of(get("stream"), "stream", STREAMS)
-    backward = _one_of(get("direction"), "direction", _DIRECTIONS) == "backward"
+    stream = choice_param(get("stream"), "stream", STREAMS)
+    backward = choice_param(get("direction"), "direction", _DIRECTIONS) == "backward"
     start = int_param(get("from"), "from", -1)
     limit = int_param(get("limit"), "limit", 1, MAX_HITS)
     if not limit:
@@ -51,9 +80,9 @@ async def search(request: Request) -> Response:
         row, roles = job_and_roles(conn, framework)
         check_may_see(identity, row)
         role, index = selected_task(row, roles, get("role"), get("index"))
-        found = jobs.task_attempts_of(conn, row.id, row.attempt if attempt < 0 else attempt, role, index)
+        attempts = jobs.task_attempts_of(conn, row.id, row.attempt if attempt < 0 else attempt, role, index)
         # The newest one is the first.
-        tasks = (task for task in found if task_attempt in (-1, task.task_attempt))
+        tasks = (task for task in attempts if task_attempt in (-1, task.task_attempt))
         return row, next(tasks, None)
 
     row, task = await ctx.store.read(read)
@@ -61,7 +90,7 @@ async def search(request: Request) -> Response:
         if attempt >= 0 or task_attempt >= 0:
             raise NotFound(f"Job {row.name} has no such attempt of this task.", code="NoTaskLogError")
         return StreamingResponse(_nothing(), media_type=MEDIA_TYPE)
-    log = LogReader(ctx.logs.log_folder(task.uid), stream)
+    log = LogReader(ctx.engines.log_folder(task.uid), stream)
     if start < 0:
         start = await asyncio.to_thread(log.size) if backward else 0
     matches_case = get("matchCase") == "true"
@@ -79,19 +108,16 @@ def _text(value: str | None) -> bytes:
     return text
 
 
-def _one_of(value: str | None, name: str, allowed: tuple[str, ...]) -> str:
-    """The value of a parameter; by default the first one that is allowed."""
-    if value and value not in allowed:
-        raise InvalidParameters(f'"{name}" must be one of {", ".join(allowed)}, not {value[:100]!r}.')
-    return value or allowed[0]
-
-
 async def _frames(
     ctx: Context, search: LogSearch, limit: int, place: dict[str, int], token_id: str
 ) -> AsyncIterator[bytes]:
     sent = time.monotonic()
-    while not search.is_complete and (limit or search.is_in_line) and await ctx.tokens.is_live(token_id):
-        async with ctx.log_search_turns:
+    while (
+        not search.is_complete
+        and (limit or search.is_in_line)
+        and await ctx.identity.tokens.is_live(token_id)
+    ):
+        async with ctx.jobs.log_search_turns:
             hits = await asyncio.to_thread(search.step, limit)
         limit -= len(hits)
         if hits:

@@ -2,81 +2,97 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
-from openpaisdk.errors import Forbidden, InvalidParameters
-from paicluster.api.authority import NOT_ADMIN
-from paicluster.api.context import authenticate, context
-from paicluster.api.request_fields import fields_of
-from paicluster.api.responses import json_response
+from paicluster.api.context import context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import ADMINISTRATION, CLUSTER, JOBS, NOT_ADMIN
+from paicluster.api.routing.route import Routes
 from paicluster.api.v2.groups import no_group
+from paicluster.api.wire.base import Message
+from paicluster.api.wire.users import QuotaAmount, QuotaBody, QuotaDetails, QuotaList, QuotaResources
 from paicluster.auth.users import user_not_found
-from paicluster.services.quotas import Kind, QuotaReport
+from paicluster.services.quota_reports import QuotaReport
+from paicluster.services.user_quotas import Kind
 from paicluster.store import groups, users
+from paiprotocol.errors import Forbidden, InvalidParameters
 
-# Names of the limits in the API, and their columns.
-LIMITS = {
-    "tasks": "tasks",
-    "cpu": "cpu",
-    "memoryMB": "memory_mb",
-    "gpu": "gpu",
-    "storageBytes": "storage_bytes",
-}
-# What the database can store of each.
-_MAX_LIMIT = (1 << 53) - 1
+route = Routes("quota")
 
 
-async def own_quotas(request: Request) -> Response:
+@route(
+    "GET /api/v2/quota",
+    authority=JOBS,
+    summary="Use of the caller's quota and of those of the caller's groups",
+)
+async def own_quotas(request: Request) -> QuotaList:
     """Use of the caller's quota, and of those of the caller's groups."""
     identity = await authenticate(request)
-    reports = await context(request).user_quotas.reports(identity.username)
-    return json_response({"quotas": [_json(report) for report in reports]})
+    reports = await context(request).capacity.quota_reports.of_user(identity.username)
+    return QuotaList([_details(report) for report in reports])
 
 
-async def user_quota(request: Request) -> Response:
+@route(
+    "GET /api/v2/(users|user)/{user}/quota",
+    authority=CLUSTER,
+    summary="Use of a user's quota",
+)
+async def user_quota(request: Request) -> QuotaDetails:
     username = request.path_params["user"]
     identity = await authenticate(request)
     if identity.username != username and not identity.admin:
         raise Forbidden(NOT_ADMIN)
     await _require(request, "user", username)
-    return json_response(_json(await context(request).user_quotas.report("user", username)))
+    return _details(await context(request).capacity.quota_reports.report("user", username))
 
 
-async def group_quota(request: Request) -> Response:
+@route(
+    "GET /api/v2/(groups|group)/{group}/quota",
+    authority=CLUSTER,
+    summary="Use of a group's quota",
+    errors=(400,),
+)
+async def group_quota(request: Request) -> QuotaDetails:
     groupname = request.path_params["group"]
     identity = await authenticate(request)
     if groupname not in identity.access.groups and not identity.admin:
         raise Forbidden(NOT_ADMIN)
     await _require(request, "group", groupname)
-    return json_response(_json(await context(request).user_quotas.report("group", groupname)))
+    return _details(await context(request).capacity.quota_reports.report("group", groupname))
 
 
-async def set_user_quota(request: Request) -> Response:
-    return await _set(request, "user", request.path_params["user"])
+@route(
+    "PUT /api/v2/(users|user)/{user}/quota",
+    authority=ADMINISTRATION,
+    summary="Set limits of a user's quota",
+    status=201,
+)
+async def set_user_quota(request: Request, body: QuotaBody) -> Message:
+    return await _set(request, "user", request.path_params["user"], body)
 
 
-async def set_group_quota(request: Request) -> Response:
-    return await _set(request, "group", request.path_params["group"])
+@route(
+    "PUT /api/v2/(groups|group)/{group}/quota",
+    authority=ADMINISTRATION,
+    summary="Set limits of a group's quota",
+    status=201,
+)
+async def set_group_quota(request: Request, body: QuotaBody) -> Message:
+    return await _set(request, "group", request.path_params["group"], body)
 
 
-async def _set(request: Request, kind: Kind, name: str) -> Response:
+async def _set(request: Request, kind: Kind, name: str, body: QuotaBody) -> Message:
     """Set the limits that are sent and keep the others; null removes a limit."""
-    await authenticate(request)
-    fields = await fields_of(request)
     limits = {
-        column: fields.whole_number_or_null(key, maximum=_MAX_LIMIT)
-        for key, column in LIMITS.items()
-        if key in fields
+        column: limit for column, limit in msgspec.structs.asdict(body).items() if limit is not msgspec.UNSET
     }
-    fields.end()
     if not limits:
-        raise InvalidParameters(f"There is no limit to set: send some of {', '.join(LIMITS)}.")
+        names = ", ".join(QuotaBody.__struct_encode_fields__)
+        raise InvalidParameters(f"There is no limit to set: send some of {names}.")
     await _require(request, kind, name)
-    await context(request).user_quotas.change(kind, name, limits)
-    return json_response({"message": f"The quota of {kind} {name} is set."}, 201)
+    await context(request).capacity.user_quotas.change(kind, name, limits)
+    return Message(f"The quota of {kind} {name} is set.")
 
 
 async def _require(request: Request, kind: Kind, name: str) -> None:
@@ -88,7 +104,12 @@ async def _require(request: Request, kind: Kind, name: str) -> None:
         raise no_group(name)
 
 
-def _json(report: QuotaReport) -> dict[str, Any]:
-    amounts = {key: getattr(report, column) for key, column in LIMITS.items()}
-    resources = {key: {"used": used, "limit": limit} for key, (used, limit) in amounts.items()}
-    return {"kind": report.kind, "name": report.name, "resources": resources}
+def _details(report: QuotaReport) -> QuotaDetails:
+    resources = QuotaResources(
+        tasks=QuotaAmount(*report.tasks),
+        cpu=QuotaAmount(*report.cpu),
+        memory_mb=QuotaAmount(*report.memory_mb),
+        gpu=QuotaAmount(*report.gpu),
+        storage_bytes=QuotaAmount(*report.storage_bytes),
+    )
+    return QuotaDetails(report.kind, report.name, resources)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
 
+import msgspec
 from sqlalchemy import Connection
 from starlette.requests import Request
 
-from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError
-from paicluster.api.context import Context, authenticate, context
+from paicluster.api.context import context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import check_owner_or_admin
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.requests.permissions import check_owner_or_admin
 from paicluster.api.v2.follow import job_and_roles, selected_task
 from paicluster.auth.tokens import Identity
-from paicluster.store import jobs
+from paicluster.store import Store, jobs
 from paicluster.store.rows import JobRow, TaskRow
+from paiprotocol.errors import Conflict, Forbidden, NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 NOT_RUNNING = "TaskNotRunningError"
 
 
-@dataclass(frozen=True)
-class Purpose:
+class Purpose(msgspec.Struct, frozen=True):
     """What a request wants of a task, in the words of its errors."""
 
     # What a user may not do with the job of another one.
@@ -33,8 +34,7 @@ class Purpose:
     consequence: str
 
 
-@dataclass(frozen=True)
-class ReachableTask:
+class ReachableTask(msgspec.Struct, frozen=True):
     job: JobRow
     role: str
     index: int
@@ -43,14 +43,19 @@ class ReachableTask:
     # A task runs a moment before its start is recorded; its engine knows whether it does.
     is_start_recorded: bool
     purpose: Purpose
+    # By label, as JSON.
+    ports: str = "{}"
 
     def __str__(self) -> str:
         return f"{self.role}[{self.index}] of job {self.job.framework}"
 
-    def command(self, of: Callable[[str], Sequence[str] | None]) -> Sequence[str]:
-        """A command line that its engine gives for this task."""
+    async def command(self, of: Callable[[str], Sequence[str] | None]) -> Sequence[str]:
+        """A command line that its engine gives for this task.
+
+        Not on the event loop: the engine looks into the task's folder, whose file system may not answer.
+        """
         try:
-            command = of(self.uid)
+            command = await asyncio.to_thread(of, self.uid)
         except NotFound:  # it is about to start, or has just ended
             if not self.is_start_recorded:
                 raise _not_started(str(self), self.job, self.purpose) from None
@@ -71,13 +76,14 @@ async def requested_task(request: Request, purpose: Purpose) -> tuple[Identity, 
     get = request.query_params.get
     role, index = selected_task(row, roles, get("role"), get("index"))
     set_subject(request, f"{role}[{index}]")
-    return identity, await running_task(ctx, row, role, index, purpose)
+    return identity, await running_task(ctx.store, row, role, index, purpose)
 
 
-async def running_task(ctx: Context, row: JobRow, role: str, index: int, purpose: Purpose) -> ReachableTask:
+async def running_task(store: Store, row: JobRow, role: str, index: int, purpose: Purpose) -> ReachableTask:
     """A task of a job; raises Conflict if none may be running. Who may enter it was checked before."""
-    task = await ctx.store.read(lambda conn: _current_attempt(conn, row, role, index, purpose))
-    return ReachableTask(row, role, index, task.uid, task.launched_ms is not None, purpose)
+    task = await store.read(lambda conn: _current_attempt(conn, row, role, index, purpose))
+    is_start_recorded = task.launched_ms is not None
+    return ReachableTask(row, role, index, task.uid, is_start_recorded, purpose, task.ports or "{}")
 
 
 def check_may_enter(identity: Identity, row: JobRow, purpose: Purpose) -> None:

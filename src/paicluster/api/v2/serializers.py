@@ -1,103 +1,100 @@
-"""Database rows as OpenPAI's JSON. Clients depend on the names and types here."""
+"""Events and legacy attempts of jobs from database rows. Clients depend on the values here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-from openpaisdk.protocol.states import attempt_state, job_state
-from paicluster.api.v2.job_detail import attempt_exit_spec, exit_messages
+from paicluster.api.v2.job_detail import attempt_exit_spec, exit_messages, log_path
+from paicluster.api.wire.jobs import (
+    AttemptRole,
+    AttemptTask,
+    ExitDiagnostics,
+    JobAttempt,
+    JobEvent,
+    TaskRoleStatus,
+)
 from paicluster.store.rows import AttemptRow, EventRow, JobRow, TaskRow
+from paiprotocol.jobs.states import attempt_state, job_state
 
 
-def log_path(row: JobRow, task: TaskRow) -> str:
-    return (
-        f"/api/v2/jobs/{row.framework}/attempts/{task.attempt}/taskRoles/{task.role}"
-        f"/taskIndex/{task.task_index}/attempts/{task.task_attempt}/logs"
-    )
-
-
-def event(row: JobRow, event: EventRow) -> dict[str, Any]:
-    """An Event. In OpenPAI it always has a pod; ours may be about the whole job, and then names no task."""
+def event(row: JobRow, event: EventRow) -> JobEvent:
+    """An event. In OpenPAI it always has a pod; ours may be about the whole job, and then names no task."""
     name = row.debug_id
     if event.task_role is not None:
         name = f"{row.debug_id}-{event.task_role}-{event.task_index}"
-    return {
-        "uid": event.uid,
-        "frameworkName": row.debug_id,
-        "podUid": "",
-        "taskroleName": event.task_role or "",
-        "taskName": name,
-        "taskIndex": event.task_index or 0,
-        "type": event.type,
-        "reason": event.reason,
-        "message": event.message,
-        "firstTimestamp": iso(event.first_ms),
-        "lastTimestamp": iso(event.last_ms),
-        "count": event.count,
-        "sourceComponent": event.source,
-        "sourceHost": None,
-        # Our addition: whether it tells why the job is pending.
-        "pending": event.pending,
-    }
+    return JobEvent(
+        uid=event.uid,
+        framework_name=row.debug_id,
+        pod_uid="",
+        taskrole_name=event.task_role or "",
+        task_name=name,
+        task_index=event.task_index or 0,
+        type=event.type,
+        reason=event.reason,
+        message=event.message,
+        first_timestamp=iso(event.first_ms),
+        last_timestamp=iso(event.last_ms),
+        count=event.count,
+        source_component=event.source,
+        source_host=None,
+        pending=event.pending,
+    )
 
 
-def job_attempt(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[TaskRow]) -> dict[str, Any]:
-    """A JobAttempt, OpenPAI's legacy format of an attempt."""
+def job_attempt(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[TaskRow]) -> JobAttempt:
+    """An attempt in OpenPAI's legacy format."""
     number = row.attempt if attempt is None else attempt.attempt
-    code = None if attempt is None else attempt.exit_code
-    spec = attempt_exit_spec(attempt)
+    spec, messages = attempt_exit_spec(attempt), exit_messages(attempt)
     diagnostics = None if attempt is None else attempt.diagnostics
-    messages = exit_messages(attempt)
-    roles: dict[str, Any] = {}
-    for task in tasks:
-        role = roles.setdefault(task.role, {"taskRoleStatus": {"name": task.role}, "taskStatuses": []})
-        role["taskStatuses"].append(
-            {
-                "taskIndex": task.task_index,
-                "taskState": job_state(task.sub_state, task.exit_code),
-                "containerId": task.uid,
-                "containerIp": task.ip or "",
-                "containerGpus": None,
-                "containerLog": log_path(row, task),
-                "containerExitCode": task.exit_code,
-            }
-        )
-    return {
-        "jobName": row.name,
-        "frameworkName": row.debug_id,
-        "uid": f"{row.debug_id}-{number}",
-        "userName": row.username,
-        "state": row.state if attempt is None else attempt_state(attempt.sub_state, code),
-        "originState": row.sub_state if attempt is None else attempt.sub_state,
-        "attemptIndex": number,
-        "jobStartedTime": row.created_ms,
-        "attemptStartedTime": None if attempt is None else attempt.created_ms,
-        "attemptCompletedTime": None if attempt is None else attempt.completed_ms,
-        "exitCode": code,
-        "exitPhrase": None if spec is None else spec["phrase"],
-        "exitType": None if attempt is None else attempt.exit_type,
-        "exitDiagnostics": None
+    return JobAttempt(
+        job_name=row.name,
+        framework_name=row.debug_id,
+        uid=f"{row.debug_id}-{number}",
+        user_name=row.username,
+        state=row.state if attempt is None else attempt_state(attempt.sub_state, attempt.exit_code),
+        origin_state=row.sub_state if attempt is None else attempt.sub_state,
+        attempt_index=number,
+        job_started_time=row.created_ms,
+        attempt_started_time=None if attempt is None else attempt.created_ms,
+        attempt_completed_time=None if attempt is None else attempt.completed_ms,
+        exit_code=None if attempt is None else attempt.exit_code,
+        exit_phrase=None if spec is None else spec.phrase,
+        exit_type=None if attempt is None else attempt.exit_type,
+        exit_diagnostics=None
         if messages is None
-        else {
-            "diagnosticsSummary": diagnostics or "",
-            "runtime": messages["runtime"],
-            "launcher": diagnostics or "",
-        },
-        "appExitTriggerMessage": None if attempt is None else attempt.trigger_message,
-        "appExitTriggerTaskRoleName": None if attempt is None else attempt.trigger_role,
-        "appExitTriggerTaskIndex": None if attempt is None else attempt.trigger_index,
-        "appExitSpec": spec,
-        "appExitDiagnostics": diagnostics,
-        "appExitMessages": messages,
-        "totalGpuNumber": row.total_gpus,
-        "totalTaskNumber": row.total_tasks,
-        "totalTaskRoleNumber": row.total_roles,
-        "jobPriority": row.priority,
-        "taskRoles": roles,
-        "isLatest": number == row.attempt,
-    }
+        else ExitDiagnostics(diagnostics or "", messages.runtime, diagnostics or ""),
+        app_exit_trigger_message=None if attempt is None else attempt.trigger_message,
+        app_exit_trigger_task_role_name=None if attempt is None else attempt.trigger_role,
+        app_exit_trigger_task_index=None if attempt is None else attempt.trigger_index,
+        app_exit_spec=spec,
+        app_exit_diagnostics=diagnostics,
+        app_exit_messages=messages,
+        total_gpu_number=row.total_gpus,
+        total_task_number=row.total_tasks,
+        total_task_role_number=row.total_roles,
+        job_priority=row.priority,
+        task_roles=_attempt_roles(row, tasks),
+        is_latest=number == row.attempt,
+    )
+
+
+def _attempt_roles(row: JobRow, tasks: Sequence[TaskRow]) -> dict[str, AttemptRole]:
+    roles: dict[str, AttemptRole] = {}
+    for task in tasks:
+        role = roles.setdefault(task.role, AttemptRole(TaskRoleStatus(task.role), []))
+        role.task_statuses.append(
+            AttemptTask(
+                task_index=task.task_index,
+                task_state=job_state(task.sub_state, task.exit_code),
+                container_id=task.uid,
+                container_ip=task.ip or "",
+                container_gpus=None,
+                container_log=log_path(row.framework, task),
+                container_exit_code=task.exit_code,
+            )
+        )
+    return roles
 
 
 def iso(ms: int) -> str:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from openpaisdk.errors import InvalidParameters
+from paiprotocol.errors import InvalidParameters
 
 MEDIA_TYPE = "application/vnd.openpai.sources-patch"
 _CHUNK_BYTES = 1 << 20

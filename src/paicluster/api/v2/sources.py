@@ -16,13 +16,20 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import NO_SOURCES, InvalidParameters, NotFound, Unavailable
-from paicluster.api.context import authenticate, context
-from paicluster.api.responses import json_response
+from paicluster.api.context import context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import OCTET_STREAM, Body, Bound, Query, Routes, Text
 from paicluster.api.v2 import source_patches
+from paicluster.api.wire.base import Message
+from paicluster.api.wire.request_body import body_limit
+from paicluster.api.wire.responses import Reply
 from paicluster.auth.tokens import Identity
 from paicluster.files.usage import Charge
 from paicluster.store import source_owners
+from paiprotocol.errors import NO_SOURCES, InvalidParameters, NotFound, Unavailable
+
+route = Routes("sources")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -31,7 +38,7 @@ def _target(request: Request) -> Path:
     digest = request.path_params["sha256"]
     if not _SHA256.fullmatch(digest):
         raise InvalidParameters("Sources are named by their SHA-256: 64 lower-case hexadecimal digits.")
-    return context(request).sources / f"{digest}.tar"
+    return context(request).jobs.sources / f"{digest}.tar"
 
 
 def _is_own(request: Request, identity: Identity, archive: Path) -> bool:
@@ -46,12 +53,20 @@ def _base(request: Request, identity: Identity) -> Path | None:
     if request.headers.get("content-type") != source_patches.MEDIA_TYPE:
         return None
     digest = request.query_params.get("base", "")
-    base = context(request).sources / f"{digest}.tar"
+    base = context(request).jobs.sources / f"{digest}.tar"
     if not _SHA256.fullmatch(digest) or not _is_own(request, identity, base):
         raise NotFound("The base archive of the patch is not on this cluster.", code=NO_SOURCES)
     return base
 
 
+@route(
+    "HEAD /api/v2/sources/{sha256}",
+    authority=JOBS,
+    summary="Check whether the cluster has a source archive",
+    returns={200: None},
+    errors=(400,),
+    other_methods=405,
+)
 async def has_sources(request: Request) -> Response:
     identity = await authenticate(request)
     target = _target(request)
@@ -61,19 +76,38 @@ async def has_sources(request: Request) -> Response:
     return Response(status_code=200)
 
 
-async def put_sources(request: Request) -> Response:
+@route(
+    "PUT /api/v2/sources/{sha256}",
+    authority=JOBS,
+    summary="Store a source archive (tar) under its SHA-256",
+    query=(Query("base", description="SHA-256 of the base archive when the body is a patch."),),
+    body=Body(
+        {
+            OCTET_STREAM: Text(OCTET_STREAM, binary=True),
+            "application/vnd.openpai.sources-patch": Text(
+                "application/vnd.openpai.sources-patch", binary=True
+            ),
+        },
+        limit=Bound.SOURCES_SETTING,
+    ),
+    status=201,
+    returns={200: Message},
+    errors=(507,),
+    other_methods=405,
+)
+async def put_sources(request: Request) -> Reply[Message]:
     identity = await authenticate(request)
     target = _target(request)
     if _is_own(request, identity, target):
         os.utime(target)
-        return json_response({"message": "These sources were already stored."})
+        return Reply(Message("These sources were already stored."), 200)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     staging_file = target.with_suffix(f".{secrets.token_hex(4)}.part")
-    max_bytes = context(request).policies.max_sources_bytes
+    max_bytes = body_limit(request)
     base = _base(request, identity)
     digest = hashlib.sha256()
     size = 0
-    charge = Charge(context(request).files.storage.usage, identity.username, "the sources")
+    charge = Charge(context(request).files.own.storage.usage, identity.username, "the sources")
     try:
         with staging_file.open("wb") as f:
             async for part in request.stream():
@@ -112,4 +146,4 @@ async def put_sources(request: Request) -> Response:
     await context(request).store.write(
         lambda conn: source_owners.add_owner(conn, target.stem, identity.username)
     )
-    return json_response({"message": "Stored."}, 201)
+    return Reply(Message("Stored."))

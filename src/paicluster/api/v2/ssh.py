@@ -6,18 +6,24 @@ import asyncio
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response
 
-from openpaisdk.errors import NotFound
-from paicluster.api.context import authenticate, context, own_url
-from paicluster.api.permissions import check_may_see
-from paicluster.api.responses import json_response
+from paicluster.api.context import ClusterNodes, context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.requests.own_url import own_url
+from paicluster.api.requests.permissions import check_may_see
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import Routes
 from paicluster.api.v2.job_detail import port_lists
+from paicluster.api.wire.jobs import SshContainer, SshInfo, SshKeyPair
 from paicluster.auth.tokens import Identity, TokenKind
 from paicluster.services.admission import no_job
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow, TaskRow
+from paiprotocol.errors import NotFound
+
+route = Routes("job")
 
 _TICKET_LIFETIME_S = 3600
 _SSH_GREETING = b"SSH-"
@@ -33,7 +39,12 @@ _NOT_SERVED = (
 )
 
 
-async def ssh(request: Request) -> Response:
+@route(
+    "GET /api/v2/jobs/{framework}/ssh",
+    authority=JOBS,
+    summary="Get the SSH addresses of a job's tasks",
+)
+async def ssh(request: Request) -> SshInfo:
     identity = await authenticate(request)
     framework = request.path_params["framework"]
     row = await context(request).store.read(lambda conn: jobs.get_job(conn, framework))
@@ -43,7 +54,7 @@ async def ssh(request: Request) -> Response:
     return await ssh_info(request, identity, row)
 
 
-async def ssh_info(request: Request, identity: Identity, row: JobRow) -> Response:
+async def ssh_info(request: Request, identity: Identity, row: JobRow) -> SshInfo:
     """Addresses of the tasks of a job that SSH reaches. Only the job's user gets the link to the key.
 
     A task that serves SSH itself, at the port that it has for this, is reached there, with the key of its
@@ -53,39 +64,28 @@ async def ssh_info(request: Request, identity: Identity, row: JobRow) -> Respons
     ctx = context(request)
     tasks = await ctx.store.read(lambda conn: jobs.tasks_of(conn, row.id, row.attempt))
     running = [task for task in tasks if task.launched_ms is not None and not task.ended]
-    containers = await _own_servers(running)
+    containers = await _own_servers(running, ctx.capacity.nodes)
     is_of_job = not containers
-    more: dict[str, object] = {}
+    host_key: str | UnsetType = UNSET
     if is_of_job and running:
-        endpoint = ctx.ssh()
-        port = await endpoint.port() if endpoint is not None else None
-        if endpoint is None or port is None:
+        port = await ctx.ssh.port()
+        if port is None:
             raise no_ssh(row, _NOT_SERVED)
         host = urlsplit(own_url(request)).hostname or ""
         containers = [
-            {
-                "id": task.uid,
-                "sshIp": host,
-                "sshPort": str(port),
-                "user": user_name(row.framework, task.role, task.task_index),
-            }
+            SshContainer(task.uid, host, str(port), user=user_name(row.framework, task.role, task.task_index))
             for task in running
         ]
-        more["hostKey"] = endpoint.keys.of_host().public
+        host_key = ctx.ssh.keys.of_host().public
     if not containers:
         raise no_ssh(row, "No task of the job is running.")
-    return json_response(
-        {
-            "containers": containers,
-            "keyPair": {
-                "folderPath": f"/ssh-keys/{row.framework}",
-                "publicKeyFileName": f"{row.framework}.pub",
-                "privateKeyFileName": row.framework,
-                "privateKeyDirectDownloadLink": _key_link(request, identity, row, is_of_job=is_of_job),
-            },
-            **more,
-        }
+    key_pair = SshKeyPair(
+        folder_path=f"/ssh-keys/{row.framework}",
+        public_key_file_name=f"{row.framework}.pub",
+        private_key_file_name=row.framework,
+        private_key_direct_download_link=_key_link(request, identity, row, is_of_job=is_of_job),
     )
+    return SshInfo(containers, key_pair, host_key)
 
 
 def user_name(framework: str, role: str, index: int) -> str:
@@ -109,29 +109,36 @@ def _key_link(request: Request, identity: Identity, row: JobRow, *, is_of_job: b
     user opens other jobs as well, so only the user gets it.
     """
     may_have = (
-        identity.kind in (TokenKind.SESSION, TokenKind.APPLICATION) or identity.job_id == row.id
+        identity.kind in (TokenKind.LOGIN, TokenKind.APPLICATION) or identity.job_id == row.id
         if is_of_job
-        else identity.kind is TokenKind.SESSION
+        else identity.kind is TokenKind.LOGIN
     )
     if identity.username != row.username or not may_have:
         return ""
     subject = key_ticket_subject(row, is_of_job=is_of_job)
-    ticket = context(request).tickets.issue(subject, _TICKET_LIFETIME_S, holder=identity.token_id)
+    ticket = context(request).identity.tickets.issue(subject, _TICKET_LIFETIME_S, holder=identity.token_id)
     return f"{own_url(request)}/ssh-keys/{ticket}/{row.framework}?op=OPEN"
 
 
-async def _own_servers(tasks: Sequence[TaskRow]) -> list[dict[str, str]]:
-    """Addresses of the tasks that serve SSH themselves, which only a connection can tell."""
+async def _own_servers(tasks: Sequence[TaskRow], nodes: ClusterNodes) -> list[SshContainer]:
+    """Addresses of the tasks that serve SSH themselves, which only a connection can tell.
+
+    On Slurm a task reports its own address, which could be any: the server connects to those of nodes only.
+    """
+    named = [(task, port) for task in tasks if (port := port_lists(task.ports).get("ssh"))]
+    if not named:
+        return []
+    addresses = {node.name: node.ip for node in await nodes.current()}
     candidates = [
-        {"id": task.uid, "sshIp": task.ip, "sshPort": port}
-        for task in tasks
-        if task.ip and (port := port_lists(task.ports).get("ssh"))
+        SshContainer(task.uid, addresses[task.node], port)
+        for task, port in named
+        if task.node is not None and task.node in addresses
     ]
     slots = asyncio.Semaphore(_MAX_PROBES)
     answers = await asyncio.gather(
-        *(_serves_ssh(task["sshIp"], int(task["sshPort"].partition(",")[0]), slots) for task in candidates)
+        *(_serves_ssh(one.ssh_ip, int(one.ssh_port.partition(",")[0]), slots) for one in candidates)
     )
-    return [task for task, is_served in zip(candidates, answers, strict=True) if is_served]
+    return [one for one, is_served in zip(candidates, answers, strict=True) if is_served]
 
 
 async def _serves_ssh(host: str, port: int, slots: asyncio.Semaphore) -> bool:

@@ -4,72 +4,93 @@ WebHDFS."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from openpaisdk.errors import InvalidParameters, Unauthorized
-from paicluster.api.context import authenticate, context
-from paicluster.api.responses import int_param, json_response
+from paicluster.api.context import context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import JOBS, READABLE_BY_TICKET
+from paicluster.api.routing.route import OCTET_STREAM, Query, Routes, Text
 from paicluster.api.v2.storages import storage_named
+from paicluster.api.wire.clusters import ContentLink, StorageEntries, StorageEntry
+from paicluster.api.wire.query_parameters import int_param
 from paicluster.auth.tickets import holder_of
 from paicluster.auth.tokens import Identity, Tokens
-from paicluster.services.remote_clients import is_readable
-from paicluster.services.remote_tree import RemoteEntry
-from paicluster.services.storages import StorageConfig
+from paicluster.remote_storages.remote_clients import is_readable
+from paicluster.remote_storages.remote_tree import RemoteEntry
+from paicluster.remote_storages.storages import StorageConfig
 from paicluster.store import groups, users
+from paiprotocol.errors import InvalidParameters, Unauthorized
 
-_OCTET_STREAM = "application/octet-stream"
+route = Routes("storage")
+
 # As long as those of WebHDFS: a browser may ask where to save a file.
 _TICKET_LIFETIME_S = 600
 
 
-async def list_entries(request: Request) -> Response:
+@route(
+    "GET /api/v2/storages/{storage}/entries",
+    authority=JOBS,
+    summary="List a folder of a remote storage, in pages",
+    query=(Query("path"), Query("cursor", description="`next` of the page before.")),
+)
+async def list_entries(request: Request) -> StorageEntries:
     """One page of a folder, or the file that the path is. ``cursor`` continues a listing."""
     identity = await authenticate(request)
     storage = remote_storage(request, identity)
     query = request.query_params
     path = query.get("path") or "/"
-    listing = await context(request).remote_files.list(
+    listing = await context(request).files.remote_files.list(
         storage, identity.username, path, query.get("cursor", "")
     )
-    return json_response(
-        {
-            "file": None if listing.file is None else _wire(listing.file),
-            "entries": [_wire(entry) for entry in listing.entries],
-            "next": listing.next,
-            "isTruncated": listing.is_truncated,
-        }
+    return StorageEntries(
+        file=None if listing.file is None else _wire(listing.file),
+        entries=[_wire(entry) for entry in listing.entries],
+        next=listing.next,
+        is_truncated=listing.is_truncated,
     )
 
 
-def _wire(entry: RemoteEntry) -> dict[str, object]:
-    return {
-        "name": entry.name,
-        "type": "directory" if entry.is_folder else "file",
-        "size": entry.size,
-        "modifiedTime": entry.modified_ms,
-    }
+def _wire(entry: RemoteEntry) -> StorageEntry:
+    kind: Literal["directory", "file"] = "directory" if entry.is_folder else "file"
+    return StorageEntry(entry.name, kind, entry.size, entry.modified_ms)
 
 
-async def issue_content_link(request: Request) -> Response:
+@route(
+    "POST /api/v2/storages/{storage}/content-link",
+    authority=JOBS,
+    summary="Issue an address of a file of a remote storage that needs no header",
+    query=(Query("path"),),
+)
+async def issue_content_link(request: Request) -> ContentLink:
     """The address of a file's bytes, which needs no header; for downloads of a browser."""
     identity = await authenticate(request)
     storage = remote_storage(request, identity)
     ctx = context(request)
     path = request.query_params.get("path") or "/"
-    await ctx.remote_files.open(storage, identity.username, path)
+    await ctx.files.remote_files.open(storage, identity.username, path)
     subject = _subject(storage.name, identity.username, path)
-    ticket = ctx.tickets.issue(subject, _TICKET_LIFETIME_S, holder=identity.token_id)
+    ticket = ctx.identity.tickets.issue(subject, _TICKET_LIFETIME_S, holder=identity.token_id)
     values = {"path": path, "user": identity.username, "ticket": ticket}
-    return json_response(
-        {"url": f"api/v2/storages/{quote(storage.name, safe='')}/content?{urlencode(values)}"}
-    )
+    return ContentLink(f"api/v2/storages/{quote(storage.name, safe='')}/content?{urlencode(values)}")
 
 
+@route(
+    "GET /api/v2/storages/{storage}/content",
+    authority=READABLE_BY_TICKET,
+    summary="Read a file of a remote storage",
+    query=(
+        Query("path"),
+        Query("length", int, description="Only the first bytes."),
+        Query("user"),
+        Query("ticket", description="Of a content link, instead of a token."),
+    ),
+    returns={200: Text(OCTET_STREAM, binary=True)},
+)
 async def read_content(request: Request) -> Response:
     """A file, or the first ``length`` bytes of it."""
     ctx = context(request)
@@ -83,7 +104,7 @@ async def read_content(request: Request) -> Response:
         username, holder = identity.username, identity.token_id
         storage = storage_named(request, username, identity.access)
     storage = _readable(storage)
-    file = await ctx.remote_files.open(storage, username, path)
+    file = await ctx.files.remote_files.open(storage, username, path)
     length = min(file.size, int_param(query.get("length"), "length", file.size))
     headers = {
         "content-length": str(length),
@@ -91,10 +112,10 @@ async def read_content(request: Request) -> Response:
         "content-disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",
     }
     if request.method == "HEAD":
-        return Response(headers=headers, media_type=_OCTET_STREAM)
-    end_download = ctx.remote_files.begin_download(username)
-    pieces = while_live(ctx.tokens, holder, ctx.remote_files.pieces(storage, file, length))
-    return _DownloadResponse(end_download, pieces, headers=headers, media_type=_OCTET_STREAM)
+        return Response(headers=headers, media_type=OCTET_STREAM)
+    end_download = ctx.files.remote_files.begin_download(username)
+    pieces = while_live(ctx.identity.tokens, holder, ctx.files.remote_files.pieces(storage, file, length))
+    return _DownloadResponse(end_download, pieces, headers=headers, media_type=OCTET_STREAM)
 
 
 async def while_live(tokens: Tokens, holder: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -123,8 +144,8 @@ class _DownloadResponse(StreamingResponse):
 async def _storage_of_ticket(request: Request, ticket: str, username: str, path: str) -> StorageConfig:
     ctx = context(request)
     name = request.path_params["storage"]
-    is_valid = ctx.tickets.is_valid(ticket, _subject(name, username, path))
-    if not is_valid or not await ctx.tokens.is_live(holder_of(ticket)):
+    is_valid = ctx.identity.tickets.is_valid(ticket, _subject(name, username, path))
+    if not is_valid or not await ctx.identity.tokens.is_live(holder_of(ticket)):
         raise Unauthorized("This address has expired: start the download again.")
     access = await ctx.store.read(
         lambda conn: None if users.get_user(conn, username) is None else groups.access_of(conn, username)

@@ -12,26 +12,49 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from openpaisdk.errors import NotFound, Unauthorized
-from paicluster.api.context import Context, authenticate, context
-from paicluster.api.permissions import check_may_see
-from paicluster.api.responses import int_param, json_response
+from paicluster.api.context import Context, context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.requests.permissions import check_may_see
+from paicluster.api.routing.authority import JOBS, READABLE_BY_TICKET
+from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.jobs import job_row
+from paicluster.api.wire.jobs import Count, LogLocation, LogLocations
+from paicluster.api.wire.query_parameters import int_param
 from paicluster.auth.tickets import holder_of
 from paicluster.auth.tokens import INVALID
 from paicluster.logs.log_watcher import POLL_INTERVAL_S, Watch
-from paicluster.logs.reader import STREAMS, LogReader
+from paicluster.logs.reader import STREAMS, LogReader, Stream
 from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
+from paiprotocol.errors import NotFound, Unauthorized
+
+route = Routes("log")
+
+_LOG_QUERY = (
+    Query("pod-uid", required=True),
+    Query("token", description="Ticket from the log's location; without it an API token is required."),
+    Query("username"),
+    Query("framework-name"),
+    Query("taskrole"),
+)
 
 TAIL_BYTES = 16384
 # Subject of a ticket that is valid for all logs.
 ANY_LOG = "every log"
 _CHUNK_BYTES = 64 << 10
+_UNSAFE = re.compile(r"[^\w.~-]", re.ASCII)
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
-async def locations(request: Request) -> Response:
+@route(
+    "GET /api/v2/jobs/{framework}/attempts/{attempt:count}/taskRoles/{role}/taskIndex/{index:count}"
+    "/attempts/{task_attempt:count}/logs",
+    authority=JOBS,
+    summary="List the locations of a task's logs",
+    tag="job",
+    query=(Query("tail-mode", bool), Query("tailMode", bool)),
+)
+async def locations(request: Request) -> LogLocations:
     identity = await authenticate(request)
     ctx = context(request)
     row = await job_row(request, identity)
@@ -46,49 +69,63 @@ async def locations(request: Request) -> Response:
         )
     get = request.query_params.get
     tail = "true" in (get("tail-mode"), get("tailMode"))
-    return json_response(
-        {
-            "locations": [
-                _location(ctx, row.username, row.debug_id, task, s, tail, identity.token_id) for s in STREAMS
-            ]
-        }
+    return LogLocations(
+        [_location(ctx, row.username, row.debug_id, task, s, tail, identity.token_id) for s in STREAMS]
     )
 
 
 def _location(
-    ctx: Context, username: str, debug_id: str, task: TaskRow, stream: str, tail: bool, holder: str
-) -> dict[str, str]:
+    ctx: Context, username: str, debug_id: str, task: TaskRow, stream: Stream, tail: bool, holder: str
+) -> LogLocation:
     query: dict[str, Any] = {
         "username": username,
         "framework-name": debug_id,
         "taskrole": task.role,
         "pod-uid": task.uid,
-        "token": ctx.tickets.issue(f"log:{task.uid}", holder=holder),
+        "token": ctx.identity.tickets.issue(f"log:{task.uid}", holder=holder),
     }
     if tail:
         query["tail-mode"] = "true"
-    node = quote(ctx.authority(), safe=":")
-    return {"name": stream, "uri": f"/log-manager/{node}/api/v1/logs/{stream}?{urlencode(query)}"}
+    node = quote(ctx.server.netloc, safe=":")
+    return LogLocation(stream, f"/log-manager/{node}/api/v1/logs/{stream}?{urlencode(query)}")
 
 
-async def list_logs(request: Request) -> Response:
+@route(
+    "GET /log-manager/{node}/api/v1/logs",
+    authority=READABLE_BY_TICKET,
+    summary="List a task's logs",
+    query=_LOG_QUERY,
+)
+async def list_logs(request: Request) -> dict[str, str]:
     """Logs of a task: name to URL at this log manager."""
     await _task(request)
     query = {**request.query_params}
-    return json_response({stream: f"/api/v1/logs/{stream}?{urlencode(query)}" for stream in STREAMS})
+    return {stream: f"/api/v1/logs/{stream}?{urlencode(query)}" for stream in STREAMS}
 
 
+@route(
+    "GET /log-manager/{node}/api/v1/logs/{stream}",
+    authority=READABLE_BY_TICKET,
+    summary="Read a task's log",
+    query=(
+        Query("tail-mode", bool, description="The last 16384 bytes."),
+        Query("follow", bool, description="Keep the connection open until the task has finished."),
+        Query("start", Count, description="With follow: byte offset to start from."),
+        *_LOG_QUERY,
+    ),
+    returns={200: Text(binary=True), 206: Text(binary=True), 416: None},
+)
 async def read_log(request: Request) -> Response:
     """The bytes of one log. ``follow=true&start=N`` keeps the connection open until the task has finished."""
     ctx = context(request)
     get = request.query_params.get
     stream = request.path_params["stream"]
-    task, holder = await _task(request)
+    task, name, holder = await _task(request)
     uid = task.uid
     if stream not in STREAMS:
         raise _no_log(stream, uid)
-    log = LogReader(ctx.logs.log_folder(uid), stream)
-    headers = {"Content-Disposition": f'attachment; filename="{stream}"'}
+    log = LogReader(ctx.engines.log_folder(uid), stream)
+    headers = {"Content-Disposition": f'attachment; filename="{_file_name(name, task, stream)}"'}
     if get("follow") == "true":
         start = int_param(get("start"), "start", 0)
         return StreamingResponse(
@@ -110,10 +147,20 @@ async def read_log(request: Request) -> Response:
     )
 
 
-async def _task(request: Request) -> tuple[TaskRow, str]:
+def _file_name(job: str, task: TaskRow, stream: str) -> str:
+    """Name of a downloaded log: ``JOB-ROLE-INDEX-attempt-N.log``; attempts count from 1, as people do."""
+    parts = [job, task.role, str(task.task_index), f"attempt-{task.attempt + 1}"]
+    if task.task_attempt:
+        parts.append(f"task-attempt-{task.task_attempt + 1}")
+    if stream != "all":
+        parts.append(stream)
+    return _UNSAFE.sub("_", "-".join(parts)) + ".log"
+
+
+async def _task(request: Request) -> tuple[TaskRow, str, str]:
     """The task in the query, for a caller with a ticket for its logs or with permission to see its job.
 
-    Also the id of the caller's token, or of the one that the ticket was issued for.
+    Also the name of its job, and the id of the caller's token, or of the one that the ticket was issued for.
     """
     ctx = context(request)
     get = request.query_params.get
@@ -121,23 +168,25 @@ async def _task(request: Request) -> tuple[TaskRow, str]:
     identity = None
     if ticket is None:
         identity = await authenticate(request)
-    elif not ctx.tickets.is_valid(ticket, f"log:{uid}") and not ctx.tickets.is_valid(ticket, ANY_LOG):
+    elif not ctx.identity.tickets.is_valid(ticket, f"log:{uid}") and not ctx.identity.tickets.is_valid(
+        ticket, ANY_LOG
+    ):
         raise _expired()
 
-    def read(conn: Connection) -> TaskRow | None:
+    def read(conn: Connection) -> tuple[TaskRow | None, str]:
         task = jobs.get_task(conn, uid)
         row = None if task is None else jobs.get_job_by_id(conn, task.job_id)
         if identity is not None and row is not None:
             check_may_see(identity, row)
-        return task
+        return task, "" if row is None else row.name
 
     holder = identity.token_id if identity is not None else holder_of(ticket or "")
-    if identity is None and not await ctx.tokens.is_live(holder):
+    if identity is None and not await ctx.identity.tokens.is_live(holder):
         raise _expired()
-    task = await ctx.store.read(read)
+    task, name = await ctx.store.read(read)
     if task is None:
         raise _no_log(request.path_params.get("stream", "of any kind"), uid)
-    return task, holder
+    return task, name, holder
 
 
 def _expired() -> Unauthorized:
@@ -178,15 +227,15 @@ async def _follow(
     ctx: Context, task: TaskRow, log: LogReader, start: int, holder: str
 ) -> AsyncIterator[bytes]:
     """The log from ``start`` until the task or the token with this id ends."""
-    folder = ctx.logs.log_folder(task.uid)
-    watch = ctx.log_watcher.watch(folder)
-    with ctx.store.changes.watch(task.job_id) as changes, ctx.tokens.watch(holder, changes.notify):
+    folder = ctx.engines.log_folder(task.uid)
+    watch = ctx.jobs.log_watcher.watch(folder, log.stream)
+    with ctx.store.changes.watch(task.job_id) as changes, ctx.identity.tokens.watch(holder, changes.notify):
         changed = asyncio.ensure_future(changes.wait())
         try:
             finished = await _is_finished(ctx, task.uid)
-            while await ctx.tokens.is_live(holder):
+            while await ctx.identity.tokens.is_live(holder):
                 watch.event.clear()
-                chunk = log.read(start, ctx.log_watcher.chunk_size)
+                chunk = watch.read(log, start, is_complete=finished)
                 if chunk.data:
                     if chunk.offset > start:
                         yield dropped_marker(chunk.offset - start)
@@ -195,12 +244,12 @@ async def _follow(
                     # Writes to a disconnected client succeed at once: yield to the loop to notice it.
                     await asyncio.sleep(0)
                     continue
-                if finished or ctx.closing.is_set():
+                if finished or ctx.server.closing.is_set():
                     return
                 await wait_for_first(changed, watch, None if watch.has_inotify else POLL_INTERVAL_S)
                 if not watch.has_inotify:  # the folder did not exist yet
                     watch.close()
-                    watch = ctx.log_watcher.watch(folder)
+                    watch = ctx.jobs.log_watcher.watch(folder, log.stream)
                 if changed.done():
                     changed = asyncio.ensure_future(changes.wait())
                     finished = await _is_finished(ctx, task.uid)

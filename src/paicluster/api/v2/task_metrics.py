@@ -8,16 +8,34 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from paicluster.api.context import authenticate, context
-from paicluster.api.responses import int_param
+from paicluster.api.context import context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.jobs import job_row
+from paicluster.api.wire.jobs import Count
+from paicluster.api.wire.query_parameters import int_param
 from paicluster.logs.task_metrics import read_metrics
 from paicluster.store import history
 from paicluster.store.rows import TaskRow
 
+route = Routes("job")
+
 MEDIA_TYPE = "application/x-ndjson"
 
 
+@route(
+    "GET /api/v2/jobs/{framework}/metrics",
+    authority=JOBS,
+    summary="Metrics that a task logs per step, one line of JSON each",
+    query=(
+        Query("role"),
+        Query("index", Count),
+        Query("start", Count, description="Byte offset to start from."),
+    ),
+    returns={200: Text("application/x-ndjson")},
+    other_methods=405,
+)
 async def metrics(request: Request) -> Response:
     """One line of JSON per step, from a byte offset on; by default of the first task."""
     identity = await authenticate(request)
@@ -38,5 +56,5 @@ async def metrics(request: Request) -> Response:
     task = await ctx.store.read(read)
     if task is None:
         return Response(b"", media_type=MEDIA_TYPE)
-    data = await asyncio.to_thread(read_metrics, ctx.logs.log_folder(task.uid), start)
+    data = await asyncio.to_thread(read_metrics, ctx.engines.log_folder(task.uid), start)
     return Response(data, media_type=MEDIA_TYPE)

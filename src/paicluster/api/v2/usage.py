@@ -5,15 +5,27 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, NotFound
-from paicluster.api.context import Context, authenticate, context
-from paicluster.api.responses import int_param, json_response
+from paicluster.api.context import Context, context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import Query, Routes
 from paicluster.api.v2.jobs import job_row
+from paicluster.api.wire.clusters import (
+    ClusterUsage,
+    CurrentUsage,
+    JobUsage,
+    JobUsageOverTime,
+    NamedUsage,
+    RunningTaskUsage,
+    UsageOverTime,
+    UsageSeries,
+)
+from paicluster.api.wire.jobs import Count
+from paicluster.api.wire.query_parameters import int_param
 from paicluster.metrics.usage import Usage, total
 from paicluster.metrics.usage_history import (
     Point,
@@ -25,20 +37,31 @@ from paicluster.metrics.usage_history import (
 )
 from paicluster.metrics.usage_sampler import TaskSample, UsageSample
 from paicluster.services.virtual_clusters import no_cluster
+from paiprotocol.errors import InvalidParameters, NotFound
+
+route = Routes("virtual cluster")
 
 # Jobs and tasks in one response, those that use most CPU first.
 MAX_JOBS = 1000
 MAX_TASKS = 2000
-_COLUMNS = ("cpu", "memory", "read", "write", "gpu", "gpuMemory")
 _MB = 1 << 20
 
+_Amounts = tuple[float, int, int, int, float | None, int | None]
 
-async def current(request: Request) -> Response:
+
+@route(
+    "GET /api/v2/usage",
+    authority=JOBS,
+    summary="Usage of nodes, virtual clusters and running jobs now",
+    query=(Query("user", description="Only jobs of this user."),),
+    other_methods=405,
+)
+async def current(request: Request) -> ClusterUsage:
     """Usage of nodes, virtual clusters, running jobs and the server now; with ``user``, of jobs of a user."""
     identity = await authenticate(request)
     ctx = context(request)
     user = request.query_params.get("user")
-    sample = ctx.usage.current
+    sample = ctx.capacity.usage.current
     tasks = [
         one
         for one in sample.tasks
@@ -46,29 +69,40 @@ async def current(request: Request) -> Response:
         # A task may run untrusted code: it sees only the jobs of its own user.
         and (identity.job_id is None or one.task.user == identity.username)
     ]
-    totals = {node.name: (node.cpu, node.memory_mb, len(node.gpus)) for node in await ctx.nodes()}
-    totals_of_clusters = {name: (quota.cpu, quota.memory_mb, quota.gpu) for name, quota in ctx.quotas.items()}
-    jobs = [_job_json(of_job) for of_job in UsageSample(tasks=tasks).jobs().values()]
-    jobs.sort(key=lambda job: (-job["cpu"], job["user"], job["name"]))
-    return json_response(
-        {
-            **_sample_json(ctx),
-            "nodes": [
-                {"name": name, **_usage_json(usage), **_totals_json(totals.get(name))}
-                for name, (usage, _) in sample.nodes.items()
-            ],
-            "virtualClusters": [
-                {"name": name, **_usage_json(usage), **_totals_json(totals_of_clusters.get(name))}
-                for name, usage in sample.virtual_clusters.items()
-            ],
-            "jobs": jobs[:MAX_JOBS],
-            "jobCount": len(jobs),
-            "server": _usage_json(sample.server),
-        }
+    totals = {
+        node.name: (node.cpu, node.memory_mb, len(node.gpus)) for node in await ctx.capacity.nodes.current()
+    }
+    totals_of_clusters = {
+        name: (quota.cpu, quota.memory_mb, quota.gpu)
+        for name, quota in ctx.capacity.virtual_clusters.quotas.items()
+    }
+    jobs = [_job_usage(of_job) for of_job in UsageSample(tasks=tasks).jobs().values()]
+    jobs.sort(key=lambda job: (-job.cpu, job.user, job.name))
+    return ClusterUsage(
+        *_time_and_interval(ctx),
+        nodes=[
+            NamedUsage(name, *_amounts(usage), *_totals(totals.get(name)))
+            for name, (usage, _) in sample.nodes.items()
+        ],
+        virtual_clusters=[
+            NamedUsage(name, *_amounts(usage), *_totals(totals_of_clusters.get(name)))
+            for name, usage in sample.virtual_clusters.items()
+        ],
+        jobs=jobs[:MAX_JOBS],
+        job_count=len(jobs),
+        server=CurrentUsage(*_amounts(sample.server)),
     )
 
 
-async def of_job(request: Request) -> Response:
+@route(
+    "GET /api/v2/jobs/{framework}/usage",
+    authority=JOBS,
+    summary="Usage of a job or of one of its tasks over time, and of its running tasks now",
+    tag="job",
+    query=(Query("role"), Query("index", Count)),
+    other_methods=405,
+)
+async def of_job(request: Request) -> JobUsageOverTime:
     """Usage of a job over time, or with ``role`` and ``index`` of one task; and of its running tasks now."""
     identity = await authenticate(request)
     ctx = context(request)
@@ -77,71 +111,73 @@ async def of_job(request: Request) -> Response:
     if index and not role:
         raise InvalidParameters('"index" needs "role": send the task role of the task, too.')
     key = task_key(row.id, role, int_param(index, "index", 0)) if role else job_key(row.id)
-    tasks = [one for one in ctx.usage.current.tasks if one.task.job_id == row.id]
+    tasks = [one for one in ctx.capacity.usage.current.tasks if one.task.job_id == row.id]
     # The order of the job's tasks, whatever they use: a table that is shown again and again must not jump.
     tasks.sort(key=lambda one: (one.task.role, one.task.index))
-    return json_response(
-        {
-            **_sample_json(ctx),
-            "series": await _series_json(ctx, key),
-            "tasks": [_task_json(one) for one in tasks[:MAX_TASKS]],
-            "taskCount": len(tasks),
-        }
+    return JobUsageOverTime(
+        *_time_and_interval(ctx),
+        series=await _series(ctx, key),
+        tasks=[_task_usage(one) for one in tasks[:MAX_TASKS]],
+        task_count=len(tasks),
     )
 
 
-async def of_node(request: Request) -> Response:
+@route(
+    "GET /api/v2/usage/nodes/{node}",
+    authority=JOBS,
+    summary="Usage of a node over time",
+    other_methods=405,
+)
+async def of_node(request: Request) -> UsageOverTime:
     await authenticate(request)
     ctx = context(request)
     name = request.path_params["node"]
-    series = await _series_json(ctx, node_key(name))
-    if not series["times"] and all(node.name != name for node in await ctx.nodes()):
+    series = await _series(ctx, node_key(name))
+    if not series.times and all(node.name != name for node in await ctx.capacity.nodes.current()):
         raise NotFound(f"There is no node {name[:200]!r} in this cluster.")
-    return json_response({**_sample_json(ctx), "series": series})
+    return UsageOverTime(*_time_and_interval(ctx), series=series)
 
 
-async def of_virtual_cluster(request: Request) -> Response:
+@route(
+    "GET /api/v2/usage/virtual-clusters/{vc}",
+    authority=JOBS,
+    summary="Usage of a virtual cluster over time",
+    other_methods=405,
+)
+async def of_virtual_cluster(request: Request) -> UsageOverTime:
     await authenticate(request)
     ctx = context(request)
     name = request.path_params["vc"]
-    if name not in ctx.quotas:
+    if name not in ctx.capacity.virtual_clusters.quotas:
         raise no_cluster(name[:200])
-    return json_response({**_sample_json(ctx), "series": await _series_json(ctx, virtual_cluster_key(name))})
+    return UsageOverTime(*_time_and_interval(ctx), series=await _series(ctx, virtual_cluster_key(name)))
 
 
-def _sample_json(ctx: Context) -> dict[str, Any]:
-    return {"time": ctx.usage.current.time_ms or None, "interval": ctx.usage.interval_s}
+def _time_and_interval(ctx: Context) -> tuple[int | None, float | None]:
+    """The fields that every response begins with."""
+    usage = ctx.capacity.usage
+    return usage.current.time_ms or None, usage.interval_s
 
 
-async def _series_json(ctx: Context, key: SeriesKey) -> dict[str, list[Any]]:
-    points: Sequence[Point] = await asyncio.to_thread(ctx.usage.history.points, key)
-    columns: dict[str, list[Any]] = {"times": [point.time_ms for point in points]}
-    rows = [_usage_json(point.usage) for point in points]
-    columns.update((name, [row[name] for row in rows]) for name in _COLUMNS)
-    return columns
+async def _series(ctx: Context, key: SeriesKey) -> UsageSeries:
+    points: Sequence[Point] = await asyncio.to_thread(ctx.capacity.usage.history.points, key)
+    columns: list[list[Any]] = [
+        list(column) for column in zip(*(_amounts(point.usage) for point in points), strict=True)
+    ]
+    return UsageSeries([point.time_ms for point in points], *(columns or ([] for _ in Usage._fields)))
 
 
-def _job_json(tasks: Sequence[TaskSample]) -> dict[str, Any]:
+def _job_usage(tasks: Sequence[TaskSample]) -> JobUsage:
     first = tasks[0].task
-    return {
-        "user": first.user,
-        "name": first.job,
-        "virtualCluster": first.vc,
-        "tasks": len(tasks),
-        **_usage_json(total(one.usage for one in tasks)),
-        **_totals_json(_requested(tasks)),
-    }
+    used = total(one.usage for one in tasks)
+    return JobUsage(first.user, first.job, first.vc, len(tasks), *_amounts(used), *_totals(_requested(tasks)))
 
 
-def _task_json(sample: TaskSample) -> dict[str, Any]:
+def _task_usage(sample: TaskSample) -> RunningTaskUsage:
     task = sample.task
-    return {
-        "role": task.role,
-        "index": task.index,
-        "node": task.node,
-        **_usage_json(sample.usage),
-        **_totals_json(_requested([sample])),
-    }
+    return RunningTaskUsage(
+        task.role, task.index, task.node, *_amounts(sample.usage), *_totals(_requested([sample]))
+    )
 
 
 def _requested(tasks: Sequence[TaskSample]) -> tuple[float, int, int]:
@@ -152,8 +188,10 @@ def _requested(tasks: Sequence[TaskSample]) -> tuple[float, int, int]:
     )
 
 
-def _usage_json(usage: Usage) -> dict[str, float | int | None]:
-    """Cores and GPUs with three digits, bytes as whole numbers; None for what is not measured."""
+def _amounts(usage: Usage) -> _Amounts:
+    """The fields of a `CurrentUsage`: cores and GPUs with three digits, bytes as whole numbers; None for what
+    is not measured.
+    """
 
     def exact(value: float) -> float | None:
         return None if math.isnan(value) else round(value, 3)
@@ -161,7 +199,7 @@ def _usage_json(usage: Usage) -> dict[str, float | int | None]:
     def whole(value: float) -> int | None:
         return None if math.isnan(value) else round(value)
 
-    values = (
+    amounts = (
         exact(usage.cpu),
         whole(usage.memory),
         whole(usage.read),
@@ -169,10 +207,11 @@ def _usage_json(usage: Usage) -> dict[str, float | int | None]:
         exact(usage.gpu),
         whole(usage.gpu_memory),
     )
-    return dict(zip(_COLUMNS, values, strict=True))
+    # All but GPUs are always measured.
+    return cast(_Amounts, amounts)
 
 
-def _totals_json(totals: tuple[float, int, int] | None) -> dict[str, float]:
-    """What there is: a node's capacity, a virtual cluster's quota, a task's request."""
+def _totals(totals: tuple[float, int, int] | None) -> tuple[float, int, int]:
+    """What there is: a node's capacity, a virtual cluster's quota, a task's request; memory in bytes."""
     cpu, memory_mb, gpus = totals or (0, 0, 0)
-    return {"cpuTotal": cpu, "memoryTotal": memory_mb * _MB, "gpuTotal": gpus}
+    return cpu, memory_mb * _MB, gpus

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from sqlalchemy import Connection
 from starlette.requests import Request
 
-from openpaisdk.errors import PaiError, Unauthorized
-from paicluster.api.browser_session import PROOF_HEADER
-from paicluster.api.context import Context, accept, token_of
-from paicluster.api.context import authenticate as authenticate_token
-from paicluster.api.middleware.audit import IDENTITY_KEY
+from paicluster.api.context import Context
+from paicluster.api.identity.browser_login import PROOF_HEADER
+from paicluster.api.requests.authentication import accept, token_of
+from paicluster.api.requests.authentication import authenticate as authenticate_token
+from paicluster.api.routing.scope import IDENTITY_KEY
 from paicluster.api.webhdfs import redirects, token_codec
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.parameters import Parameters
@@ -22,6 +21,7 @@ from paicluster.files.errors import not_allowed
 from paicluster.services.file_service import storage_user
 from paicluster.store import groups, users
 from paicluster.store.rows import UserGrants
+from paiprotocol.errors import PaiError, Unauthorized
 
 # Hadoop's clients parse the exception class out of this message.
 _BAD_TOKEN = (
@@ -33,8 +33,7 @@ _UNAUTHENTICATED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Authenticated user of a request."""
 
     user: StorageUser
@@ -66,9 +65,9 @@ async def _authenticate(
         return Caller(storage_user(identity), token_of(request)[0], identity)
     name, ticket = parameters.text("user.name"), parameters.text("ticket")
     if ticket:
-        admin = redirects.check_ticket(ctx.tickets, ticket, operation, path, name)
+        admin = redirects.check_ticket(ctx.identity.tickets, ticket, operation, path, name)
         return await _by_name(request, ctx, name, admin=admin)
-    if name and ctx.files.trust_user_name:
+    if name and ctx.files.own.trust_user_name:
         # Any client can send any name: it never grants administrator rights.
         return await _by_name(request, ctx, name, admin=False)
     raise Unauthorized(_UNAUTHENTICATED)
@@ -76,7 +75,7 @@ async def _authenticate(
 
 async def _by_token(request: Request, ctx: Context, token: str) -> Caller:
     try:
-        identity = await ctx.tokens.verify(token)
+        identity = await ctx.identity.tokens.verify(token)
     except PaiError as error:
         raise JavaException("java.lang.SecurityException", 401, _BAD_TOKEN + error.message) from None
     accept(request, identity)
@@ -86,7 +85,7 @@ async def _by_token(request: Request, ctx: Context, token: str) -> Caller:
 async def _by_name(request: Request, ctx: Context, name: str, *, admin: bool) -> Caller:
     user, grants = await _find_user(ctx, name, admin=admin)
     # For the audit log. There is no token that could be delegated.
-    request.scope[IDENTITY_KEY] = Identity(name, user.admin, TokenKind.SESSION, None, "", grants)
+    request.scope[IDENTITY_KEY] = Identity(name, user.admin, TokenKind.LOGIN, None, "", grants)
     return Caller(user)
 
 

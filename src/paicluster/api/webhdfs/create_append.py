@@ -9,10 +9,10 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files import StagedFile
 from paicluster.files.errors import incomplete
+from paiprotocol.errors import InvalidParameters
 
 # Bytes per disk write. At most two pieces are in memory: one is written while the next one arrives.
 _PIECE_BYTES = 1 << 20

@@ -9,13 +9,13 @@ import time
 
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized
-from paicluster.api.responses import json_response
 from paicluster.api.webhdfs import token_codec
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.request import WebHdfsRequest
+from paicluster.api.wire.responses import json_response
 from paicluster.auth.tokens import DELEGATION, TokenKind
 from paicluster.files.errors import not_allowed
+from paiprotocol.errors import InvalidParameters, PaiError, Unauthorized
 
 _INVALID = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
 _NEVER_MS = 253_402_300_799_000
@@ -30,10 +30,10 @@ async def get_token(call: WebHdfsRequest) -> Response:
     if identity is None:
         raise Unauthorized("Delegation Token can be issued only with a token.")
     token = call.caller.token
-    tokens = call.context.tokens
+    tokens = call.context.identity.tokens
     if identity.kind is TokenKind.DELEGATION:
         raise _no_login()
-    if identity.kind is TokenKind.SESSION:
+    if identity.kind is TokenKind.LOGIN:
         if await tokens.find(token) is None:  # of a local administrator: it lasts two minutes
             raise _no_login()
         token = await tokens.issue(identity.username, "session", name=DELEGATION)
@@ -55,7 +55,7 @@ async def renew_token(call: WebHdfsRequest) -> Response:
 
 async def cancel_token(call: WebHdfsRequest) -> Response:
     token = await _target_token(call)
-    if not await call.context.tokens.revoke(token):
+    if not await call.context.identity.tokens.revoke(token):
         raise JavaException(_INVALID, 403, "This token cannot be cancelled: it expires with its job.")
     return Response(None, 200)
 
@@ -67,7 +67,7 @@ async def _target_token(call: WebHdfsRequest) -> str:
         raise InvalidParameters('Required param "token" is null or empty')
     token = token_codec.decode(text)
     try:
-        identity = await call.context.tokens.verify(token)
+        identity = await call.context.identity.tokens.verify(token)
     except Unauthorized as error:
         raise JavaException(_INVALID, 403, error.message) from None
     if identity.username != call.user.name and not call.user.admin:
@@ -76,7 +76,7 @@ async def _target_token(call: WebHdfsRequest) -> str:
 
 
 def _times(call: WebHdfsRequest, token: str) -> tuple[int, int]:
-    payload = call.context.tokens.payload(token) or {}
+    payload = call.context.identity.tokens.payload(token) or {}
     issued, expires = payload.get("iat"), payload.get("exp")
     return (
         int(issued * 1000) if isinstance(issued, int) else int(time.time() * 1000),

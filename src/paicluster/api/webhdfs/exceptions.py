@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError, Unauthorized, Unavailable
-from paicluster.api.responses import json_response
+from paicluster.api.wire.responses import json_response
 from paicluster.files import errors
+from paiprotocol.errors import Forbidden, InvalidParameters, NotFound, PaiError, Unauthorized, Unavailable
 
 _ILLEGAL = ("java.lang.IllegalArgumentException", 400)
 _IO = ("java.io.IOException", 403)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from io import FileIO
 
+import msgspec
 from starlette.responses import Response
 
-from paicluster.api.transfer.file_response import OCTET_STREAM, RangeResponse
+from paicluster.api.routing.route import OCTET_STREAM
+from paicluster.api.transfer.file_response import RangeResponse
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files import Entry
@@ -20,8 +21,7 @@ _SMALL_RANGE_BYTES = 256 << 10
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-@dataclass(frozen=True, slots=True)
-class FileRange:
+class FileRange(msgspec.Struct, frozen=True):
     """Requested range of a file, and the file's size."""
 
     offset: int

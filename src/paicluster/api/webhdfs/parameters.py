@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl
 
-from openpaisdk.errors import InvalidParameters
+from paiprotocol.errors import InvalidParameters
 
 _MAX_LONG = 2**63 - 1
 _MAX_FIELDS = 200

@@ -9,17 +9,17 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters
-from paicluster.api.responses import json_response
 from paicluster.api.transfer.file_response import wait_for_disconnect
-from paicluster.api.webhdfs import serializers
+from paicluster.api.webhdfs import hdfs_types, serializers
 from paicluster.api.webhdfs.open_operation import check_readable
 from paicluster.api.webhdfs.parameters import bad_value
 from paicluster.api.webhdfs.request import WebHdfsRequest
+from paicluster.api.wire.responses import json_response
 from paicluster.files import Access, Entry
 from paicluster.files.ownership import HOMES
 from paicluster.files.paths import split_path
 from paicluster.files.reads import Summary
+from paiprotocol.errors import InvalidParameters
 
 _PAGE_SIZE = 1000
 # A response in one piece takes a kilobyte of memory for each entry while it is made.
@@ -29,7 +29,7 @@ _MAX_LISTED = 50_000
 def file_status(call: WebHdfsRequest) -> Any:
     entry = call.storage.status(call.path, call.user)
     children = call.storage.count_children(call.path, call.user) if entry.is_folder else None
-    return {"FileStatus": serializers.file_status(entry, children)}
+    return serializers.file_status(entry, children)
 
 
 def list_status(call: WebHdfsRequest) -> Any:
@@ -71,11 +71,11 @@ def _space_quota(call: WebHdfsRequest, summary: Summary) -> serializers.SpaceQuo
 
 
 def home_directory(call: WebHdfsRequest) -> Any:
-    return {"Path": call.storage.home_of(call.user)}
+    return hdfs_types.Path(call.storage.home_of(call.user))
 
 
 def trash_root(call: WebHdfsRequest) -> Any:
-    return {"Path": call.storage.home_of(call.user) + "/.Trash"}
+    return hdfs_types.Path(call.storage.home_of(call.user) + "/.Trash")
 
 
 def server_defaults(call: WebHdfsRequest) -> Any:
@@ -85,12 +85,12 @@ def server_defaults(call: WebHdfsRequest) -> Any:
 def no_attributes(call: WebHdfsRequest) -> Any:
     """Clients cannot set extended attributes here."""
     call.storage.status(call.path, call.user)
-    return {"XAttrs": []}
+    return hdfs_types.ExtendedAttributes()
 
 
 def no_attribute_names(call: WebHdfsRequest) -> Any:
     call.storage.status(call.path, call.user)
-    return {"XAttrNames": "[]"}
+    return hdfs_types.ExtendedAttributeNames()
 
 
 def block_locations(call: WebHdfsRequest) -> Any:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlencode, urlsplit
 
-from openpaisdk.errors import Unauthorized
 from paicluster.api.webhdfs.parameters import Parameters
 from paicluster.auth.tickets import Tickets
 from paicluster.files import StorageUser
+from paiprotocol.errors import Unauthorized
 
 # Some clients append piece by piece with the URL of one redirect.
 TICKET_LIFETIME_S = 600

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters
-from paicluster.api.context import Context, context, own_url
-from paicluster.api.responses import json_response
+from paicluster.api.context import Context, context
+from paicluster.api.requests.own_url import own_url
 from paicluster.api.webhdfs import redirects
 from paicluster.api.webhdfs.authentication import Caller, authenticate
 from paicluster.api.webhdfs.exceptions import UnsupportedOperation
 from paicluster.api.webhdfs.parameters import Parameters
+from paicluster.api.wire.responses import json_response
 from paicluster.files import Storage, StorageUser
 from paicluster.files.errors import bad_path
 from paicluster.services.file_service import FileService
+from paiprotocol.errors import InvalidParameters
 
 # Hadoop's prefix, that of OpenPAI's proxy, and the one that `hdfscli` derives from the proxy's address.
 PREFIXES = ("/webhdfs/v1", "/webhdfs/api/v1", "/webhdfs/webhdfs/v1")
 _GATEWAY_PREFIX = "/rest-server"
 
 
-@dataclass(frozen=True, slots=True)
-class WebHdfsRequest:
+class WebHdfsRequest(msgspec.Struct, frozen=True):
     """An authenticated request for one operation on one path."""
 
     request: Request
@@ -38,11 +38,11 @@ class WebHdfsRequest:
 
     @property
     def files(self) -> FileService:
-        return self.context.files
+        return self.context.files.own
 
     @property
     def storage(self) -> Storage:
-        return self.context.files.storage
+        return self.context.files.own.storage
 
     @property
     def user(self) -> StorageUser:
@@ -57,7 +57,7 @@ class WebHdfsRequest:
         """Response to the first step of an operation: where the second one is."""
         resource = f"{own_url(self.request)}{self.prefix}{quote(self.path)}"
         url = redirects.redirect_url(
-            resource, self.path, self.operation, self.parameters, self.user, self.context.tickets
+            resource, self.path, self.operation, self.parameters, self.user, self.context.identity.tickets
         )
         if self.parameters.flag("noredirect"):
             return json_response({"Location": url})

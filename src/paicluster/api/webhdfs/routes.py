@@ -12,8 +12,8 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, PaiError, Unavailable
-from paicluster.api.responses import json_response
+from paicluster.api.routing.authority import FILES
+from paicluster.api.routing.route import Body, Bound, Routes
 from paicluster.api.webhdfs import (
     absent_features,
     archive_operation,
@@ -25,11 +25,11 @@ from paicluster.api.webhdfs import (
 )
 from paicluster.api.webhdfs.exceptions import UnsupportedOperation, remote_exception
 from paicluster.api.webhdfs.request import PREFIXES, WebHdfsRequest, parse_request
+from paicluster.api.wire.responses import json_response
 from paicluster.files.errors import NOT_A_FOLDER, no_file, path_of_not_a_folder
+from paiprotocol.errors import InvalidParameters, PaiError, Unavailable
 
 log = logging.getLogger("paicluster.api")
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 # Run in a file thread; the result is the JSON response, None an empty one.
 _BLOCKING: dict[tuple[str, str], Callable[[WebHdfsRequest], Any]] = {
@@ -79,12 +79,28 @@ _ASYNC: dict[tuple[str, str], Callable[[WebHdfsRequest], Awaitable[Response]]] =
     ("PUT", "CANCELDELEGATIONTOKEN"): delegation_tokens.cancel_token,
 }
 
-
 _KNOWN = {operation for _, operation in (*_BLOCKING, *_ASYNC)}
 # Operations that HDFS has and this storage does not support.
 _UNSUPPORTED = re.compile(r"\w*(SNAPSHOT|ACL|XATTR|POLICY|QUOTA|LINK|TRASHROOTS|GETSTATUS)\w*")
 
 
+class _AnyPath(PathConvertor):
+    """Path that may contain line breaks, at which Starlette's path convertor stops."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("names", _AnyPath())
+
+route = Routes(other_methods=405)
+
+
+def _targets(methods: str) -> list[str]:
+    return [f"{methods} {prefix}{below}" for prefix in PREFIXES for below in ("", "/{path:names}")]
+
+
+@route(*_targets("GET|DELETE"), authority=FILES)
+@route(*_targets("PUT|POST"), authority=FILES, body=Body(limit=Bound.STREAMED))
 async def webhdfs(request: Request) -> Response:
     try:
         return await _handle(await parse_request(request))
@@ -120,17 +136,3 @@ async def _handle(call: WebHdfsRequest) -> Response:
         )
     value = await call.files.run(blocking, call)
     return Response(None, 200) if value is None else json_response(value)
-
-
-class _AnyPath(PathConvertor):
-    """Path that may contain line breaks, at which Starlette's path convertor stops."""
-
-    regex = "(?s:.*)"
-
-
-register_url_convertor("names", _AnyPath())
-
-_METHODS = ["GET", "PUT", "POST", "DELETE"]
-ROUTES: list[tuple[str, list[str], Handler]] = [
-    (prefix + below, _METHODS, webhdfs) for prefix in PREFIXES for below in ("", "/{path:names}")
-]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from openpaisdk.errors import InvalidParameters
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.parameters import bad_value
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files.directories import FOLDER_MODE
+from paiprotocol.errors import InvalidParameters
 
 _RENAME_OPTIONS = ("OVERWRITE", "NONE")
 _MAX_TIME_MS = 1 << 43

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from paicluster.engines.common import folder_size, storage_mounts, task_files
+from paicluster.engines.common import folder_size, mount_specs, task_files
 from paicluster.engines.common.shared_environment import encode_shared_variables, task_specific
 from paicluster.engines.common.unix_accounts import Account
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
@@ -149,7 +149,7 @@ def prepare(
             task, work, runtime_folder, sys.executable if account is None else _system_python()
         ),
     }
-    if storages := storage_mounts.spec_of(task, folder, in_container=False):
+    if storages := mount_specs.spec_of(task, folder, in_container=False):
         spec["storage_mounts"] = storages
     _write(f"{home}/spec.staging", json.dumps(spec))
     os.rename(f"{home}/spec.staging", f"{home}/{attempt.SPEC}")  # noqa: PTH104
@@ -209,13 +209,22 @@ def request_stop(folder: Path, uid: str, grace_s: float) -> bool:
         except OSError as e:
             _link_instead(e, folder, attempt.STOP)
     try:
+        return _bury(folder, uid)
+    except OSError:
+        # It is still not started. A later launch must not find the request: it would end without a start.
+        (folder / attempt.STOP).unlink(missing_ok=True)
+        raise
+
+
+def _bury(folder: Path, uid: str) -> bool:
+    try:
         return claim.bury(str(folder), uid)
     except OSError as e:
         return _link_instead(e, folder, claim.NAME)
 
 
 def _link_instead(error: OSError, folder: Path, name: str) -> bool:
-    """On a full disk a hard link still fits: the spec has the default grace period, and no owner."""
+    """On a full disk, link the spec as the stop request: it has the default grace period, and no owner."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         raise error
     try:
@@ -226,7 +235,7 @@ def _link_instead(error: OSError, folder: Path, name: str) -> bool:
 
 
 def remove_secrets(folder: Path) -> None:
-    """Remove what only a task that is still to run, or runs, needs and what must not outlive it."""
+    """Remove the files with secrets. Only an unfinished task needs them, and they must not outlive it."""
     for name in FILES_WITH_SECRETS:
         path = f"{folder}/{name}"
         try:
@@ -292,7 +301,7 @@ def _int(value: object) -> int:
 
 
 def _write(path: Path | str, content: str | bytes, account: Account | None = None) -> None:
-    """``account``: the owner of the file; None: the server."""
+    """Write a file. ``account``: its owner; None: the server."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         if account is not None:

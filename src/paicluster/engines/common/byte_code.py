@@ -6,6 +6,7 @@ import importlib.util
 import io
 import marshal
 import zipfile
+from functools import cache
 
 # Unchecked hash-based pyc (PEP 552): the content of an archive never changes.
 _UNCHECKED = (1).to_bytes(4, "little")
@@ -28,6 +29,7 @@ def with_byte_code(archive: bytes, compiled: tuple[str, ...], *, kept: tuple[str
     return out.getvalue()
 
 
+@cache
 def _pyc(source: bytes, name: str) -> bytes:
     code = marshal.dumps(compile(source, name, "exec", dont_inherit=True, optimize=0))
     return importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source) + code

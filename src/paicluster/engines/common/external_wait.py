@@ -12,7 +12,7 @@ _wrapper: ContextVar[Callable[[Awaitable[Any]], Awaitable[Any]] | None] = Contex
 
 
 def set_wrapper(wrapper: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-    """Called with each wait of launches in this asyncio task; returns what is awaited instead."""
+    """Wrap each wait of launches in this asyncio task: ``wrapper`` returns what is awaited in its place."""
     _wrapper.set(wrapper)
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
-from openpaisdk.fileio.remove_tree import remove_tree as remove_tree_at
+from pairuntime.local_files.remove_tree import remove_tree as remove_tree_at
 
 
 def remove_tree(path: Path) -> None:

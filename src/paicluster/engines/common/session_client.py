@@ -8,12 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from pairuntime.session import messages, websocket
+from pairuntime.transport import session_messages, websocket
 
-SIGNALS = messages.SIGNALS
-STDERR = messages.STDERR
+SIGNALS = session_messages.SIGNALS
+RFC_SIGNALS = session_messages.RFC_SIGNALS
+STDERR = session_messages.STDERR
+
+
+@dataclass(frozen=True)
+class SessionEnd:
+    """How a session ended. ``status``: that of the command; None if there is none, then ``error`` says why.
+
+    ``signal``: the one that ended the command, as TERM.
+    """
+
+    status: int | None = None
+    signal: str = ""
+    error: str = ""
 
 
 class SessionListener(Protocol):
@@ -24,8 +38,8 @@ class SessionListener(Protocol):
     def input_accepted(self) -> None:
         """The command took input: more may be sent."""
 
-    def session_ended(self, status: int | None, error: str) -> None:
-        """Called once. ``status``: of the command; None if there is none, then ``error`` says why."""
+    def session_ended(self, end: SessionEnd) -> None:
+        """The session has ended; called once."""
 
 
 class SessionClient(asyncio.Protocol):
@@ -40,7 +54,7 @@ class SessionClient(asyncio.Protocol):
     @property
     def is_full(self) -> bool:
         """Whether the host has not acknowledged enough input to be sent more."""
-        return self._unacknowledged + messages.CHUNK_BYTES > messages.STDIN_WINDOW_BYTES
+        return self._unacknowledged + session_messages.CHUNK_BYTES > session_messages.STDIN_WINDOW_BYTES
 
     # -- to the host ---------------------------------------------------------------------------
 
@@ -49,23 +63,23 @@ class SessionClient(asyncio.Protocol):
         fields: dict[str, object] = {"command": list(command)}
         if terminal is not None:
             fields["terminal"] = dict(zip(("term", "rows", "columns"), terminal, strict=True))
-        self._send(messages.START, **fields)
+        self._send(session_messages.START, **fields)
 
     def send_input(self, data: bytes) -> None:
         """Send input. The caller stops while the session `is_full`."""
-        for start in range(0, len(data), messages.CHUNK_BYTES):
-            part = data[start : start + messages.CHUNK_BYTES]
+        for start in range(0, len(data), session_messages.CHUNK_BYTES):
+            part = data[start : start + session_messages.CHUNK_BYTES]
             self._unacknowledged += len(part)
-            self._write(websocket.BINARY, bytes((messages.STDIN,)) + part)
+            self._write(websocket.BINARY, bytes((session_messages.STDIN,)) + part)
 
     def end_input(self) -> None:
-        self._send(messages.STDIN_END)
+        self._send(session_messages.STDIN_END)
 
     def resize(self, rows: int, columns: int) -> None:
-        self._send(messages.RESIZE, rows=rows, columns=columns)
+        self._send(session_messages.RESIZE, rows=rows, columns=columns)
 
     def send_signal(self, name: str) -> None:
-        self._send(messages.SIGNAL, name=name)
+        self._send(session_messages.SIGNAL, name=name)
 
     def pause_output(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -82,7 +96,7 @@ class SessionClient(asyncio.Protocol):
             self._transport.close()
 
     def _send(self, kind: str, **fields: object) -> None:
-        self._write(websocket.TEXT, messages.encode(kind, **fields))
+        self._write(websocket.TEXT, session_messages.encode(kind, **fields))
 
     def _write(self, opcode: int, payload: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -101,23 +115,23 @@ class SessionClient(asyncio.Protocol):
             elif opcode == websocket.PING:
                 self._write(websocket.PONG, payload)
             elif opcode == websocket.TEXT:
-                self._on_control(messages.decode(payload))
+                self._on_control(session_messages.decode(payload))
 
     def _on_control(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
-        if kind == messages.ACK:
+        if kind == session_messages.ACK:
             self._unacknowledged -= int(message["bytes"])
             if self._listener is not None:
                 self._listener.input_accepted()
-        elif kind == messages.EXIT:
-            self._end(int(message["status"]), "")
-        elif kind == messages.ERROR:
-            self._end(None, str(message["message"]))
+        elif kind == session_messages.EXIT:
+            self._end(SessionEnd(int(message["status"]), str(message.get("signal", ""))))
+        elif kind == session_messages.ERROR:
+            self._end(SessionEnd(error=str(message["message"])))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(None, "The task has ended.")
+        self._end(SessionEnd(error="The task has ended."))
 
-    def _end(self, status: int | None, error: str) -> None:
+    def _end(self, end: SessionEnd) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
-            listener.session_ended(status, error)
+            listener.session_ended(end)

@@ -46,6 +46,15 @@ def host_with_command(prefix: Sequence[str]) -> list[str]:
     return [*_runtime(), "session", "command", *prefix]
 
 
+def host_of_node(prefix: Sequence[str], account: tuple[int, int] | None = None) -> list[str]:
+    """A host that enters a task on another machine by this command line, which passes signals on.
+
+    ``account``: user and group to which the command line changes; None: those of the server.
+    """
+    user, group = account or ("", "")
+    return [*_runtime(), "session", "node", f"{user}:{group}", *prefix]
+
+
 def shell_command(line: str) -> list[str]:
     """Command that runs a line in the shell of the task, as sshd does for the line of a client."""
     return ["/bin/sh", "-c", _IN_SHELL, line]

@@ -43,7 +43,7 @@ def create_output_folders(work: Path | str) -> tuple[str, ...]:
 
 
 def runtime_variables(environment: Mapping[str, str], work: str, runtime: str) -> dict[str, str]:
-    """Variables for them. ``work`` and ``runtime`` are the paths that the task sees."""
+    """Variables that name these folders. ``work`` and ``runtime`` are the paths that the task sees."""
     variables = {
         "PAI_WORK_DIR": work,
         "PAI_METRICS_FILE": f"{work}/{METRICS_FILE}",

@@ -38,7 +38,7 @@ class Account:
     shell: str = "/bin/sh"
 
     def as_spec(self) -> dict[str, object]:
-        """The part of the supervisor's spec."""
+        """The account, as a part of the supervisor's spec."""
         return {"uid": self.uid, "gid": self.gid, "groups": list(self.groups)}
 
     def environment(self) -> dict[str, str]:
@@ -64,10 +64,10 @@ class Accounts:
         when, known = self._cache.get(user, (0.0, None))
         if known is not None and time.monotonic() - when < _CACHE_TTL_S:
             return known
-        found = self._look_up(user)
-        if found is not None:
-            self._cache[user] = (time.monotonic(), found)
-        return found
+        account = self._look_up(user)
+        if account is not None:
+            self._cache[user] = (time.monotonic(), account)
+        return account
 
     def _look_up(self, user: str) -> Account | None:
         if os.geteuid() != 0:
@@ -175,7 +175,7 @@ def allow_traversal(home: Path, inner: Sequence[Path]) -> None:
 
 def first_blocked_folder(folder: Path) -> Path | None:
     """The first parent folder that other accounts may not traverse; None if they can reach this folder."""
-    for one in reversed(folder.resolve().parents):
-        if not one.stat().st_mode & 0o001:
-            return one
+    for parent in reversed(folder.resolve().parents):
+        if not parent.stat().st_mode & 0o001:
+            return parent
     return None

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from paicluster.engines.container.client import CLUSTER_LABEL, Client
 from paicluster.engines.container.container_spec import container_name
 from paicluster.engines.container.images import Images
+from paicluster.engines.container.timings import DEFAULT_TIMINGS, ContainerTimings
 from paicluster.engines.interface import LaunchFailed
 
 log = logging.getLogger(__name__)
 
-# Stopped containers are removed together, after an idle time or when there are many.
-_IDLE_DELAY_S = 3.0
 _MAX_BATCH = 20
-# Failed removals are retried: the docker daemon may be down.
-_RETRY_INTERVAL_S = 60.0
 # Attempts at `podman image inspect`: it fails while another image is being removed.
 _MAX_INSPECTS = 5
 
@@ -33,11 +30,19 @@ class ImageRetention:
 
 
 class Cleaner:
-    def __init__(self, client: Client, images: Images, cluster: str, keep: ImageRetention):
+    def __init__(
+        self,
+        client: Client,
+        images: Images,
+        cluster: str,
+        keep: ImageRetention,
+        timings: ContainerTimings = DEFAULT_TIMINGS,
+    ):
         self._client = client
         self._images = images
         self._cluster = cluster
         self._keep = keep
+        self._timings = timings
         self._stopped: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         # Containers whose removal failed, and the timer of the retry.
@@ -59,7 +64,7 @@ class Cleaner:
         self._stopped.add(uid)
         if self._timer is not None:
             self._timer.cancel()
-        wait = _IDLE_DELAY_S if len(self._stopped) < _MAX_BATCH else 0.0
+        wait = self._timings.removal_delay_s if len(self._stopped) < _MAX_BATCH else 0.0
         self._timer = asyncio.get_running_loop().call_later(wait, self._start, self._remove_stopped)
 
     def postpone(self) -> None:
@@ -67,7 +72,7 @@ class Cleaner:
         if self._timer is not None and len(self._stopped) < _MAX_BATCH:
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(
-                _IDLE_DELAY_S, self._start, self._remove_stopped
+                self._timings.removal_delay_s, self._start, self._remove_stopped
             )
 
     def _start(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -79,15 +84,17 @@ class Cleaner:
         stopped, self._stopped = self._stopped, set()
         await self._remove([container_name(uid) for uid in stopped])
 
-    async def _remove(self, found: list[str]) -> None:
-        if found:
-            result = await self._client.call(*self._client.remove_arguments(*found))
+    async def _remove(self, names: list[str]) -> None:
+        if names:
+            result = await self._client.call(*self._client.remove_arguments(*names))
             if result.status != 0:
                 log.info("Containers could not be removed: %s", result.error_text)
-                self._failed.update(found)
+                self._failed.update(names)
                 if self._retry_timer is None:
                     loop = asyncio.get_running_loop()
-                    self._retry_timer = loop.call_later(_RETRY_INTERVAL_S, self._start, self._retry_failed)
+                    self._retry_timer = loop.call_later(
+                        self._timings.removal_retry_interval_s, self._start, self._retry_failed
+                    )
 
     async def _retry_failed(self) -> None:
         failed, self._failed, self._retry_timer = self._failed, set(), None

@@ -111,12 +111,12 @@ class Client:
 
 def own_environment() -> dict[str, str]:
     """Environment of the client."""
-    found = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
-    found["PATH"] = _PATH
+    environment = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+    environment["PATH"] = _PATH
     runtime = Path(f"/run/user/{os.getuid()}")
-    if "XDG_RUNTIME_DIR" not in found and os.getuid() and runtime.is_dir():
-        found["XDG_RUNTIME_DIR"] = str(runtime)
-    return found
+    if "XDG_RUNTIME_DIR" not in environment and os.getuid() and runtime.is_dir():
+        environment["XDG_RUNTIME_DIR"] = str(runtime)
+    return environment
 
 
 def proxies() -> dict[str, str]:

@@ -57,12 +57,14 @@ async def detect(scratch: Path, kinds: tuple[str, ...] = KINDS) -> Client | NoCl
         cached = _read_cache(scratch / f"{kind}.json", key)
         if cached is not None:
             return replace(client, **cached)
-        found = await (_try_podman(client, scratch) if kind == "podman" else _try_docker(client))
-        if isinstance(found, Client):
-            _write_cache(scratch / f"{kind}.json", key, found)
-            log.info("Tasks with an image run with: %s", " ".join(found.command("run", *found.run_options)))
-            return found
-        reasons.append(found.reason)
+        options = await (_try_podman(client, scratch) if kind == "podman" else _try_docker(client))
+        if isinstance(options, Client):
+            _write_cache(scratch / f"{kind}.json", key, options)
+            log.info(
+                "Tasks with an image run with: %s", " ".join(options.command("run", *options.run_options))
+            )
+            return options
+        reasons.append(options.reason)
     return NoClient("; ".join(reasons) or "neither podman nor docker is installed")
 
 

@@ -14,6 +14,7 @@ from paicluster.engines.container.cleanup import Cleaner, ImageRetention
 from paicluster.engines.container.client import Client
 from paicluster.engines.container.client_detection import NoClient
 from paicluster.engines.container.images import Images
+from paicluster.engines.container.timings import DEFAULT_TIMINGS, ContainerTimings
 from paicluster.engines.interface import Notice, Notify, Observation, RegistryLogin, TaskLaunch
 from pairuntime.supervisor import container_attempt
 
@@ -35,19 +36,24 @@ class RuntimeOptions:
     # Retention of pulled images: total size, and days since the last use.
     keep_mb: int | None
     keep_days: float | None
+    timings: ContainerTimings = DEFAULT_TIMINGS
 
 
 async def open_runtime(options: RuntimeOptions, programs: tuple[str, ...]) -> ContainerRuntime | NoClient:
-    found = await client_detection.detect(options.scratch, programs)
-    return found if isinstance(found, NoClient) else ContainerRuntime(found, options)
+    client = await client_detection.detect(options.scratch, programs)
+    return client if isinstance(client, NoClient) else ContainerRuntime(client, options)
 
 
 class ContainerRuntime:
     def __init__(self, client: Client, options: RuntimeOptions):
         self.client = client
-        self.images = Images(client, options.scratch)
+        self.images = Images(client, options.scratch, options.timings)
         self.cleaner = Cleaner(
-            client, self.images, options.cluster, ImageRetention(options.keep_mb, options.keep_days)
+            client,
+            self.images,
+            options.cluster,
+            ImageRetention(options.keep_mb, options.keep_days),
+            options.timings,
         )
         self._options = options
         self._container_options = container_spec.ContainerOptions(
@@ -65,16 +71,16 @@ class ContainerRuntime:
     async def ensure_images(self, tasks: Sequence[TaskLaunch], notify: Notify) -> dict[str, str]:
         """Names of the local images by task uid; missing images are pulled."""
         self._notify_missing_limits(tasks, notify)
-        found: dict[tuple[str, RegistryLogin | None], str] = {}
+        names: dict[tuple[str, RegistryLogin | None], str] = {}
         for task in tasks:
             assert task.image is not None
             key = (task.image, task.login)
-            if key not in found:
+            if key not in names:
                 waiting = [other.uid for other in tasks if (other.image, other.login) == key]
                 # One notice for a gang, though all of its tasks wait.
-                found[key] = await self.images.ensure_image(*key, waiting, partial(notify, task.uid))
+                names[key] = await self.images.ensure_image(*key, waiting, partial(notify, task.uid))
         self.cleaner.postpone()
-        return {task.uid: found[str(task.image), task.login] for task in tasks}
+        return {task.uid: names[str(task.image), task.login] for task in tasks}
 
     def _notify_missing_limits(self, tasks: Sequence[TaskLaunch], notify: Notify) -> None:
         limits = (("cores", self.client.limits_cpu), ("memory", self.client.limits_memory))

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paicluster.engines.common import storage_mounts, task_files
+from paicluster.engines.common import mount_specs, task_files
 from paicluster.engines.common.attempt_folder import environment_marker
 from paicluster.engines.common.folder_size import remove_leftover
 from paicluster.engines.common.shell_exports import can_be_exported, exports
@@ -24,6 +25,7 @@ from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Cl
 from paicluster.engines.container.gpu_options import DRIVER_FOLDER, gpu_options
 from paicluster.engines.interface import LaunchFailed, Mount, TaskLaunch
 from pairuntime import saved_environment
+from pairuntime.local_files.replaceable_folder import is_replaceable
 from pairuntime.supervisor import attempt, container_attempt, exit_record
 
 HOME = "/usr/local/pai"
@@ -166,7 +168,7 @@ def prepare(
             "remove": client.command(*client.remove_arguments(name)),
         },
     }
-    if storages := storage_mounts.spec_of(task, folder, in_container=True):
+    if storages := mount_specs.spec_of(task, folder, in_container=True):
         complete["storage_mounts"] = storages
     staging = folder / "spec.staging"
     write(staging, json.dumps(complete))
@@ -199,6 +201,7 @@ def _check_mounts(task: TaskLaunch) -> None:
     for mount in task.mounts:
         if mount.create:
             _create_folder(mount.source)
+            _check_own_folder(mount)
         elif not mount.source.exists():
             raise LaunchFailed(f"The folder to mount at {mount.target} does not exist: {mount.source}.")
 
@@ -227,7 +230,7 @@ def _scripts(
         "init.sh": _INIT_SCRIPT.replace("@counters@", _COUNTERS if limited else ""),
         "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "")
         .replace("@env@", env_command)
-        .replace("@check@", storage_mounts.check_script(task, folder.name)),
+        .replace("@check@", mount_specs.check_script(task, folder.name)),
         "exec.sh": _EXEC.replace("@env@", env_command).replace("@enter@", enter),
         "env.sh": variables,
         "task.sh": task.script + "\n",
@@ -242,19 +245,36 @@ def _create_folder(path: Path) -> None:
     path.mkdir(exist_ok=True)
 
 
+def _check_own_folder(mount: Mount) -> None:
+    """LaunchFailed if another account, or a task, may have replaced the folder of a user.
+
+    The container program follows links, as root perhaps: one to `/` would give the task the whole machine.
+    """
+    if not stat.S_ISDIR(mount.source.lstat().st_mode):
+        raise LaunchFailed(
+            f"Nothing is mounted at {mount.target}: {mount.source} is no folder, and no link is followed. "
+            "An administrator can replace it by a folder, or mount one there."
+        )
+    if is_replaceable(str(mount.source)):
+        raise LaunchFailed(
+            f"Nothing is mounted at {mount.target}: every account may replace {mount.source}. "
+            f"An administrator has to close the folder above it: chmod o-w {mount.source.parent}."
+        )
+
+
 def _environment(task: TaskLaunch) -> dict[str, str]:
-    found = {
+    variables = {
         name: value
         for name, value in {**task.shared_environment, **task.environment}.items()
         if name not in task_files.HOST_VARIABLES
     }
     # The working folder depends on the image; the output folder does not.
-    found.update(task_files.runtime_variables(found, f"{HOME}/{WORK}", RUNTIME))
-    del found["PAI_WORK_DIR"], found["PATH"]
+    variables.update(task_files.runtime_variables(variables, f"{HOME}/{WORK}", RUNTIME))
+    del variables["PAI_WORK_DIR"], variables["PATH"]
     if task.gpus:
         # The container has only the GPUs of its task, counted from 0.
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(task.gpus))))
-    return found
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(task.gpus))))
+    return variables
 
 
 def _run_arguments(
@@ -296,7 +316,7 @@ def _run_arguments(
         Mount(work, f"{HOME}/{WORK}"),
         Mount(options.runtime.parent, RUNTIME, read_only=True),
         *task.mounts,
-        *storage_mounts.binds_of(task, storage_mounts.folder_of(config.parent)),
+        *mount_specs.binds_of(task, mount_specs.folder_of(config.parent)),
     ]
     if task.sources is not None:
         mounts.append(Mount(task.sources, f"{HOME}/sources.tar", read_only=True))

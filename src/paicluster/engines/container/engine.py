@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
+import time
 from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from paicluster.engines.common import attempt_folder, external_wait, session_host, unix_accounts
 from paicluster.engines.common.image_rejection import REJECTED_CODE, ImageRejected
 from paicluster.engines.container import attempt_files, client_probe
+from paicluster.engines.container.timings import DEFAULT_TIMINGS, ContainerTimings
 from paicluster.engines.interface import (
     Hint,
     Node,
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long a failed detection of podman and docker is valid.
+# How long a failed detection of podman and docker, or a guess before it, is valid.
 _DETECTION_TTL_S = 30.0
 _FIRST_SWEEP_DELAY_S = 20.0
 _SWEEP_INTERVAL_S = 3600.0
@@ -62,6 +65,7 @@ class ContainerEngine(ProcessEngine):
         keep_images_mb: int | None = 100_000,
         keep_images_days: float | None = 30.0,
         enforce_limits: bool = False,
+        timings: ContainerTimings = DEFAULT_TIMINGS,
         **process_options: Any,
     ):
         super().__init__(home, node, enforce_limits=enforce_limits, **process_options)
@@ -70,6 +74,7 @@ class ContainerEngine(ProcessEngine):
         self._host_network = host_network
         self._kept_images = keep_images_mb, keep_images_days
         self._enforce = enforce_limits
+        self._timings = timings
         self._scratch = home / "containers"
         self._cluster = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
         self._notify: Notify = ignore_notice
@@ -78,6 +83,9 @@ class ContainerEngine(ProcessEngine):
         self._containers: ContainerRuntime | None = None
         # Why no container program works, and when that was detected.
         self._unavailable: tuple[str, float] | None = None
+        # Whether a container program may work, as long as none was started.
+        self._guess = False
+        self._guess_valid_until = -math.inf
         # Local image names of the tasks that are being launched, by uid.
         self._launch_images: dict[str, str] = {}
         # Lost attempts whose containers are being removed, and those whose container is removed.
@@ -127,9 +135,15 @@ class ContainerEngine(ProcessEngine):
 
     @property
     def runs_images(self) -> bool:
-        return self._containers is not None or (
-            self._unavailable is None and client_probe.may_be_available(self._programs)
-        )
+        return self._containers is not None or (self._unavailable is None and self._may_find_containers())
+
+    def _may_find_containers(self) -> bool:
+        """Guess without starting a program. Kept for a while: it searches the whole PATH."""
+        now = time.monotonic()
+        if now >= self._guess_valid_until:
+            self._guess = client_probe.may_be_available(self._programs)
+            self._guess_valid_until = now + _DETECTION_TTL_S
+        return self._guess
 
     async def _find_containers(self) -> ContainerRuntime | None:
         """The container runtime, detected on first use; a failed detection is repeated later."""
@@ -152,12 +166,13 @@ class ContainerEngine(ProcessEngine):
                 max_processes=self._max_processes,
                 keep_mb=self._kept_images[0],
                 keep_days=self._kept_images[1],
+                timings=self._timings,
             )
-            found = await container_runtime.open_runtime(options, self._programs)
-            if isinstance(found, container_runtime.ContainerRuntime):
-                self._containers = found
+            runtime = await container_runtime.open_runtime(options, self._programs)
+            if isinstance(runtime, container_runtime.ContainerRuntime):
+                self._containers = runtime
             else:
-                self._unavailable = found.reason, now
+                self._unavailable = runtime.reason, now
             return self._containers
 
     # -- launching -----------------------------------------------------------------------------

@@ -18,15 +18,11 @@ from paicluster.engines.common.container_errors import is_invalid_name, plain_te
 from paicluster.engines.common.image_rejection import ImageRejected
 from paicluster.engines.container.attempt_files import PULL_PREFIX
 from paicluster.engines.container.client import Client, proxies
+from paicluster.engines.container.timings import DEFAULT_TIMINGS, ContainerTimings
 from paicluster.engines.interface import LaunchFailed, Notice, RegistryLogin
 
 log = logging.getLogger(__name__)
 
-# Interval of progress notices; it doubles up to the maximum.
-_PROGRESS_INTERVAL_S = 10.0
-_PROGRESS_INTERVAL_MAX_S = 60.0
-# Until the registry sends the manifest. podman itself retries for minutes when the registry limits its rate.
-_MANIFEST_TIMEOUT_S = 600.0
 # Between SIGTERM and SIGKILL of a pull that was cancelled.
 _TERMINATION_TIMEOUT_S = 20.0
 _MAX_LINES = 50
@@ -46,10 +42,11 @@ class _Pull:
 
 
 class Images:
-    """``scratch`` is a private folder: logins are stored there during a pull."""
+    """Images of this machine. ``scratch``: a private folder, for logins during a pull."""
 
-    def __init__(self, client: Client, scratch: Path):
+    def __init__(self, client: Client, scratch: Path, timings: ContainerTimings = DEFAULT_TIMINGS):
         self._client = client
+        self._timings = timings
         self._scratch = scratch
         # Present images: the name that jobs use to the name for `run`.
         self._present: dict[str, str] = {}
@@ -89,7 +86,7 @@ class Images:
         return name
 
     def forget(self, image: str) -> None:
-        """The image was removed from the machine."""
+        """Forget an image that was removed from the machine."""
         self._present.pop(image, None)
 
     def forget_all(self) -> None:
@@ -106,11 +103,11 @@ class Images:
                     pull.task.cancel()
 
     def _drop(self, pull: _Pull) -> None:
-        """Later launches start a new pull."""
+        """Forget a pull: later launches start a new one."""
         self._pulls = {key: other for key, other in self._pulls.items() if other is not pull}
 
     def cancel_pulls(self) -> None:
-        """The server shuts down; the next one pulls again."""
+        """Cancel all pulls for a shutdown; the next server pulls again."""
         for pull in self._pulls.values():
             pull.task.cancel()
 
@@ -122,7 +119,7 @@ class Images:
         return None
 
     async def is_present(self, name: str) -> bool:
-        """Raises ImageRejected for an invalid name, and LaunchFailed if the client fails."""
+        """Whether the image is here. ImageRejected: the name is invalid. LaunchFailed: the client failed."""
         client = self._client
         if client.kind == "podman":
             # Its `inspect` reads all images, and fails while another one is being removed.
@@ -188,21 +185,22 @@ class Images:
         assert process.stdout is not None
         layers: dict[str, bool] = {}
         began = time.monotonic()
-        interval, due = _PROGRESS_INTERVAL_S, began + _PROGRESS_INTERVAL_S
+        interval = self._timings.progress_interval_s
+        due = began + interval
         try:
             while True:
                 try:
                     async with asyncio.timeout(max(0.0, due - time.monotonic())):
                         line = await process.stdout.readline()
                 except TimeoutError:
-                    if not layers and time.monotonic() - began >= _MANIFEST_TIMEOUT_S:
+                    if not layers and time.monotonic() - began >= self._timings.manifest_timeout_s:
                         raise LaunchFailed(
                             f"The image {image} could not be pulled: the registry "
                             f"{image_names.registry_of(image)} has sent nothing for "
-                            f"{_MANIFEST_TIMEOUT_S:.0f} s."
+                            f"{self._timings.manifest_timeout_s:.0f} s."
                         ) from None
                     self._notify(image, login, _progress(image, layers, began))
-                    interval = min(2 * interval, _PROGRESS_INTERVAL_MAX_S)
+                    interval = min(2 * interval, self._timings.progress_interval_max_s)
                     due += interval
                     continue
                 if not line:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from openpaisdk.protocol.schema_nodes import Choice, Int, Node, Nullable
-from paicluster.config.field_types import Number
-from paicluster.engines.kind import DetectedConfig, EngineContext, EngineKind
-from paicluster.engines.process.kind import LOCAL_OPTIONS
+from paicluster.engines.engine_kind import DetectedConfig, EngineContext, EngineKind
+from paicluster.engines.process.kind import LOCAL_OPTIONS, LOCAL_SECTION
 from paicluster.engines.router import ReadableEngine
+from paicluster.engines.setting_types import Number
+from paiprotocol.jobs.schema_nodes import Choice, Int, Node, Nullable
 
 _OPTIONS: dict[str, Node] = {
     **LOCAL_OPTIONS,
@@ -16,6 +16,14 @@ _OPTIONS: dict[str, Node] = {
     "keep-images-mb": Nullable(Int("Of the images that were pulled for jobs.", minimum=0)),
     "keep-images-days": Nullable(Number("Since a job last used them.")),
 }
+
+_SECTION = f"""\
+# Where tasks run: on this machine, each in a container of its job's image (podman or docker).
+# Tasks without an image are processes. With `type: process` all are, and images are not used.
+engine:
+  type: container
+  images: ignore                        # a job whose image cannot run here runs without; refuse: it fails
+{LOCAL_SECTION}"""
 
 
 def _build(context: EngineContext) -> ReadableEngine:
@@ -36,19 +44,16 @@ def _build(context: EngineContext) -> ReadableEngine:
         enforce_limits=context.enforce_limits,
         max_processes=options.get("processes", DEFAULT_MAX_PROCESSES),
         accounts=context.accounts,
-        authority=context.authority,
+        ca_certificates=context.ca_certificates,
     )
 
 
 def _detect() -> DetectedConfig | None:
-    from paicluster.config import template
     from paicluster.engines.container import client_probe
 
     if not client_probe.may_be_available():
         return None
-    return DetectedConfig(
-        template.CONTAINER, message="Found podman or docker: jobs will run in the image they name."
-    )
+    return DetectedConfig(_SECTION, message="Found podman or docker: jobs will run in the image they name.")
 
 
 CONTAINER = EngineKind("container", _OPTIONS, _build, detect=_detect)

@@ -45,9 +45,9 @@ class CgroupLimits:
         return tuple(root for root in roots if root is not None and root != self.shared)
 
     def groups(self, uid: str, cpu: int, memory_mb: int, processes: int = 0) -> list[dict[str, object]]:
-        """The part of the supervisor's spec."""
+        """Cgroups of an attempt, as a part of the supervisor's spec."""
         v2 = self.mode == process_tree.V2
-        found: list[dict[str, object]] = []
+        groups: list[dict[str, object]] = []
         if self.cpu is not None and cpu > 0:
             quota = cpu * _PERIOD_US
             limit = (
@@ -55,7 +55,7 @@ class CgroupLimits:
                 if v2
                 else [("cpu.cfs_period_us", str(_PERIOD_US)), ("cpu.cfs_quota_us", str(quota))]
             )
-            found.append({"path": str(self.cpu / uid), "set": limit, "join": self.cpu != self.shared})
+            groups.append({"path": str(self.cpu / uid), "set": limit, "join": self.cpu != self.shared})
         if self.memory is not None and memory_mb > 0:
             size = str(memory_mb << 20)
             # No swap in addition: it would exceed the request, too.
@@ -64,11 +64,11 @@ class CgroupLimits:
                 if v2
                 else [("memory.limit_in_bytes", size), ("memory.memsw.limit_in_bytes", size)]
             )
-            found.append({"path": str(self.memory / uid), "set": limit, "join": self.memory != self.shared})
+            groups.append({"path": str(self.memory / uid), "set": limit, "join": self.memory != self.shared})
         if self.pids is not None and processes > 0:
             limit = [("pids.max", str(processes))]
-            found.append({"path": str(self.pids / uid), "set": limit, "join": self.pids != self.shared})
-        return found
+            groups.append({"path": str(self.pids / uid), "set": limit, "join": self.pids != self.shared})
+        return groups
 
     def remove(self, uid: str) -> None:
         """Remove the cgroups of an attempt without processes."""
@@ -78,9 +78,9 @@ class CgroupLimits:
 def choose(name: str, tree_control: cgroups.ProcessTreeControl) -> CgroupLimits:
     """The best limits that work here. ``name`` distinguishes clusters on one machine."""
     if tree_control.mode == process_tree.V2 and tree_control.root is not None:
-        found = _of_v2(tree_control.root)
-        if found is not None:
-            return found
+        limits = _of_v2(tree_control.root)
+        if limits is not None:
+            return limits
     shared = tree_control.root if tree_control.mode == process_tree.V1 else None
     working: dict[str, Path] = {}
     for controller, parent in _v1_parents().items():
@@ -115,7 +115,7 @@ def _of_v2(root: Path) -> CgroupLimits | None:
 def _v1_parents() -> dict[str, Path]:
     """The server's cgroup in each hierarchy of v1, by controller."""
     own = cgroups.own_cgroups()
-    found = {}
+    parents = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         root, mount = left.split()[3:5]
@@ -127,8 +127,8 @@ def _v1_parents() -> dict[str, Path]:
                 # cgroup.
                 below = below.removeprefix(root) if root != "/" else below
                 path = Path(mount) / below.lstrip("/")
-                found[controller] = path if path.is_dir() else Path(mount)
-    return found
+                parents[controller] = path if path.is_dir() else Path(mount)
+    return parents
 
 
 def _can_limit(root: Path, file: str, value: int) -> bool:

@@ -57,26 +57,26 @@ def choose(
 
 def _candidates() -> list[tuple[str, Path]]:
     own = own_cgroups()
-    found: list[tuple[str, Path]] = []
+    candidates: list[tuple[str, Path]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         mount, kind = Path(left.split()[4]), right.split()[0]
         if kind == "cgroup2":
-            found.append((process_tree.V2, mount / own.get("", "/").lstrip("/")))
+            candidates.append((process_tree.V2, mount / own.get("", "/").lstrip("/")))
         elif kind == "cgroup" and mount.name in _V1_HIERARCHIES:
             key = "name=systemd" if mount.name == "systemd" else mount.name
-            found.append((process_tree.V1, mount / own.get(key, "/").lstrip("/")))
+            candidates.append((process_tree.V1, mount / own.get(key, "/").lstrip("/")))
     # Hierarchies without a resource controller come first: the others may be needed for limits.
-    return sorted(found, key=lambda candidate: _order(*candidate))
+    return sorted(candidates, key=lambda candidate: _order(*candidate))
 
 
 def _limitable(candidates: list[tuple[str, Path]]) -> Iterator[tuple[str, Path]]:
     """cgroups of v2 whose children can be limited: the server's own, or the nearest parent that allows it."""
     for mode, own in candidates:
         if mode == process_tree.V2:
-            found = own if can_limit(own) or (_move_to_leaf(own) and can_limit(own)) else None
+            limitable = own if can_limit(own) or (_move_to_leaf(own) and can_limit(own)) else None
             above = (parent for parent in own.parents if (parent / _CONTROL).exists())
-            parent = found or next(filter(can_limit, above), None)
+            parent = limitable or next(filter(can_limit, above), None)
             if parent is not None:
                 yield mode, parent
 

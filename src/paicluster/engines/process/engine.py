@@ -18,14 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from openpaisdk.errors import NotFound
 from paicluster.engines.common import (
     attempt_folder,
     external_wait,
     folder_size,
+    mount_specs,
     runtime_install,
     session_host,
-    storage_mounts,
 )
 from paicluster.engines.common import unix_accounts as accounts
 from paicluster.engines.interface import (
@@ -47,6 +46,7 @@ from paicluster.engines.process.prelaunch_journal import PrelaunchJournal
 from paicluster.engines.process.zygote_client import ForkGroup, Zygote
 from paicluster.logs.reader import LogReader
 from paicluster.metrics.usage import UsageReading
+from paiprotocol.errors import NotFound
 from pairuntime.supervisor import claim, exit_record, process_tree
 
 log = logging.getLogger(__name__)
@@ -90,10 +90,10 @@ class ProcessEngine:
         log_limit: int = 512 << 20,
         log_segment: int = 64 << 20,
         grace_s: float = 10.0,
-        authority: str = "",
+        ca_certificates: str = "",
     ):
         # Certificates by which tasks verify the server.
-        self._authority = authority
+        self._ca_certificates = ca_certificates
         # None: all tasks run under the server's account.
         self._accounts = accounts
         self._traversal_allowed = False
@@ -145,8 +145,8 @@ class ProcessEngine:
             fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _EVENT_PIPE_BYTES)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
         self._discard_prelaunched()
-        storage_mounts.remove_all_leftovers(self._tasks.parent, self._is_finished)
-        self._runtime = runtime_install.install(self._runtimes, self._authority)
+        mount_specs.remove_all_leftovers(self._tasks.parent, self._is_finished)
+        self._runtime = runtime_install.install(self._runtimes, self._ca_certificates)
         self._zygote = Zygote(self._runtime)
         await self._zygote.start()
 
@@ -279,7 +279,7 @@ class ProcessEngine:
         if seen.phase in (Phase.ENDED, Phase.LOST):
             # Before the end is written to the database: after a crash in between it is observed again.
             attempt_folder.remove_secrets(path)
-            storage_mounts.remove_leftovers(path)
+            mount_specs.remove_leftovers(path)
         return seen
 
     def _verify(self, uid: str, seen: Observation) -> Observation:
@@ -441,11 +441,11 @@ class ProcessEngine:
 
     def _account_of(self, gang: Sequence[TaskLaunch]) -> accounts.Account | None:
         """Account of the gang, which belongs to one user; None: the server's."""
-        found = self._accounts.of(gang[0].owner) if self._accounts is not None and gang else None
-        if found is not None and not self._traversal_allowed:
+        account = self._accounts.of(gang[0].owner) if self._accounts is not None and gang else None
+        if account is not None and not self._traversal_allowed:
             accounts.allow_traversal(self._tasks.parent, (self._tasks, self._runtimes))
             self._traversal_allowed = True
-        return found
+        return account
 
     def _prepare_one(
         self,

@@ -8,8 +8,8 @@ import socket
 from functools import cache
 from pathlib import Path
 
-from openpaisdk.protocol.ports import PORT_END, PORT_START
 from paicluster.engines.interface import Node
+from paiprotocol.jobs.ports import PORT_END, PORT_START
 from pairuntime.supervisor import claim
 from pairuntime.supervisor.gpu_driver import GpuDriver
 
@@ -29,7 +29,7 @@ def detect_node(
         name=socket.gethostname(),
         ip=ip,
         cpu=cpu if cpu is not None else len(os.sched_getaffinity(0)),
-        memory_mb=memory_mb if memory_mb is not None else _memory_mb(),
+        memory_mb=memory_mb if memory_mb is not None else machine_memory_mb(),
         gpus=tuple(range(gpus)) if gpus is not None else gpu_indexes(),
         non_ephemeral_ports=non_ephemeral_ports(*_ephemeral_range()[:2]),
     )
@@ -41,8 +41,8 @@ def process_identity() -> dict[str, object]:
     return {"pid": pid, "boot_id": claim.boot_id(), "start_time": claim.start_time(pid)}
 
 
-def _memory_mb() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
+def machine_memory_mb(proc: Path = Path("/proc")) -> int:
+    for line in (proc / "meminfo").read_text().splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) // 1024
     return 0
@@ -84,5 +84,5 @@ def gpu_indexes() -> tuple[int, ...]:
             driver.close()
         if count is not None:
             return tuple(range(count))
-    found = (re.fullmatch(r"nvidia(\d+)", name) for name in os.listdir("/dev"))
-    return tuple(sorted(int(match[1]) for match in found if match))
+    matches = (re.fullmatch(r"nvidia(\d+)", name) for name in os.listdir("/dev"))
+    return tuple(sorted(int(match[1]) for match in matches if match))

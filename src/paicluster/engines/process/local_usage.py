@@ -40,7 +40,9 @@ class LocalUsage:
 
     def read(self, uids: Sequence[str]) -> UsageReading:
         started_s = time.thread_time()
-        self._supervisors = {uid: found for uid in uids if (found := self._supervisor_of(uid)) is not None}
+        self._supervisors = {
+            uid: supervisor for uid in uids if (supervisor := self._supervisor_of(uid)) is not None
+        }
         tasks = self._processes.sample(
             {uid: pid for uid, (pid, _) in self._supervisors.items()},
             {uid for uid, (_, is_container) in self._supervisors.items() if is_container},

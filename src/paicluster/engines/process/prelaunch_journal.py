@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+# A name of a folder: no part of a path.
+_UID = re.compile(rb"[A-Za-z0-9-]{1,64}")
 
 
 class PrelaunchJournal:
@@ -16,9 +20,13 @@ class PrelaunchJournal:
         self._pending = 0
 
     def open(self) -> list[str]:
-        """Open the file. Returns the attempts that a server left when it died."""
+        """Open the file. Returns the attempts that a server left when it died.
+
+        What a crash of the machine or its disk damaged is left out: a folder that is never committed only
+        costs space.
+        """
         self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        return self._file.read_text().split()
+        return [uid.decode() for uid in self._file.read_bytes().split() if _UID.fullmatch(uid)]
 
     def close(self) -> None:
         if self._fd >= 0:

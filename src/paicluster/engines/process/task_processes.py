@@ -62,25 +62,25 @@ class TaskProcesses:
             attempt = self._attempt_of(pid, marked if is_scan else ())
             if attempt in current:
                 members.setdefault(attempt, []).append((pid, self._known[pid].cpu_s))
-        return {uid: UsageCounters(*process_usage.sum_usage(found)) for uid, found in members.items()}
+        return {uid: UsageCounters(*process_usage.sum_usage(processes)) for uid, processes in members.items()}
 
     def _read_table(self, is_scan: bool) -> dict[int, _Process]:
-        found: dict[int, _Process] = {}
+        table: dict[int, _Process] = {}
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
             pid = int(name)
             known = self._known.get(pid)
             if known is not None and known.attempt == NO_TASK and not is_scan:
-                found[pid] = known
+                table[pid] = known
                 continue
             stat = process_usage.read_stat(pid)
             if stat is None:
                 continue
-            process = found[pid] = _Process(*stat)
+            process = table[pid] = _Process(*stat)
             if known is not None and known.start_time == process.start_time and known.attempt != NO_TASK:
                 process.attempt = known.attempt
-        return found
+        return table
 
     def _attempt_of(self, pid: int, marked: Collection[str]) -> str:
         """Attempt of a process: that of its nearest known ancestor, else that of a marker.

@@ -65,7 +65,7 @@ def details(task: TaskLaunch, options: SlurmOptions, work: Path) -> dict[str, ob
     """Further keys of the spec of a task in an image."""
     if not task.image or not options.container:
         return {}
-    found: dict[str, object] = {
+    keys: dict[str, object] = {
         "image": task.image,
         "cleanup": cleanup(task, options),
         "exec_prefix": exec_prefix(task, options, work),
@@ -73,9 +73,9 @@ def details(task: TaskLaunch, options: SlurmOptions, work: Path) -> dict[str, ob
     full = image_names.full_name(task.image)
     if options.container == "podman" and full != task.image:
         # A local image may have a short name; a pulled one comes from docker's default registry.
-        found["exists"] = [*_command(options), "image", "exists", task.image]
-        found["full_name"] = full
-    return found
+        keys["exists"] = [*_command(options), "image", "exists", task.image]
+        keys["full_name"] = full
+    return keys
 
 
 def login(task: TaskLaunch, options: SlurmOptions) -> str | None:
@@ -93,7 +93,7 @@ def cleanup(task: TaskLaunch, options: SlurmOptions) -> list[str]:
 
 
 def sessions_enter_image(task: TaskLaunch, options: SlurmOptions) -> bool:
-    """Whether a session is where the task is; else it is outside its image, in another environment."""
+    """Whether sessions run in the image of the task; else they run on its node, in another environment."""
     return not (task.image and options.container) or bool(exec_prefix(task, options, Path()))
 
 
@@ -111,7 +111,10 @@ def _binds(task: TaskLaunch, options: SlurmOptions) -> list[str]:
 
 
 def _command(options: SlurmOptions) -> tuple[str, ...]:
-    return options.container_command or ("podman",)
+    """podman up to its verb. Its warnings would be lines of the task's log: version 5 writes one at each call
+    where a node has cgroups v1."""
+    said = options.container_command or ("podman",)
+    return said if any(word.startswith("--log-level") for word in said) else (*said, "--log-level=error")
 
 
 def _podman(

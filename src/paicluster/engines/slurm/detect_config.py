@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openpaisdk.errors import ConfigError
+from paiprotocol.errors import ConfigError
 
 _COMMAND_TIMEOUT_S = 30
 _NOT_STRINGS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
@@ -49,10 +49,10 @@ def validate_options(options: Sequence[str]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(
+    match = re.search(
         r"unrecognized option.*|option .* requires an argument|.*\binvalid\b.*", done.stderr, re.I
     )
-    return "" if done.returncode == 0 or found is None else re.sub(r"^sbatch: (error: )?", "", found[0])
+    return "" if done.returncode == 0 or match is None else re.sub(r"^sbatch: (error: )?", "", match[0])
 
 
 def sections(cluster: str, partitions: Sequence[Partition], *, gpus: bool) -> tuple[str, str]:
@@ -107,7 +107,7 @@ def _names(partitions: Sequence[Partition]) -> list[str]:
 
 
 def read_partitions(lines: Sequence[str]) -> list[Partition]:
-    found = []
+    partitions = []
     for line in lines:
         fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
         if fields.get("PartitionName") and fields.get("State", "UP") == "UP":
@@ -115,8 +115,8 @@ def read_partitions(lines: Sequence[str]) -> list[Partition]:
                 int(fields[key]) if fields.get(key, "").isdigit() else 0
                 for key in ("TotalNodes", "TotalCPUs")
             ]
-            found.append(Partition(fields["PartitionName"], fields.get("Default") == "YES", *numbers))
-    return found
+            partitions.append(Partition(fields["PartitionName"], fields.get("Default") == "YES", *numbers))
+    return partitions
 
 
 def _fields_by_line(text: str) -> dict[str, str]:

@@ -10,10 +10,10 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from openpaisdk.errors import NotFound
 from paicluster.engines.common import attempt_folder as attempts
 from paicluster.engines.common import session_host
 from paicluster.engines.common.unix_accounts import (
@@ -47,6 +47,8 @@ from paicluster.engines.slurm.submitter import Submitter
 from paicluster.engines.slurm.usage_files import UsageFiles
 from paicluster.logs.reader import LogReader
 from paicluster.metrics.usage import UsageReading
+from paiprotocol.errors import NotFound
+from pairuntime.local_files.network_fs import is_on_network
 from pairuntime.supervisor import attempt, claim, exit_record
 
 log = logging.getLogger(__name__)
@@ -55,8 +57,9 @@ T = TypeVar("T")
 
 _RESTART_DELAY_S = 1.0
 _NODES_INTERVAL_S = 60.0
-# Maximal age of the node list for callers of refresh_nodes, and how long they wait for a newer one.
-_NODES_MAX_AGE_S = 5.0
+# Until the first list of nodes has arrived from Slurm.
+_FIRST_NODES_INTERVAL_S = 5.0
+# How long callers of refresh_nodes wait for a newer list.
 _NODES_TIMEOUT_S = 3.0
 # Work on up to this many tasks runs on the event loop: a thread switch would take longer.
 _MAX_INLINE = 4
@@ -76,21 +79,28 @@ class SlurmEngine:
         grace_s: float = 10.0,
         accounts: Accounts | None = None,
         url: str = "",
-        authority: str = "",
+        ca_certificates: str = "",
     ):
-        """``url``: the server's address for tasks that report over HTTP. ``authority``: its certificates."""
+        """``url``: the server's address for tasks that report over HTTP. ``ca_certificates``: of its CA."""
         self._options = options
         self._url = url
-        self._authority = authority
+        self._ca_certificates = ca_certificates
         self._home = gang_folder.SlurmFolders(options.folder)
         self._grace_s = grace_s
         self._accounts = accounts
         self._slurm = SlurmCommands()
         self._gangs = GangRegistry(self._home)
         self._poller = QueuePoller(
-            options, self._slurm, self._gangs, self._notify_gang, lambda uid: self._hint(uid)
+            options,
+            self._slurm,
+            self._gangs,
+            self._notify_gang,
+            lambda uid: self._hint(uid),
+            self._in_files_of_one,
         )
-        self._submitter = Submitter(self._slurm, self._is_startable, self._notify_gang, self._submitted)
+        self._submitter = Submitter(
+            self._slurm, self._is_startable, self._notify_gang, self._submitted, self._in_files_of_one
+        )
         self._poller.on_available = self._submitter.on_slurm_available
         self._files = ThreadPoolExecutor(1, thread_name_prefix="slurm-files")
         self._event_files = EventFileWatcher(
@@ -105,6 +115,8 @@ class SlurmEngine:
         self._kill_wait_s = 30.0
         self._usage_files = UsageFiles(self._home)
         self._runtime = Path()
+        # Then a request to the file system may take as long as its server is away.
+        self._is_on_network = False
         self._running: list[asyncio.Task[None]] = []
         self._cancelling: set[asyncio.Task[None]] = set()
         if options.container:
@@ -123,8 +135,9 @@ class SlurmEngine:
         self._home.events.mkdir(exist_ok=True)
         # Tasks of any account create event files; only the server lists them.
         self._home.events.chmod(0o1733 if root else 0o700)
+        self._is_on_network = is_on_network(self._home.root)
         runtimes = self._home.root / "runtime"
-        self._runtime = await self._in_files(lambda: runtime_archive.install(runtimes, self._authority))
+        self._runtime = await self._in_files(lambda: runtime_archive.install(runtimes, self._ca_certificates))
         await self.refresh_nodes(timeout_s=10.0)
         for work in (self._event_files.read, self._poller.run, self._watch_nodes):
             self._running.append(asyncio.create_task(self._restart_on_error(work)))
@@ -165,7 +178,7 @@ class SlurmEngine:
         return ()
 
     def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
-        """Always: tasks choose free ports themselves on their node."""
+        """Always true: tasks choose free ports themselves on their node."""
         return True
 
     def has(self, uid: str) -> bool:
@@ -179,7 +192,7 @@ class SlurmEngine:
         return await self._in_files(lambda: written.last(size))
 
     async def usage(self, uids: Sequence[str]) -> UsageReading:
-        """Of tasks only: the machines are Slurm's."""
+        """Usage of tasks only: the machines are Slurm's."""
         # Not in the file thread: a slow file system must not delay what else it does.
         return await asyncio.to_thread(self._usage_files.read, uids) if uids else UsageReading()
 
@@ -187,7 +200,7 @@ class SlurmEngine:
         seen = await self._in_files(lambda: {uid: self._observe(uid) for uid in uids}, len(uids))
         for uid, (observation, new) in seen.items():
             if new is not None:
-                self._adopt(new)
+                await self._adopt(new)
             gang = self._gangs.of(uid)
             if gang is not None and observation.phase is Phase.RUNNING:
                 gang.started = True
@@ -196,7 +209,7 @@ class SlurmEngine:
                     self._poller.wake()
             if observation.phase in (Phase.ENDED, Phase.LOST):
                 if observation.phase is Phase.LOST and gang is not None:
-                    self._poller.notify_ended(gang)
+                    await self._poller.notify_ended(gang)
                 elif observation.start_error and gang is not None:
                     self._notify_gang(gang, Notice("FailedToStart", observation.start_error, "Warning"))
                 self._gangs.task_ended(uid)
@@ -207,22 +220,27 @@ class SlurmEngine:
         if not self.has(uid):
             return ABSENT, None
         known = self._gangs.of(uid)
-        found = None if known is not None else self._gangs.find(uid)
-        gang = known if found is None else found[0]
-        new = found[0] if found is not None and found[1] else None
-        seen = observe_attempt(self._home, uid, gang, self._options.file_lag_s)
+        located = None if known is not None else self._gangs.find(uid)
+        gang = known if located is None else located[0]
+        new = located[0] if located is not None and located[1] else None
+        seen = observe_attempt(
+            self._home, uid, gang, self._options.file_lag_s, self._options.reason_timeout_s
+        )
         if seen.phase in (Phase.ENDED, Phase.LOST):
             attempts.remove_secrets(self._home.task(uid))
         return seen, new
 
-    def _adopt(self, gang: SubmittedGang) -> None:
+    async def _adopt(self, gang: SubmittedGang) -> None:
         """Take over a gang of an earlier server."""
         self._wake()
-        if gang.job is not None or self._is_rejected(gang):
-            return
-        was_submitting = gang_folder.read_flag(gang.folder, gang_folder.SUBMITTING) is not None
-        if was_submitting or self._is_startable(gang):
+        if gang.job is None and await self._in_files_of_one(lambda: self._is_to_submit(gang)):
             self._submitter.add(gang)
+
+    def _is_to_submit(self, gang: SubmittedGang) -> bool:
+        if self._is_rejected(gang):
+            return False
+        was_submitting = gang_folder.read_flag(gang.folder, gang_folder.SUBMITTING) is not None
+        return was_submitting or self._is_startable(gang)
 
     def _is_rejected(self, gang: SubmittedGang) -> bool:
         return gang_folder.read_flag(gang.folder, gang_folder.REJECTED) is not None
@@ -253,14 +271,19 @@ class SlurmEngine:
         srun += ["--quiet", *step_options]
         archive, _ = self._runtime_on_node(uid)
         srun += [self._options.python, "-I", "-S", str(archive), *arguments]
-        owner = gang_folder.run_folder(self._home, uid).stat()
-        if os.geteuid() == 0 and owner.st_uid != 0:
-            account = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}")
-            return ["setpriv", *account, "--init-groups", *srun]
+        if (account := self._account_of(uid)) is not None:
+            user, group = account
+            return ["setpriv", f"--reuid={user}", f"--regid={group}", "--init-groups", *srun]
         return srun
 
+    def _account_of(self, uid: str) -> tuple[int, int] | None:
+        """User and group of a task, where they are not those of the server."""
+        owner = gang_folder.run_folder(self._home, uid).stat()
+        return (owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
+
     def session_command(self, uid: str, *, terminal: bool = False) -> Sequence[str]:
-        return session_host.host_with_command(self.exec_command(uid, (), terminal=terminal))
+        command = self.exec_command(uid, (), terminal=terminal)
+        return session_host.host_of_node(command, self._account_of(uid))
 
     def forward_command(self, uid: str) -> Sequence[str]:
         node_command = self._node_command(uid, ["forward", "node"])
@@ -274,47 +297,57 @@ class SlurmEngine:
             return
         account = None if self._accounts is None else self._accounts.of(gang[0].owner)
         if account is not None:
-            if self._options.shared and (blocked := first_blocked_folder(self._home.root)):
+            blocked = await self._in_files_of_one(lambda: first_blocked_folder(self._home.root))
+            if self._options.shared and blocked:
                 raise LaunchFailed(
                     f"The account {account.name} cannot reach {self._home.root}: {blocked} is closed to it. "
                     "The administrator can name another folder for Slurm in the cluster's file."
                 )
             gang = with_account_environment(gang, account)
-        complete = await self._in_files(lambda: self._prepare(gang, account), len(gang))
+        complete, owner = await self._in_files(lambda: self._prepare(gang, account), len(gang))
         if self._gangs.of(first) is not None:
             return
         if not complete:
-            found = self._gangs.new(first, tuple(task.uid for task in gang))
-            found.live.difference_update(task.uid for task in gang if self._has_ended(task.uid))
+            submitted = self._gangs.new(first, tuple(task.uid for task in gang), owner)
+            ended, rejection, is_startable = await self._in_files(
+                lambda: self._state_of_new(submitted), len(gang)
+            )
+            submitted.live.difference_update(ended)
             self._wake()
-            if (rejection := gang_folder.read_flag(found.folder, gang_folder.REJECTED)) is not None:
-                self._notify_gang(found, Notice("SlurmRefused", rejection, "Warning"))
-            elif self._is_startable(found):
-                self._submitter.add(found)
-            elif not found.live:
-                self._gangs.forget(found)
-            if not found.live or rejection is not None:
+            if rejection is not None:
+                self._notify_gang(submitted, Notice("SlurmRefused", rejection, "Warning"))
+            elif is_startable:
+                self._submitter.add(submitted)
+            elif not submitted.live:
+                self._gangs.forget(submitted)
+            if not submitted.live or rejection is not None:
                 for task in gang:
                     self._hint(task.uid)
+
+    def _state_of_new(self, gang: SubmittedGang) -> tuple[set[str], str | None, bool]:
+        """Tasks of a prepared gang that have ended already, why it was rejected, and whether it can start."""
+        ended = {uid for uid in gang.members if self._has_ended(uid)}
+        return ended, gang_folder.read_flag(gang.folder, gang_folder.REJECTED), self._is_startable(gang)
 
     def _has_ended(self, uid: str) -> bool:
         return observe_attempt(self._home, uid, None, 0).phase in (Phase.ENDED, Phase.LOST)
 
-    def _prepare(self, gang: Sequence[TaskLaunch], account: Account | None) -> bool:
-        """Whether the gang was complete already."""
+    def _prepare(self, gang: Sequence[TaskLaunch], account: Account | None) -> tuple[bool, int]:
+        """Write the gang's files; returns whether they were complete already, and their account."""
         path = self._home.gang(gang[0].uid)
         if gang_folder.members(path):
-            return True
+            return True, gang_folder.owner_of(path)
         common_spec: dict[str, object] = {
             "log_limit": self._options.log_limit,
             "log_segment": self._options.log_segment,
             "grace_s": self._grace_s,
             "kill_wait_s": self._kill_wait_s,
+            "poll_interval_s": self._options.steady_interval_s,
             "events": str(self._home.events),
         }
         remote = None
         if not self._options.shared:
-            remote = RemoteLaunch.new(self._url, self._options.node_folder, self._authority)
+            remote = RemoteLaunch.new(self._url, self._options.node_folder, self._ca_certificates)
             common_spec["kill_wait_s"] = max(1.0, self._kill_wait_s - _UPLOAD_RESERVE_S)
         owner = None if account is None else (account.uid, account.gid)
         command: list[str] = []
@@ -328,15 +361,16 @@ class SlurmEngine:
         )
         if rejection:
             gang_folder.write_flag(path, gang_folder.REJECTED, rejection)
-        return False
+        return False, gang_folder.owner_of(path)
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         await self._in_files(lambda: self._request_stops(uids, grace_s), len(uids))
-        gangs = {gang.uid: gang for uid in uids if (gang := self._find(uid)) is not None}
+        located = [await self._find(uid) for uid in uids]
+        gangs = {gang.uid: gang for gang in located if gang is not None}
         to_cancel: dict[tuple[str, ...], list[str]] = {}
         for gang in gangs.values():
             gang.kill_at = time.monotonic() + grace_s + CANCEL_AFTER_S
-            options = self._scancel_options(gang)
+            options = await self._in_files_of_one(partial(self._scancel_options, gang))
             if options is not None and gang.job is not None:
                 to_cancel.setdefault(options, []).append(gang.job)
         for options, job_ids in to_cancel.items():
@@ -350,13 +384,13 @@ class SlurmEngine:
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
 
-    def _find(self, uid: str) -> SubmittedGang | None:
-        found = self._gangs.find(uid)
-        if found is None:
+    async def _find(self, uid: str) -> SubmittedGang | None:
+        located = await self._in_files_of_one(lambda: self._gangs.find(uid))
+        if located is None:
             return None
-        if found[1]:
-            self._adopt(found[0])
-        return found[0]
+        if located[1]:
+            await self._adopt(located[0])
+        return located[0]
 
     def _request_stops(self, uids: Sequence[str], grace_s: float) -> None:
         for uid in uids:
@@ -417,31 +451,30 @@ class SlurmEngine:
             gang.last_notice = notice.message
             self._notify(next(iter(gang.live), gang.uid), notice)
 
-    def _submitted(self, gang: SubmittedGang) -> None:
-        """Slurm accepted or rejected it."""
+    async def _submitted(self, gang: SubmittedGang) -> None:
+        """Called when Slurm has accepted or rejected a gang."""
         self._wake()
-        if (
-            gang.job is not None
-            and not self._is_startable(gang)
-            and not any(map(self._is_running, gang.members))
-        ):
-            # It was stopped meanwhile.
+        if gang.job is not None and await self._in_files_of_one(lambda: self._was_stopped(gang)):
             self._cancel_in_background([gang.job])
         if gang.job is None:
             for uid in gang.members:
                 self._hint(uid)
 
+    def _was_stopped(self, gang: SubmittedGang) -> bool:
+        """Whether no task of a gang runs or can start any more."""
+        return not self._is_startable(gang) and not any(map(self._is_running, gang.members))
+
     # -- nodes ---------------------------------------------------------------------------------
 
     async def _watch_nodes(self) -> None:
         while True:
-            await asyncio.sleep(_NODES_INTERVAL_S if self._nodes else _NODES_MAX_AGE_S)
+            await asyncio.sleep(_NODES_INTERVAL_S if self._nodes else _FIRST_NODES_INTERVAL_S)
             await self.refresh_nodes()
 
     async def refresh_nodes(self, timeout_s: float = _NODES_TIMEOUT_S) -> None:
         now = time.monotonic()
         if self._nodes_query is None or (
-            self._nodes_query.done() and now - self._nodes_queried_at >= _NODES_MAX_AGE_S
+            self._nodes_query.done() and now - self._nodes_queried_at >= self._options.steady_interval_s
         ):
             self._nodes_queried_at = now
             self._nodes_query = asyncio.create_task(self._query_nodes())
@@ -449,15 +482,15 @@ class SlurmEngine:
         await asyncio.wait([self._nodes_query], timeout=timeout_s)
 
     async def _query_nodes(self) -> None:
-        found = await self._slurm.nodes()
-        if found is None:
+        nodes = await self._slurm.nodes()
+        if nodes is None:
             return
         if not self._nodes:
             wait = (await self._slurm.config()).get("KillWait", "").split(" ")[0]
             self._kill_wait_s = float(wait) if wait.isdigit() else self._kill_wait_s
-        self._nodes = tuple(found[0])
+        self._nodes = tuple(nodes[0])
         try:
-            await self._in_files(lambda: self._write_addresses(found[1]))
+            await self._in_files(lambda: self._write_addresses(nodes[1]))
         except OSError as error:
             log.warning("The addresses of Slurm's nodes cannot be written: %s", error)
 
@@ -470,8 +503,11 @@ class SlurmEngine:
             temporary.chmod(0o644)
             temporary.rename(file)
 
+    async def _in_files_of_one(self, work: Callable[[], T]) -> T:
+        return await self._in_files(work, 1)
+
     async def _in_files(self, work: Callable[[], T], count: int = _MAX_INLINE + 1) -> T:
-        """Run in the file thread, or inline if it concerns few tasks."""
-        if count <= _MAX_INLINE:
+        """Run in the file thread, or inline if it concerns few tasks and the file system always answers."""
+        if count <= _MAX_INLINE and not self._is_on_network:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._files, work)

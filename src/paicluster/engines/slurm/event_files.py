@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import time
 from concurrent.futures import Executor
 
-from openpaisdk.fileio.network_fs import is_on_network
+from paicluster.engines.common import folder_size
 from paicluster.engines.interface import Hint
 from paicluster.engines.slurm import gang_folder, observe
 from paicluster.engines.slurm.gang_registry import GangRegistry
+from pairuntime.local_files.network_fs import is_on_network
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +22,10 @@ _MIN_INTERVAL_S = 0.02
 _MAX_INTERVAL_S = 1.0
 # Part of the time without an event that is waited before the next listing.
 _IDLE_FACTOR = 0.02
+# Entries that are removed at a time.
+_MAX_ENTRIES = 1000
+# Entries that cannot be removed, whose names are kept.
+_MAX_UNREMOVABLE = 10_000
 # Interval of checks for the files an event belongs to,
 _VISIBILITY_INTERVAL_S = 0.25
 # which are visible after this time even on NFS, whatever it has cached.
@@ -38,14 +44,15 @@ class EventFileWatcher:
         # Set when there are gangs to watch.
         self._woken = asyncio.Event()
         self._last_change = time.monotonic()
-        # Entries that cannot be unlinked, such as folders of other accounts.
+        # Entries that cannot be removed, such as folders with an immutable file.
         self._unremovable: set[str] = set()
         # Events whose files are not visible yet, and until when they are checked.
         self._invisible: dict[str, float] = {}
         self._next_check = 0.0
+        self._is_on_network = False
 
     def wake(self) -> None:
-        """There are gangs to watch."""
+        """Wake the watcher: there are gangs to watch."""
         self._last_change = time.monotonic()
         self._woken.set()
 
@@ -58,27 +65,42 @@ class EventFileWatcher:
             idle_s = time.monotonic() - self._last_change
             await asyncio.sleep(min(_MAX_INTERVAL_S, max(_MIN_INTERVAL_S, _IDLE_FACTOR * idle_s)))
             try:
-                names = set(os.listdir(self._home.events))
+                # Not on the event loop: any account may leave any number of entries, and the file system of
+                # other machines may not answer.
+                names = await asyncio.to_thread(self._remove_some)
             except OSError as error:
                 log.warning("The event files of tasks cannot be listed: %s", error)
                 await asyncio.sleep(_MAX_INTERVAL_S)
                 continue
-            self._unremovable &= names
-            for name in names - self._unremovable:
+            for name in names:
                 self._consume(name)
             if self._invisible and time.monotonic() >= self._next_check:
                 await self._check_invisible()
 
+    def _remove_some(self) -> list[str]:
+        """Remove entries, up to a number; the names of those that were events."""
+        self._is_on_network = is_on_network(self._home.events)
+        with os.scandir(self._home.events) as entries:
+            left = (entry.name for entry in entries if entry.name not in self._unremovable)
+            names = list(itertools.islice(left, _MAX_ENTRIES))
+        events = []
+        for name in names:
+            path = self._home.events / name
+            try:
+                path.unlink(missing_ok=True)
+                events.append(name)
+            except OSError:
+                # A folder that a task of any user has made.
+                folder_size.remove_tree(path)
+                if os.path.lexists(path) and len(self._unremovable) < _MAX_UNREMOVABLE:
+                    self._unremovable.add(name)
+        return events
+
     def _consume(self, name: str) -> None:
         self._last_change = time.monotonic()
-        try:
-            (self._home.events / name).unlink(missing_ok=True)
-        except OSError:
-            self._unremovable.add(name)
-            return
         uid, _ = _parts(name)
         self._hint(uid)
-        if self._gangs.of(uid) is not None and is_on_network(self._home.events):
+        if self._gangs.of(uid) is not None and self._is_on_network:
             self._invisible[name] = self._last_change + _VISIBILITY_TIMEOUT_S
 
     async def _check_invisible(self) -> None:

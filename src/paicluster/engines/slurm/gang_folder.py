@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paicluster.engines.common import folder_size, storage_mounts, task_files
+from paicluster.engines.common import folder_size, mount_specs, task_files
 from paicluster.engines.common.attempt_folder import environment_marker, path_of
 from paicluster.engines.common.shell_exports import exports, not_exportable
 from paicluster.engines.common.task_files import HOST_VARIABLES
@@ -150,12 +150,12 @@ def _node_folders(
         return [home] * len(gang)
     if len(gang) == 1:
         return [SlurmFolders(remote.root)]
-    found = {
+    folders = {
         member: SlurmFolders(remote.of(number, rank))
         for number, part in enumerate(sbatch_command.components(gang))
         for rank, member in enumerate(part.members)
     }
-    return [found[number] for number in range(len(gang))]
+    return [folders[number] for number in range(len(gang))]
 
 
 def _remote_description(home: SlurmFolders, remote: RemoteLaunch | None, runtime: Path) -> dict[str, object]:
@@ -194,7 +194,7 @@ def _description(node_folders: Sequence[SlurmFolders], gang: Sequence[TaskLaunch
         )
     return {
         "tasks": tasks,
-        "components": [sbatch_command.srun_options(part) for part in parts],
+        "components": [sbatch_command.srun_options(part, gang[0].tasks_per_node) for part in parts],
         "nodes": str(node_folders[0].nodes_file),
     }
 
@@ -248,7 +248,7 @@ def _prepare_task(
     folders = [path, node_folder.gang(gang[0].uid), runtime.parent]
     in_container = bool(task.image and options.container)
     if in_container:
-        text += storage_mounts.check_script(task, task.uid)
+        text += mount_specs.check_script(task, task.uid)
     if task.sources is not None:
         bundle = node_folder.sources / _share_sources(task.sources, home.sources).name
         folders.append(bundle.parent)
@@ -259,7 +259,6 @@ def _prepare_task(
         **common_spec,
         "attempt": task.uid,
         "gang": gang[0].uid,
-        "slurm": True,
         "argv": container_command.program(task, options, path / SCRIPT, work, folders, environment),
         **container_command.details(task, options, work),
         "cwd": str(work),
@@ -367,10 +366,10 @@ def request_stop(path: Path, uid: str, grace_s: float) -> None:
 def members(folder: Path) -> tuple[str, ...]:
     """The tasks of a gang; empty when its folder is not complete."""
     try:
-        found: dict[str, Any] = json.loads((folder / gang_launcher.GANG).read_text())
+        description: dict[str, Any] = json.loads((folder / gang_launcher.GANG).read_text())
     except (OSError, ValueError):
         return ()
-    return tuple(task["uid"] for task in found["tasks"])
+    return tuple(task["uid"] for task in description["tasks"])
 
 
 def image_of(folder: Path, uid: str) -> tuple[str, str]:

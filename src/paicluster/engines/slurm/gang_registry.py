@@ -5,16 +5,25 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from paicluster.engines.slurm import gang_folder as folder
 from paicluster.engines.slurm.job_states import SlurmJob
 from pairuntime.supervisor import claim, exit_record
 
+T = TypeVar("T")
+
 _KEEP_FINISHED_S = 600.0
 _UID = re.compile(r"[0-9a-f-]{8,64}")
+
+
+class InFiles(Protocol):
+    """Runs work on the folders of gangs: off the event loop where their file system may not answer."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
 def _has_exit_record(path: Path) -> bool:
@@ -128,9 +137,9 @@ class GangRegistry:
         """Record, before it is cancelled, that the server does so: no user requested it."""
         folder.write_flag(self._home.gang(uid), folder.CANCELLED_AS_STALE, str(time.time()))
 
-    def new(self, uid: str, members: tuple[str, ...]) -> SubmittedGang:
-        path = self._home.gang(uid)
-        gang = SubmittedGang(uid, path, members, owner=folder.owner_of(path), live=set(members))
+    def new(self, uid: str, members: tuple[str, ...], owner: int) -> SubmittedGang:
+        """Add a gang whose folder belongs to this account."""
+        gang = SubmittedGang(uid, self._home.gang(uid), members, owner=owner, live=set(members))
         self._add(gang)
         return gang
 

@@ -119,18 +119,21 @@ def read_jobs(lines: Iterable[str], marker: str) -> dict[str, list[SlurmJob]]:
             uid_of_owner = int(owner) if owner.isdecimal() else -1
             job = SlurmJob(leader, state, reason, nodes, uid_of_owner)
             parts.setdefault(uid, {}).setdefault(leader, []).append(job)
-    return {uid: [_merge_components(found) for found in by_job.values()] for uid, by_job in parts.items()}
+    return {
+        uid: [_merge_components(components) for components in by_job.values()]
+        for uid, by_job in parts.items()
+    }
 
 
-def _merge_components(found: list[SlurmJob]) -> SlurmJob:
+def _merge_components(components: list[SlurmJob]) -> SlurmJob:
     """A heterogeneous job: pending while one component is, finished when all are; the worst end counts."""
-    for job in found:
+    for job in components:
         if job.is_pending:
             return job
-    running = [job for job in found if not job.is_over]
+    running = [job for job in components if not job.is_over]
     if running:
         return running[0]
-    return next((job for job in found if job.state != "COMPLETED"), found[0])
+    return next((job for job in components if job.state != "COMPLETED"), components[0])
 
 
 def pending_notice(job: SlurmJob) -> Notice | None:

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from openpaisdk.errors import ConfigError
-from openpaisdk.protocol.schema_nodes import (
+from paicluster.engines.engine_kind import DetectedConfig, EngineContext, EngineKind
+from paicluster.engines.router import ReadableEngine
+from paicluster.engines.setting_types import NAME, Number
+from paicluster.engines.slurm import sbatch_options
+from paiprotocol.errors import ConfigError
+from paiprotocol.jobs.schema_nodes import (
     Bool,
     Choice,
     Fields,
@@ -18,10 +22,6 @@ from openpaisdk.protocol.schema_nodes import (
     Nullable,
     Text,
 )
-from paicluster.config.field_types import NAME, Number
-from paicluster.engines.kind import DetectedConfig, EngineContext, EngineKind
-from paicluster.engines.router import ReadableEngine
-from paicluster.engines.slurm import sbatch_options
 
 
 class SbatchOption(Node):
@@ -68,6 +68,13 @@ _OPTIONS: dict[str, Node] = {
     "container-command": ListOf(Text(), "The container program, with arguments that come before its verb."),
     "container-options": ListOf(Text(), "Arguments that come after its verb."),
     "interval": Number("Minimum seconds between two queries of Slurm's queue."),
+    # Usage that is older than a minute is not shown.
+    "steady-interval": Number(
+        "Seconds between two queries while all jobs run, between two reports of a task's usage and two looks "
+        "of its supervisor at requests to stop, and the greatest age of the list of nodes.",
+        minimum=0.1,
+        maximum=30,
+    ),
     "file-lag": Number("Seconds until a file that a node wrote is visible on this machine."),
 }
 
@@ -93,7 +100,7 @@ def _build(context: EngineContext) -> ReadableEngine:
         grace_s=context.grace_s,
         accounts=context.accounts,
         url=context.external_url or "",
-        authority=context.authority,
+        ca_certificates=context.ca_certificates,
     )
 
 
@@ -109,11 +116,11 @@ def _check_options(options: Mapping[str, Any], home: Path, name: str) -> Sequenc
     from paicluster.engines.slurm.options import options_of
 
     parsed = options_of(options, home, name)
-    found = []
+    problems = []
     for queue in dict.fromkeys((parsed.default_queue, *parsed.queues.values())):
         if queue.options and (error := validate_options(queue.options)):
-            found.append(f"sbatch on this machine rejects {' '.join(queue.options)}: {error}.")
-    return found
+            problems.append(f"sbatch on this machine rejects {' '.join(queue.options)}: {error}.")
+    return problems
 
 
 SLURM = EngineKind(

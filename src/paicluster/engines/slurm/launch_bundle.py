@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paicluster.engines.common import task_files
-from pairuntime.slurm import bootstrap, node, stale_folders
+from pairuntime.slurm import bootstrap, node, server_connection, stale_folders
 
 _CHUNK = 1 << 18
 
@@ -24,13 +24,13 @@ class RemoteLaunch:
     root: Path
     ticket: str = field(repr=False)
     # CA certificates of the server, in addition to those of the node's system.
-    authority: str = field(default="", repr=False)
+    ca_certificates: str = field(default="", repr=False)
 
     @classmethod
-    def new(cls, url: str, node_folder: Path, authority: str = "") -> RemoteLaunch:
+    def new(cls, url: str, node_folder: Path, ca_certificates: str = "") -> RemoteLaunch:
         # The name cannot be guessed, so no other process can have created the folder.
         root = node_folder / f"{stale_folders.PREFIX}{secrets.token_hex(8)}"
-        return cls(url, root, secrets.token_urlsafe(32), authority)
+        return cls(url, root, secrets.token_urlsafe(32), ca_certificates)
 
     def of(self, component: int, rank: int) -> Path:
         """The folder of one of several tasks: each has its own, even on the same node."""
@@ -40,10 +40,10 @@ class RemoteLaunch:
 def remote_batch_script(
     remote: RemoteLaunch, python: str, *, uid: str, archive: Path, folder: Path, alone: bool
 ) -> str:
-    """``archive`` and ``folder``: paths of the runtime and of the gang's folder below the root."""
+    """Script of a remote launch. ``archive``, ``folder``: runtime and gang's folder below the root."""
     config = {
         "url": remote.url,
-        "authority": remote.authority,
+        "authority": remote.ca_certificates,
         "ticket": remote.ticket,
         "root": str(remote.root),
         "gang": uid,
@@ -51,7 +51,7 @@ def remote_batch_script(
         "folder": str(folder),
         "alone": alone,
     }
-    modules = (Path(str(module.__file__)).read_text() for module in (node, bootstrap))
+    modules = (Path(str(module.__file__)).read_text() for module in (node, server_connection, bootstrap))
     text = "\n".join((*modules, f"main({config!r})\n"))
     # In a variable, not on a command line, which every user of a node can see.
     start = shlex.join([python, "-I", "-S", "-c", node.BOOTSTRAP_PROGRAM])
@@ -78,7 +78,7 @@ class SlurmLaunchBundle:
                 self.add(name / path.relative_to(folder), path)
 
     def add_work(self, name: Path) -> None:
-        """A task's working folder, as every engine creates it."""
+        """Add a task's working folder, as every engine creates it."""
         for path in (name, name / task_files.PAI_FOLDER, name / task_files.OUTPUT_FOLDER):
             self.add_folder(path)
 
@@ -94,14 +94,14 @@ class SlurmLaunchBundle:
                 yield header.tobuf() + content + _padding(len(content))
                 continue
             with content.open("rb") as f:
-                found = os.fstat(f.fileno())
-                header.size = found.st_size
+                status = os.fstat(f.fileno())
+                header.size = status.st_size
                 # Only the owner's permissions, whatever they are here.
-                header.mode = found.st_mode & 0o700
+                header.mode = status.st_mode & 0o700
                 yield header.tobuf()
                 while chunk := f.read(_CHUNK):
                     yield chunk
-                yield _padding(found.st_size)
+                yield _padding(status.st_size)
         yield bytes(2 * tarfile.BLOCKSIZE)
 
 

@@ -10,7 +10,7 @@ import hmac
 import secrets
 from pathlib import Path
 
-from paicluster.engines.common import storage_mounts
+from paicluster.engines.common import mount_specs
 from paicluster.engines.interface import Mount, TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
 
@@ -44,7 +44,7 @@ run()
 def spec_of(
     task: TaskLaunch, options: SlurmOptions, attempt_folder: Path, *, in_container: bool
 ) -> dict[str, object] | None:
-    """What the supervisor needs to mount the storages of a task; None if it has none. It has credentials.
+    """Mount spec of a task, with credentials; None if it has no storages to mount.
 
     ``attempt_folder``: as the node has it.
     """
@@ -55,7 +55,7 @@ def spec_of(
     hint = _HINT.format(product=f"openpaisdk[{extras}]" if extras else "openpaisdk")
     modules = ("openpaisdk", *(module for module, _ in packages))
     return {
-        **storage_mounts.build_spec(
+        **mount_specs.build_spec(
             task,
             [options.mount_python, "-c", _PROGRAM.format(modules=modules, hint=hint)],
             folder=folder_of(task, options),
@@ -67,14 +67,14 @@ def spec_of(
             variables={},
         ),
         # Taken from the node: its paths are not the server's.
-        "node_variables": list(storage_mounts.MACHINE_VARIABLES),
+        "node_variables": list(mount_specs.MACHINE_VARIABLES),
         "hint": hint,
         "prefix": _PREFIX,
     }
 
 
 def folder_of(task: TaskLaunch, options: SlurmOptions) -> Path:
-    """Where the storages of a task are that cannot be mounted at the paths it requested.
+    """Folder of the storages that cannot be mounted at the paths that the task requested.
 
     The same in each call of this process. What needs the folder later reads it from the task's files.
     """
@@ -84,4 +84,4 @@ def folder_of(task: TaskLaunch, options: SlurmOptions) -> Path:
 
 def binds_of(task: TaskLaunch, options: SlurmOptions) -> list[Mount]:
     """How the container of a task gets what its supervisor has mounted."""
-    return storage_mounts.binds_of(task, folder_of(task, options))
+    return mount_specs.binds_of(task, folder_of(task, options))

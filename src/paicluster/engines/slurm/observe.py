@@ -8,36 +8,42 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from openpaisdk.fileio.network_fs import is_on_network
 from paicluster.engines.common.attempt_folder import observation_from_record
 from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
 from paicluster.engines.slurm import gang_folder, untrusted_files
 from paicluster.engines.slurm.gang_registry import SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob
+from paicluster.engines.slurm.options import REASON_TIMEOUT_S
+from pairuntime.local_files.network_fs import is_on_network
 from pairuntime.slurm.slurm_attempt import refresh
 from pairuntime.supervisor import attempt, claim
 
-# How long the end of a task that Slurm ended waits for Slurm's reason.
-_REASON_TIMEOUT_S = 15.0
-
 
 def observe_attempt(
-    home: gang_folder.SlurmFolders, uid: str, gang: SubmittedGang | None, lag_s: float
+    home: gang_folder.SlurmFolders,
+    uid: str,
+    gang: SubmittedGang | None,
+    lag_s: float,
+    reason_timeout_s: float = REASON_TIMEOUT_S,
 ) -> Observation:
     path = home.task(uid)
+    # Before anything is read: a file system that does not answer for a while makes a record that was looked
+    # for before its lag look as if it had been missing after it.
+    is_gone = gang is not None and gang.is_gone(lag_s)
     refresh(str(path))
     owner = untrusted_files.read_claim(path)
     if owner is None:
-        return _unstarted(home, uid, gang, lag_s)
+        return _unstarted(home, uid, gang, lag_s, reason_timeout_s)
     claimed_ms = owner.get("claimed_ms") or None
     if owner and "pid" not in owner:  # a tombstone
         return _buried(owner, claimed_ms)
     ended = untrusted_files.read_exit_record(path)
     placement = untrusted_files.read_placement(path)
     if ended is not None and _log_is_visible(path, uid, ended, gang, lag_s):
-        seen = replace(_ended(ended, (path / attempt.STOP).exists(), gang, claimed_ms), placement=placement)
+        seen = _ended(ended, (path / attempt.STOP).exists(), gang, claimed_ms, reason_timeout_s)
+        seen = replace(seen, placement=placement)
         return _with_image_error(home, uid, seen) if seen.start_error else seen
-    if ended is None and gang is not None and gang.is_gone(lag_s):
+    if ended is None and gang is not None and is_gone:
         return replace(_lost(gang), started_ms=claimed_ms, placement=placement)
     return Observation(Phase.RUNNING, started_ms=claimed_ms, placement=placement)
 
@@ -74,7 +80,11 @@ def event_is_visible(home: gang_folder.SlurmFolders, uid: str, event: str) -> bo
 
 
 def _unstarted(
-    home: gang_folder.SlurmFolders, uid: str, gang: SubmittedGang | None, lag_s: float
+    home: gang_folder.SlurmFolders,
+    uid: str,
+    gang: SubmittedGang | None,
+    lag_s: float,
+    reason_timeout_s: float,
 ) -> Observation:
     if gang is None:
         return ABSENT
@@ -88,7 +98,7 @@ def _unstarted(
     if lost.loss is Loss.UNKNOWN:
         lost = replace(lost, loss=Loss.NOT_STARTED)
     if not claim.bury(str(home.task(uid)), uid, lost=lost.loss.value):  # type: ignore[union-attr]
-        return observe_attempt(home, uid, gang, lag_s)
+        return observe_attempt(home, uid, gang, lag_s, reason_timeout_s)
     return lost
 
 
@@ -99,7 +109,11 @@ def _buried(owner: dict[str, Any], claimed_ms: int | None) -> Observation:
 
 
 def _ended(
-    ended: dict[str, Any], stop_requested: bool, gang: SubmittedGang | None, claimed_ms: int | None
+    ended: dict[str, Any],
+    stop_requested: bool,
+    gang: SubmittedGang | None,
+    claimed_ms: int | None,
+    reason_timeout_s: float,
 ) -> Observation:
     seen = observation_from_record(ended)
     if not ended.get("ended_by_slurm"):
@@ -109,7 +123,7 @@ def _ended(
         return replace(seen, stopped=True)
     job = gang.seen if gang is not None else None
     if job is None or not job.is_over:
-        if gang is not None and time.time() * 1000 - (seen.ended_ms or 0) < _REASON_TIMEOUT_S * 1000:
+        if gang is not None and time.time() * 1000 - (seen.ended_ms or 0) < reason_timeout_s * 1000:
             gang.ending = True
             return Observation(Phase.RUNNING, started_ms=claimed_ms)
         return replace(seen, loss=Loss.CANCELLED)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openpaisdk.errors import ConfigError
+from paiprotocol.errors import ConfigError
 
 CONTAINERS = ("podman", "apptainer", "enroot")
+REASON_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,14 @@ class SlurmOptions:
     container: str = ""
     container_command: tuple[str, ...] = ()
     container_options: tuple[str, ...] = ()
-    # Seconds between two squeue calls, while jobs are pending, and while all are running.
+    # Seconds between two squeue calls, while jobs are pending, and while all are running. As often as the
+    # latter tasks report their usage, and callers of refresh_nodes get a new list.
     interval_s: float = 1.0
     steady_interval_s: float = 5.0
     # How long a file may take to appear on this machine after a node wrote it.
     file_lag_s: float = 3.0
+    # How long the end of a task that Slurm ended waits for Slurm's reason.
+    reason_timeout_s: float = REASON_TIMEOUT_S
     log_limit: int = 512 << 20
     log_segment: int = 64 << 20
 
@@ -58,7 +62,7 @@ class SlurmOptions:
 
 
 def options_of(section: Mapping[str, object], home: Path, name: str) -> SlurmOptions:
-    """From the engine's section of the cluster's file; ``home`` is the cluster's home."""
+    """Options from the engine's section of the cluster's file; ``home`` is the cluster's home."""
     values: dict[str, Any] = dict(section)
     folder = home / Path(str(values.get("folder", name))).expanduser()
     container = str(values.get("container") or "")
@@ -66,7 +70,7 @@ def options_of(section: Mapping[str, object], home: Path, name: str) -> SlurmOpt
         raise ConfigError(f"Images are run by {', '.join(CONTAINERS)}, not by {container}.")
     python = str(values.get("python", "python3"))
     default_queue = _queue(values, SlurmQueue())
-    queues = {vc: _queue(one or {}, default_queue) for vc, one in (values.get("clusters") or {}).items()}
+    queues = {vc: _queue(queue or {}, default_queue) for vc, queue in (values.get("clusters") or {}).items()}
     return SlurmOptions(
         folder=folder,
         shared=bool(values.get("shared", True)),
@@ -81,6 +85,7 @@ def options_of(section: Mapping[str, object], home: Path, name: str) -> SlurmOpt
         container_command=tuple(map(str, values.get("container-command", ()))),
         container_options=tuple(map(str, values.get("container-options", ()))),
         interval_s=float(values.get("interval", 1.0)),
+        steady_interval_s=float(values.get("steady-interval", 5.0)),
         file_lag_s=float(values.get("file-lag", 3.0)),
     )
 

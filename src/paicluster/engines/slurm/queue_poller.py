@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from paicluster.engines.interface import Hint, Notice
 from paicluster.engines.slurm import gang_folder
-from paicluster.engines.slurm.gang_registry import GangRegistry, SubmittedGang
+from paicluster.engines.slurm.gang_registry import GangRegistry, InFiles, SubmittedGang
 from paicluster.engines.slurm.job_states import RESUMED, SUSPENDED, SlurmJob, pending_notice
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.slurm_commands import UNAVAILABLE, SlurmCommands
@@ -29,12 +30,17 @@ class QueuePoller:
         gangs: GangRegistry,
         notify: Callable[[SubmittedGang, Notice], None],
         hint: Hint,
+        in_files: InFiles,
     ):
+        """``in_files``: runs what reads and writes the folders of gangs."""
         self._options = options
         self._slurm = slurm
         self._gangs = gangs
         self._notify = notify
         self._hint = hint
+        self._in_files = in_files
+        # Tasks whose ends are being described.
+        self._ending: set[asyncio.Task[None]] = set()
         self._woken = asyncio.Event()
         # Whether Slurm may have stale jobs: of an earlier server, or whose scancel failed.
         self._may_have_stale_jobs = True
@@ -44,7 +50,7 @@ class QueuePoller:
         self.on_available: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
-        """There are gangs to watch."""
+        """Wake the poller: there are gangs to watch."""
         self._woken.set()
 
     async def cancel(self, job_ids: Sequence[str], *how: str) -> None:
@@ -64,9 +70,9 @@ class QueuePoller:
             self._woken.clear()
             polled = time.monotonic()
             may_have_stale_jobs, self._may_have_stale_jobs = self._may_have_stale_jobs, False
-            found = await self._slurm.jobs()
+            jobs = await self._slurm.jobs()
             took = time.monotonic() - polled
-            if found is None:
+            if jobs is None:
                 unavailable = True
                 self._may_have_stale_jobs = self._may_have_stale_jobs or may_have_stale_jobs
                 if time.monotonic() - last_result > 2 * self._options.interval_s:
@@ -76,8 +82,8 @@ class QueuePoller:
                 if unavailable:
                     unavailable = False
                     self.on_available()
-                await self._compare(found, polled)
-                await self._cancel_stale(found)
+                await self._compare(jobs, polled)
+                await self._cancel_stale(jobs)
             await self._cancel_overdue()
             self._gangs.forget_old()
             is_steady = not unavailable and all(gang.is_steady for gang in self._gangs)
@@ -127,23 +133,25 @@ class QueuePoller:
                     gang.finished_at = time.monotonic()
                     self._observe_when_gone(gang)
         for gang in self._gangs:
-            self._observe_if_gone(gang)
+            await self._observe_if_gone(gang)
 
     async def _cancel_stale(self, found: Mapping[str, Sequence[SlurmJob]]) -> None:
         """Cancel pending Slurm jobs of finished gangs: they were stopped, or requeued manually."""
-        pending = {
-            job.id: uid
-            for uid, jobs in found.items()
-            for job in jobs
-            if job.is_pending and self._gangs.is_stale(uid, job.owner)
-        }
+        pending = await self._in_files(
+            lambda: {
+                job.id: uid
+                for uid, jobs in found.items()
+                for job in jobs
+                if job.is_pending and self._gangs.is_stale(uid, job.owner)
+            }
+        )
         stale = []
         for number, uid in pending.items():
             # One that has just started was pending in this result: only the second result counts.
             if number in self._stale_pending:
                 # On a full disk it is cancelled once that can be recorded.
                 with contextlib.suppress(OSError):
-                    self._gangs.mark_stale(uid)
+                    await self._in_files(partial(self._gangs.mark_stale, uid))
                     stale.append(number)
         self._stale_pending = frozenset(pending)
         self._may_have_stale_jobs = self._may_have_stale_jobs or bool(pending)
@@ -156,11 +164,16 @@ class QueuePoller:
             self._hint(uid)
         loop = asyncio.get_running_loop()
         # A little later: timers are not exact.
-        loop.call_later(self._options.file_lag_s + 0.02, self._observe_if_gone, gang)
+        loop.call_later(self._options.file_lag_s + 0.02, self._observe_in_background, gang)
 
-    def _observe_if_gone(self, gang: SubmittedGang) -> None:
+    def _observe_in_background(self, gang: SubmittedGang) -> None:
+        task = asyncio.get_running_loop().create_task(self._observe_if_gone(gang))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _observe_if_gone(self, gang: SubmittedGang) -> None:
         if gang.live and gang.is_gone(self._options.file_lag_s):
-            self.notify_ended(gang)
+            await self.notify_ended(gang)
             for uid in gang.live:
                 self._hint(uid)
 
@@ -179,13 +192,9 @@ class QueuePoller:
         if notice is not None:
             self._notify(gang, notice)
 
-    def notify_ended(self, gang: SubmittedGang) -> None:
+    async def notify_ended(self, gang: SubmittedGang) -> None:
         state = gang.seen.state if gang.seen is not None else ""
-        output = gang_folder.output_tail(gang.folder)
-        if not output and state == "FAILED" and gang_folder.never_reported(gang.folder):
-            output = (
-                "Its node downloaded nothing from the server: check external-url, python and node-folder."
-            )
+        output = await self._in_files(lambda: _output_of(gang, state))
         if state == "COMPLETED" and not output:
             return
         text = (
@@ -202,3 +211,11 @@ class QueuePoller:
             gang.kill_at = now + CANCEL_AFTER_S
         if overdue:
             await self.cancel([gang.job for gang in overdue if gang.job])
+
+
+def _output_of(gang: SubmittedGang, state: str) -> str:
+    """What the job of a gang that has ended wrote beside its tasks, or why that is nothing."""
+    output = gang_folder.output_tail(gang.folder)
+    if not output and state == "FAILED" and gang_folder.never_reported(gang.folder):
+        return "Its node downloaded nothing from the server: check external-url, python and node-folder."
+    return output

@@ -15,12 +15,12 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from openpaisdk.errors import JOB_CONFLICT, NO_JOB, Conflict, NotFound
 from paicluster.engines.common import task_files
 from paicluster.engines.interface import AppendResult, Hint
 from paicluster.engines.slurm import container_command, gang_folder, untrusted_files
 from paicluster.engines.slurm.launch_bundle import SlurmLaunchBundle
 from paicluster.engines.slurm.options import SlurmOptions
+from paiprotocol.errors import JOB_CONFLICT, NO_JOB, Conflict, NotFound
 from pairuntime.slurm import gang_launcher, placement, report_uploader, usage_file
 from pairuntime.supervisor import attempt, claim, exit_record
 from pairuntime.supervisor.log_segments import SegmentedLog
@@ -34,8 +34,6 @@ _MAX_SEGMENTS = 64
 
 class SlurmReportSink:
     """Implements the report API for one Slurm engine."""
-
-    max_usage_bytes = usage_file.SIZE_BYTES
 
     def __init__(self, home: gang_folder.SlurmFolders, options: SlurmOptions, files: Executor, hint: Hint):
         """``files``: a single thread, so that concurrent duplicates are processed one after the other."""

@@ -46,12 +46,13 @@ _INCLUDED = (
     "pairuntime/session/",
     "pairuntime/supervisor/",
     "pairuntime/slurm/",
+    "pairuntime/transport/",
 )
 
 
-def install(runtimes: Path, authority: str = "") -> Path:
+def install(runtimes: Path, ca_certificates: str = "") -> Path:
     """Install this version's runtime into the folder, unless it is there, and return its path."""
-    plain = runtime_install.install(runtimes, authority)
+    plain = runtime_install.install(runtimes, ca_certificates)
     target = plain.with_name(_NAME)
     if not target.exists():
         for path in (runtimes, target.parent):

@@ -85,6 +85,7 @@ def sbatch(
             arguments.append(":")
         extra_mb = _MOUNT_MB * len(first.storage_mounts)
         arguments += _resources(component, options, extra_mb, alone=len(gang) == 1)
+        arguments += node_options(component, first.tasks_per_node)
         # Of two equal options the later one counts: the cluster's own.
         arguments += [*extras, *queue, *_time(first)]
         arguments += [
@@ -144,7 +145,7 @@ def uid_of(comment: str) -> str:
 
 
 def _resources(component: Component, options: SlurmOptions, extra_mb: int, *, alone: bool) -> list[str]:
-    """``extra_mb``: memory of each task that its program does not use."""
+    """Options for the resources of a component. ``extra_mb``: memory of each task beside its program's."""
     tasks = len(component.members)
     arguments = [f"--ntasks={tasks}", f"--cpus-per-task={component.cpu}"]
     if component.memory_mb:
@@ -163,6 +164,14 @@ def _resources(component: Component, options: SlurmOptions, extra_mb: int, *, al
     if tasks == 1:
         arguments.append("--nodes=1")
     return arguments
+
+
+def node_options(component: Component, tasks_per_node: int) -> list[str]:
+    """Options of sbatch and srun that give consecutive tasks one node; none if they do not fill nodes."""
+    nodes, rest = divmod(len(component.members), tasks_per_node)
+    if tasks_per_node == 1 or rest:
+        return []
+    return [f"--nodes={nodes}", f"--ntasks-per-node={tasks_per_node}", "--distribution=block"]
 
 
 def _queue_options(vc: str, options: SlurmOptions) -> list[str]:
@@ -185,12 +194,12 @@ def _job_name(task: TaskLaunch) -> str:
     return re.sub(r"[^\w.~-]", "_", f"{task.owner}~{task.job}" if task.job else "pai")[:200]
 
 
-def srun_options(component: Component) -> list[str]:
+def srun_options(component: Component, tasks_per_node: int = 1) -> list[str]:
     """Options of srun for the tasks of one component."""
     arguments = [f"--ntasks={len(component.members)}", f"--cpus-per-task={component.cpu}"]
     if component.gpus:
         arguments.append(f"--gpus-per-task={component.gpus}")
-    return arguments
+    return arguments + node_options(component, tasks_per_node)
 
 
 def batch_script(options: SlurmOptions, archive: Path, folder: Path, *, alone: bool) -> str:

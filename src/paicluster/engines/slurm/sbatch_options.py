@@ -37,7 +37,7 @@ def option_name(argument: str) -> str:
 
 
 def matches_any(name: str, options: tuple[str, ...]) -> bool:
-    """sbatch accepts every unambiguous prefix of a name."""
+    """Whether sbatch may read a name as one of these options: it accepts unambiguous prefixes."""
     return any(option.startswith(name) for option in options)
 
 

@@ -101,7 +101,7 @@ class SlurmCommands:
         return await loop.run_in_executor(self._threads, self._run, list(command), timeout_s)
 
     def _run(self, command: list[str], timeout_s: float) -> CommandResult:
-        """In a thread: asyncio's subprocesses fork this whole process, which blocks the event loop."""
+        """Run a command in a thread: asyncio would fork this whole process, which blocks the event loop."""
         try:
             process = subprocess.Popen(
                 command,
@@ -152,14 +152,14 @@ class SlurmCommands:
         if result.status:
             self.has_accounting = not ("disabled" in result.err or "not running" in result.err)
             return {}
-        found = {}
+        jobs = {}
         for line in result.out.splitlines():
             number, state, nodes = line.split("|", 2)
             # CANCELLED is followed by the uid that did it.
-            found[number.partition("+")[0]] = SlurmJob(
+            jobs[number.partition("+")[0]] = SlurmJob(
                 number.partition("+")[0], state.split(" ")[0], "", nodes
             )
-        return found
+        return jobs
 
     async def nodes(self) -> tuple[list[Node], dict[str, str]] | None:
         """The nodes that are up, and the address of every node; None when Slurm is unavailable."""
@@ -174,12 +174,12 @@ class SlurmCommands:
 
     async def config(self) -> dict[str, str]:
         result = await self.run(["scontrol", "show", "config"])
-        found = {}
+        settings = {}
         for line in result.out.splitlines():
             key, equals, value = line.partition("=")
             if equals:
-                found[key.strip()] = value.strip()
-        return found
+                settings[key.strip()] = value.strip()
+        return settings
 
     async def cancel(self, job_ids: Sequence[str], *options: str) -> bool:
         """Call scancel. False: Slurm is unavailable and may not have received it."""

@@ -6,12 +6,13 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from paicluster.engines.interface import Notice
 from paicluster.engines.slurm import gang_folder, untrusted_files
-from paicluster.engines.slurm.gang_registry import SubmittedGang
+from paicluster.engines.slurm.gang_folder import read_flag as _read_flag
+from paicluster.engines.slurm.gang_registry import InFiles, SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob
 from paicluster.engines.slurm.slurm_commands import UNAVAILABLE, CommandResult, SlurmCommands
 
@@ -34,12 +35,15 @@ class Submitter:
         slurm: SlurmCommands,
         is_startable: Callable[[SubmittedGang], bool],
         notify: Callable[[SubmittedGang, Notice], None],
-        on_done: Callable[[SubmittedGang], None],
+        on_done: Callable[[SubmittedGang], Awaitable[None]],
+        in_files: InFiles,
     ):
+        """``in_files``: runs what reads and writes the folders of gangs."""
         self._slurm = slurm
         self._is_startable = is_startable
         self._notify = notify
         self._on_done = on_done
+        self._in_files = in_files
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         # Gangs rejected for now are retried one after the other.
         self._retry_lock = asyncio.Lock()
@@ -78,7 +82,7 @@ class Submitter:
                 log.exception("The gang %s could not be submitted; retrying.", gang.uid)
                 is_done = False
             if is_done:
-                self._on_done(gang)
+                await self._on_done(gang)
                 return
             try:
                 async with asyncio.timeout(backoff_s):
@@ -88,7 +92,7 @@ class Submitter:
                 backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
 
     async def _retry_in_turn(self, gang: SubmittedGang) -> bool:
-        """One at a time: what blocks one blocks the others too, such as a limit that thousands have hit."""
+        """Retry gangs one at a time: what blocks one, such as a limit, blocks thousands."""
         async with self._retry_lock:
             is_done = await self._try(gang)
             if not is_done:
@@ -97,16 +101,17 @@ class Submitter:
 
     async def _try(self, gang: SubmittedGang) -> bool:
         """One attempt to submit. False: it must be retried."""
-        if not gang.folder.exists():
+        folder = gang.folder
+        if not await self._in_files(folder.exists):
             return True  # removed meanwhile
-        if gang_folder.read_flag(
-            gang.folder, gang_folder.SUBMITTING
-        ) is not None and not await self._find_lost_submission(gang):
+        was_submitting = await self._in_files(lambda: _read_flag(folder, gang_folder.SUBMITTING))
+        if was_submitting is not None and not await self._find_lost_submission(gang):
             return gang.job is not None
-        if gang.job is not None or not self._is_startable(gang):
-            return True  # submitted already, or stopped before it was submitted
-        gang_folder.write_flag(gang.folder, gang_folder.SUBMITTING, str(time.time()))
-        command = json.loads((gang.folder / gang_folder.SBATCH_COMMAND).read_text())
+        if gang.job is not None:
+            return True  # submitted already
+        command = await self._in_files(lambda: self._begin(gang))
+        if command is None:
+            return True  # stopped before it was submitted
         async with self._slots:
             result = await self._slurm.run(command)
         if result.status == 0:
@@ -115,28 +120,36 @@ class Submitter:
                 # An option made sbatch do something else, such as print its version.
                 result = CommandResult(1, "", f"sbatch printed no job id: {untrusted_files.sanitize(number)}")
             else:
-                self._record_job_id(gang, number)
+                await self._record_job_id(gang, number)
                 return True
-        return self._failed(gang, result)
+        return await self._failed(gang, result)
+
+    def _begin(self, gang: SubmittedGang) -> list[str] | None:
+        """The submit command, after noting that it is being run; None if no task can start any more."""
+        if not self._is_startable(gang):
+            return None
+        gang_folder.write_flag(gang.folder, gang_folder.SUBMITTING, str(time.time()))
+        command: list[str] = json.loads((gang.folder / gang_folder.SBATCH_COMMAND).read_text())
+        return command
 
     async def _find_lost_submission(self, gang: SubmittedGang) -> bool:
         """An earlier submission has no known result: look for its job. True: there is none."""
-        found = await self._jobs()
-        if found is None:
+        jobs = await self._jobs()
+        if jobs is None:
             self._notify(gang, UNAVAILABLE)
             return False
-        own = next((job for job in found.get(gang.uid, ()) if job.owner == gang.owner), None)
+        own = next((job for job in jobs.get(gang.uid, ()) if job.owner == gang.owner), None)
         if own is not None:
-            self._record_job_id(gang, own.id)
+            await self._record_job_id(gang, own.id)
             return False
-        if gang_folder.read_flag(gang.folder, gang_folder.OWNER) is not None:
+        if await self._in_files(lambda: _read_flag(gang.folder, gang_folder.OWNER)) is not None:
             # It has even started, and Slurm has dropped it since. The job id in its folder is not trusted.
-            self._record_job_id(gang, _UNKNOWN_JOB)
+            await self._record_job_id(gang, _UNKNOWN_JOB)
             return False
         return True
 
     async def _jobs(self) -> dict[str, list[SlurmJob]] | None:
-        """One squeue call shared by all callers; it starts after each of them called."""
+        """Jobs from one squeue call, which all callers share that called before it started."""
         if self._next_query is None:
             self._next_query = asyncio.create_task(self._query())
             self._queries.add(self._next_query)
@@ -146,22 +159,22 @@ class Submitter:
     async def _query(self) -> dict[str, list[SlurmJob]] | None:
         async with self._query_lock:
             self._next_query = None
-            found = await self._slurm.jobs()
-            if found is None:
+            jobs = await self._slurm.jobs()
+            if jobs is None:
                 await asyncio.sleep(_BACKOFF_MIN_S)
-            return found
+            return jobs
 
-    def _record_job_id(self, gang: SubmittedGang, job: str) -> None:
-        gang_folder.write_flag(gang.folder, gang_folder.JOB, job)
+    async def _record_job_id(self, gang: SubmittedGang, job: str) -> None:
+        await self._in_files(lambda: gang_folder.write_flag(gang.folder, gang_folder.JOB, job))
         gang.job = job
         gang.submitted = time.monotonic()
 
-    def _failed(self, gang: SubmittedGang, result: CommandResult) -> bool:
+    async def _failed(self, gang: SubmittedGang, result: CommandResult) -> bool:
         if result.is_unavailable:
             self._notify(gang, UNAVAILABLE)
             return False
         # It is known not to have been submitted.
-        (gang.folder / gang_folder.SUBMITTING).unlink(missing_ok=True)
+        await self._in_files(lambda: (gang.folder / gang_folder.SUBMITTING).unlink(missing_ok=True))
         gang.rejected_for_now = result.is_retryable
         if result.is_retryable:
             reason = f"Slurm says: {result.error_text}"
@@ -169,7 +182,6 @@ class Submitter:
             return False
         log.warning("sbatch rejects %s: %s", gang.uid, result.error_text)
         self._notify(gang, Notice("SlurmRefused", f"Slurm rejected the job: {result.error_text}", "Warning"))
-        gang_folder.write_flag(
-            gang.folder, gang_folder.REJECTED, f"Slurm rejected the job: {result.error_text}"
-        )
+        reason = f"Slurm rejected the job: {result.error_text}"
+        await self._in_files(lambda: gang_folder.write_flag(gang.folder, gang_folder.REJECTED, reason))
         return True

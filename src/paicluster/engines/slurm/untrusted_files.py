@@ -32,10 +32,10 @@ def tail(path: Path, size: int = _MAX_FILE_BYTES) -> bytes:
     """The end of a regular file; OSError if there is none."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
-        return os.pread(fd, size, max(0, found.st_size - size))
+        return os.pread(fd, size, max(0, status.st_size - size))
     finally:
         os.close(fd)
 
@@ -48,12 +48,12 @@ def sanitize(value: object, limit: int = _MAX_TEXT) -> str:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None if there is no file, {} if it is invalid."""
     try:
-        found = json.loads(tail(path))
+        value = json.loads(tail(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _number(value: object, maximum: int) -> int | None:
@@ -120,8 +120,8 @@ def _gpus(value: object) -> Iterator[tuple[int, GpuReading]]:
 
 
 def _sizes(value: object) -> dict[str, int]:
-    found = value if isinstance(value, dict) else {}
-    return {stream: _number(found.get(stream), _MAX_NUMBER) or 0 for stream in STREAMS}
+    sizes = value if isinstance(value, dict) else {}
+    return {stream: _number(sizes.get(stream), _MAX_NUMBER) or 0 for stream in STREAMS}
 
 
 def log_is_complete(path: Path, ended: Mapping[str, Any]) -> bool:

@@ -29,8 +29,12 @@ class _Report(NamedTuple):
 class UsageFiles:
     """Reads usage files, always by one thread at a time."""
 
-    def __init__(self, home: SlurmFolders) -> None:
+    def __init__(
+        self, home: SlurmFolders, *, max_age_s: float = _MAX_AGE_S, read_timeout_s: float = _READ_TIMEOUT_S
+    ) -> None:
         self._home = home
+        self._max_age_s = max_age_s
+        self._read_timeout_s = read_timeout_s
         self._reports: dict[str, _Report] = {}
         # Tasks that the last reading had no time for.
         self._left_out: list[str] = []
@@ -43,16 +47,18 @@ class UsageFiles:
         queue = [*first, *wanted.difference(first)]
         self._left_out = []
         for at, uid in enumerate(queue):
-            if time.monotonic() - now_s > _READ_TIMEOUT_S:
+            # Each reading gets further, however slow the files are.
+            if at and time.monotonic() - now_s > self._read_timeout_s:
                 self._left_out = queue[at:]
                 break
             self._read_one(uid, now_s)
-        self._reports = {
-            uid: report
+        # Old reports stay: the same counters, read again, are no news.
+        self._reports = {uid: report for uid, report in self._reports.items() if uid in wanted}
+        counters = {
+            uid: report.counters
             for uid, report in self._reports.items()
-            if uid in wanted and now_s - report.seen_s <= _MAX_AGE_S
+            if now_s - report.seen_s <= self._max_age_s
         }
-        counters = {uid: report.counters for uid, report in self._reports.items()}
         return UsageReading(counters, cost_s=time.thread_time() - started_s)
 
     def _read_one(self, uid: str, now_s: float) -> None:

@@ -16,51 +16,79 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized, Unavailable
 from paicluster.files import Storage, StorageUser
 from paicluster.files.transfer.upload import UploadRequest
 from paicluster.files.transfer.upload_registry import UploadRegistry
+from paiprotocol.errors import InvalidParameters, PaiError, Unauthorized, Unavailable
 
 log = logging.getLogger("paicluster.transfer")
 
 _TICKET_LIFETIME_S = 30.0
-# Then the client needs a new ticket: its token may have been revoked meanwhile.
-_SESSION_LIFETIME_S = 600.0
-# A connection without a ticket occupies a session no longer than this.
+# Then the client needs a new ticket: its token may have expired meanwhile.
+_CONNECTION_LIFETIME_S = 600.0
+# A connection without a ticket occupies a slot no longer than this.
 _TICKET_TIMEOUT_S = 5.0
 _MAX_LINE_BYTES = 1 << 16
-_MAX_SESSIONS = 64
-# Leaves sessions (each has a thread) for other users.
-_MAX_SESSIONS_PER_USER = 16
+_MAX_CONNECTIONS = 64
+# Leaves connections (each has a thread) for other users.
+_MAX_CONNECTIONS_PER_USER = 16
 _ACCEPT_RETRY_DELAY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionTicket:
+    user: StorageUser
+    # Id of the token that it was issued for.
+    holder: str
+    expires: float
 
 
 class FdServer:
     """Server for one storage. Listens from the first ticket on."""
 
-    def __init__(self, storage: Storage, uploads: UploadRegistry):
+    def __init__(
+        self, storage: Storage, uploads: UploadRegistry, *, ticket_timeout_s: float = _TICKET_TIMEOUT_S
+    ):
+        self._ticket_timeout_s = ticket_timeout_s
         self._storage = storage
         self._uploads = uploads
-        self._tickets: dict[str, tuple[StorageUser, float]] = {}
+        self._tickets: dict[str, _SessionTicket] = {}
+        self._sessions: dict[socket.socket, _SessionTicket] = {}
         self._lock = threading.Lock()
         self._name = ""
-        self._session_slots = threading.Semaphore(_MAX_SESSIONS)
-        self._sessions_of_user: Counter[str] = Counter()
+        self._connection_slots = threading.Semaphore(_MAX_CONNECTIONS)
+        self._connections_of_user: Counter[str] = Counter()
 
-    def issue_ticket(self, user: StorageUser) -> dict[str, object]:
-        """Ticket that is valid once, and the socket's address. The first call opens the socket."""
+    def issue_ticket(self, user: StorageUser, holder: str) -> dict[str, object]:
+        """Ticket that is valid once, and the socket's address. The first call opens the socket.
+
+        ``holder``: id of the user's token, for `end_sessions`.
+        """
         with self._lock:
             if not self._name:
                 self._name = self._listen()
             now = time.monotonic()
-            self._tickets = {key: entry for key, entry in self._tickets.items() if entry[1] > now}
+            self._tickets = {key: entry for key, entry in self._tickets.items() if entry.expires > now}
             ticket = secrets.token_urlsafe(24)
-            self._tickets[ticket] = (user, now + _TICKET_LIFETIME_S)
+            self._tickets[ticket] = _SessionTicket(user, holder, now + _TICKET_LIFETIME_S)
         return {"socket": self._name, "ticket": ticket, "pid": os.getpid(), "uid": os.geteuid()}
+
+    def end_sessions(self, holder: str) -> None:
+        """End the sessions of a token that was revoked, or whose user changed; for any thread.
+
+        A client that may still use the storage gets a new ticket, with the rights as they are now.
+        """
+        with self._lock:
+            self._tickets = {key: entry for key, entry in self._tickets.items() if entry.holder != holder}
+            for connection, session in self._sessions.items():
+                if session.holder == holder:
+                    with contextlib.suppress(OSError):  # the client has gone
+                        connection.shutdown(socket.SHUT_RDWR)
 
     def _listen(self) -> str:
         name = f"paicluster-{secrets.token_hex(16)}"
@@ -77,20 +105,20 @@ class FdServer:
             except OSError:  # no file descriptor is free: retry
                 time.sleep(_ACCEPT_RETRY_DELAY_S)
                 continue
-            if not self._session_slots.acquire(blocking=False):
+            if not self._connection_slots.acquire(blocking=False):
                 connection.close()
                 continue
             threading.Thread(
-                target=self._serve_client, args=(connection,), name="fd-session", daemon=True
+                target=self._serve_client, args=(connection,), name="fd-connection", daemon=True
             ).start()
 
     def _serve_client(self, connection: socket.socket) -> None:
         try:
             with contextlib.closing(connection), connection.makefile("rb") as lines:
-                user = self._authenticate(json.loads(_read_ticket(connection)))
-                with self._session(user):
-                    deadline = time.monotonic() + _SESSION_LIFETIME_S
-                    connection.settimeout(_SESSION_LIFETIME_S)
+                message = json.loads(_read_ticket(connection, self._ticket_timeout_s))
+                with self._session(connection, message) as user:
+                    deadline = time.monotonic() + _CONNECTION_LIFETIME_S
+                    connection.settimeout(_CONNECTION_LIFETIME_S)
                     _send(connection, {})
                     while line := lines.readline(_MAX_LINE_BYTES):
                         if time.monotonic() > deadline:
@@ -99,32 +127,35 @@ class FdServer:
         except (OSError, ValueError, PaiError):
             pass
         except Exception:
-            log.exception("fd passing session failed")
+            log.exception("fd passing connection failed")
         finally:
-            self._session_slots.release()
-
-    def _authenticate(self, message: Any) -> StorageUser:
-        with self._lock:
-            entry = self._tickets.pop(str(message.get("ticket")), None)
-        if entry is None or entry[1] < time.monotonic():
-            raise Unauthorized("The ticket is invalid or expired.")
-        return entry[0]
+            self._connection_slots.release()
 
     @contextlib.contextmanager
-    def _session(self, user: StorageUser) -> Iterator[None]:
-        """Count a user's sessions. At most 16 per user; further clients fall back to HTTP."""
+    def _session(self, connection: socket.socket, message: Any) -> Iterator[StorageUser]:
+        """The user of a connection, by its first message.
+
+        At most 16 connections per user are counted; further clients fall back to HTTP.
+        """
         with self._lock:
-            if self._sessions_of_user[user.name] >= _MAX_SESSIONS_PER_USER:
+            ticket = self._tickets.pop(str(message.get("ticket")), None)
+            if ticket is None or ticket.expires < time.monotonic():
+                raise Unauthorized("The ticket is invalid or expired.")
+            user = ticket.user
+            if self._connections_of_user[user.name] >= _MAX_CONNECTIONS_PER_USER:
                 raise Unavailable(
-                    f"Too many local transfer sessions for user {user.name} (limit {_MAX_SESSIONS_PER_USER})."
+                    f"Too many local transfer sessions for user {user.name} "
+                    f"(limit {_MAX_CONNECTIONS_PER_USER})."
                 )
-            self._sessions_of_user[user.name] += 1
+            self._connections_of_user[user.name] += 1
+            self._sessions[connection] = ticket
         try:
-            yield
+            yield user
         finally:
             with self._lock:
-                self._sessions_of_user[user.name] -= 1
-                self._sessions_of_user += Counter()  # removes users without sessions
+                del self._sessions[connection]
+                self._connections_of_user[user.name] -= 1
+                self._connections_of_user += Counter()  # removes users without connections
 
     def _handle(self, connection: socket.socket, line: bytes, user: StorageUser) -> None:
         try:
@@ -167,9 +198,9 @@ class FdServer:
             os.close(fd)
 
 
-def _read_ticket(connection: socket.socket) -> bytes:
-    """First line of a session. All of it must arrive within the timeout; nothing may follow it yet."""
-    deadline = time.monotonic() + _TICKET_TIMEOUT_S
+def _read_ticket(connection: socket.socket, timeout_s: float) -> bytes:
+    """First line of a connection. All of it must arrive within the timeout; nothing may follow it yet."""
+    deadline = time.monotonic() + timeout_s
     line = b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(0.001, deadline - time.monotonic()))

@@ -13,11 +13,11 @@ import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from openpaisdk.errors import InvalidParameters, PaiError
 from paicluster.files import Access, Storage, StorageUser
 from paicluster.files.errors import disk_errors
 from paicluster.files.namespace import Inode, entries
 from paicluster.files.walk import walk_steps
+from paiprotocol.errors import InvalidParameters, PaiError
 
 LEFT_OUT = "not-included.txt"
 """File at the end of an archive that lists what could not be read; numbered where the folder has one."""
@@ -87,7 +87,7 @@ class _LeftOut:
         self._lines: list[str] = []
 
     def choose_name(self, used: Collection[str]) -> None:
-        """Choose one that nothing beside it has."""
+        """Choose a name for this list that no entry beside it has."""
         stem, dot, suffix = LEFT_OUT.rpartition(".")
         names = (f"{stem}-{number}{dot}{suffix}" for number in itertools.count(2))
         self.name = next(name for name in itertools.chain((LEFT_OUT,), names) if name not in used)

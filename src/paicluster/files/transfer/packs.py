@@ -9,20 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes
-from openpaisdk.fileio.pack_format import (
-    FILE,
-    FOLDER,
-    MAX_PACKED_FILE_BYTES,
-    PROBLEM,
-    PackRecord,
-    end_record,
-    read_pack,
-    record_header,
-    truncated_pack,
-)
-from openpaisdk.fileio.syscall_lock import SyscallLock
 from paicluster.files import Access, Storage, StorageUser
 from paicluster.files.atomic_io import append, rename_noreplace
 from paicluster.files.directories import check_may_add, check_removable, inherit_ownership
@@ -43,6 +29,20 @@ from paicluster.files.staging import STAGED, StagingArea
 from paicluster.files.transfer.open_folders import OpenFolderCache
 from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, open_unpublished
 from paicluster.files.usage import check_disk
+from paiprotocol.errors import PaiError
+from paiprotocol.transfer.hashing import ALGORITHMS, hash_bytes
+from paiprotocol.transfer.pack_format import (
+    FILE,
+    FOLDER,
+    MAX_PACKED_FILE_BYTES,
+    PROBLEM,
+    PackRecord,
+    end_record,
+    read_pack,
+    record_header,
+    truncated_pack,
+)
+from pairuntime.local_files.syscall_lock import SyscallLock
 
 _CHUNK_BYTES = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -10,7 +10,7 @@ import os
 import time
 from typing import NamedTuple
 
-from openpaisdk.fileio import hashing
+from paiprotocol.transfer import hashing
 
 # With our client's part size this covers 64 GiB, in a few MB of memory.
 _MAX_ENTRIES = 4096
@@ -34,7 +34,8 @@ class _Range(NamedTuple):
 class RangeHashCache:
     """LRU cache of range hashes. Used only from the event loop."""
 
-    def __init__(self, max_entries: int = _MAX_ENTRIES) -> None:
+    def __init__(self, max_entries: int = _MAX_ENTRIES, *, min_file_age_ns: int = _MIN_FILE_AGE_NS) -> None:
+        self.min_file_age_ns = min_file_age_ns
         self._max_entries = max_entries
         self._digests: dict[_Range, bytes] = {}
 
@@ -67,7 +68,7 @@ class RangeHash:
         """``recompute``: a client found that bytes and hash do not match, so ignore the cached hash."""
         self._cache = cache
         self._range = _range(fd, offset, length, algorithm)
-        self._is_cacheable = self._range.ctime_ns < time.time_ns() - _MIN_FILE_AGE_NS
+        self._is_cacheable = self._range.ctime_ns < time.time_ns() - cache.min_file_age_ns
         self._cached = None if recompute else cache.get(self._range)
         self.hasher = hashing.hasher(algorithm)() if self._cached is None else None
 

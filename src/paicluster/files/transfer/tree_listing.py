@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from openpaisdk.fileio.sorted_files import SortedFiles
 from paicluster.files import Access, Storage, StorageUser
 from paicluster.files.errors import disk_errors, not_a_folder
 from paicluster.files.namespace import Inode, open_folder
 from paicluster.files.paths import INTERNAL_FOLDER
 from paicluster.files.walk import walk_steps
+from paiprotocol.transfer.sorted_files import SortedFiles
 
 _encode = msgspec.json.Encoder().encode
 _LIST_ACCESS = Access.READ | Access.EXECUTE

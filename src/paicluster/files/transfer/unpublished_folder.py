@@ -10,7 +10,6 @@ import os
 import secrets
 from collections.abc import Callable
 
-from openpaisdk.fileio.remove_tree import remove_tree
 from paicluster.files import Access, Storage, StorageUser
 from paicluster.files.atomic_io import rename_noreplace
 from paicluster.files.directories import FOLDER_MODE, inherit_ownership
@@ -19,6 +18,7 @@ from paicluster.files.ownership import Ownership, write_ownership
 from paicluster.files.paths import Names, join_path
 from paicluster.files.permissions import is_allowed
 from paicluster.files.staging import STAGED
+from pairuntime.local_files.remove_tree import remove_tree
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

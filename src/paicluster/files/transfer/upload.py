@@ -13,15 +13,16 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
-from openpaisdk.errors import JOB_CONFLICT, Conflict, InvalidParameters, PaiError
-from openpaisdk.fileio import hashing
-from openpaisdk.fileio.pack_format import FIRST_NS, LAST_NS
-from openpaisdk.fileio.ranges import hash_range, reserve, write_at
 from paicluster.files import StagedFile, StorageUser
 from paicluster.files.errors import disk_errors
+from paiprotocol.errors import JOB_CONFLICT, Conflict, InvalidParameters, PaiError
+from paiprotocol.transfer import hashing
+from paiprotocol.transfer.pack_format import FIRST_NS, LAST_NS
+from paiprotocol.transfer.ranges import hash_range, reserve, write_at
 
 # Bounds the memory for the state of the parts, about 30 MB. Our client's parts of 32 MiB make 4 TiB.
 _MAX_PARTS = 1 << 17
@@ -199,7 +200,9 @@ class Upload:
             if digest == hash_range(self.staged.fd, offset, length, self.request.hash).hex():
                 self._add_part(offset, length, digest)
 
-    def finish(self, size: int, mtime: int | None, digest: str) -> None:
+    def finish(
+        self, size: int, mtime: int | None, digest: str, close_timeout_s: float = _CLOSE_TIMEOUT_S
+    ) -> None:
         """Publish the file if it is complete and matches ``digest``. No other request uses the upload."""
         if mtime is not None and not FIRST_NS <= mtime <= LAST_NS:
             raise InvalidParameters(
@@ -226,13 +229,27 @@ class Upload:
                         f"The received content of {self.request.path} does not match its hash.",
                         code="IncompleteFileError",
                     )
+            if self._is_oversized():
+                self._reject_oversized(size)
             os.ftruncate(self.staged.fd, size)
-            self._ensure_no_writer()
+            self._ensure_no_writer(close_timeout_s)
+            if self.staged.size != size:  # written until its descriptor was closed
+                self._reject_oversized(size)
             if mtime is not None:
                 os.utime(self.staged.fd, ns=(mtime, mtime))
         self.staged.commit()
 
-    def _ensure_no_writer(self) -> None:
+    def _is_oversized(self) -> bool:
+        """Whether more was written through a passed descriptor than was announced, and admitted."""
+        return 0 <= self.request.size < self.staged.size
+
+    def _reject_oversized(self, size: int) -> NoReturn:
+        self.staged.abandon()
+        raise InvalidParameters(
+            f"More than the announced {size} bytes of {self.request.path} were written: they were deleted."
+        )
+
+    def _ensure_no_writer(self, timeout_s: float) -> None:
         """Conflict while another process has the file open for writing: a published file must not change.
 
         The kernel grants a read lease only on a file that no process has open for writing.
@@ -241,7 +258,7 @@ class Upload:
         read_fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(read_fd, fd, inheritable=False)
         os.close(read_fd)
-        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while not self._has_no_other_writer():
             if time.monotonic() > deadline:
                 raise Conflict(
@@ -267,7 +284,9 @@ class Upload:
         return True
 
     def suspend(self) -> None:
-        """Close it; the received parts stay, to be resumed later."""
+        """Close it; the received parts stay, to be resumed later. An oversized file is deleted."""
+        if self.staged.fd >= 0 and self._is_oversized():
+            self.staged.abandon()
         self.staged.suspend()
         self._close_journal()
 

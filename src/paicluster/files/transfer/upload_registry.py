@@ -18,11 +18,11 @@ from contextlib import contextmanager
 
 import msgspec
 
-from openpaisdk.errors import NotFound, Unavailable
 from paicluster.files import Storage, StorageUser
 from paicluster.files.errors import disk_errors
 from paicluster.files.staging import PARTIAL
 from paicluster.files.transfer.upload import JournalHeader, Upload, UploadRequest
+from paiprotocol.errors import NotFound, Unavailable
 
 IDLE_TIMEOUT_S = 600.0
 # Each has two file descriptors.
@@ -172,22 +172,28 @@ class UploadRegistry:
         now = time.monotonic()
         with self._changed:
             idle = sorted(
-                (key for key, one in self._open.items() if not one.users and key not in self._claimed),
+                (key for key, upload in self._open.items() if not upload.users and key not in self._claimed),
                 key=lambda key: self._open[key].last_used,
             )
             excess = len(self._open) - MAX_OPEN
-            user_excess = sum(one.user.name == user.name for one in self._open.values()) - MAX_OPEN_PER_USER
+            user_excess = (
+                sum(upload.user.name == user.name for upload in self._open.values()) - MAX_OPEN_PER_USER
+            )
             closing = []
             for key in idle:
-                one = self._open[key]
-                is_same_user = one.user.name == user.name
-                if one.last_used < now - IDLE_TIMEOUT_S or excess > 0 or (is_same_user and user_excess > 0):
-                    closing.append((key, one))
+                upload = self._open[key]
+                is_same_user = upload.user.name == user.name
+                if (
+                    upload.last_used < now - IDLE_TIMEOUT_S
+                    or excess > 0
+                    or (is_same_user and user_excess > 0)
+                ):
+                    closing.append((key, upload))
                     self._claimed.add(key)
                     excess -= 1
                     user_excess -= is_same_user
-        for key, one in closing:
-            one.suspend()
+        for key, upload in closing:
+            upload.suspend()
             self._release(key, None)
 
     # -- staging folder ------------------------------------------------------------------------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from alembic import context
 
-from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
 from paicluster.store.new_database import VERSION_TABLE
 from paicluster.store.tables import metadata
+from paiprotocol.errors import StoreError
 
 connection = context.config.attributes["connection"]
 context.configure(

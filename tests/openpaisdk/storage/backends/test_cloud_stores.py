@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.data import open_pack
-from openpaisdk.errors import UsageError
 from openpaisdk.storage.cloud import open_bucket
 from openpaisdk.storage.location import parse_location
+from paiprotocol.errors import UsageError
 from support.cli_user import CliUser, CommandResult, until
 from support.cloud_servers import (
     AZURE_ACCOUNT,

@@ -7,14 +7,15 @@ import socket
 
 import pytest
 
-from openpaisdk.errors import Conflict, Forbidden
-from openpaisdk.fileio import hashing, pack_format
-from openpaisdk.storage.backends.cluster import ClusterBackend, MultipartUpload
+from openpaisdk.storage.backends.cluster import ClusterBackend
+from openpaisdk.storage.backends.resumable_upload import ResumableUpload
+from paiprotocol.errors import Conflict, Forbidden
+from paiprotocol.transfer import hashing, pack_format
 from support.cluster_storage import BASE, cluster_backend, pack, upload_request
 from support.team_cluster import TeamCluster
 
 
-def put(upload: MultipartUpload, offset: int, data: bytes) -> None:
+def put(upload: ResumableUpload, offset: int, data: bytes) -> None:
     upload.put(offset, len(data), lambda: iter((data,)))
 
 
@@ -97,7 +98,7 @@ def test_parts_in_any_order_then_the_file_appears(team: TeamCluster, folder: str
     alice = cluster_backend(team, "alice")
     content = os.urandom(20 << 20)
     upload = alice.create(f"{folder}/f", (len(content), 10**18 + 5, 0o600), "k")
-    assert isinstance(upload, MultipartUpload)
+    assert isinstance(upload, ResumableUpload)
     ranges = upload.missing_ranges()
     for offset, length in reversed(ranges):
         put(upload, offset, content[offset : offset + length])
@@ -181,13 +182,13 @@ def test_upload_survives_a_server_restart(team: TeamCluster, folder: str) -> Non
     content = os.urandom(20 << 20)
     facts = (len(content), 10**18, 0o644)
     first = cluster_backend(team, "alice").create(f"{folder}/f", facts, "k")
-    assert isinstance(first, MultipartUpload)
+    assert isinstance(first, ResumableUpload)
     ranges = first.missing_ranges()
     put(first, *_piece(content, ranges[1]))
     team.kill()
     team.start()
     again = cluster_backend(team, "alice").create(f"{folder}/f", facts, "k")
-    assert isinstance(again, MultipartUpload)
+    assert isinstance(again, ResumableUpload)
     assert again.missing_ranges() == [ranges[0], ranges[2]]
     for each in again.missing_ranges():
         put(again, *_piece(content, each))
@@ -213,7 +214,7 @@ def test_slow_clients_do_not_block_others(team: TeamCluster, folder: str) -> Non
         )
         waiting.append(slow)
     quick = cluster_backend(team, "alice").create(f"{folder}/quick", (len(content), 1, 0o644), "k")
-    assert isinstance(quick, MultipartUpload)
+    assert isinstance(quick, ResumableUpload)
     put(quick, 0, content)
     quick.finish(len(content))
     for slow in waiting:
@@ -232,7 +233,7 @@ def test_client_disconnect_during_a_part_is_harmless(team: TeamCluster, folder: 
                 + b"x" * 100_000
             )
     upload = cluster_backend(team, "alice").create(f"{folder}/f", (5, 1, 0o644), "k")
-    assert isinstance(upload, MultipartUpload)
+    assert isinstance(upload, ResumableUpload)
     put(upload, 0, b"12345")
     upload.finish(5)
     assert b"".join(map(bytes, cluster_backend(team, "alice").read(f"{folder}/f"))) == b"12345"

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from openpaisdk.client import Endpoint
-from openpaisdk.errors import ConnectionFailed
 from openpaisdk.storage.backends import connection_pool
 from openpaisdk.storage.backends.connection_pool import RETRY_WINDOW_S, ConnectionPool, read_all, with_retries
+from paiprotocol.errors import ConnectionFailed
 from support.server_fixture import eventually
 
 # So many that waiting in turn and waiting in parallel differ by more than a busy machine's delays.
@@ -150,8 +150,7 @@ def test_all_threads_of_a_lost_session_fail_at_the_same_time(
 ) -> None:
     from openpaisdk.storage.backends.fd_passing import FdChannel
 
-    monkeypatch.setattr(connection_pool, "RETRY_WINDOW_S", 0.8)
-
+    monkeypatch.setenv("PAI_TRANSFER_RETRY_S", "1")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind("")
     listener.listen()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio.hashing import BLAKE2B
 from openpaisdk.storage.backends.descriptor_io import copy_hashed
+from paiprotocol.errors import PaiError
+from paiprotocol.transfer.hashing import BLAKE2B
 
 
 def test_copy_names_the_source_that_cannot_be_read(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ import socket
 
 import pytest
 
-from openpaisdk.errors import Conflict, InvalidParameters, NotFound, PaiError
-from openpaisdk.fileio import hashing
+from openpaisdk.client.http_errors import error_from_response
 from openpaisdk.storage.backends.fd_passing import FdChannel
+from paiprotocol.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError, Unauthorized
+from paiprotocol.transfer import hashing
 from support.cluster_storage import BASE, cluster_backend, pack, upload_request
 from support.team_cluster import TeamCluster
+
+DISABLED = "/api/v2/users/alice/disabled"
 
 
 def test_upload_finishes_only_after_its_descriptor_is_closed(team: TeamCluster, folder: str) -> None:
@@ -72,6 +75,55 @@ def test_sessions_are_limited_per_user(team: TeamCluster) -> None:
     assert 4 <= before < 64 and len(held) == before + 1
     for each in held:
         each.close()
+
+
+def test_session_ends_with_what_opened_it(team: TeamCluster, folder: str) -> None:
+    """A client gets another one as long as it may, with the rights of that moment."""
+
+    def begins(channel: FdChannel) -> bool:
+        fd, _ = channel.create(upload_request(f"{folder}/f", 5))
+        os.close(fd)
+        return True
+
+    def open_channel(token: str) -> FdChannel:
+        def invite() -> dict[str, object]:
+            reply = team.ask("POST", f"{BASE}/local", token=token)
+            if reply.status != 200:
+                raise error_from_response(reply.status, reply.body, "team")
+            return dict(reply.json())
+
+        return FdChannel(invite)
+
+    ended, token = team.log_in("alice"), team.log_in("alice")
+    first, second, idle = (
+        open_channel(ended),
+        open_channel(token),
+        team.ask("POST", f"{BASE}/local", token=ended),
+    )
+    assert begins(first) and begins(second)
+    assert team.ask("DELETE", "/api/v2/authn/basic/logout", token=ended).status == 200
+    with pytest.raises(Unauthorized):
+        begins(first)
+    with pytest.raises((PaiError, OSError)):
+        FdChannel(idle.json)
+    assert begins(second)
+    try:
+        assert team.ask("PUT", DISABLED, {"disabled": True}, token=team.tokens["admin"]).status == 201
+        with pytest.raises(PaiError, match="User alice is disabled"):
+            begins(second)
+    finally:
+        assert team.ask("PUT", DISABLED, {"disabled": False}, token=team.tokens["admin"]).status == 201
+    assert begins(second)
+
+
+def test_session_has_the_rights_of_its_user_as_they_are_now(team: TeamCluster) -> None:
+    upload = upload_request("/of-the-administrator", 5)
+    with team.as_administrator("bob"):
+        channel = cluster_backend(team, "bob", over_http=False).descriptor_channel()
+        assert channel is not None
+        os.close(channel.create(upload)[0])
+    with pytest.raises(Forbidden):
+        channel.create(upload)
 
 
 def test_invalid_session_requests_are_rejected_with_a_message(team: TeamCluster) -> None:

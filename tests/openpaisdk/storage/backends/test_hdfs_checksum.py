@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from openpaisdk.client import Endpoint
-from openpaisdk.errors import Conflict, ConnectionFailed
 from openpaisdk.storage.backends.base import PART_BYTES, Backend
 from openpaisdk.storage.backends.connection_pool import ConnectionPool
 from openpaisdk.storage.backends.hdfs_checksum import file_md5, incremental_checksum
@@ -22,6 +21,7 @@ from openpaisdk.storage.catalog import StorageOpener
 from openpaisdk.storage.location import Location
 from openpaisdk.storage.transfer.copy import CopyOperation, from_stream, to_stream
 from openpaisdk.storage.transfer.stream_upload import StreamUpload
+from paiprotocol.errors import Conflict, ConnectionFailed
 from support.storage_fixture import StorageWorkspace
 
 CONTENT = b"right" * 600_000

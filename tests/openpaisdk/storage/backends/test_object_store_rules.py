@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from openpaisdk.cli.pack import _default_jobs
-from openpaisdk.errors import ConfigError, ConnectionFailed, TooManyRequests, Unauthorized, UsageError
+from openpaisdk.cli.storage.pack import _default_jobs
 from openpaisdk.storage.backends import connection_pool
 from openpaisdk.storage.backends.azure_account import AzureAccount, find_account, split_host
 from openpaisdk.storage.backends.local import LocalBackend
@@ -22,9 +21,10 @@ from openpaisdk.storage.backends.object_store import (
     object_part_size,
 )
 from openpaisdk.storage.backends.s3 import S3Backend, S3Options
-from openpaisdk.storage.backends.unfinished_uploads import UploadRecord
+from openpaisdk.storage.backends.s3_upload_records import UploadRecord
 from openpaisdk.storage.file_info import is_unchanged
 from openpaisdk.storage.location import AZURE, S3, parse_location
+from paiprotocol.errors import ConfigError, ConnectionFailed, TooManyRequests, Unauthorized, UsageError
 
 SECOND = 1_000_000_000
 

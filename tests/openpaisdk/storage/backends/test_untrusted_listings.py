@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.client import Endpoint
-from openpaisdk.errors import PaiError
 from openpaisdk.storage.backends.connection_pool import ConnectionPool
 from openpaisdk.storage.backends.webhdfs import WebHdfs
 from openpaisdk.storage.fsspec_filesystem import PaiFileSystem
+from paiprotocol.errors import PaiError
 
 WAYS_OUT = ["../out", "..", ".", "/etc/out", "a/b", "", "nul\0byte"]
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 
-from support.cli_user import CommandResult, until
+from support.cli_user import LIMIT, CommandResult, until
 from support.hadoop import RealHdfs
 from support.hadoop_client import HadoopClient
 from support.packed_data import contents, make_files
@@ -89,6 +91,21 @@ def test_all_operations_work_against_hdfs(
     assert left == []
 
 
+def ask(hdfs: RealHdfs, method: str, path: str, body: bytes | None = None) -> bytes:
+    """Answer to a request of WebHDFS, by a client that is not ours."""
+
+    class Follows(urllib.request.HTTPRedirectHandler):
+        """The name node sends a request on to a data node; urllib would make a GET of it."""
+
+        def redirect_request(self, *passed: Any) -> urllib.request.Request:
+            return urllib.request.Request(passed[-1], data=body, method=method)
+
+    request = urllib.request.Request(f"{hdfs.url}/webhdfs/v1{path}", method=method)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), Follows)
+    with opener.open(request, timeout=LIMIT) as response:
+        return bytes(response.read())
+
+
 @pytest.mark.parametrize("size", [1, 511, 512, 1 << 20, (1 << 20) + 7, 3 << 20])
 def test_hdfs_checksum_equals_ours(workspace: StorageWorkspace, real_hdfs: RealHdfs, size: int) -> None:
     """With blocks of 1 MiB, so that files have one or several blocks."""
@@ -96,24 +113,9 @@ def test_hdfs_checksum_equals_ours(workspace: StorageWorkspace, real_hdfs: RealH
 
     content = os.urandom(size)
     local = workspace.write("summed", content)
-    path = f"{real_hdfs.url}/webhdfs/v1/summed{size}?op="
-    user = "&user.name=" + (os.environ.get("USER") or "root")
-    subprocess.run(
-        [
-            "curl",
-            "-sfL",
-            "-X",
-            "PUT",
-            "-T",
-            str(local),
-            f"{path}CREATE&blocksize=1048576&overwrite=true{user}",
-        ],
-        check=True,
-    )
-    fetched = subprocess.run(
-        ["curl", "-sfL", f"{path}GETFILECHECKSUM{user}"], check=True, capture_output=True
-    )
-    found = json.loads(fetched.stdout)["FileChecksum"]
+    path = f"/summed{size}?user.name={os.environ.get('USER') or 'root'}&op="
+    ask(real_hdfs, "PUT", f"{path}CREATE&blocksize=1048576&overwrite=true", content)
+    found = json.loads(ask(real_hdfs, "GET", f"{path}GETFILECHECKSUM"))["FileChecksum"]
     with local.open("rb") as f:
         assert file_md5(f.fileno(), size, found["algorithm"]) == found["bytes"][24:56]
 
@@ -121,11 +123,11 @@ def test_hdfs_checksum_equals_ours(workspace: StorageWorkspace, real_hdfs: RealH
 def test_damage_in_transfers_with_hdfs_is_detected(
     workspace: StorageWorkspace, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from openpaisdk.errors import ConnectionFailed
     from openpaisdk.storage.backends.webhdfs import WebHdfs
     from openpaisdk.storage.catalog import StorageOpener
     from openpaisdk.storage.location import parse_location
     from openpaisdk.storage.transfer.copy import CopyOperation
+    from paiprotocol.errors import ConnectionFailed
 
     monkeypatch.setenv("HOME", str(workspace.person.home))
     here, there = workspace.write("f", b"right" * 1000), f"{lab}/user/me/damaged"
@@ -161,12 +163,7 @@ def test_interrupted_copy_to_hdfs_resumes(workspace: StorageWorkspace, real_hdfs
     process = workspace.person.begin("copy", "f", "pai://lab/0/user/me/f")
 
     def begun() -> bool:
-        found = subprocess.run(
-            ["curl", "-s", f"{real_hdfs.url}/webhdfs/v1/user/me?op=LISTSTATUS"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        found = ask(real_hdfs, "GET", "/user/me?op=LISTSTATUS").decode()
         return '"length":33554432' in found or '"length":67108864' in found
 
     until(begun)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio import pack_format
-from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
 from openpaisdk.storage.backends.local import LocalBackend
 from openpaisdk.storage.transfer.executor import TransferExecutor
 from openpaisdk.storage.transfer.plan import TransferPlan
+from paiprotocol.errors import PaiError
+from paiprotocol.transfer import pack_format
+from paiprotocol.transfer.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
 
 NAMES = ["a", "b", "c"]
 

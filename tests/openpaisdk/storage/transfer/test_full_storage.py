@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
-from openpaisdk.errors import PaiError
 from openpaisdk.storage import Storage
+from paiprotocol.errors import PaiError
 from support.server_fixture import Cluster as Served
 from support.small_disk import mounted
 

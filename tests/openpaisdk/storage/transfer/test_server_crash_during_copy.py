@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def person(tmp_path: Path) -> Iterator[CliUser]:
     found = CliUser(tmp_path / "person")
-    assert found.pai("start-cluster").status == 0
+    found.start_cluster()
     yield found
     found.stop_cluster()
 

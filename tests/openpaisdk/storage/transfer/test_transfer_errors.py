@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.cli.storage import remove
-from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.cli.storage.storage import remove
 from openpaisdk.storage.backends.local import LocalBackend
 from openpaisdk.storage.catalog import StorageOpener
 from openpaisdk.storage.location import parse_location
 from openpaisdk.storage.transfer.copy import CopyOperation, to_stream
+from paiprotocol.errors import PaiError, UsageError
 from support.cli_user import CommandResult, until
 from support.faulty_proxy import FaultyProxy
 from support.small_disk import mounted

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from openpaisdk.errors import PaiError
 from openpaisdk.storage.file_info import DirectoryListing
 from openpaisdk.storage.transfer.plan import TransferPlan, compare_trees
+from paiprotocol.errors import PaiError
 
 
 @pytest.mark.parametrize("name", ["../.ssh/authorized_keys", "..", ".", "", "a\0b", "/etc/passwd"])

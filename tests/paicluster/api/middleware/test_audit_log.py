@@ -147,9 +147,8 @@ def test_refusals_name_who_tried_most_and_for_which_account(tmp_path: Path) -> N
     assert refused["since"] <= refused["time"]
 
 
-def test_refusals_are_written_while_the_server_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "_REFUSAL_INTERVAL_S", 0.05)
-    log = AuditLog(tmp_path / "audit.log")
+def test_refusals_are_written_while_the_server_runs(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log", refusal_interval_s=0.05)
     for expected in (1, 2):
         log.record(_request(1), "/thing/{n}", 401)
         eventually(lambda n=expected: len(read_lines(tmp_path)) == n, "the line")
@@ -179,7 +178,6 @@ def test_close_writes_all_queued_entries(tmp_path: Path) -> None:
 def test_slow_disk_delays_no_request_and_the_queue_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(audit, "_MAX_QUEUED", 10)
     write = audit._AuditFile.emit
     writing, proceed = threading.Event(), threading.Event()
 
@@ -189,7 +187,7 @@ def test_slow_disk_delays_no_request_and_the_queue_is_bounded(
         write(file, record)
 
     monkeypatch.setattr(audit._AuditFile, "emit", slow_write)
-    log = AuditLog(tmp_path / "audit.log")
+    log = AuditLog(tmp_path / "audit.log", max_queued=10)
     log.record(_request(0), "/thing/{n}", 200)
     assert writing.wait(60)
     with caplog.at_level(logging.WARNING, "paicluster.audit"):

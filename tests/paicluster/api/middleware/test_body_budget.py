@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import Unavailable
-from paicluster.api.app import ALL_ROUTES
 from paicluster.api.middleware.body_budget import RESERVED_KEY, BodyBudget
 from paicluster.api.middleware.policies import HttpPolicies
+from paicluster.api.routes import ROUTES
 from paicluster.config.sections import RequestLimits
 from paicluster.config.settings import Settings
-from paicluster.services.remote_changes import MAX_UPLOAD_MEMORY_BYTES, upload_memory_bytes
-from paicluster.services.remote_tree import MAX_UPLOAD_BYTES
+from paicluster.remote_storages.remote_changes import MAX_UPLOAD_MEMORY_BYTES, upload_memory_bytes
+from paicluster.remote_storages.remote_tree import MAX_UPLOAD_BYTES
+from paiprotocol.errors import Unavailable
 from support.server_fixture import DEADLINE_S, eventually, job
 from support.team_cluster import TeamCluster
 
@@ -53,9 +53,9 @@ def status_of(connection: socket.socket) -> int:
 
 ROUTES_WITH_BODY = sorted(
     {
-        (method, re.sub(r"\{(\w+)(:\w+)?\}", lambda match: "1" if match[2] == ":count" else "x", path))
-        for path, methods, _ in ALL_ROUTES
-        for method in methods
+        (method, re.sub(r"\{(\w+)(:\w+)?\}", lambda match: "1" if match[2] == ":count" else "x", route.path))
+        for route in ROUTES
+        for method in route.methods
         if method in ("POST", "PUT", "DELETE")
     }
 )
@@ -145,6 +145,7 @@ def test_budget_is_of_all_users_and_of_one() -> None:
 def test_a_body_of_the_largest_size_always_fits() -> None:
     budget = BodyBudget(1 * MB, 8 * MB)
     budget.reserve({}, "alice", 8 * MB)
+    assert budget.in_use == 8 * MB
 
 
 def test_upload_to_a_cloud_fits_into_the_smallest_budget(tmp_path: Path) -> None:
@@ -153,6 +154,7 @@ def test_upload_to_a_cloud_fits_into_the_smallest_budget(tmp_path: Path) -> None
     async def reserve() -> None:
         policies = HttpPolicies.open(Settings(home=tmp_path, limits=RequestLimits(body_mb=1, bodies_mb=16)))
         policies.body_budget.reserve({}, "alice", upload_memory_bytes(MAX_UPLOAD_BYTES))
+        assert policies.body_budget.in_use == MAX_UPLOAD_MEMORY_BYTES
         policies.close()
 
     asyncio.run(reserve())

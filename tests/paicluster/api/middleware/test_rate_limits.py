@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import socket
 import time
@@ -10,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from openpaisdk.errors import TooManyRequests
 from paicluster.api.middleware.rate_limits import RateWindow
+from paiprotocol.errors import TooManyRequests
 from support.server_fixture import job
 from support.team_cluster import PASSWORD, TeamCluster
 
@@ -39,6 +40,22 @@ def test_openpais_three_rate_limits(new_team: NewTeam) -> None:
     assert set(seen) == {200, 429}
     assert _status_from("127.0.0.2", cluster) == 200
     cluster.terminate()
+
+
+def test_strangers_do_not_use_up_the_requests_of_users(new_team: NewTeam) -> None:
+    """They share the address: of a proxy, or of all tasks on one machine."""
+    cluster = new_team("limits: {requests-per-minute: 30}\n")
+
+    def statuses(token: str | None, count: int) -> set[int]:
+        return {cluster.get("/api/v2/info", token=token).status for _ in range(count)}
+
+    assert statuses(None, 40) == {200, 429}
+    # An invalid token is none.
+    assert statuses("invalid", 1) == statuses("a.b.c", 1) == {429}
+    assert statuses(cluster.tokens["alice"], 20) == {200}
+    # Nor do users that of others.
+    assert statuses(cluster.tokens["alice"], 20) == {200, 429}
+    assert statuses(cluster.tokens["bob"], 20) == {200}
 
 
 def _status_from(address: str, cluster: TeamCluster) -> int:
@@ -81,6 +98,21 @@ def test_failed_logins_are_limited_by_account_and_address(new_team: NewTeam) -> 
     assert log_in("bob", PASSWORD) == 429
     # Existing sessions stay valid.
     assert cluster.get("/api/v2/jobs?limit=1").status == 200
+
+
+def test_wrong_passwords_from_elsewhere_keep_no_user_out(new_team: NewTeam) -> None:
+    cluster = new_team("authentication: {failed-logins-per-account: 3, failed-logins-per-address: null}\n")
+
+    def log_in(password: str, address: str) -> int:
+        connection = http.client.HTTPConnection(*cluster.address, 90, source_address=(address, 0))
+        connection.request("POST", LOGIN, json.dumps({"username": "alice", "password": password}))
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    assert [log_in("wrong one", "127.0.0.2") for _ in range(4)] == [400, 400, 400, 429]
+    assert log_in(PASSWORD, "127.0.0.2") == 429
+    assert log_in(PASSWORD, "127.0.0.1") == 200
 
 
 def test_wrong_old_passwords_count_as_failed_logins(new_team: NewTeam) -> None:

@@ -10,9 +10,12 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
-from openpaisdk.errors import NotFound, TooManyRequests
 from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.api.middleware.route_wrapper import wrap_route
+from paicluster.api.requests.endpoint import endpoint_of
+from paicluster.api.routing.authority import PUBLIC
+from paicluster.api.routing.route import Route
+from paiprotocol.errors import NotFound, TooManyRequests
 
 
 def call(policies: HttpPolicies, outcome: Any, method: str = "GET") -> Response:
@@ -23,7 +26,8 @@ def call(policies: HttpPolicies, outcome: Any, method: str = "GET") -> Response:
         return response
 
     scope = {"type": "http", "method": method, "path": "/x/very-secret", "headers": [], "query_string": b""}
-    wrapped = wrap_route(route, "/x/{token}", ["GET"], policies)
+    declared = Route(handler=route, methods=("GET",), path="/x/{token}", authority=PUBLIC)
+    wrapped = wrap_route(declared, endpoint_of(declared), policies)
 
     async def run() -> Response:
         return await wrapped(Request(scope))

@@ -48,11 +48,12 @@ def test_paddlecloud_requests_get_responses_in_their_format(team: TeamCluster) -
     for method, path, headers, status in (
         ("GET", "/api/v1/jobs/", {"Authorization": "Token 0123"}, 401),
         ("GET", "/api/v1/quota/", {}, 401),
-        ("PROPFIND", "/api/v1/jobs", {"Authorization": "Token 1"}, 404),
+        ("PROPFIND", "/api/v1/jobs", {"Authorization": "Token 1"}, 405),
     ):
         reply = team.ask(method, path, headers=headers, token=None)
         assert (reply.status, reply.json()["code"]) == (status, status)
         assert reply.json()["msg"]
+        assert ("allow" in reply.headers) == (status == 405)
     # The body that the dialect check read still reaches its route.
     sent = {"name": "x", "jobPackage": "./x", "parallelism": -1}
     assert "parallelism must be" in team.ask("POST", "/api/v1/jobs", sent).json()["msg"]

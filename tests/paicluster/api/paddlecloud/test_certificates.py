@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from support.certificates import Authority, certificate
+from support.certificates import CertificateAuthority, certificate
 from support.cli_user import CliUser, CommandResult
-from support.server_fixture import COMMAND
+from support.process_template import run_paicluster
+from support.server_fixture import job
 from support.team_cluster import MACHINE, PASSWORD, USERS, TeamCluster, add_users
 
 pytestmark = pytest.mark.slow
@@ -25,13 +26,13 @@ Files = tuple[Path, Path]
 class TlsCluster(TeamCluster):
     """A cluster that listens with TLS."""
 
-    authority: Path
+    ca_file: Path
 
     def connect(self, timeout: float = 60) -> http.client.HTTPConnection:
         return self.connect_with(None, timeout)
 
     def connect_with(self, files: Files | None, timeout: float = 60) -> http.client.HTTPSConnection:
-        trust = ssl.create_default_context(cafile=str(self.authority))
+        trust = ssl.create_default_context(cafile=str(self.ca_file))
         if files is not None:
             trust.load_cert_chain(*files)
         return http.client.HTTPSConnection(*self.address, timeout=timeout, context=trust)
@@ -55,7 +56,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsCluster]:
     add_users(folder / "home")
     options = ("--tls-cert", str(made / "cert.pem"), "--tls-key", str(made / "key.pem"), *MACHINE)
     cluster = TlsCluster(folder / "home", options, description=None)
-    cluster.authority = made / "cert.pem"
+    cluster.ca_file = made / "cert.pem"
     try:
         cluster.start()
         cluster.tokens = {user: cluster.log_in(user) for user in USERS}
@@ -66,13 +67,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsCluster]:
 
 
 def paicluster(cluster: TlsCluster, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, "user", "certificate", *words, "--home", str(cluster.home)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_paicluster("user", "certificate", *words, "--home", str(cluster.home))
 
 
 def issue(cluster: TlsCluster, user: str, folder: Path) -> Files:
@@ -178,12 +173,37 @@ def test_revoked_certificate_is_refused(tls: TlsCluster, tmp_path: Path) -> None
     assert done.stdout == "Revoked 1 certificate of user alice.\n"
     status, reply = tls.call(files, "GET", "/api/v1/token2user")
     assert status == 401
-    assert reply["detail"].startswith("The certificate of alice was revoked.")
+    assert reply["detail"].startswith("The certificate of alice was revoked, or has expired.")
+
+
+def test_revoking_ends_what_a_certificate_has_opened(tls: TlsCluster, tmp_path: Path) -> None:
+    files = issue(tls, "alice", tmp_path / "alice")
+    tls.accept(job("followed", "sleep 600"))
+    tls.wait_state("followed", "RUNNING")
+    connection = tls.connect_with(files)
+    connection.request("GET", tls.path("followed", "/follow"))
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.readline())["kind"]) == (200, "state")
+    assert paicluster(tls, "alice", "--revoke").returncode == 0
+    # Its end, also where more was written meanwhile.
+    while response.readline():
+        pass
+    connection.close()
+    tls.stop("followed")
+
+
+def test_renegotiation_is_refused(tls: TlsCluster) -> None:
+    """One of TLS 1.2 could exchange the certificate of a connection."""
+    host, port = tls.address
+    command = ["openssl", "s_client", "-connect", f"{host}:{port}", "-tls1_2", "-CAfile", str(tls.ca_file)]
+    done = subprocess.run(command, input=b"R\n", capture_output=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert b"no renegotiation" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["alice", "admin"])
 def test_certificate_of_another_authority_is_refused(tls: TlsCluster, tmp_path: Path, name: str) -> None:
-    files = Authority(tmp_path, "paicluster users").issue(tmp_path / "other", name)
+    files = CertificateAuthority(tmp_path, "paicluster users").issue(tmp_path / "other", name)
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
         tls.call(files, "GET", "/api/v1/token2user")
 
@@ -220,7 +240,7 @@ def paddlecloud(
     (user.home / ".paddle").mkdir()
     host, port = tls.address
     (user.home / ".paddle" / "config").write_text(
-        f"dc1:\n  usercert: {files[0]}\n  userkey: {files[1]}\n  cacert: {tls.authority}\n"
+        f"dc1:\n  usercert: {files[0]}\n  userkey: {files[1]}\n  cacert: {tls.ca_file}\n"
         f"  endpoint: https://{host}:{port}\n  username: {username}\n"
     )
     return user.run(["paddlecloud", *words])
@@ -277,7 +297,7 @@ def test_username_that_is_not_the_one_of_the_certificate(tls: TlsCluster, tmp_pa
 def test_expired_certificate_of_the_cluster_is_told(tls: TlsCluster, tmp_path: Path) -> None:
     keys = tls.home / "keys"
     issue(tls, "alice", tmp_path / "alice")  # the authority exists from then on
-    authority = Authority.load(keys / "user-authority.pem", keys / "user-authority-key.pem")
+    authority = CertificateAuthority.load(keys / "user-authority.pem", keys / "user-authority-key.pem")
     files = authority.issue(tmp_path / "old", "alice", days=-1)
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
         tls.call(files, "GET", "/api/v1/token2user")

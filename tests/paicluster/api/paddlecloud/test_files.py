@@ -120,6 +120,17 @@ def test_published_file_needs_no_token(cluster: TeamCluster, go: GoClient, folde
     assert cluster.ask("GET", "/filepub/?uuid=00000000-0000-4000-8000-000000000000", token=None).status == 404
 
 
+def test_link_of_a_disabled_user_does_not_work(cluster: TeamCluster, bob: GoClient) -> None:
+    path = f"{bob.home}/shared.tar"
+    bob.put_file(path, b"x").decode(Message)
+    link = urlsplit(bob.call("POST", "/api/v1/publish/", {"path": path}).json()["url"])
+    for is_disabled, status in ((True, 404), (False, 200)):
+        change = {"disabled": is_disabled}
+        done = cluster.ask("PUT", "/api/v2/users/bob/disabled", change, token=cluster.tokens["admin"])
+        assert done.status in (200, 201), done.text
+        assert cluster.ask("GET", f"{link.path}?{link.query}", token=None).status == status
+
+
 def test_only_own_files_can_be_published(go: GoClient, bob: GoClient, folder: str) -> None:
     go.put_file(f"{folder}/f", b"x").decode(Message)
     assert "unauthorized" in bob.call("POST", "/api/v1/publish/", {"path": f"{folder}/f"}).decode(Code).msg

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import re
+import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from support import killed_server
 from support.paddlecloud_cluster import go_client_of, put_package
 from support.paddlecloud_go_client import Code, GoClient, Jobs, Message, Pservers, Quotas, Workers
 from support.paths import REPOSITORY
-from support.server_fixture import FINISHED_STATES, eventually, job
+from support.server_fixture import DEADLINE_S, FINISHED_STATES, eventually, job
 from support.team_cluster import TeamCluster
 
 NewTeam = Callable[..., TeamCluster]
@@ -255,6 +260,105 @@ def test_output_of_the_package_folder_is_stored(cluster: TeamCluster, go: GoClie
     assert stored.text == "model"
 
 
+def own_packages(go: GoClient, user: str = "alice") -> set[str]:
+    """Folders with the packages of jobs as they were at their submission."""
+    reply = go.call("GET", f"/api/v1/filelist/?path=/pfs/dc1/home/{user}/job-packages&dc=dc1")
+    return set(reply.json()["items"])
+
+
+def test_refused_submission_of_the_go_client_does_not_change_the_job_of_that_name(new_team: NewTeam) -> None:
+    """It uploads the package before it submits the job, and cannot ask before."""
+    team = new_team()
+    client = go_client_of(team, "alice")
+    team.accept(job("blocker", "sleep 600", cpu=64))
+    eventually(lambda: state_of(team, "blocker") == "RUNNING")
+    program = "import os\nprint('{} code')\nos.makedirs('output')\nopen('output/model', 'w').write('{}')\n"
+    put_package(team, "waits", train_py=program.format("first", "first"))
+    assert client.submit("waits", entry="python3 train.py", pservers=0).decode(Message).msg == ""
+    put_package(team, "waits", train_py=program.format("second", "second"))
+    refused = client.submit("waits", entry="python3 train.py", pservers=0).decode(Message).msg
+    assert refused.startswith("There is a job waits already.")
+    assert len(own_packages(client)) == 1  # that of the refused one is gone
+    reply = team.ask("PUT", team.path("blocker", "/executionType"), {"value": "STOP"})
+    assert reply.status == 202, reply.text
+    assert wait_for_end(team, "waits") == "SUCCEEDED"
+    assert "first code\n" in client.logs("waits").decode(Code).msg
+    stored = team.get("/webhdfs/v1/user/alice/jobs/waits/output/model?op=OPEN&data=true")
+    assert stored.text == "first"
+    assert client.kill("waits").decode(Code).code == 200
+    assert own_packages(client) == set()
+    # What the job wrote stays where PaddleCloud's clients look for it.
+    assert team.get("/webhdfs/v1/user/alice/jobs/waits/output/model?op=OPEN&data=true").text == "first"
+
+
+def test_package_of_a_submission_over_which_the_server_died_is_deleted(new_team: NewTeam) -> None:
+    program = (sys.executable, killed_server.__file__)
+    team = new_team(program=program, variables={"KILLED_IN": "admit"})
+    client = go_client_of(team, "alice")
+    for name in ("kept", "killer"):
+        put_package(team, name, train_py="print(1)\n")
+    assert client.submit("kept", entry="python3 train.py", pservers=0).decode(Message).msg == ""
+    folder = team.home / "storage/user/alice/job-packages"
+    # As of a cluster with the same storage, whose jobs this one does not know.
+    (folder / "killer.0a1b2c3d").mkdir()
+    with contextlib.suppress(OSError, ValueError):  # there is no reply
+        client.submit("killer", entry="python3 train.py", pservers=0)
+    assert team.process is not None
+    assert team.process.wait(DEADLINE_S) == -signal.SIGKILL
+    assert len(list(folder.glob("killer.*"))) == 2
+    strange = team.home / "unclaimed-packages/not.a.note"
+    strange.mkdir()
+    team.start()
+    eventually(lambda: len(list(folder.glob("killer.*"))) == 1, "the copy of the package to be deleted")
+    assert (folder / "killer.0a1b2c3d").exists()
+    assert len(list(folder.glob("kept.*"))) == 1
+    assert wait_for_end(team, "kept") == "SUCCEEDED"
+    assert list((team.home / "unclaimed-packages").iterdir()) == [strange]
+
+
+def test_second_attempt_finds_what_the_first_one_wrote(cluster: TeamCluster, go: GoClient, name: str) -> None:
+    program = (
+        "import os, sys\n"
+        "if os.path.exists('checkpoint'):\n"
+        "    print('goes on after', open('checkpoint').read())\n"
+        "    sys.exit(0)\n"
+        "open('checkpoint', 'w').write('the first attempt')\n"
+        "sys.exit(3)\n"
+    )
+    put_package(cluster, name, train_py=program)
+    reply = go.submit(name, entry="python3 train.py", parallelism=1, pservers=0, faulttolerant=True)
+    assert reply.decode(Message).msg == ""
+    assert wait_for_end(cluster, name) == "SUCCEEDED"
+    assert "goes on after the first attempt\n" in go.logs(name).decode(Code).msg
+
+
+def test_package_that_cannot_be_copied_leaves_nothing(cluster: TeamCluster, go: GoClient, name: str) -> None:
+    put_package(cluster, name)
+    before = own_packages(go)
+    path = f"/webhdfs/v1/user/alice/jobs/{name}/train.py?op=SETPERMISSION&permission=000"
+    assert cluster.ask("PUT", path, token=cluster.tokens["alice"]).status == 200
+    refused = go.submit(name, entry="python3 train.py", pservers=0).decode(Message).msg
+    assert refused.startswith("Permission denied: user=alice, access=READ")
+    assert own_packages(go) == before
+
+
+def test_job_whose_own_package_was_deleted_runs_the_package(
+    cluster: TeamCluster, go: GoClient, name: str
+) -> None:
+    """A job that was submitted again with `pai` outlives the package of the first one."""
+    put_package(cluster, name)
+    before = own_packages(go)
+    assert go.submit(name, entry="python3 train.py", pservers=0).decode(Message).msg == ""
+    assert wait_for_end(cluster, name) == "SUCCEEDED"
+    (own,) = own_packages(go) - before
+    config = cluster.get(f"/api/v2/jobs/alice~{name}/config").text
+    assert go.kill(name).decode(Code).code == 200
+    again = {**json.loads(config), "name": f"{name}-again"}
+    cluster.accept(again)
+    assert wait_for_end(cluster, again["name"]) == "SUCCEEDED"
+    assert own not in own_packages(go)
+
+
 def test_kill_keeps_the_history_and_frees_the_name(cluster: TeamCluster, go: GoClient, name: str) -> None:
     put_package(cluster, name)
     assert go.submit(name, entry="sleep 600", pservers=0).decode(Message).msg == ""
@@ -354,7 +458,35 @@ def test_tasks_that_wait_for_resources_are_pending_workers(
         f"{name}-trainer-1": "Pending",
     }
     assert all("asks for 200001 cores" in one["status"]["message"] for one in reply.json()["items"])
+    # The Go client shows the message of a container's end, and <nil> for no exit code.
+    ends = [one.status.container_statuses[0].state.terminated for one in workers]
+    assert all(end and end.exit_code is None and "asks for" in (end.message or "") for end in ends)
     assert go.call("DELETE", "/api/v1/jobs", {"jobname": name, "rm": True}).decode(Code).code == 200
+
+
+def test_lists_with_either_kind_of_token(cluster: TeamCluster, go: GoClient, name: str) -> None:
+    """As the table of the page about the REST API has it."""
+    put_package(cluster, name)
+    assert go.submit(name, entry="true", pservers=0).decode(Message).msg == ""
+    ours = cluster.get("/api/v1/jobs").json()
+    assert name in [one["name"] for one in ours]  # OpenPAI's list
+    jobs = cluster.get("/api/v1/trainingjobs").json()
+    assert name in [one["name"] for one in jobs["msg"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/api/v1/quota/", "GET"),
+        ("/api/v1/pfs/files", "DELETE, GET, POST"),
+        ("/api/v1/trainingjobs", "DELETE, GET, POST"),
+    ],
+)
+def test_unknown_method_is_405_with_the_methods_of_the_path(
+    cluster: TeamCluster, path: str, methods: str
+) -> None:
+    reply = cluster.ask("PATCH", path)
+    assert (reply.status, reply.headers.get("allow"), reply.json()["code"]) == (405, methods, 405)
 
 
 def test_body_that_is_not_json_is_one_sentence(go: GoClient) -> None:

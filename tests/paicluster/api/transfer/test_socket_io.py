@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 import uvicorn
 
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio import hashing
 from openpaisdk.storage.backends import descriptor_io
-from openpaisdk.storage.backends.cluster import ClusterBackend, MultipartUpload
+from openpaisdk.storage.backends.cluster import ClusterBackend
+from openpaisdk.storage.backends.resumable_upload import ResumableUpload
 from paicluster.api.transfer import file_response, socket_io
 from paicluster.files.transfer.range_hashes import RangeHash, RangeHashCache
+from paiprotocol.errors import PaiError
+from paiprotocol.transfer import hashing
 from support.cli_user import until
 from support.cluster_storage import storage_of
 from support.team_cluster import TeamCluster
@@ -69,9 +70,8 @@ def test_body_received_together_with_the_head(team: TeamCluster) -> None:
         assert b"".join(map(bytes, alice.read("/user/alice/sizes"))) == content
 
 
-def test_slow_client_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_client_is_received() -> None:
     """Although the thread waits for larger pieces first."""
-    monkeypatch.setattr(socket_io, "_STALL_TIMEOUT_MS", 20)
     pieces = [os.urandom(100) for _ in range(5)]
     received: list[bytes] = []
     protocol = SimpleNamespace(received_bytes=0, transport=SimpleNamespace(is_closing=lambda: False))
@@ -83,6 +83,7 @@ def test_slow_client_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
             receiver = threading.Thread(
                 target=socket_io._receive_loop,
                 args=(os.dup(server.fileno()), b"", 500, lambda data: received.append(bytes(data)), protocol),
+                kwargs={"stall_timeout_ms": 20},
                 daemon=True,
             )
             receiver.start()
@@ -100,7 +101,7 @@ def test_passed_fd_upload_is_hashed(team: TeamCluster, tmp_path: Path) -> None:
     assert isinstance(alice, ClusterBackend)
     (tmp_path / "f").write_bytes(CONTENT)
     upload = alice.create("/user/alice/passed", (len(CONTENT), 10**18, 0o644), "k")
-    assert isinstance(upload, MultipartUpload) and upload.fileno() >= 0
+    assert isinstance(upload, ResumableUpload) and upload.fileno() >= 0
     with (tmp_path / "f").open("rb") as f:
         for offset, length in upload.missing_ranges():
             result = descriptor_io.copy_hashed(
@@ -129,7 +130,7 @@ def test_http_download_into_a_passed_fd(team: TeamCluster) -> None:
     outgoing = far.open("/user/alice/far")
     upload = near.create("/user/alice/near", (len(CONTENT), 10**18, 0o644), "k")
     assert (
-        isinstance(upload, MultipartUpload)
+        isinstance(upload, ResumableUpload)
         and upload.fileno() >= 0
         and outgoing.provides_digests(upload.algorithm)
     )
@@ -197,12 +198,11 @@ def stall(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, li
     stalled, results = threading.Event(), []
 
     async def send_and_report(*args: Any) -> socket_io.SendResult:
-        result = await socket_io.send_file(*args)
+        result = await socket_io.send_file(*args, stall_timeout_ms=20)
         results.append(result)
         stalled.set()
         return result
 
-    monkeypatch.setattr(socket_io, "_STALL_TIMEOUT_MS", 20)
     monkeypatch.setattr(file_response, "send_file", send_and_report)
     yield stalled, results
 

@@ -6,12 +6,14 @@ import base64
 import hashlib
 import os
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from support.external_services import debian
 from support.hadoop import jars
+from support.server_fixture import DEADLINE_S
 from support.webhdfs_client import StorageCluster, WebHdfsClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -19,38 +21,60 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 # A few jars of this Spark version contain Hadoop's whole client.
 _SPARK = "3.5.1"
 _JAR_PREFIXES = ("hadoop-client-", "commons-", "slf4j-", "log4j-", "jcl-over-")
+# To start what writes logs takes a third of a command.
+_LOG_WRITERS = ("log4j-core", "log4j-slf4j")
 
 
-@pytest.fixture(scope="session")
-def client_jars() -> Path:
-    return jars(_SPARK, _JAR_PREFIXES)
+class Java:
+    """Java with Hadoop's client: every command starts one, the first stores the classes that it loaded."""
+
+    def __init__(self, folder: Path):
+        debian(["default-jre-headless"], commands=["java"])
+        found = sorted(jars(_SPARK, _JAR_PREFIXES).glob("*.jar"))
+        # Not in a folder: classes of a path with a folder cannot be stored.
+        settings = folder / "settings.jar"
+        with zipfile.ZipFile(settings, "w") as archive:
+            archive.writestr("core-site.xml", "<configuration/>")
+        used = [str(jar) for jar in found if not jar.name.startswith(_LOG_WRITERS)]
+        self._classes = folder / "classes.jsa"
+        self._options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable"]
+        self._options += ["-cp", ":".join([str(settings), *used])]
+
+    def command(self, program: str) -> list[str]:
+        # Java runs without the stored classes where it cannot use them.
+        option = "SharedArchiveFile" if self._classes.exists() else "ArchiveClassesAtExit"
+        return ["java", f"-XX:{option}={self._classes}", *self._options, program]
+
+
+@pytest.fixture(scope="session", name="java")
+def java_fixture(tmp_path_factory: pytest.TempPathFactory) -> Java:
+    return Java(tmp_path_factory.mktemp("java"))
 
 
 class FsShell:
-    def __init__(self, client_jars: Path, scratch: Path, cluster: StorageCluster, token: str):
-        debian(["default-jre-headless"], commands=["java"])
+    def __init__(self, java: Java, scratch: Path, cluster: StorageCluster, token: str):
         self.base = "webhdfs://{}:{}".format(*cluster.address)
         self.scratch = scratch
-        (scratch / "conf").mkdir()
-        (scratch / "conf/core-site.xml").write_text("<configuration/>")
+        self._java = java
         service = self.base.partition("://")[2].encode()
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         # Hadoop's token file: magic, version, one token with its service, no secret keys.
         token_file = b"HDTS\0" + b"\1" + bytes([len(service)]) + service + raw + b"\0"
         (scratch / "tokens").write_bytes(token_file)
-        self._command = [
-            *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-            *("-cp", f"{scratch / 'conf'}:{client_jars}/*", "org.apache.hadoop.fs.FsShell"),
-        ]
 
     def __call__(self, *arguments: str, status: int = 0) -> str:
-        """Arguments that begin with `:` are paths of the storage."""
+        """The output of a command. Arguments that begin with `:` are paths of the storage."""
+        done = self.run(*arguments)
+        assert done.returncode == status, (arguments, done.stdout, done.stderr)
+        return done.stdout.replace(self.base, "")
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         expanded = [self.base + argument[1:] if argument[:1] == ":" else argument for argument in arguments]
-        done = subprocess.run(
-            [*self._command, *expanded],
+        return subprocess.run(
+            [*self._java.command("org.apache.hadoop.fs.FsShell"), *expanded],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_S,
             check=False,
             cwd=self.scratch,
             env={
@@ -59,14 +83,12 @@ class FsShell:
                 "LC_ALL": "C.UTF-8",
             },
         )
-        assert done.returncode == status, (arguments, done.stdout, done.stderr)
-        return done.stdout.replace(self.base, "")
 
 
 @pytest.fixture
-def shell(client_jars: Path, tmp_path: Path, cluster: StorageCluster, alice: WebHdfsClient) -> FsShell:
+def shell(java: Java, tmp_path: Path, cluster: StorageCluster, alice: WebHdfsClient) -> FsShell:
     token = alice.json("GETDELEGATIONTOKEN", "/", renewer="alice")["Token"]["urlString"]
-    return FsShell(client_jars, tmp_path, cluster, token)
+    return FsShell(java, tmp_path, cluster, token)
 
 
 def test_fsshell_commands(shell: FsShell, alice: WebHdfsClient, folder: str, tmp_path: Path) -> None:
@@ -121,13 +143,6 @@ def test_fsshell_with_names_beyond_ascii(shell: FsShell, alice: WebHdfsClient, f
 
 
 def test_fsshell_reports_permission_denied(shell: FsShell) -> None:
-    done = subprocess.run(
-        [*shell._command, "-ls", f"{shell.base}/user/bob"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "HADOOP_TOKEN_FILE_LOCATION": str(shell.scratch / "tokens")},
-    )
+    done = shell.run("-ls", ":/user/bob")
     assert done.returncode == 1
     assert "Permission denied: user=alice, access=READ_EXECUTE" in done.stderr

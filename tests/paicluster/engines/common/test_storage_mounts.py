@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from paicluster.engines.common import storage_mounts
+from paicluster.engines.common import mount_specs
 from paicluster.engines.interface import StorageMount, TaskLaunch
 from pairuntime.supervisor.storage_mounts import marker_of
 
@@ -15,7 +15,7 @@ def test_container_without_the_mount_ends_with_a_sentence(tmp_path: Path) -> Non
     target.mkdir()
     mount = StorageMount("sets", "s3", str(target), "PAI_MOUNT_SETS", {})
     task = TaskLaunch("uid", "node", "true", {}, storage_mounts=(mount,))
-    script = storage_mounts.check_script(task, "attempt") + "echo started\n"
+    script = mount_specs.check_script(task, "attempt") + "echo started\n"
 
     def run() -> tuple[int, str, str]:
         done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)

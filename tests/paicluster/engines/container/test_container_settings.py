@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from openpaisdk.errors import PaiError
-from openpaisdk.protocol import read_job
 from paicluster.config import cluster_file as cluster_file
 from paicluster.config.settings import Settings
-from paicluster.controller.storage_mounts import MountableStorage, mounts_of
+from paicluster.controller.mountable_storages import MountableStorage, mounts_of
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, Node
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.server.engine_factory import build_engines
+from paiprotocol.errors import PaiError
+from paiprotocol.jobs import read_job
 
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.controller.exit_classification import task_exit
+from paicluster.engines.container.timings import ContainerTimings
 from paicluster.engines.interface import Loss, Observation
 from support.container_rig import ContainerRig
 from support.docker_and_registry import dockerd
@@ -50,11 +51,10 @@ async def lose(rig: ContainerRig, daemon: Path, how: signal.Signals, driven: Dri
 
 
 async def test_task_is_lost_with_its_daemon_and_cleaned_up_after_its_restart(
-    rig: ContainerRig, daemon: Path, monkeypatch: pytest.MonkeyPatch
+    rig: ContainerRig, daemon: Path
 ) -> None:
-    monkeypatch.setattr("paicluster.engines.container.cleanup._IDLE_DELAY_S", 0.1)
-    monkeypatch.setattr("paicluster.engines.container.cleanup._RETRY_INTERVAL_S", 0.5)
-    async with Driven(rig) as driven:
+    timings = ContainerTimings(removal_delay_s=0.1, removal_retry_interval_s=0.5)
+    async with Driven(rig, timings=timings) as driven:
         with dockerd(daemon):
             seen = await lose(rig, daemon, signal.SIGTERM, driven)
         assert seen.loss is Loss.DAEMON

@@ -17,6 +17,7 @@ from paicluster.engines.common.image_rejection import ImageRejected
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.images import Images
+from paicluster.engines.container.timings import ContainerTimings
 from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
 from support.container_images import PLAIN, is_here, make_own
 from support.container_rig import ContainerRig, in_image, podman
@@ -210,13 +211,12 @@ async def test_pull_is_cancelled_by_shutdown_and_by_stop(
     assert list((rig.home / "containers").glob("pull-*")) == []
 
 
-async def test_pull_sends_progress_notices(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_INTERVAL_S", 0.05)
+async def test_pull_sends_progress_notices(rig: ContainerRig) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
         one = in_image(rig, f"127.0.0.1:{deaf.getsockname()[1]}/some/image:1", "true")
-        async with Driven(rig) as driven:
+        async with Driven(rig, timings=ContainerTimings(progress_interval_s=0.05)) as driven:
             launch = asyncio.create_task(driven.launch(one))
             await appears(lambda: len(driven.notices) >= 3, "some progress")
             assert {notice.reason for _, notice in driven.notices} == {"Pulling"}

@@ -15,6 +15,7 @@ import pytest
 from paicluster.engines.common.container_errors import pull_error
 from paicluster.engines.common.image_rejection import ImageRejected
 from paicluster.engines.container.engine import ContainerEngine
+from paicluster.engines.container.timings import ContainerTimings
 from paicluster.engines.interface import LaunchFailed, Phase
 from support.container_rig import ContainerRig, in_image
 from support.engine_rig import DEADLINE_S, Driven, appears
@@ -119,14 +120,11 @@ def test_only_permanent_errors_reject_the_image(said: str, lasting: bool) -> Non
     assert pull_error("h.io/forbidden/timeout:1", "", said).transient is not lasting
 
 
-async def test_pull_from_a_silent_registry_times_out(
-    rig: ContainerRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_INTERVAL_S", 0.05)
-    monkeypatch.setattr("paicluster.engines.container.images._MANIFEST_TIMEOUT_S", 0.5)
+async def test_pull_from_a_silent_registry_times_out(rig: ContainerRig) -> None:
+    timings = ContainerTimings(progress_interval_s=0.05, manifest_timeout_s=0.5)
     with registry(None) as silent:
         one = in_image(rig, silent.image, "true")
-        async with Driven(rig) as driven:
+        async with Driven(rig, timings=timings) as driven:
             with pytest.raises(LaunchFailed, match="has sent nothing for") as failed:
                 await asyncio.wait_for(driven.launch(one), 90)
             assert failed.value.transient

@@ -21,9 +21,11 @@ import pytest
 from paicluster.engines.container import client_detection, client_probe, gpu_options
 from paicluster.engines.container.client import Client
 from paicluster.engines.container.engine import ContainerEngine
+from paicluster.engines.container.timings import ContainerTimings
 from paicluster.engines.interface import LaunchFailed, Mount, Phase, TaskLaunch
 from support.container_images import PLAIN, WITH_BASH, make
-from support.container_rig import NODE, ContainerRig, in_image, podman
+from support.container_rig import ContainerRig, in_image, podman
+from support.engine_node import NODE
 from support.engine_rig import Driven, appears, mark, missing, nothing_left, task
 from support.hosted_forwarder import HostedForwarder
 from support.ports import free_port
@@ -101,6 +103,71 @@ async def test_container_cannot_create_devices_on_a_storage(rig: ContainerRig, t
         (seen,) = await driven.run(one)
     assert seen.exit_code == 0
     assert list(storage.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "content", "reason"),
+    [
+        (0o755, "link", "no link is followed"),
+        (0o1777, "foreign", "every account may replace"),
+        (0o777, "folder", "every account may replace"),
+        (0o1777, "folder", ""),
+        (0o755, "foreign", ""),
+        (0o755, "nothing", ""),
+    ],
+)
+async def test_users_folder_that_may_be_another_is_not_mounted(
+    rig: ContainerRig, tmp_path: Path, mode: int, content: str, reason: str
+) -> None:
+    """Its link to another folder would be followed with the rights of the server."""
+    storage, secret = tmp_path / "storage", tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("secret\n")
+    storage.mkdir()
+    own = storage / "eve"
+    if content == "link":
+        own.symlink_to(secret)
+    elif content != "nothing":
+        own.mkdir()
+        if content == "foreign":
+            os.chown(own, 1234, 1234)
+    storage.chmod(mode)
+    mounts = (Mount(own, "/data", create=True),)
+    one = in_image(rig, PLAIN, "! cat /data/key; echo mine >/data/file", mounts=mounts, owner="eve")
+    async with Driven(rig) as driven:
+        if reason:
+            with pytest.raises(LaunchFailed, match=reason):
+                await driven.launch(one)
+        else:
+            (seen,) = await driven.run(one)
+            assert seen.exit_code == 0
+    assert (own / "file").exists() == (not reason)
+    assert [file.name for file in secret.iterdir()] == ["key"]
+
+
+# In the place of the image's shell, which is the init process of its container.
+_SHELL_THAT_LIES = """#!/bin/sh
+: >/usr/local/pai/shared/started
+echo '{status}' >/usr/local/pai/shared/status
+exit 7
+"""
+
+
+@pytest.mark.parametrize("status", ["-1003", "9" * 60, "256", "0x7", ""])
+async def test_exit_status_that_no_program_has_is_not_believed(
+    rig: ContainerRig, tmp_path: Path, status: str
+) -> None:
+    """-1003 is that of a preempted task, which is retried for ever; the database takes no larger numbers."""
+    name = "localhost/pai-test/lying:1"
+    make("podman", WITH_BASH, ["ENV PATH=/evil:/bin"], name)
+    shell = tmp_path / "evil" / "sh"
+    shell.parent.mkdir()
+    shell.write_text(_SHELL_THAT_LIES.format(status=status))
+    shell.chmod(0o755)
+    one = in_image(rig, name, "true", mounts=(Mount(shell.parent, "/evil"),))
+    async with Driven(rig) as driven:
+        (seen,) = await driven.run(one)
+    assert (seen.exit_code, seen.signal) == (7, None)
 
 
 async def test_container_cores_and_memory_are_limited(rig: ContainerRig) -> None:
@@ -248,9 +315,8 @@ def test_container_gets_only_its_gpus(tmp_path: Path, monkeypatch: pytest.Monkey
         gpu_options.gpu_options(podman, (42,))
 
 
-async def test_stopped_containers_are_removed(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paicluster.engines.container.cleanup._IDLE_DELAY_S", 0.1)
-    async with Driven(rig) as driven:
+async def test_stopped_containers_are_removed(rig: ContainerRig) -> None:
+    async with Driven(rig, timings=ContainerTimings(removal_delay_s=0.1)) as driven:
         one, long = task(rig, "true"), task(rig, "echo up; sleep 60")
         await driven.launch(long)
         await driven.wait_for_output(long.uid, b"up")

@@ -105,6 +105,18 @@ async def test_a_task_can_be_stopped_on_a_full_disk(small_disk: ProcessRig) -> N
         assert (seen.stopped, seen.killed_by_us) == (True, True)
 
 
+async def test_stop_that_fails_on_a_full_disk_does_not_end_a_later_launch(small_disk: ProcessRig) -> None:
+    """There is room for the request, and none for the tombstone: the attempt may be launched again."""
+    one = task(small_disk, "exit 45")
+    async with Driven(small_disk) as driven:
+        filler = fill(small_disk.home)
+        os.truncate(filler, filler.stat().st_size - os.sysconf("SC_PAGE_SIZE"))
+        with pytest.raises(OSError):
+            await driven.engine.stop([one.uid], 0)
+        filler.unlink()
+        assert (await driven.run(one))[0].exit_code == 45
+
+
 async def test_gang_on_a_full_disk_fails_and_leaves_no_folders(
     small_disk: ProcessRig, tmp_path: Path
 ) -> None:

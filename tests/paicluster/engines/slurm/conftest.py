@@ -1,4 +1,4 @@
-"""One Slurm for all tests of the Slurm engine."""
+"""Clusters over the worker's Slurm."""
 
 from __future__ import annotations
 
@@ -9,17 +9,10 @@ import pytest
 
 from paicluster.engines.container import client_detection
 from paicluster.engines.container.client import Client
-from support.external_services import debian
+from support.external_services import install_podman
 from support.server_fixture import Cluster
-from support.slurm_cluster import RealSlurm, running_slurm
+from support.slurm_cluster import RealSlurm
 from support.slurm_jobs import make
-
-
-@pytest.fixture(scope="session")
-def slurm() -> Iterator[RealSlurm]:
-    with running_slurm() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_CONF", str(made.conf))
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +26,7 @@ def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Client:
-    debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
+    install_podman()
     found = asyncio.run(client_detection.detect(tmp_path_factory.mktemp("podman"), ("podman",)))
     assert isinstance(found, Client), found
     return found

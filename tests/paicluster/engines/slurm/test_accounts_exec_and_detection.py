@@ -22,11 +22,12 @@ from paicluster.engines.interface import LaunchFailed, Notice, Phase
 from paicluster.engines.slurm.engine import SlurmEngine
 from support.cli_user import CliUser
 from support.engine_rig import Driven, appears, task
-from support.external_services import debian
+from support.external_services import install_podman
 from support.paths import REPOSITORY
 from support.server_fixture import Cluster, job
 from support.slurm_cluster import RealSlurm
-from support.slurm_rig import SlurmRig, options
+from support.slurm_engine import options
+from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
@@ -76,7 +77,7 @@ def test_unprivileged_server_runs_jobs_of_its_own_account(slurm: RealSlurm, open
     home.mkdir()
     os.chown(home, account.pw_uid, account.pw_gid)
     code = open_folder / "code"
-    for name in ("src/openpaisdk", "src/paicluster", "src/pairuntime"):
+    for name in ("src/openpaisdk", "src/paicluster", "src/paiprotocol", "src/pairuntime"):
         shutil.copytree(REPOSITORY / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
     packages = [path for path in sys.path if path.endswith("site-packages")]
     if not all(os.access(path, os.R_OK) for path in packages) or not os.access("/usr/bin/python3", os.X_OK):
@@ -229,14 +230,14 @@ def test_distributed_example_runs_on_two_nodes(slurm: RealSlurm, tmp_path: Path)
         assert there.status == 0 and "the sum is 10" in there.out, there
         roles = cluster.detail("distributed")["taskRoles"]
         nodes = {one["containerNodeName"] for role in roles.values() for one in role["taskStatuses"]}
-        assert len(nodes) == 2 and nodes <= {"n1", "n2", "n3"}
+        assert len(nodes) == 2 and nodes <= {*slurm.nodes}
     finally:
         person.stop_cluster()
         cluster.close()
 
 
 async def test_task_runs_in_its_image_with_podman(slurm: RealSlurm, tmp_path: Path) -> None:
-    debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
+    install_podman()
     client = await client_detection.detect(tmp_path, ("podman",))
     assert isinstance(client, Client), client
     image = "localhost/pai-slurm-test:1"

@@ -20,7 +20,7 @@ from support.ports import free_ports
 from support.slurm_cluster import RealSlurm
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 USER, PASSWORD = "me", "pass:'word"
 # Names that no other test uses or removes.
@@ -75,7 +75,8 @@ async def test_unknown_image_fails_the_task_with_a_message(rig: SlurmRig, shelf:
 async def test_missing_localhost_image_is_not_pulled(rig: SlurmRig) -> None:
     seen, _, _ = await run(rig, "localhost/no-such:1", "true")
     assert seen.platform_code == 254
-    assert "There is no image localhost/no-such:1 on the node n" in seen.start_error
+    assert "There is no image localhost/no-such:1 on the node" in seen.start_error
+    assert any(node in seen.start_error for node in rig.slurm.nodes)
 
 
 async def test_registry_login_is_required_checked_and_used(rig: SlurmRig, locked_shelf: str) -> None:

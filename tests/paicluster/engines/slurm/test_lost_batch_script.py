@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.interface import Loss, Phase
-from paicluster.engines.slurm import observe
 from paicluster.engines.slurm.engine import SlurmEngine
 from support.engine_rig import Driven, appears, task
 from support.slurm_cluster import RealSlurm, open_folder, running_slurm
 from support.slurm_jobs import events, make, over_slurm
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 # Run by Slurm before the script: removes the script once for each file in a folder.
 _PROLOG = """#!/bin/sh
@@ -84,14 +83,13 @@ async def test_job_running_in_slurm_that_never_starts_is_detected(
 
 
 async def test_external_scancel_is_detected_when_the_task_ends(
-    losing: tuple[RealSlurm, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    losing: tuple[RealSlurm, Path], tmp_path: Path
 ) -> None:
     slurm, _ = losing
-    # Without Slurm's reason the end would not be accepted during this test.
-    monkeypatch.setattr(observe, "_REASON_TIMEOUT_S", _SELDOM_S)
     rig = SlurmRig(slurm, tmp_path / "home")
     one = task(rig, "echo up; exec sleep 60")
-    async with Driven(rig, steady_interval_s=_SELDOM_S) as driven:
+    # Without Slurm's reason the end would not be accepted during this test.
+    async with Driven(rig, steady_interval_s=_SELDOM_S, reason_timeout_s=_SELDOM_S) as driven:
         engine = driven.engine
         assert isinstance(engine, SlurmEngine)
         await driven.launch(one)

@@ -46,10 +46,11 @@ def cores(cluster: Cluster) -> int:
 
 def test_drained_node_is_not_listed(cluster: Cluster, slurm: RealSlurm) -> None:
     eventually(lambda: cores(cluster) == 3 * CPUS, "all nodes")
-    slurm.ask("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+    node = slurm.nodes[1]
+    slurm.ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     eventually(lambda: cores(cluster) == 2 * CPUS, "one node less")
-    assert "n2" not in cluster.get("/api/v2/virtual-clusters?nodes").json()
-    slurm.ask("scontrol", "update", "nodename=n2", "state=resume")
+    assert node not in cluster.get("/api/v2/virtual-clusters?nodes").json()
+    slurm.ask("scontrol", "update", f"nodename={node}", "state=resume")
     eventually(lambda: cores(cluster) == 3 * CPUS, "the node again")
 
 
@@ -110,7 +111,7 @@ def test_pending_job_cancelled_in_slurm_is_stopped(cluster: Cluster, slurm: Real
 def test_job_stopped_while_slurm_is_down_is_cancelled_later(
     slurm: RealSlurm, tmp_path: Path, restarted: bool
 ) -> None:
-    cluster = make(tmp_path / "own", slurm).start()
+    cluster = make(tmp_path / "own", slurm, impatient=True).start()
     try:
         later = {"openpaisdk": {"slurm": ["--begin=now+1hour"]}}
         waits = cluster.accept(over_slurm("waits", "true", extras=later))

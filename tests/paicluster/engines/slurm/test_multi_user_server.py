@@ -14,7 +14,14 @@ import pytest
 
 from support.server_fixture import eventually, job, role
 from support.slurm_cluster import RealSlurm
-from support.unix_users import CrewCluster, add_people, open_folder, unix_accounts
+from support.unix_users import (
+    CrewCluster,
+    add_people,
+    open_folder,
+    processes_with_argument,
+    unix_accounts,
+)
+from support.web_socket import WebSocket
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
 
@@ -86,3 +93,21 @@ def test_users_run_under_their_accounts_and_cannot_read_others(
         return dict(line.split() for line in lines).get(f"{BOB}~peek", "")
 
     assert eventually(uid_of_the_job, "the job in Slurm's list") == str(pwd.getpwnam(BOB).pw_uid)
+
+
+def test_host_of_a_session_has_the_account_of_its_step(cluster: CrewCluster) -> None:
+    """Only the program that it starts for the session, setpriv, has to be root."""
+    cluster.as_user(ALICE)
+    cluster.accept(job("entered", "echo up; sleep 600"))
+    eventually(lambda: b"up" in cluster.log_of("entered"), "the task")
+    session = WebSocket(cluster, cluster.path("entered", "/exec?terminal=false"))
+    session.send("start", command=["sh", "-c", "id -un; exec sleep 600"])
+    session.read_until(ALICE.encode())
+    account = pwd.getpwnam(ALICE)
+    hosts = processes_with_argument(f"{account.pw_uid}:{account.pw_gid}")
+    assert list(hosts.values()) == [{ALICE}]
+    session.send("signal", name="TERM")
+    assert session.finish() == {"type": "exit", "status": 143, "signal": "TERM"}
+    eventually(
+        lambda: not processes_with_argument(f"{account.pw_uid}:{account.pw_gid}"), "the end of the host"
+    )

@@ -11,20 +11,21 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from openpaisdk.fileio.network_fs import is_on_network
 from paicluster.engines.interface import Phase
+from pairuntime.local_files.network_fs import is_on_network
 from support.engine_rig import DEADLINE_S, Driven, task
 from support.external_services import debian
 from support.server_fixture import Cluster, job
-from support.slurm_cluster import NODES, RealSlurm, eventually, open_folder, running_slurm
+from support.slurm_cluster import NODE_COUNT, RealSlurm, eventually, open_folder, running_slurm
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 _REMEMBERS = "attr_timeout=1,entry_timeout=2,negative_timeout=2,allow_other"
 # Of a folder, to a folder; under its process id in a third. It says nothing when it is ready.
@@ -49,10 +50,20 @@ class Shared:
             path.chmod(0o755)
         self.view = (_MOUNT, str(self.backing), str(self.folder), str(self._pids))
         subprocess.run(["sh", "-ec", self.view[0], "view", *self.view[1:]], check=True, timeout=90)
+        (self._own,) = self.mounts
 
     @property
     def mounts(self) -> list[int]:
         return [int(path.name) for path in self._pids.iterdir()]
+
+    @contextlib.contextmanager
+    def not_answering(self) -> Iterator[None]:
+        """The mount of the server does not answer, as one of NFS whose server is away."""
+        os.kill(self._own, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._own, signal.SIGCONT)
 
     def close(self) -> None:
         for pid in self.mounts:
@@ -94,7 +105,7 @@ def cluster(base: Path, shared: Shared, nodes: RealSlurm) -> Iterator[Cluster]:
 
 def test_every_node_has_its_own_nfs_mount(shared: Shared, nodes: RealSlurm) -> None:
     assert is_on_network(shared.folder)
-    assert len(shared.mounts) == 1 + len(NODES)
+    assert len(shared.mounts) == 1 + NODE_COUNT
     (shared.folder / "probe").exists()  # it does not, and that is cached here
     nodes.ask("srun", "--quiet", "--chdir=/", "touch", str(shared.folder / "probe"))
     assert not (shared.folder / "probe").exists() and (shared.backing / "probe").exists()
@@ -124,6 +135,51 @@ async def test_end_is_observed_as_soon_as_it_is_visible(
             await driven.hinted(one.uid)
 
 
+async def test_engine_waits_beside_the_event_loop_for_a_folder_that_does_not_answer(
+    shared: Shared, nodes: RealSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread releases the folder again: what blocks the loop would fail the test, not hang it."""
+    monkeypatch.setenv("SLURM_CONF", str(nodes.conf))
+    rig = SlurmRig(nodes, shared.folder / "stalled")
+    mark = shared.folder.parent / "stalled-marks"
+    mark.mkdir(mode=0o777)
+    running, stopped, new = (
+        task(rig, f"mkdir {mark}/{name}; echo up; exec sleep {seconds}")
+        for name, seconds in (("running", 1), ("stopped", 600), ("new", 0))
+    )
+    async with Driven(rig, file_lag_s=10) as driven:
+        for one in (running, stopped):
+            await driven.launch(one)
+            await driven.wait_for_output(one.uid, b"up")
+        released = threading.Event()
+        answers_again = threading.Timer(DEADLINE_S, released.set)
+        stalled = shared.not_answering()
+        stalled.__enter__()
+        release = threading.Thread(target=lambda: (released.wait(), stalled.__exit__(None, None, None)))
+        release.start()
+        answers_again.start()
+        try:
+            waiting = [
+                asyncio.create_task(driven.engine.launch([new])),
+                asyncio.create_task(driven.engine.stop([stopped.uid], 5)),
+                asyncio.create_task(driven.engine.observe([running.uid])),  # type: ignore[arg-type]
+            ]
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+            assert not released.is_set()
+            assert not any(one.done() for one in waiting)
+        finally:
+            answers_again.cancel()
+            released.set()
+            release.join()
+        await asyncio.gather(*waiting)
+        assert (await driven.ended(running.uid)).exit_code == 0
+        assert (await driven.ended(stopped.uid)).stopped
+        assert (await driven.ended(new.uid)).exit_code == 0
+    # Each ran once: a second `mkdir` would fail.
+    assert sorted(path.name for path in mark.iterdir()) == ["new", "running", "stopped"]
+
+
 def test_many_short_jobs_run_once_each(cluster: Cluster, base: Path) -> None:
     marks = base / "marks"
     marks.mkdir()
@@ -136,13 +192,13 @@ def test_many_short_jobs_run_once_each(cluster: Cluster, base: Path) -> None:
     assert sorted(path.name for path in marks.iterdir()) == sorted(names)
 
 
-def test_gang_across_nodes_finds_its_peers(cluster: Cluster) -> None:
+def test_gang_across_nodes_finds_its_peers(cluster: Cluster, nodes: RealSlurm) -> None:
     spread = {"openpaisdk": {"slurm": ["--nodes=3", "--ntasks-per-node=1"]}}
     says = "echo $SLURMD_NODENAME; echo done > $PAI_OUTPUT_DIR/of-$PAI_TASK_INDEX"
     status = cluster.run(job("gang", says, instances=3, extras=spread))
     assert (status["state"], status["retries"]) == ("SUCCEEDED", 0), cluster.events("gang")
     tasks = cluster.detail("gang")["taskRoles"]["main"]["taskStatuses"]
-    assert sorted(one["containerNodeName"] for one in tasks) == list(NODES)
+    assert sorted(one["containerNodeName"] for one in tasks) == nodes.nodes
 
 
 def test_log_is_visible_while_running_and_stop_works(cluster: Cluster) -> None:

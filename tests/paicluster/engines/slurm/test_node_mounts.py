@@ -20,7 +20,7 @@ from paicluster.engines.slurm import gang_folder, node_mounts, sbatch_command
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.slurm import gang_launcher, placement
 from support.cli_user import CliUser
-from support.cloud_servers import ACCESS_KEY, SECRET_KEY, CloudServer, s3_server_fixture  # noqa: F401
+from support.cloud_servers import ACCESS_KEY, SECRET_KEY, CloudServer
 from support.container_images import PLAIN, make
 from support.fuse import fuse_fixture  # noqa: F401
 from support.server_fixture import Cluster
@@ -30,7 +30,6 @@ from support.slurm_jobs import over_slurm
 on_slurm = [
     pytest.mark.slow,
     pytest.mark.service,
-    pytest.mark.xdist_group("slurm"),
     pytest.mark.usefixtures("fuse"),
 ]
 

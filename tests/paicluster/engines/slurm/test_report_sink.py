@@ -21,7 +21,6 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from openpaisdk.errors import ConfigError, Conflict
 from paicluster.config.sections import EngineSettings
 from paicluster.config.settings import Settings
 from paicluster.engines.interface import Node as Machine
@@ -33,6 +32,7 @@ from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.report_sink import SlurmReportSink
 from paicluster.logs.reader import LogReader
 from paicluster.server.engine_factory import build_engines
+from paiprotocol.errors import ConfigError, Conflict
 from pairuntime.slurm import gang_launcher as batch
 from pairuntime.supervisor import attempt_factory, claim, exit_record, process_tree
 from support.slurm_report_server import QuietServer, app_of
@@ -361,7 +361,9 @@ def test_remote_spec_reaches_the_supervisor_through_the_uploader(monkeypatch: py
     specs: list[dict[str, object]] = []
     attempts: list[str] = []
 
-    def supervise_attempt(folder: str, cgroup: process_tree.Cgroup, spec: dict[str, object]) -> int:
+    def supervise_attempt(
+        folder: str, cgroup: process_tree.Cgroup, spec: dict[str, object], attempt_class: type
+    ) -> int:
         specs.append(spec)
         return 5
 

@@ -6,15 +6,15 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpaisdk.errors import ConfigError
 from paicluster.engines.interface import LaunchFailed, Loss, Mount, Phase, Placeholders, TaskLaunch
 from paicluster.engines.slurm import (
     container_command,
@@ -23,14 +23,18 @@ from paicluster.engines.slurm import (
     observe,
     runtime_archive,
     sbatch_command,
+    untrusted_files,
 )
 from paicluster.engines.slurm.gang_registry import SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob, pending_notice, read_jobs
 from paicluster.engines.slurm.options import SlurmOptions, SlurmQueue, options_of
 from paicluster.engines.slurm.queue_poller import QueuePoller
 from paicluster.engines.slurm.slurm_commands import CommandResult, read_nodes
+from paiprotocol.errors import ConfigError
 from pairuntime.slurm import placement
 from pairuntime.supervisor import claim, exit_record
+
+T = TypeVar("T")
 
 FOLDER = Path("/shared/gangs/aa/aa")
 OPTIONS = SlurmOptions(Path("/shared"))
@@ -150,7 +154,13 @@ def test_job_name_cannot_become_an_option(job: str, owner: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "first", "mounted", "gpus", "image"),
     [
-        ("podman", ["podman", "run"], "--volume=/data:/mnt:ro", "--device=nvidia.com/gpu=all", "tf:2"),
+        (
+            "podman",
+            ["podman", "--log-level=error", "run"],
+            "--volume=/data:/mnt:ro",
+            "--device=nvidia.com/gpu=all",
+            "tf:2",
+        ),
         ("apptainer", ["apptainer", "exec"], "--bind=/data:/mnt:ro", "--nv", "docker://tf:2"),
         ("enroot", ["enroot", "start"], "--mount=/data:/mnt:ro", None, "tf:2"),
     ],
@@ -161,9 +171,28 @@ def test_image_is_run_by_the_configured_client(
     one = launch(image="tf:2", gpu_count=1, mounts=(Mount(Path("/data"), "/mnt", read_only=True),))
     options = dataclasses.replace(OPTIONS, container=kind)
     said = container_command.program(one, options, Path("/t/task.sh"), Path("/t/work"), [Path("/t")])
-    assert said[:2] == first and mounted in said and image in said
+    assert said[: len(first)] == first and mounted in said and image in said
     assert gpus is None or gpus in said
     assert "/t/task.sh" in said[-2:]
+
+
+def test_warnings_of_podman_are_no_part_of_a_log_unless_configured() -> None:
+    """podman 5 warns at each of its calls on a node with cgroups v1."""
+    one = launch(image="tf:2")
+    for own, first in (
+        ((), ["podman", "--log-level=error"]),
+        (("sudo", "podman"), ["sudo", "podman", "--log-level=error"]),
+        (("podman", "--log-level", "debug"), ["podman", "--log-level", "debug"]),
+        (("podman", "--log-level=info"), ["podman", "--log-level=info"]),
+    ):
+        options = dataclasses.replace(OPTIONS, container="podman", container_command=own)
+        calls = {
+            "run": container_command.program(one, options, Path("/t/task.sh"), Path("/t/work"), []),
+            "exec": container_command.exec_prefix(one, options, Path("/t/work")),
+            "rm": container_command.cleanup(one, options),
+        }
+        for verb, words in calls.items():
+            assert words[: len(first) + 1] == [*first, verb]
 
 
 def test_enroot_gets_variable_names_and_working_folder() -> None:
@@ -492,8 +521,11 @@ async def test_job_that_just_started_is_not_cancelled_as_stale() -> None:
         def mark_stale(self, uid: str) -> None:
             assert uid == "uid" and not cancelled
 
+    async def at_once(work: Callable[[], T]) -> T:
+        return work()
+
     poller = QueuePoller(
-        OPTIONS, cast("Any", Commands()), cast("Any", StaleGangs()), lambda *_: None, lambda _: None
+        OPTIONS, cast("Any", Commands()), cast("Any", StaleGangs()), lambda *_: None, lambda _: None, at_once
     )
     pending = {"uid": [SlurmJob("7", "PENDING")]}
     await poller._cancel_stale(pending)
@@ -507,6 +539,31 @@ async def test_job_that_just_started_is_not_cancelled_as_stale() -> None:
 def test_exit_record_takes_precedence_over_slurm(tmp_path: Path) -> None:
     seen = attempt(tmp_path, "NODE_FAIL", claimed=True, ended={"exit_code": 0})
     assert (seen.phase, seen.exit_code, seen.loss) == (Phase.ENDED, 0, None)
+
+
+def test_task_is_not_lost_while_its_folder_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that stalls after the exit record was looked for: the record is written meanwhile."""
+    home = gang_folder.SlurmFolders(tmp_path)
+    path = home.task("uid")
+    path.mkdir(parents=True)
+    (path / claim.NAME).write_text(json.dumps({"pid": 5, "claimed_ms": 1}))
+    gang = SubmittedGang("uid", home.gang("uid"), ("uid",), "7", live={"uid"})
+    gang.update(SlurmJob("7", "COMPLETED"))
+    assert gang.finished_at is not None
+    read_placement = untrusted_files.read_placement
+
+    def stall(folder: Path) -> object:
+        (path / exit_record.NAME).write_text(json.dumps({"exit_code": 0}))
+        gang.finished_at = -1e6  # so long ago by now
+        return read_placement(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(untrusted_files, "read_placement", stall)
+        assert observe.observe_attempt(home, "uid", gang, 3.0).phase is Phase.RUNNING
+    seen = observe.observe_attempt(home, "uid", gang, 3.0)
+    assert (seen.phase, seen.exit_code) == (Phase.ENDED, 0)
 
 
 def test_second_allocation_of_a_gang_exits_at_once(tmp_path: Path) -> None:
@@ -532,3 +589,13 @@ def test_second_allocation_of_a_gang_exits_at_once(tmp_path: Path) -> None:
     assert (home.events / "uid.ended").exists()
     seen = observe.observe_attempt(home, "uid", None, 0)
     assert seen.exit_code == 0 and seen.placement is not None and seen.placement.node == "localhost"
+
+
+def test_consecutive_tasks_of_a_node_get_one_node() -> None:
+    tasks = [launch(f"t{index}", tasks_per_node=3) for index in range(6)]
+    expected = ["--nodes=2", "--ntasks-per-node=3", "--distribution=block"]
+    (component,) = sbatch_command.components(tasks)
+    assert set(expected) <= set(words(*tasks))
+    assert sbatch_command.srun_options(component, 3)[-3:] == expected
+    # Those that do not fill their nodes are placed as Slurm likes.
+    assert "--ntasks-per-node=3" not in words(*tasks[:4])

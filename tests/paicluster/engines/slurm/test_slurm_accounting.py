@@ -15,23 +15,23 @@ from support.slurm_accounting import Accounting
 from support.slurm_cluster import RealSlurm, eventually, open_folder
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
-LIMITED = {"AccountingStorageEnforce": "associations,limits,qos"}
-
-
-@pytest.fixture
-def accounted(request: pytest.FixtureRequest) -> Iterator[RealSlurm]:
-    """Parameter: further settings of slurm.conf."""
+@pytest.fixture(scope="module")
+def accounted() -> Iterator[RealSlurm]:
+    """A Slurm where root has an account, without limits."""
     with open_folder("slurm-") as folder, pytest.MonkeyPatch.context() as patch:
         accounting = Accounting(folder)
-        made = RealSlurm(folder, {**accounting.settings, **getattr(request, "param", {})})
+        enforced = {"AccountingStorageEnforce": "associations,limits,qos"}
+        made = RealSlurm(folder, {**accounting.settings, **enforced})
         patch.setenv("SLURM_CONF", str(made.conf))
         made.start_munge()
         with accounting.running(made.environment):
             try:
                 made.start()
+                for words in ("add account lab", "add user root account=lab"):
+                    made.ask("sacctmgr", "--immediate", *words.split())
                 yield made
             finally:
                 made.close()
@@ -69,12 +69,21 @@ async def test_state_of_a_dropped_job_comes_from_accounting(accounted: RealSlurm
     rig.close()
 
 
-@pytest.mark.parametrize("accounted", [LIMITED], indirect=True)
+@pytest.fixture
+def one_job_at_a_time(accounted: RealSlurm) -> Iterator[None]:
+    def allow(jobs: int) -> None:
+        words = f"modify user root set maxsubmitjobs={jobs}"
+        accounted.ask("sacctmgr", "--immediate", *words.split())
+
+    allow(1)
+    yield
+    allow(-1)
+
+
+@pytest.mark.usefixtures("one_job_at_a_time")
 async def test_limit_keeps_a_job_pending_and_unknown_account_rejects_it(
     accounted: RealSlurm, tmp_path: Path
 ) -> None:
-    for words in ("add account lab", "add user root account=lab", "modify user root set maxsubmitjobs=1"):
-        accounted.ask("sacctmgr", "--immediate", *words.split())
     rig = SlurmRig(accounted, tmp_path / "shared")
     for queue, message in (
         (SlurmQueue(account="unknown"), "Invalid account"),

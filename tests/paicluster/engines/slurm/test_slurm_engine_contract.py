@@ -14,11 +14,16 @@ from support.ports import free_ports
 from support.slurm_cluster import RealSlurm
 from support.slurm_rig import SlurmRig
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+# Each long enough to keep a worker busy.
+KINDS = ("shared", "reported")
 
 
 class TestSlurmEngine(EngineContract):
-    @pytest.fixture(params=("shared", "reported"))
+    @pytest.fixture(
+        params=[pytest.param(kind, marks=pytest.mark.xdist_group(f"slurm-{kind}")) for kind in KINDS]
+    )
     def rig(
         self, request: pytest.FixtureRequest, slurm: RealSlurm, podman: Client, tmp_path: Path
     ) -> Iterator[SlurmRig]:

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from openpaisdk.jobs.job_options import JobOptions
 from openpaisdk.jobs.pre_commands import PreCommands
 from support.server_fixture import Cluster, job, role
 from support.slurm_cluster import RealSlurm, eventually
 from support.slurm_jobs import events, make, over_slurm, says
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm-jobs")]
 
 
 @pytest.fixture(autouse=True)
@@ -28,19 +29,19 @@ def tasks_of(cluster: Cluster, name: str) -> dict[str, list[dict[str, Any]]]:
     return {role: found["taskStatuses"] for role, found in roles.items()}
 
 
-def test_job_runs_and_its_log_is_readable(cluster: Cluster) -> None:
+def test_job_runs_and_its_log_is_readable(cluster: Cluster, slurm: RealSlurm) -> None:
     status = cluster.run(over_slurm("hello", "echo hello from $SLURMD_NODENAME, task $PAI_TASK_INDEX"))
     assert status["state"] == "SUCCEEDED"
     (task,) = tasks_of(cluster, "hello")["main"]
-    assert task["containerNodeName"] in ("n1", "n2", "n3")
+    assert task["containerNodeName"] in slurm.nodes
     assert cluster.log_of("hello").decode() == f"hello from {task['containerNodeName']}, task 0\n"
     assert task["containerIp"] == "127.0.0.1"
 
 
-def test_other_virtual_cluster_uses_the_local_engine(cluster: Cluster) -> None:
+def test_other_virtual_cluster_uses_the_local_engine(cluster: Cluster, slurm: RealSlurm) -> None:
     assert cluster.run(job("beside", "echo here"))["state"] == "SUCCEEDED"
     (task,) = tasks_of(cluster, "beside")["main"]
-    assert task["containerNodeName"] not in ("n1", "n2", "n3")
+    assert task["containerNodeName"] not in slurm.nodes
 
 
 def test_failed_job_has_its_exit_code(cluster: Cluster) -> None:
@@ -50,12 +51,13 @@ def test_failed_job_has_its_exit_code(cluster: Cluster) -> None:
 
 
 def test_selected_python(cluster: Cluster) -> None:
-    python = PreCommands(python="/usr/bin/env").pre_commands()  # starts what it is given
+    # It starts what it is given.
+    python = PreCommands(JobOptions("job", [], python="/usr/bin/env")).pre_commands()
     assert cluster.run(over_slurm("selected", *python, "python echo one; python3 echo two"))["state"] == (
         "SUCCEEDED"
     )
     assert cluster.log_of("selected") == b"one\ntwo\n"
-    missing = PreCommands(python="/none/python").pre_commands()
+    missing = PreCommands(JobOptions("job", [], python="/none/python")).pre_commands()
     status = cluster.run(over_slurm("not-there", *missing, "true"))
     assert (status["state"], status["appExitCode"]) == ("FAILED", 248)
 
@@ -171,9 +173,10 @@ def test_unschedulable_job_stays_pending_with_a_reason(cluster: Cluster) -> None
 
 
 def test_sbatch_options_are_passed_on(cluster: Cluster, slurm: RealSlurm) -> None:
-    wanted = over_slurm("placed", "true", extras={"openpaisdk": {"slurm": ["--nodelist=n3", "--nice=7"]}})
+    options = [f"--nodelist={slurm.nodes[2]}", "--nice=7"]
+    wanted = over_slurm("placed", "true", extras={"openpaisdk": {"slurm": options}})
     assert cluster.run(wanted)["state"] == "SUCCEEDED"
-    assert tasks_of(cluster, "placed")["main"][0]["containerNodeName"] == "n3"
+    assert tasks_of(cluster, "placed")["main"][0]["containerNodeName"] == slurm.nodes[2]
     wrong = over_slurm("wrong", "true", extras={"openpaisdk": {"slurm": ["--no-such-option=1"]}})
     status = cluster.run(wrong)
     assert (status["state"], status["appExitCode"]) == ("FAILED", -200)
@@ -225,7 +228,7 @@ def own(slurm: RealSlurm, tmp_path: Path) -> Iterator[Callable[[], Cluster]]:
     made: list[Cluster] = []
 
     def start() -> Cluster:
-        made.append(make(tmp_path / f"own{len(made)}", slurm))
+        made.append(make(tmp_path / f"own{len(made)}", slurm, impatient=True))
         return made[-1].start()
 
     yield start
@@ -308,7 +311,7 @@ def test_node_failure_is_retried_without_counting(
     cluster = own()
     go = tmp_path / "go"
     pinned = over_slurm("pinned", "echo up", f"until [ -e {go} ]; do sleep 0.05; done")
-    pinned["extras"] = {"openpaisdk": {"slurm": ["--exclude=n3"]}}
+    pinned["extras"] = {"openpaisdk": {"slurm": [f"--exclude={slurm.nodes[2]}"]}}
     name = cluster.accept(pinned)
     cluster.wait_state(name, "RUNNING")
     node = tasks_of(cluster, name)["main"][0]["containerNodeName"]

@@ -28,7 +28,8 @@ from pairuntime.slurm import placement as placing
 from pairuntime.supervisor import claim, exit_record
 from support.engine_rig import Driven, task
 from support.slurm_cluster import RealSlurm
-from support.slurm_rig import SlurmRig, options
+from support.slurm_engine import options
+from support.slurm_rig import SlurmRig
 
 _FILES = (claim.NAME, exit_record.NAME, placing.PLACEMENT)
 

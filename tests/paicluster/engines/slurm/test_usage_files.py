@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.slurm import usage_files
 from paicluster.engines.slurm.gang_folder import SlurmFolders
 from paicluster.engines.slurm.usage_files import UsageFiles
 from paicluster.metrics.usage import GpuReading, UsageCounters
@@ -17,6 +16,7 @@ from pairuntime.slurm import gpu_usage, usage_file
 from pairuntime.supervisor import exit_record
 from pairuntime.supervisor.gpu_driver import GpuDriver
 from support import fake_nvml
+from support.server_fixture import eventually
 
 UID = "0d6f4cf0-4e2c-4b3e-a5f5-0a8f5bd2e111"
 
@@ -51,27 +51,25 @@ def test_ended_task_has_no_usage(home: SlurmFolders) -> None:
     assert files.read([UID]).tasks == {}
 
 
-def test_report_that_is_not_renewed_counts_for_a_minute(
-    home: SlurmFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = UsageFiles(home)
+def test_report_that_is_not_renewed_is_forgotten(home: SlurmFolders) -> None:
+    files = UsageFiles(home, max_age_s=0.2)
     usage_file.write(str(home.task(UID)), [os.getpid()], {})
     assert UID in files.read([UID]).tasks
-    monkeypatch.setattr(usage_files, "_MAX_AGE_S", -1.0)
-    assert files.read([UID]).tasks == {}
+    eventually(lambda: not files.read([UID]).tasks, "the report to be too old")
+    # Nor does it count as a new one when it is read again.
+    assert [files.read([UID]).tasks for _ in range(3)] == [{}, {}, {}]
+    usage_file.write(str(home.task(UID)), [os.getpid()], {})
+    assert UID in files.read([UID]).tasks
 
 
-def test_reading_without_time_keeps_what_is_known_and_continues_later(
-    home: SlurmFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = UsageFiles(home)
+def test_reading_without_time_keeps_what_is_known_and_continues_later(home: SlurmFolders) -> None:
+    others = [UID.replace("0d6f", f"{number:04x}") for number in range(3)]
+    for uid in others:
+        home.task(uid).mkdir(parents=True)
+        usage_file.write(str(home.task(uid)), [os.getpid()], {})
     usage_file.write(str(home.task(UID)), [os.getpid()], {})
-    known = files.read([UID]).tasks
-    usage_file.write(str(home.task(UID)), [os.getpid()], {})
-    with monkeypatch.context() as slow:
-        slow.setattr(usage_files, "_READ_TIMEOUT_S", -1.0)
-        assert files.read([UID]).tasks == known
-    assert files.read([UID]).tasks != known
+    files = UsageFiles(home, read_timeout_s=0.0)
+    assert [len(files.read([UID, *others]).tasks) for _ in range(4)] == [1, 2, 3, 4]
 
 
 def test_gpus_of_the_largest_machine_are_reported_one_by_one(home: SlurmFolders) -> None:

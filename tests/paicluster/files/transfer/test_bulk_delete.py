@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio.pack_format import MAX_PACK_FILES
 from openpaisdk.storage.backends.base import Backend
 from openpaisdk.storage.backends.cluster import ClusterBackend
 from openpaisdk.storage.location import parse_location
 from openpaisdk.storage.storage import _SingleStorageOpener
 from openpaisdk.storage.transfer.copy import CopyOperation
+from paiprotocol.errors import PaiError
+from paiprotocol.transfer.pack_format import MAX_PACK_FILES
 from support.cluster_storage import storage_of
 from support.team_cluster import TeamCluster
 
@@ -39,15 +39,15 @@ def create_files(backend: Backend, folder: str, *names: str) -> None:
 
 
 def record_requests(backend: ClusterBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """List of all requests from now on."""
+    """List of all requests of transfers from now on."""
     requests: list[str] = []
-    ask: Callable[..., object] = backend._request
+    ask: Callable[..., object] = backend.transfer_request
 
     def record(method: str, path: str, *rest: object) -> object:
         requests.append(f"{method} {path}")
         return ask(method, path, *rest)
 
-    monkeypatch.setattr(backend, "_request", record)
+    monkeypatch.setattr(backend, "transfer_request", record)
     return requests
 
 

@@ -13,16 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpaisdk.errors import PaiError
-from openpaisdk.fileio import hashing
-from openpaisdk.fileio.pack_format import FILE, MAX_PACKED_FILE_BYTES, PackRecord, end_record, record_header
-from openpaisdk.fileio.syscall_lock import LOCK_TIMEOUT_S, SyscallLock
 from openpaisdk.storage.backends import local
 from openpaisdk.storage.backends.local import LocalBackend
 from paicluster.files import Storage, StorageUser, ownership
 from paicluster.files.paths import split_path
 from paicluster.files.transfer import packs
 from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, open_unpublished
+from paiprotocol.errors import PaiError
+from paiprotocol.transfer import hashing
+from paiprotocol.transfer.pack_format import (
+    FILE,
+    MAX_PACKED_FILE_BYTES,
+    PackRecord,
+    end_record,
+    record_header,
+)
+from pairuntime.local_files.syscall_lock import LOCK_TIMEOUT_S, SyscallLock
 from support.cluster_storage import ALICE
 
 

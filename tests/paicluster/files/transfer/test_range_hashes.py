@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.errors import ConnectionFailed
-from openpaisdk.fileio import hashing
 from openpaisdk.storage.backends.base import PART_BYTES
 from openpaisdk.storage.backends.cluster import ClusterBackend
-from paicluster.files.transfer import range_hashes
 from paicluster.files.transfer.range_hashes import RangeHash, RangeHashCache
+from paiprotocol.errors import ConnectionFailed
+from paiprotocol.transfer import hashing
 from support.cli_user import until
 from support.cluster_storage import storage_of
 from support.team_cluster import TeamCluster
@@ -23,11 +22,14 @@ CONTENT = os.urandom(1 << 20) * 20
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that was written some time ago."""
-    monkeypatch.setattr(range_hashes, "_MIN_FILE_AGE_NS", -(10**9))
+def path(tmp_path: Path) -> Path:
     (tmp_path / "f").write_bytes(b"content")
     return tmp_path / "f"
+
+
+def cache_of_any_age(max_entries: int = 10) -> RangeHashCache:
+    """A cache for which the file just written is old enough."""
+    return RangeHashCache(max_entries, min_file_age_ns=-(10**9))
 
 
 def send(cache: RangeHashCache, path: Path, *, recompute: bool = False) -> tuple[bool, bytes]:
@@ -40,13 +42,13 @@ def send(cache: RangeHashCache, path: Path, *, recompute: bool = False) -> tuple
 
 
 def test_second_send_uses_the_cached_hash(path: Path) -> None:
-    cache, right = RangeHashCache(), hashing.hash_bytes(b"content", hashing.XXH3)
+    cache, right = cache_of_any_age(), hashing.hash_bytes(b"content", hashing.XXH3)
     assert [send(cache, path) for _ in range(2)] == [(True, right), (False, right)]
     assert send(cache, path, recompute=True) == (True, right)
 
 
 def test_new_content_with_old_mtime_is_hashed_again(path: Path) -> None:
-    cache = RangeHashCache()
+    cache = cache_of_any_age()
     send(cache, path)
     before = path.stat()
     path.write_bytes(b"CONTENT")
@@ -54,14 +56,13 @@ def test_new_content_with_old_mtime_is_hashed_again(path: Path) -> None:
     assert send(cache, path) == (True, hashing.hash_bytes(b"CONTENT", hashing.XXH3))
 
 
-def test_recently_written_file_is_not_cached(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_hashes, "_MIN_FILE_AGE_NS", 60 * 10**9)
-    cache = RangeHashCache()
+def test_recently_written_file_is_not_cached(path: Path) -> None:
+    cache = RangeHashCache(min_file_age_ns=60 * 10**9)
     assert [send(cache, path)[0] for _ in range(2)] == [True, True]
 
 
 def test_file_changed_while_sent_is_not_cached(path: Path) -> None:
-    cache = RangeHashCache()
+    cache = cache_of_any_age()
     with path.open("r+b") as f:
         range_hash = RangeHash(cache, f.fileno(), 0, 7, hashing.XXH3)
         f.write(b"C")
@@ -71,7 +72,7 @@ def test_file_changed_while_sent_is_not_cached(path: Path) -> None:
 
 
 def test_cache_evicts_the_least_recently_used(path: Path) -> None:
-    cache = RangeHashCache(2)
+    cache = cache_of_any_age(2)
     for name in "abc":
         path.with_name(name).write_bytes(b"content")
     assert [send(cache, path.with_name(name))[0] for name in "abacab"] == [

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
-from openpaisdk.fileio import hashing
-from openpaisdk.fileio.ranges import hash_range
 from openpaisdk.storage.backends.fd_passing import FdChannel
 from paicluster.files import Storage, StorageUser
+from paicluster.files.staging import PARTIAL
 from paicluster.files.transfer import fd_server
 from paicluster.files.transfer import upload as upload_module
 from paicluster.files.transfer.fd_server import FdServer
 from paicluster.files.transfer.upload import UploadRequest
 from paicluster.files.transfer.upload_registry import MAX_OPEN, MAX_OPEN_PER_USER, UploadRegistry
+from paiprotocol.errors import Conflict, Forbidden, InvalidParameters, NotFound
+from paiprotocol.transfer import hashing
+from paiprotocol.transfer.ranges import hash_range
 from support.cluster_storage import ALICE
+from support.server_fixture import eventually
 
 PART = 1 << 16
 # The hash of other content.
@@ -74,7 +78,7 @@ def test_passed_fd_is_the_requested_file(
     server = FdServer(storage, uploads)
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    channel = FdChannel(lambda: server.issue_ticket(ALICE))
+    channel = FdChannel(lambda: server.issue_ticket(ALICE, ""))
     opened: list[int] = []
     send = fd_server._send
 
@@ -266,6 +270,59 @@ def test_finish_fails_while_a_passed_fd_is_open(storage: Storage, restart: bool)
     assert content(storage, "/user/alice/f") == b"good"
 
 
+def written_upload(uploads: UploadRegistry) -> tuple[str, int]:
+    """Id of a complete upload of 4 bytes, and its descriptor."""
+    with uploads.begin(upload_request(size=4), ALICE) as upload:
+        fd = upload.dup_fd()
+        os.pwrite(fd, b"good", 0)
+        upload.record_part(0, 4, OTHER)
+        return upload.id, fd
+
+
+def test_no_more_is_published_than_was_announced(storage: Storage) -> None:
+    """A descriptor for a small upload can be written without end: nothing of that is published, or stays."""
+    uploads = UploadRegistry(storage)
+    upload_id, fd = written_upload(uploads)
+    os.pwrite(fd, b"more", 300 << 20)
+    os.close(fd)
+    with pytest.raises(InvalidParameters, match="More than the announced 4 bytes"):
+        uploads.finish(upload_id, ALICE, 4, 0, "")
+    assert not os.listdir(storage.staging_area.folder(PARTIAL))
+    with pytest.raises(NotFound):
+        storage.status("/user/alice/f", ALICE)
+
+
+def test_bytes_that_are_written_while_the_upload_is_finished_are_not_published(storage: Storage) -> None:
+    uploads = UploadRegistry(storage)
+    upload_id, fd = written_upload(uploads)
+    with uploads._exclusive(upload_id, ALICE) as upload, ThreadPoolExecutor(1) as thread:
+        finish = thread.submit(upload.finish, 4, 0, "", close_timeout_s=90)
+        # It has cut the file, opened it for reading, and waits.
+        eventually(
+            lambda: fcntl.fcntl(upload.staged.fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY, "the wait"
+        )
+        os.pwrite(fd, b"more", 300 << 20)
+        os.close(fd)
+        with pytest.raises(InvalidParameters, match="More than the announced 4 bytes"):
+            finish.result()
+    with pytest.raises(NotFound):
+        storage.status("/user/alice/f", ALICE)
+
+
+@pytest.mark.parametrize("size", [4, -1])
+def test_suspended_upload_keeps_no_more_than_was_announced(storage: Storage, size: int) -> None:
+    uploads = UploadRegistry(storage)
+    with uploads.begin(upload_request(size=size), ALICE) as upload:
+        fd = upload.dup_fd()
+        os.pwrite(fd, bytes(PART), 0)
+        os.close(fd)
+    uploads.close()
+    folder = Path(f"/proc/self/fd/{storage.staging_area.folder(PARTIAL)}")
+    sizes = [path.stat().st_size for path in folder.iterdir() if path.suffix != ".parts"]
+    assert sizes == ([] if size == 4 else [PART])
+    assert received_parts(UploadRegistry(storage), upload_request(size=size)) == {}
+
+
 def test_fd_passing_is_remembered_on_disks_without_leases(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,13 +363,10 @@ def test_upload_is_finished_with_current_permissions(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("drips", [False, True], ids=["silent", "slow"])
-def test_connection_without_ticket_is_closed(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, drips: bool
-) -> None:
-    monkeypatch.setattr(fd_server, "_TICKET_TIMEOUT_S", 0.3)
-    server = FdServer(storage, UploadRegistry(storage))
+def test_connection_without_ticket_is_closed(storage: Storage, drips: bool) -> None:
+    server = FdServer(storage, UploadRegistry(storage), ticket_timeout_s=0.3)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.connect("\0" + str(server.issue_ticket(ALICE)["socket"]))
+        client.connect("\0" + str(server.issue_ticket(ALICE, "")["socket"]))
         client.settimeout(0.1 if drips else 90)
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:

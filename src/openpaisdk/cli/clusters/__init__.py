@@ -1,0 +1,1 @@
+"""Commands about clusters: the list of them, what they have, the embedded one."""

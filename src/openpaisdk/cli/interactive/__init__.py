@@ -1,0 +1,1 @@
+"""Commands that connect with a running job: shells, ports, SSH, notebooks, the portal."""

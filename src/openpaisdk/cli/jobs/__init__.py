@@ -1,0 +1,1 @@
+"""Commands about jobs that were submitted: lists, states, logs, outputs, stopping."""

@@ -1,0 +1,1 @@
+"""Commands about ``pai`` itself: defaults, diagnosis, completion."""

@@ -1,0 +1,1 @@
+"""Commands that submit jobs, or check them before."""

@@ -1,0 +1,1 @@
+from paiprotocol.jobs import *  # noqa: F403

@@ -1,0 +1,1 @@
+"""Health and metrics of the server, for probes and Prometheus."""

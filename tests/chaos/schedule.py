@@ -1,0 +1,79 @@
+"""Schedule of faults: which one, when, how strong. It depends on the seed alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+# How often each fault is chosen, relative to the others.
+WEIGHTS = {
+    "kill-server": 6,
+    "kill-starting-server": 2,
+    "stop-server": 2,
+    "pause-server": 3,
+    "kill-supervisor": 5,
+    "kill-zygote": 3,
+    "cut-connections": 4,
+    "truncate-responses": 2,
+    "stall-connections": 2,
+    "slow-connections": 2,
+    "fill-disk": 2,
+    "jump-clock": 2,
+}
+_FIRST_AT_S = 2.0
+_GAP_RANGE_S = (0.5, 6.0)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault. ``size`` in 0..1 is how strong it is, or which process it hits."""
+
+    at_s: float
+    kind: str
+    size: float
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.2f}:{self.kind}:{self.size:.4f}"
+
+
+def make_schedule(seed: int, seconds: float, kinds: Sequence[str] = tuple(WEIGHTS)) -> list[Fault]:
+    dice = random.Random(f"schedule {seed}")
+    weights = [WEIGHTS[kind] for kind in kinds]
+    faults = []
+    at_s = _FIRST_AT_S
+    while kinds and at_s < seconds:
+        kind = dice.choices(kinds, weights)[0]
+        faults.append(Fault(round(at_s, 2), kind, round(dice.random(), 4)))
+        at_s += dice.uniform(*_GAP_RANGE_S)
+    return faults
+
+
+def parse_schedule(text: str) -> list[Fault]:
+    """The faults of a printed schedule."""
+    faults = []
+    for word in text.split():
+        at_s, kind, size = word.split(":")
+        faults.append(Fault(float(at_s), kind, float(size)))
+    return faults
+
+
+def shortest_failing(faults: list[Fault], fails: Callable[[list[Fault]], bool], max_runs: int) -> list[Fault]:
+    """The shortest schedule found that still fails: parts are left out, first halves, then smaller ones."""
+    parts = 2
+    runs = 0
+    while len(faults) > 1 and runs < max_runs:
+        size = -(-len(faults) // parts)
+        for start in range(0, len(faults), size):
+            rest = faults[:start] + faults[start + size :]
+            if runs == max_runs:
+                return faults
+            runs += 1
+            if rest and fails(rest):
+                faults, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if parts >= len(faults):
+                break
+            parts = min(len(faults), 2 * parts)
+    return faults

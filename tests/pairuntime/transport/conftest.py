@@ -1,0 +1,1 @@
+from support.http_peer import peer_fixture as peer_fixture
