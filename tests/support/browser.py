@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from support.external_services import debian
+from support.no_netlink import refuse_netlink
 from support.server_fixture import DEADLINE_S
 
 CHROMIUM = "chromium"
@@ -82,11 +83,13 @@ class Browser:
         to_browser, self._to = os.pipe()
         self._from, from_browser = os.pipe()
 
-        def install_pipes() -> None:
+        def prepare_process() -> None:
             # The protocol's pipes are descriptors 3 and 4; first out of the way of each other.
             high = [os.dup2(fd, 100 + at) for at, fd in enumerate((to_browser, from_browser))]
             for at, fd in enumerate(high):
                 os.dup2(fd, 3 + at)
+            # Chromium breaks off requests when an interface changes, as when a container starts elsewhere.
+            refuse_netlink()
 
         self._process = subprocess.Popen(
             [
@@ -107,7 +110,7 @@ class Browser:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=install_pipes,
+            preexec_fn=prepare_process,
             close_fds=False,
             start_new_session=True,
         )
