@@ -276,6 +276,7 @@ export interface JobCheck {
   readonly version: 1 | 2;
   readonly name: string | null;
   readonly problems: readonly JobProblem[];
+  readonly warnings: readonly string[];
 }
 
 export interface JobDetail {

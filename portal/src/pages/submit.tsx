@@ -268,6 +268,15 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
             </ul>
           </div>
         )}
+        {problems.length === 0 && check.value !== null && check.value.warnings.length > 0 && (
+          <div class="notice wait" role="status">
+            <ul class="problems">
+              {check.value.warnings.map((warning) => (
+                <li key={warning}>{warning}</li>
+              ))}
+            </ul>
+          </div>
+        )}
         <div class="submit-line">
           <Verdict check={check.value} missing={missing} />
           <button class="button primary" type="button" disabled={isBusy.value} onClick={() => void submit()}>

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tokens import Identity
@@ -61,6 +61,14 @@ def job_text(body: bytes) -> str:
         raise InvalidParameters(f"The job must be UTF-8 text; its byte {error.start} is not.") from None
 
 
+class _Checked(NamedTuple):
+    """What the checks of a job have found out."""
+
+    request: SchedulingRequest
+    tags: tuple[str, ...]
+    warnings: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """Admits jobs. ``sources`` is the folder of the uploaded source archives."""
@@ -102,20 +110,8 @@ class Admission:
         now; ``strict`` refuses a job that can never start. ``hosts`` returns the names of this cluster in
         addresses, and is called for jobs that name output folders.
         """
-        identity.check_enabled("no new job is accepted")
-        self.check_engine_options(job.additions.engine_options)
+        request, tags, warnings = await self._check(identity, job, strict=strict)
         self._check_sources(identity, job)
-        self._check_virtual_cluster(identity, job.virtual_cluster)
-        self._check_storages(identity, job)
-        if job.total_tasks > MAX_TASKS:
-            raise InvalidParameters(
-                f"A job may have {MAX_TASKS} tasks at most; this one has {job.total_tasks}."
-            )
-        tags = _tags(job)
-        scheduling_request = request_of(job, identity.username, self.minimum)
-        self.quotas.check_job(identity.username, identity.access.groups, scheduling_request.resources)
-        warnings = self._warnings(job, scheduling_request, strict=strict)
-        await self._check_dependencies(scheduling_request)
         await self.check_workspace(identity, job)
         sealed = None
         if job.secrets:
@@ -136,7 +132,7 @@ class Admission:
             total_roles=len(job.task_roles),
             priority=job.priority,
             generation=generation,
-            resource_request=encode(scheduling_request),
+            resource_request=encode(request),
             sealed=sealed,
             tags=tags,
             idempotency_key=idempotency_key,
@@ -153,6 +149,30 @@ class Admission:
         if not inserted.repeated:
             await self.source_checkouts.check_out(job, storage_user(identity), inserted.id)
         return warnings
+
+    async def check(self, identity: Identity, job: JobSpec) -> list[str]:
+        """Check a job as `admit` does, but for its workspace and its sources, which may be uploaded later:
+        raise the reason why it would not be accepted.
+
+        Returns warnings about what the cluster cannot do as it is now.
+        """
+        return (await self._check(identity, job)).warnings
+
+    async def _check(self, identity: Identity, job: JobSpec, *, strict: bool = False) -> _Checked:
+        identity.check_enabled("no new job is accepted")
+        self.check_engine_options(job.additions.engine_options)
+        self._check_virtual_cluster(identity, job.virtual_cluster)
+        self._check_storages(identity, job)
+        if job.total_tasks > MAX_TASKS:
+            raise InvalidParameters(
+                f"A job may have {MAX_TASKS} tasks at most; this one has {job.total_tasks}."
+            )
+        tags = _tags(job)
+        request = request_of(job, identity.username, self.minimum)
+        self.quotas.check_job(identity.username, identity.access.groups, request.resources)
+        warnings = self._warnings(job, request, strict=strict)
+        await self._check_dependencies(request)
+        return _Checked(request, tags, warnings)
 
     def _parent(self, identity: Identity) -> ParentJob | None:
         return None if identity.job_id is None else ParentJob(identity.job_id, self.submission_limits)

@@ -261,6 +261,17 @@ def test_number_that_no_job_can_have_is_replaced_in_its_field_too(new_page: NewP
         page.wait_for(f"document.querySelector('[name={field}]').value === '{taken}'")
 
 
+def test_job_that_can_never_start_is_told_so_before_it_is_submitted(new_page: NewPage) -> None:
+    page = new_page(at="/submit")
+    page.wait_for_text("Valid, protocol version 2")
+    page.fill("[name=cpu]", "5000")
+    page.press("Tab")
+    page.wait_for("document.querySelector('.submit-bar .notice.wait')?.innerText.includes('5000 cores')")
+    page.fill("[name=cpu]", "1")
+    page.press("Tab")
+    page.wait_for("!document.querySelector('.submit-bar')?.innerText.includes('5000 cores')")
+
+
 def test_job_starts_from_an_example_or_a_file_and_is_exported(
     new_page: NewPage, cluster: TeamCluster, tmp_path: Path
 ) -> None:

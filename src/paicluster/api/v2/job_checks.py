@@ -16,7 +16,8 @@ from paicluster.api.wire.jobs import JOB_FILE, JobCheck, JobProblem
 from paicluster.api.wire.request_body import read_body
 from paicluster.auth.tokens import Identity
 from paicluster.services.admission import job_text
-from paiprotocol.errors import PaiError, ProtocolError
+from paiprotocol.errors import PaiError, ProtocolError, Unavailable
+from paiprotocol.jobs import JobSpec
 from paiprotocol.jobs.problems import MAX_PROBLEMS, Problem
 from paiprotocol.jobs.storage_layout import WORKSPACE_KEY
 
@@ -33,36 +34,44 @@ route = Routes("job")
     other_methods=405,
 )
 async def check(request: Request) -> JobCheck:
-    """Version and name of a job file, and its problems: none if the cluster would accept it."""
+    """Version and name of a job file, its problems, none if the cluster would accept it, and its warnings:
+    what keeps it from starting as the cluster is now.
+    """
     identity = await authenticate(request)
     text = job_text(await read_body(request))
     version: Literal[1, 2] = 1 if _is_v1(text) else 2
-    ctx = context(request)
-    name: str | None = None
-    problems: tuple[Problem, ...] = ()
     try:
-        name, problems = await _check(ctx, identity, text, version)
+        job = await _parse(context(request), identity, text, version)
     except ProtocolError as error:
-        problems = tuple(one for one in error.problems if isinstance(one, Problem)) or (
-            Problem((), error.message),
-        )
-    return JobCheck(version, name, [_problem(one) for one in problems[:MAX_PROBLEMS]])
-
-
-async def _check(
-    ctx: Context, identity: Identity, text: str, version: int
-) -> tuple[str, tuple[Problem, ...]]:
-    """The job's name, and the problem of its workspace."""
-    if version == 1:
-        return (await ctx.jobs.parser.parse_v1(identity.username, text, "")).name, ()
-    job = (await ctx.jobs.parser.parse_v2(identity.username, text)).job
+        return JobCheck(version, None, _problems(error), [])
+    admission = context(request).jobs.admission
+    key: tuple[str, ...] = WORKSPACE_KEY
     try:
-        await ctx.jobs.admission.check_workspace(identity, job)
+        await admission.check_workspace(identity, job)
+        key = ()
+        warnings = await admission.check(identity, job)
+    except Unavailable:
+        raise
     except PaiError as error:
-        hint = error.hint or ""
-        # A suggestion continues the sentence of its problem; a hint is a sentence of its own.
-        return job.name, (Problem(WORKSPACE_KEY, error.message, suggestion=hint[:1].lower() + hint[1:]),)
-    return job.name, ()
+        return JobCheck(version, job.name, _problems(error, key), [])
+    return JobCheck(version, job.name, [], warnings)
+
+
+async def _parse(ctx: Context, identity: Identity, text: str, version: int) -> JobSpec:
+    if version == 1:
+        return (await ctx.jobs.parser.parse_v1(identity.username, text, "")).conversion.job
+    return (await ctx.jobs.parser.parse_v2(identity.username, text)).job
+
+
+def _problems(error: PaiError, key: tuple[str, ...] = ()) -> list[JobProblem]:
+    if isinstance(error, ProtocolError):
+        found = [_problem(one) for one in error.problems if isinstance(one, Problem)]
+        if found:
+            return found[:MAX_PROBLEMS]
+    hint = (error.hint or "").removesuffix("Nothing was submitted.").strip()
+    # A suggestion continues the sentence of its problem; a hint is a sentence of its own.
+    message = error.message.removesuffix(".") if hint else error.message
+    return [_problem(Problem(key, message, suggestion=hint[:1].lower() + hint[1:]))]
 
 
 class _Keys(msgspec.Struct):

@@ -378,6 +378,8 @@ class JobProblem(WireModel):
 
 class JobCheck(WireModel):
     version: Literal[1, 2]
-    # Null where the job has problems.
+    # Null where the text is no job.
     name: str | None
     problems: list[JobProblem]
+    # Why the job could not start as the cluster is now.
+    warnings: list[str]
