@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cleanText, withoutEscapes } from "../src/escape_sequences.ts";
 import cases from "../../tests/paiprotocol/jobs/escape_sequences.json";
+import { processorMs } from "./processor_time.ts";
 
 for (const { name, raw, shown } of cases) {
   test(`escape sequences: ${name}`, () => assert.equal(withoutEscapes(raw), shown));
@@ -26,18 +27,18 @@ test("carriage returns at an end overwrite nothing", () => {
 
 test("a long line takes no long time", () => {
   for (const text of ["a", "\r", "a\r", "\r\n"]) {
-    const began = performance.now();
+    const began = processorMs();
     cleanText(text.repeat(500_000));
     cleanText(text.repeat(500_000) + "x");
-    assert.ok(performance.now() - began < 2000, JSON.stringify(text));
+    assert.ok(processorMs() - began < 2000, JSON.stringify(text));
   }
 });
 
 test("a long line of beginnings of sequences takes no long time", () => {
   for (const start of ["\u001b]", "\u009d", "\u001b[1", "\u009b", "\u001b("]) {
-    const began = performance.now();
+    const began = processorMs();
     withoutEscapes(start.repeat(500_000));
     withoutEscapes(start + "1".repeat(1_000_000));
-    assert.ok(performance.now() - began < 2000, JSON.stringify(start));
+    assert.ok(processorMs() - began < 2000, JSON.stringify(start));
   }
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { isDrawable } from "../src/files/svg.ts";
+import { processorMs } from "./processor_time.ts";
 
 const svg = (content: string, before = "") =>
   `${before}<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">${content}</svg>`;
@@ -58,8 +59,8 @@ test("comments, doubled names and sections hide nothing", () => {
 
 test("damaged files take no long time", () => {
   for (const part of ["<", "<a ", '<a "', "<style", "<g id='a'>", '<use href="#a"/>', "encoding=", "<a b='", "#", "<style>x", "<!--", "<![CDATA[", "<?", "</g>"]) {
-    const began = performance.now();
+    const began = processorMs();
     isDrawable(part.repeat(200_000));
-    assert.ok(performance.now() - began < 3000, part);
+    assert.ok(processorMs() - began < 3000, part);
   }
 });

@@ -2,9 +2,10 @@
 import { request } from "../api.ts";
 import { onceAborted } from "./cancel.ts";
 import { combined, HASH, hashOf, hex, partBytes, partOffsets } from "./upload_parts.ts";
-import { download, listFolder, makeFolder, move, readStart, remove, type SentFile, type StorageFiles } from "./storage.ts";
+import { packOf, type PackedFile } from "./pack.ts";
+import { download, listFolder, makeFolder, move, readStart, remove, UNREADABLE, type SentFile, type StorageFiles } from "./storage.ts";
 
-export const ownFiles: StorageFiles = { list: listFolder, readStart, download, hasArchives: true, makeFolder, move, remove, send };
+export const ownFiles: StorageFiles = { list: listFolder, readStart, download, hasArchives: true, makeFolder, move, remove, send, sendPack };
 
 /** Send the parts that the cluster does not have yet. */
 async function send({ file, path, overwrite }: SentFile, signal: AbortSignal, onSent: (bytes: number) => void): Promise<void> {
@@ -37,4 +38,22 @@ async function send({ file, path, overwrite }: SentFile, signal: AbortSignal, on
   }
   const end = { size: file.size, mtime, digest: combined(digests) };
   await request("POST", `api/v2/transfer/uploads/${id}/finish`, { body: end, signal });
+}
+
+/** Send small files in one request; returns the problems of those that cannot be read or are refused, by path. */
+async function sendPack(files: readonly SentFile[], signal: AbortSignal): Promise<Map<string, string>> {
+  const unreadable: string[] = [];
+  const packed: PackedFile[] = [];
+  for (const { file, path } of files) {
+    const content = await file.arrayBuffer().catch(() => null);
+    if (content) packed.push({ path, modifiedMs: file.lastModified, content: new Uint8Array(content) });
+    else unreadable.push(path);
+  }
+  const bytes = await packOf(packed);
+  signal.throwIfAborted();
+  const query = new URLSearchParams({ path: "/", overwrite: String(files[0]?.overwrite ?? false) });
+  const response = await request("POST", `api/v2/transfer/pack?${query.toString()}`, { bytes, signal });
+  const { problems } = (await response.json()) as { problems: readonly { name: string; message: string }[] };
+  const refused = problems.map(({ name, message }) => [`/${name}`, message] as const);
+  return new Map([...unreadable.map((path) => [path, UNREADABLE] as const), ...refused]);
 }

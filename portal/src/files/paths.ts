@@ -21,6 +21,11 @@ export function parentOf(path: string): string {
   return `/${namesOf(path).slice(0, -1).join("/")}`;
 }
 
+/** Whether an entry is in a folder, or in one of its folders. */
+export function isBelow(path: string, folder: string): boolean {
+  return path.startsWith(join(folder, ""));
+}
+
 export function baseName(path: string): string {
   return namesOf(path).at(-1) ?? "";
 }

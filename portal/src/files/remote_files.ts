@@ -16,6 +16,7 @@ export function remoteFiles(storage: string): StorageFiles {
     `api/v2/storages/${encodeURIComponent(storage)}/${what}?${new URLSearchParams(values).toString()}`;
   return {
     hasArchives: false,
+    sendPack: null,
     async list(path, signal, onPage = () => undefined) {
       const entries: Entry[] = [];
       for (let cursor = ""; ; ) {

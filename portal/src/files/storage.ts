@@ -59,6 +59,9 @@ export interface SentFile {
   readonly overwrite: boolean;
 }
 
+/** Why a file that a user has chosen is not uploaded. */
+export const UNREADABLE = "The file cannot be read any more: choose it again.";
+
 /** How the files of a storage are read and changed. */
 export interface StorageFiles extends StorageReader {
   readonly makeFolder: (path: string) => Promise<void>;
@@ -68,6 +71,8 @@ export interface StorageFiles extends StorageReader {
   readonly remove: (path: string, onStep: () => void) => Promise<void>;
   /** Upload a file, and say how many bytes of it have arrived. An interrupted upload goes on. */
   readonly send: (sent: SentFile, signal: AbortSignal, onSent: (bytes: number) => void) => Promise<void>;
+  /** Upload small files in one request, all of them with the same `overwrite`: problems by path. Null: one by one. */
+  readonly sendPack: ((files: readonly SentFile[], signal: AbortSignal) => Promise<ReadonlyMap<string, string>>) | null;
 }
 
 function address(path: string, op: string, values: Readonly<Record<string, string>> = {}): string {

@@ -2,7 +2,7 @@
 import { Bar } from "../components/bar.tsx";
 import { counted, fileSize } from "../format.ts";
 import { baseName } from "./paths.ts";
-import { dropUpload, isUploading, retryUpload, uploads, type Upload } from "./upload.ts";
+import { dropUploads, isUploading, retryUpload, uploads, type Upload } from "./upload.ts";
 
 /** More files than these are counted, not listed. */
 const MAX_LISTED = 8;
@@ -13,17 +13,16 @@ export function UploadList() {
   const done = all.filter((upload) => upload.state === "done").length;
   const failed = all.filter((upload) => upload.state === "failed");
   const listed = [...failed, ...all.filter((upload) => upload.state === "active"), ...all.filter((upload) => upload.state === "waiting")];
-  const finished = listed.length ? [] : all.slice(-MAX_LISTED);
-  const rows = [...listed, ...finished].slice(0, MAX_LISTED);
+  const rows = listed.slice(0, MAX_LISTED);
   const more = listed.length - Math.min(listed.length, MAX_LISTED);
   return (
     <section class="card padded uploads" aria-labelledby="uploads">
       <div class="uploads-head">
         <h2 id="uploads">Uploads</h2>
         <span class="quiet" role="status">
-          {isUploading.value ? `${done} of ${counted(all.length, "file")} done` : `${counted(done, "file")} uploaded`}
+          {isUploading.value ? `${done} of ${counted(all.length, "file")} done` : `${counted(all.length, "file")} failed`}
         </span>
-        <button class="button" type="button" onClick={() => all.forEach((upload) => dropUpload(upload.id))}>
+        <button class="button" type="button" onClick={() => dropUploads(all)}>
           {isUploading.value ? "Cancel all" : "Close"}
         </button>
       </div>
@@ -43,19 +42,15 @@ function Row({ upload }: { upload: Upload }) {
   return (
     <li>
       <span class="upload-name">{name}</span>
-      <span class="quiet">
-        {state === "done" ? `${fileSize(file.size)}, done` : `${fileSize(sent)} of ${fileSize(file.size)}`}
-      </span>
+      <span class="quiet">{`${fileSize(sent)} of ${fileSize(file.size)}`}</span>
       {state === "failed" && (
         <button class="link" type="button" aria-label={`Try ${name} again`} onClick={() => retryUpload(id)}>
           Try again
         </button>
       )}
-      {state !== "done" && (
-        <button class="link" type="button" aria-label={`Cancel ${name}`} onClick={() => dropUpload(id)}>
-          {state === "failed" ? "Close" : "Cancel"}
-        </button>
-      )}
+      <button class="link" type="button" aria-label={`Cancel ${name}`} onClick={() => dropUploads([upload])}>
+        {state === "failed" ? "Close" : "Cancel"}
+      </button>
       {state !== "failed" && (
         <div class="whole">
           <Bar used={sent} total={file.size || 1} label={`Upload of ${name}`} />

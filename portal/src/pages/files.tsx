@@ -12,7 +12,7 @@ import { FileTable } from "../files/file_table.tsx";
 import { parseOrder } from "../files/listing.ts";
 import { ownFiles } from "../files/own_files.ts";
 import { MoveDialog, NewFolderDialog } from "../files/path_dialogs.tsx";
-import { baseName, decodePath, join, namesOf, parentOf } from "../files/paths.ts";
+import { baseName, decodePath, isBelow, join, namesOf, parentOf } from "../files/paths.ts";
 import { Preview } from "../files/preview.tsx";
 import { remoteFiles } from "../files/remote_files.ts";
 import {
@@ -155,7 +155,8 @@ function Browser({ storage, path, files, isEditable }: PathProps) {
     ({ entries }) => (entries.length > LARGE_ENTRIES ? LARGE_REFRESH_MS : FOLDER_REFRESH_MS),
   );
   useEffect(() => {
-    if (arrived.value.folder === path) listing.reload();
+    // Also a file in a folder below: the folder may be new.
+    if (arrived.value.some((file) => isBelow(file, path))) listing.reload();
   }, [arrived.value]);
 
   const { value } = listing;
@@ -320,7 +321,8 @@ interface FolderActionsProps {
 
 function FolderActions({ folder, onFiles, onNewFolder }: FolderActionsProps) {
   const choose = ({ currentTarget: input }: { currentTarget: HTMLInputElement }) => {
-    onFiles([...(input.files ?? [])].map((file) => ({ file, path: join(folder, file.name) })));
+    // Of a chosen folder, the files have paths that begin with its name.
+    onFiles([...(input.files ?? [])].map((file) => ({ file, path: join(folder, file.webkitRelativePath || file.name) })));
     // The same file can be chosen again.
     input.value = "";
   };
@@ -330,11 +332,20 @@ function FolderActions({ folder, onFiles, onNewFolder }: FolderActionsProps) {
         Upload
         <input class="sr" type="file" multiple aria-label="Upload" onChange={choose} />
       </label>
+      <label class="button">
+        Upload a folder
+        <input class="sr" type="file" aria-label="Upload a folder" onChange={choose} ref={chooseFolders} />
+      </label>
       <button class="button" type="button" onClick={onNewFolder}>
         New folder
       </button>
     </div>
   );
+}
+
+/** Let a field choose a folder with all that is in it. */
+function chooseFolders(field: HTMLInputElement | null): void {
+  if (field) field.webkitdirectory = true;
 }
 
 interface SelectionActionsProps {

@@ -136,6 +136,45 @@ def test_files_are_uploaded_by_button_and_replaced_after_a_question(
     eventually(lambda: content(cluster, f"{folder}/large.bin") == b"another content", "the new content")
 
 
+def test_folder_of_small_files_is_uploaded_in_few_requests(
+    new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    for number in range(500):
+        file = data / f"part{number % 5}/f{number}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(str(number))
+    page = new_page(at=at(folder))
+    page.wait_for_text("This folder is empty")
+    page.choose_files("input[aria-label='Upload a folder']", data)
+    page.wait_for_text("500 files uploaded")
+    page.wait_for("document.querySelectorAll('.files tbody tr').length === 1")
+    stored = storage_path(cluster, f"{folder}/data")
+    assert {file.name: file.read_text() for file in stored.rglob("f*")} == {
+        f"f{number}": str(number) for number in range(500)
+    }
+    sent = "performance.getEntriesByType('resource').filter((one) => one.name.includes('/transfer/'))"
+    assert page.evaluate(f"{sent}.length") <= 3
+    # The list of uploads leaves by itself.
+    page.wait_for("document.querySelector('.uploads') === null")
+
+
+def test_small_file_that_appeared_meanwhile_is_not_replaced(
+    new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("mine")
+    page = new_page(at=at(folder))
+    page.wait_for_text("This folder is empty")
+    created = cluster.ask("PUT", f"/webhdfs/v1{folder}/two?op=CREATE&data=true", b"theirs")
+    assert created.status == 201
+    page.choose_files(UPLOAD, tmp_path / "one", tmp_path / "two")
+    page.wait_for_text("1 file uploaded")
+    page.wait_for_text("already exists")
+    assert content(cluster, f"{folder}/one") == b"mine"
+    assert content(cluster, f"{folder}/two") == b"theirs"
+
+
 def test_files_and_folders_are_dropped(
     new_page: NewPage, cluster: TeamCluster, folder: str, tmp_path: Path
 ) -> None:

@@ -187,7 +187,14 @@ async def fetch(request: Request) -> Response:
 async def store(request: Request) -> Response:
     files, _, user = await _begin(request)
     pack = await read_body(request)
-    problems = await files.run(packs.write_pack, files.storage, user, _path(request), pack)
+    problems = await files.run(
+        packs.write_pack,
+        files.storage,
+        user,
+        _path(request),
+        pack,
+        overwrite=request.query_params.get("overwrite") != "false",
+    )
     return json_response({"problems": problems})
 
 

@@ -52,13 +52,19 @@ _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 _write_lock = SyscallLock()
 
 
-def write_pack(storage: Storage, user: StorageUser, base: str, pack: bytes) -> list[dict[str, Any]]:
-    """Write every file of a pack below ``base``; returns one problem for each file that failed."""
+def write_pack(
+    storage: Storage, user: StorageUser, base: str, pack: bytes, *, overwrite: bool = True
+) -> list[dict[str, Any]]:
+    """Write every file of a pack below ``base``; returns one problem for each file that failed.
+
+    Without ``overwrite`` a file that exists is a problem, unless its size and time are those of the record:
+    a pack that is sent again finds its own files.
+    """
     check_disk(storage.namespace.fd, len(pack), base)
     with _write_lock.held():
         records = list(read_pack(pack))  # a truncated pack is rejected as a whole
         with OpenFolderCache(storage, user, Access.WRITE | Access.EXECUTE) as folders:
-            writer = PackWriter(storage, folders, PathCache(base))
+            writer = PackWriter(storage, folders, PathCache(base), overwrite=overwrite)
             try:
                 for record in records:
                     writer.write(record)
@@ -73,10 +79,11 @@ def write_pack(storage: Storage, user: StorageUser, base: str, pack: bytes) -> l
 class PackWriter:
     """Writes the files of a pack one after the other."""
 
-    def __init__(self, storage: Storage, folders: OpenFolderCache, paths: PathCache):
+    def __init__(self, storage: Storage, folders: OpenFolderCache, paths: PathCache, *, overwrite: bool):
         self._storage = storage
         self._folders = folders
         self._paths = paths
+        self._overwrite = overwrite
         self._prefix = secrets.token_hex(12)
         self._count = 0
         # New folder that the last file was written to, not published yet, and the files written to it.
@@ -167,7 +174,8 @@ class PackWriter:
             try:
                 os.link(proc_path, name, dst_dir_fd=folder.fd)
             except FileExistsError:
-                self._check_replaceable(folder, name)
+                if not self._replaces(folder, name, record):
+                    return
                 with _staging_entry(self._storage.staging_area, staging_name) as staging:
                     os.link(proc_path, staging_name, dst_dir_fd=staging)
                     os.rename(staging_name, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
@@ -186,11 +194,24 @@ class PackWriter:
             self._storage.usage.release(self._folders.user.name, len(record.content))
             raise
 
-    def _check_replaceable(self, folder: Inode, name: str) -> None:
-        """Raise unless the file may be replaced. Its bytes then count no longer."""
-        replaced = _check_replaceable(self._folders, folder, name)
-        if replaced is not None:
+    def _replaces(self, folder: Inode, name: str, record: PackRecord) -> bool:
+        """Whether to replace the file that is there, whose bytes then count no longer; or an error.
+
+        False: it is the record's file, written before.
+        """
+        user, charged = self._folders.user.name, len(record.content)
+        try:
+            replaced = _check_replaceable(self._folders, folder, name)
+            if is_written := replaced is not None and not self._overwrite:
+                _check_same(replaced, record)
+        except BaseException:
+            self._storage.usage.release(user, charged)
+            raise
+        if is_written:
+            self._storage.usage.release(user, charged)
+        elif replaced is not None:
             self._storage.usage.release(replaced.ownership.owner, replaced.status.st_size)
+        return not is_written
 
     def _write_named(self, staging_name: str, folder: Inode, name: str, record: PackRecord) -> None:
         with _staging_entry(self._storage.staging_area, staging_name) as staging:
@@ -202,7 +223,9 @@ class PackWriter:
             try:
                 rename_noreplace(staging, staging_name, folder.fd, name)
             except FileExistsError:
-                self._check_replaceable(folder, name)
+                if not self._replaces(folder, name, record):
+                    os.unlink(staging_name, dir_fd=staging)
+                    return
                 os.rename(staging_name, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
 
 
@@ -269,6 +292,12 @@ def _check_replaceable(folders: OpenFolderCache, folder: Inode, name: str) -> In
     finally:
         os.close(inode.fd)
     return inode
+
+
+def _check_same(inode: Inode, record: PackRecord) -> None:
+    """Raise unless the file has the size and time of the record."""
+    if (inode.status.st_size, inode.status.st_mtime_ns) != (len(record.content), record.mtime_ns):
+        raise exists(inode.path)
 
 
 def read_files(

@@ -76,10 +76,29 @@ def test_pack_replaces_existing_files(storage: Storage) -> None:
 
 
 @pytest.mark.usefixtures("disk")
+def test_pack_without_overwrite_keeps_files_of_others_and_finds_its_own(storage: Storage) -> None:
+    def write(*files: tuple[str, bytes]) -> list[dict[str, Any]]:
+        return packs.write_pack(storage, ALICE, "/user/alice", pack(*files), overwrite=False)
+
+    (storage.root / "user/alice/theirs").write_bytes(b"not mine")
+    before = storage.usage.used_by(["alice"])
+    [problem] = write(("theirs", b"mine"), ("own", b"1234"))
+    assert problem["name"] == "theirs" and "already exists" in problem["message"]
+    assert content(storage, "/user/alice/theirs") == b"not mine"
+    # As after a response that was lost.
+    assert write(("own", b"1234")) == []
+    assert content(storage, "/user/alice/own") == b"1234"
+    assert storage.usage.used_by(["alice"]) == before + 4
+    assert staging_files(storage) == []
+
+
+@pytest.mark.usefixtures("disk")
 def test_pack_file_does_not_replace_a_folder(storage: Storage) -> None:
     packs.write_pack(storage, ALICE, "/user/alice", pack(("d/f", b"1")))
+    before = storage.usage.used_by(["alice"])
     [problem] = packs.write_pack(storage, ALICE, "/user/alice", pack(("d", b"2")))
     assert problem["code"] == "ConflictFileError"
+    assert storage.usage.used_by(["alice"]) == before
     assert staging_files(storage) == []
 
 
