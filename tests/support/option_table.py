@@ -105,6 +105,10 @@ def output(seen: Seen) -> Path:
     return seen.storage / "user" / seen.user / "jobs" / seen.name / "output"
 
 
+SAMPLE_OF_SEED_7 = ["551", "567"]
+"""What is drawn from the whole numbers up to 1000, as text in its order."""
+OF_ARRAYS = ("--array", "--array-file", "--sample", "--sample-seed")
+
 JOB_OPTIONS = rows(
     Row("--cluster-alias", ("-a", "real"), lambda s: s.name in s.jobs),
     Row("--output", ("-o", "json"), lambda s: json.loads(s.out)["jobName"] == s.name),
@@ -217,6 +221,38 @@ JOB_OPTIONS = rows(
         value={"size": [7, 8]},
     ),
     Row(
+        "--array-file",
+        ("--array-file", "rows.csv"),
+        lambda s: {(one["env"]["size"], one["env"]["kind"]) for one in s.reports} == {("7", "a"), ("8", "b")},
+        "rows",
+        key="array-file",
+        value="rows.csv",
+    ),
+    Row(
+        "--array",
+        ("--array", "size=1..1000"),
+        lambda s: all(1 <= int(one["env"]["size"]) <= 1000 for one in s.reports),
+        "sample",
+        key="array",
+        value={"size": "1..1000"},
+    ),
+    Row(
+        "--sample",
+        ("--sample", "2"),
+        lambda s: len({one["env"]["size"] for one in s.reports}) == 2,
+        "sample",
+        key="sample",
+        value=2,
+    ),
+    Row(
+        "--sample-seed",
+        ("--sample-seed", "7"),
+        lambda s: sorted(one["env"]["size"] for one in s.reports) == SAMPLE_OF_SEED_7,
+        "sample",
+        key="sample-seed",
+        value=7,
+    ),
+    Row(
         "--image",
         ("-i", "registry.invalid/of/test:1"),
         lambda s: any("registry.invalid/of/test:1" in event for event in s.events),
@@ -311,7 +347,7 @@ SUBMIT = rows(
     NO_BROWSER,
 )
 RESUBMIT = (
-    *(row for row in JOB_OPTIONS if row.option != "--array"),
+    *(row for row in JOB_OPTIONS if row.option not in OF_ARRAYS),
     STRICT,
     *FOLLOW_OPTIONS,
     NO_BROWSER,

@@ -88,7 +88,7 @@ class Run:
                 (self.programs / program.name).symlink_to(program)
 
     def _write_project(self) -> None:
-        self.user.write(one__txt="1", two__txt="2")
+        self.user.write(one__txt="1", two__txt="2", rows__csv="size,kind\n7,a\n8,b\n")
         source = f"exec(open({str(self.report)!r}).read())"
         write_notebook(self.user.project / "a.ipynb", cell("lr = 1", "parameters"), source)
         line = f"python {self.report}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.jobs.command_recipe import CommandRecipe
     from openpaisdk.jobs.short_job_file import ShortJob
+    from openpaisdk.jobs.task_array import ArrayOption
 
     Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -181,6 +182,26 @@ class Job(SubmittedJob):
         self._recipe = CommandRecipe(JobOptions.read(self.name, commands, given), cluster_alias)
         self.protocol = self._recipe.preview()
         return self
+
+    def sweep(
+        self,
+        commands: str | Sequence[str],
+        values: ArrayOption | str | os.PathLike[str],
+        image: str = "",
+        *,
+        limit: int = 0,
+        **options: Any,
+    ) -> Self:
+        """Make this a job with one independent task for each combination of values, or for each row.
+
+        ``values``: lists by name (``{"lr": [0.1, 0.01]}``), of which all combinations run; a list of rows
+        (``[{"lr": 0.1, "seed": 1}, ...]``); or the path of a file with rows. With ``sample=20`` they are a
+        space to draw from (``{"lr": "log(1e-5,1e-1)"}``). ``limit`` tasks run at a time, 0 for all. The value
+        is ``{lr}`` in the commands and ``$lr`` in the task. ``options`` are those of ``one_liner``.
+        """
+        from openpaisdk.jobs.sweep import sweep_options
+
+        return self.one_liner(commands, image, **sweep_options(values, limit, options))
 
     def from_notebook(
         self,

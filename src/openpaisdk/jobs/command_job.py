@@ -187,7 +187,7 @@ def with_extras(
     for key, value in (
         ("after", options.after),
         ("arrayLimit", options.array and options.array.limit),
-        ("array", options.array and options.array.variables),
+        (options.array.key if options.array else "", options.array and options.array.variables),
         ("timeLimit", options.time_limit_s),
         ("outputs", options.outputs),
     ):

@@ -57,7 +57,12 @@ class CommandSubmission:
             )
         else:
             self.options.transfer_commands = []
-        return command_job(self.options, self.entry, self.defaults)
+        job = command_job(self.options, self.entry, self.defaults)
+        if self.options.array:
+            from openpaisdk.jobs.sweep import check_size
+
+            check_size(self.options.array, job)
+        return job
 
     @property
     def is_stored_by_name(self) -> bool:

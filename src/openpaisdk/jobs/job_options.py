@@ -88,6 +88,16 @@ def _check_array(value: Any) -> TaskArray:
     return array_of(value)
 
 
+def _sample(value: Any) -> int:
+    return _check_sample(value)[0] if value else 0
+
+
+def _check_sample(value: Any) -> tuple[int, int]:
+    from openpaisdk.jobs.array_sample import read_sample
+
+    return read_sample(value)
+
+
 def _dependencies(value: Any) -> list[dict[str, object]]:
     return [values.dependency(text) for text in values.items_of(names_of_jobs(value), "after")]
 
@@ -218,6 +228,55 @@ class JobOptions:
         for_copies=False,
     )
     """Independent tasks instead of a gang of ``instances``."""
+    array_file = JobOption(
+        "--array-file",
+        kind=PATH,
+        default="",
+        metavar="FILE[%M]",
+        help="one independent task for each row of a CSV file, or for each line of one with JSON objects; "
+        "columns are variables, as those of --array, and - is the standard input",
+        default_help="default: none",
+        group=RESOURCES,
+        place=ROLE,
+        key="array-file",
+        key_help="File with one task in each row, relative to this file (--array-file).",
+        for_functions=False,
+        for_copies=False,
+    )
+    sample = JobOption(
+        "--sample",
+        kind=VALUE,
+        default=0,
+        read=_sample,
+        check=_check_sample,
+        metavar="N[%M]",
+        help="N independent tasks with values drawn from --array: NAME=log(1e-5,1e-1), by magnitude, "
+        "NAME=0.1..0.5, NAME=1..8, whole numbers, NAME=adam|sgd, or any values of --array",
+        default_help="default: all combinations",
+        group=RESOURCES,
+        place=ROLE,
+        key="sample",
+        key_help="Number of tasks with values drawn from array (--sample).",
+        expected="a number of tasks",
+        json_type=["integer", "string"],
+        for_functions=False,
+        for_copies=False,
+    )
+    sample_seed = JobOption[int | None](
+        "--sample-seed",
+        kind=COUNT,
+        minimum=0,
+        default=None,
+        metavar="N",
+        help="draw other values: the same seed draws the same ones everywhere",
+        default_help="default: 0",
+        group=RESOURCES,
+        place=ROLE,
+        key="sample-seed",
+        key_help="Seed of the values that sample draws (--sample-seed).",
+        for_functions=False,
+        for_copies=False,
+    )
     ports = JobOption[dict[str, int]](
         "--ports",
         kind=VALUE,
@@ -476,6 +535,7 @@ class JobOptions:
         lines = [as_text(line) for line in values.items_of(commands, "commands")]
         if not lines or not all(line.strip() for line in lines):
             raise UsageError("There is no command to run.")
+        given = _with_sweep(given)
         read = {(option := KEYWORDS[keyword]).name: option.read(value) for keyword, value in given.items()}
         options = cls(name or generate_name(lines[0]), lines, **read)
         check_contradictions(options)
@@ -496,6 +556,9 @@ class JobKeywords(TypedDict, total=False):
     mem: str
     instances: int
     array: ArrayOption | None
+    array_file: str | os.PathLike[str]
+    sample: int | str
+    sample_seed: int | None
     ports: Items | Mapping[str, int]
     env: Variables
     secrets: Variables
@@ -520,6 +583,16 @@ JOB_OPTIONS: tuple[JobOption[Any], ...] = tuple(
 """All options, in the order of the help."""
 KEYWORDS = {option.keyword: option for option in JOB_OPTIONS if option.name != "name"}
 """The options by their names in Python, without the name of the job."""
+
+
+def _with_sweep(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The given options, with the values of a file or a sample as an array."""
+    is_given = given.get("array_file") or given.get("sample") or given.get("sample_seed") is not None
+    if not is_given:
+        return given
+    from openpaisdk.jobs.sweep import sweep_array
+
+    return {**given, "array": sweep_array(given)}
 
 
 def check_contradictions(options: JobOptions) -> None:

@@ -234,6 +234,8 @@ def read_short_job(
     values = {_BY_KEY[key].keyword: value for key, value in {**resources, **data}.items()}
     if isinstance(files := values.get("sources"), str):
         values["sources"] = [files]  # an empty text is the folder of the file, with all that is in it
+    if rows := values.get(JobOptions.array_file.keyword):
+        values[JobOptions.array_file.keyword] = os.path.join(folder or current_folder(), rows)
     return ShortJob(JobOptions.read(name, commands, values), folder or current_folder(), bool(name))
 
 

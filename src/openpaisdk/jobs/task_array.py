@@ -1,7 +1,8 @@
 """Array of independent tasks: how many, how many at a time, and the values that each of them gets.
 
 The values of a task follow from its index: the last variable changes fastest. One shell command per variable
-sets it, so the job stays small however many tasks it has, and every OpenPAI cluster can run it.
+sets it, so the job stays small however many tasks it has, and every OpenPAI cluster can run it. Where the
+values are no combinations (`RowArray`), one command has a line for each task.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    ArrayOption = int | str | Sequence[str] | Mapping[str, object]
+    ArrayOption = int | str | Sequence[str] | Mapping[str, object] | Sequence[Mapping[str, object]]
 
 OPTION = "--array"
+TASK_INDEX = "PAI_TASK_INDEX"
+"""Column of a job that repeats tasks of another one: their indexes there, which the tasks see."""
 _RESERVED_PREFIX = "PAI_"
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)(?::([0-9]+))?")
 _LIMIT = re.compile(r"%([0-9]+)\s*\Z")
@@ -27,9 +30,13 @@ _OPENED = "opening single quote"
 
 
 class TaskArray:
-    """Tasks of an array. ``limit``: how many run at a time, 0 for all; ``variables``: values by name."""
+    """Tasks of an array. ``limit``: how many run at a time, 0 for all; ``variables``: values by name.
+
+    ``key``: where the variables are in ``extras.openpaisdk`` of the job.
+    """
 
     __slots__ = ("count", "limit", "variables")
+    key = "array"
 
     def __init__(self, count: int, limit: int = 0, variables: Mapping[str, Sequence[str]] | None = None):
         self.count = count
@@ -101,13 +108,86 @@ class TaskArray:
         return "".join("'" if text == _OPENED else text for text in out)
 
 
+class RowArray(TaskArray):
+    """Tasks whose values are rows: ``variables`` are the columns, and a task has the row of its index."""
+
+    __slots__ = ()
+    key = "arrayRows"
+
+    def __init__(self, variables: Mapping[str, Sequence[str]], limit: int = 0):
+        super().__init__(max(map(len, variables.values()), default=0), limit, variables)
+
+    def values_of(self, index: int) -> dict[str, str]:
+        """The row of the task with this index; empty for a task without one."""
+        if index >= self.count:
+            return {}
+        return {name: values[index] for name, values in self.variables.items()}
+
+    def export_commands(self) -> list[str]:
+        """The shell command that sets the variables of the task it runs in."""
+        from shlex import quote
+
+        lines = []
+        for index in range(self.count):
+            row = self.values_of(index)
+            lines.append(f"{index}) export {' '.join(f'{name}={quote(row[name])}' for name in row)} ;;")
+        return ["\n".join([f"case ${TASK_INDEX} in", *lines, "esac"])]
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[object]) -> RowArray:
+        """The array of a program's rows, which all have the names of the first one, a mapping."""
+        first = rows[0]
+        names = [str(name) for name in first] if isinstance(first, Mapping) else []
+        if not names:
+            raise UsageError(f"array={rows!r}: row 1 has no values.")
+        columns: dict[str, list[str]] = {checked_name(name, "array"): [] for name in names}
+        for number, row in enumerate(rows, 1):
+            add_row(columns, row, f"array, row {number}")
+        return cls(columns)
+
+
+def add_row(columns: dict[str, list[str]], row: object, place: str) -> None:
+    """Add a row to the columns; ``place`` says where it is, for the message of an error."""
+    if not isinstance(row, Mapping):
+        raise UsageError(f"{place}: this is no row of values by name, like the others.")
+    by_name = {str(name): value for name, value in row.items()}
+    if missing := [name for name in columns if name not in by_name]:
+        raise UsageError(f"{place}: there is no value of {missing[0]}, which the first row has.")
+    if unknown := [name for name in by_name if name not in columns]:
+        raise UsageError(f"{place}: there is a value of {unknown[0]}, which the first row does not have.")
+    if len(next(iter(columns.values()))) >= MAX_TASKS:
+        raise UsageError(
+            f"{place}: each row is a task, and a job may have {MAX_TASKS} tasks at most.",
+            hint="Submit several jobs, or let each task handle several rows.",
+        )
+    for name, values in columns.items():
+        values.append(_cell(by_name[name], f"{place}, {name}"))
+
+
+def _cell(value: object, place: str) -> str:
+    from numbers import Real
+
+    if isinstance(value, bool) or not isinstance(value, (str, Real)):
+        raise UsageError(f"{place}: {value!r} is neither text nor a number.")
+    text = as_text(str(value))
+    if "\0" in text:
+        raise UsageError(f"{place}: a value cannot contain a NUL character.")
+    return text
+
+
 def read_arrays(texts: Sequence[str]) -> TaskArray:
     """The array of all ``--array`` options: ``100``, ``100%8``, or values by name, of which all combinations
     run (``lr=0.1,0.01 seed=1-3``).
     """
     if len(texts) == 1 and "=" not in texts[0]:
         return _counted(texts[0])
-    variables: dict[str, list[str]] = {}
+    sources, limit = read_options(texts)
+    return _product({name: list(_values(*source)) for name, source in sources.items()}, limit)
+
+
+def read_options(texts: Sequence[str]) -> tuple[dict[str, tuple[str, str]], int]:
+    """What is given of each variable, with the text of its option, and the limit of all (0: none)."""
+    sources: dict[str, tuple[str, str]] = {}
     limits: set[int] = set()
     for text in texts:
         name, equals, values = text.partition("=")
@@ -116,21 +196,36 @@ def read_arrays(texts: Sequence[str]) -> TaskArray:
                 f"{OPTION} {text}: a number of tasks and values of tasks contradict each other.",
                 hint=f"Write repetitions as values, too: {OPTION} run=1-{text if text.isdecimal() else 3}",
             )
-        if limit := _LIMIT.search(values):
-            values = values[: limit.start()]
-            limits.add(_positive(limit[1], text))
-        if name in variables:
+        values, limit = split_limit(values, text)
+        if limit:
+            limits.add(limit)
+        if name in sources:
             raise UsageError(
                 f"{OPTION} {text}: {name} is given twice.", hint="Put all its values into one option."
             )
-        variables[_checked_name(name, text)] = list(_values(values, text))
+        sources[checked_name(name, f"{OPTION} {text}")] = (values, text)
     if len(limits) > 1:
         raise UsageError(f"{OPTION}: the limits after % contradict each other: give one.")
-    return _product(variables, limits.pop() if limits else 0)
+    return sources, limits.pop() if limits else 0
+
+
+def split_limit(source: str, text: str, option: str = OPTION) -> tuple[str, int]:
+    """What is before the ``%M`` at the end of a text, and M; 0 without one."""
+    found = _LIMIT.search(source)
+    if not found:
+        return source, 0
+    if int(found[1]) < 1:
+        raise UsageError(f"{option} {text}: at least one task must run at a time.")
+    return source[: found.start()], int(found[1])
 
 
 def array_of(option: ArrayOption) -> TaskArray:
-    """The array of a value in a program or a job file: a number, texts of the option, or values by name."""
+    """The array of a value in a program or a job file: a number, texts of the option, values by name.
+
+    A list of mappings are rows; each of them is a task.
+    """
+    if isinstance(option, TaskArray):  # of a file, or a sample
+        return option
     if isinstance(option, bool) or not option:
         raise UsageError(f"array={option!r}: use a number of tasks, or values by name.")
     if isinstance(option, int):
@@ -138,12 +233,14 @@ def array_of(option: ArrayOption) -> TaskArray:
     if isinstance(option, str):
         return read_arrays([option])
     if not isinstance(option, Mapping):
-        return read_arrays([str(text) for text in option])
+        items = list(option)
+        if items and isinstance(items[0], Mapping):
+            return RowArray.of_rows(items)
+        return read_arrays([str(text) for text in items])
     variables = {}
     for name, values in option.items():
         text = f"{name}={values}"
-        items = list(_values(values, text)) if isinstance(values, str) else _texts(values, text)
-        variables[_checked_name(str(name), text)] = items
+        variables[checked_name(str(name), f"{OPTION} {text}")] = values_from(values, text)
     return _product(variables, 0)
 
 
@@ -151,10 +248,18 @@ def array_of_job(config: Mapping[str, object]) -> TaskArray | None:
     """The array of a submitted job, from its configuration; None if its tasks have no values."""
     extras = config.get("extras")
     additions = extras.get("openpaisdk") if isinstance(extras, dict) else None
-    variables = additions.get("array") if isinstance(additions, dict) else None
-    if not isinstance(variables, dict) or not all(isinstance(v, list) and v for v in variables.values()):
+    if not isinstance(additions, dict):
         return None
-    return TaskArray(0, 0, {str(name): [str(v) for v in values] for name, values in variables.items()})
+    if rows := _columns(additions.get(RowArray.key)):
+        return RowArray(rows) if len(set(map(len, rows.values()))) == 1 else None
+    variables = _columns(additions.get(TaskArray.key))
+    return None if variables is None else TaskArray(0, 0, variables)
+
+
+def _columns(value: object) -> dict[str, list[str]] | None:
+    if not isinstance(value, dict) or not all(isinstance(v, list) and v for v in value.values()):
+        return None
+    return {str(name): [str(v) for v in values] for name, values in value.items()}
 
 
 def _counted(text: str) -> TaskArray:
@@ -169,17 +274,17 @@ def _counted(text: str) -> TaskArray:
             f"{OPTION} {text}: use the number of tasks, like 100, or 100%8 for 8 at a time, or values by "
             "name, like lr=0.1,0.01."
         )
-    _check_count(int(count))
+    check_count(int(count))
     return TaskArray(int(count), int(limit) if percent else 0)
 
 
 def _product(variables: Mapping[str, Sequence[str]], limit: int) -> TaskArray:
     from math import prod
 
-    return TaskArray(_check_count(prod(map(len, variables.values()))), limit, variables)
+    return TaskArray(check_count(prod(map(len, variables.values()))), limit, variables)
 
 
-def _check_count(count: int) -> int:
+def check_count(count: int) -> int:
     if count > MAX_TASKS:
         raise UsageError(
             f"{OPTION}: a job may have {MAX_TASKS} tasks at most; this one would have {count}.",
@@ -188,20 +293,26 @@ def _check_count(count: int) -> int:
     return count
 
 
-def _checked_name(name: str, text: str) -> str:
+def checked_name(name: str, place: str) -> str:
+    """The name of a variable; ``place`` says where it is, for the message of an error."""
     if not name.isidentifier() or not name.isascii():
         raise UsageError(
-            f"{OPTION} {text}: {name!r} cannot be the name of an environment variable.",
+            f"{place}: {name!r} cannot be the name of an environment variable.",
             hint="Use letters, digits and _, like lr=0.1,0.01; the first character is no digit.",
         )
     if name.startswith(_RESERVED_PREFIX):
-        raise UsageError(f"{OPTION} {text}: names that start with {_RESERVED_PREFIX} are the cluster's own.")
+        raise UsageError(f"{place}: names that start with {_RESERVED_PREFIX} are the cluster's own.")
     return name
 
 
-def _values(source: str, text: str) -> Iterable[str]:
+def values_from(values: object, text: str, separator: str = ",") -> list[str]:
+    """The values of a variable, from a program or a job file; ``text`` is for the message of an error."""
+    return list(_values(values, text, separator)) if isinstance(values, str) else _texts(values, text)
+
+
+def _values(source: str, text: str, separator: str = ",") -> Iterable[str]:
     """The values of a list like ``0.1,0.01``, ``1-10``, ``0-8:2`` or ``'a,b',"c d"``."""
-    for value, is_quoted in _items(source, text):
+    for value, is_quoted in _items(source, text, separator):
         span = None if is_quoted else _RANGE.fullmatch(value)
         if span:
             yield from _numbers(span, text)
@@ -220,18 +331,18 @@ def _numbers(span: re.Match[str], text: str) -> Iterable[str]:
             f"{OPTION} {text}: the range {span[0]} has no values.",
             hint="Write FIRST-LAST or FIRST-LAST:STEP, upwards; quote a value that is no range.",
         )
-    _check_count((last - first) // step + 1)
+    check_count((last - first) // step + 1)
     return map(str, range(first, last + 1, step))
 
 
-def _items(source: str, text: str) -> Iterable[tuple[str, bool]]:
-    """Items separated by commas, and whether each is quoted: a quoted one is taken literally."""
+def _items(source: str, text: str, separator: str) -> Iterable[tuple[str, bool]]:
+    """Items of a list, and whether each is quoted: a quoted one is taken literally."""
     rest = source
     while True:
         rest = rest.lstrip()
         if rest[:1] in ("'", '"') and rest:
             value, end, rest = rest[1:].partition(rest[0])
-            before, comma, rest = rest.partition(",")
+            before, comma, rest = rest.partition(separator)
             if not end or before.strip():
                 raise UsageError(
                     f"{OPTION} {text}: a quoted value does not end where its quote does.",
@@ -239,7 +350,7 @@ def _items(source: str, text: str) -> Iterable[tuple[str, bool]]:
                 )
             yield value, True
         else:
-            value, comma, rest = rest.partition(",")
+            value, comma, rest = rest.partition(separator)
             yield value.strip(), False
         if not comma:
             return
@@ -254,9 +365,3 @@ def _texts(values: object, text: str) -> list[str]:
     if not items or any(isinstance(v, bool) or not isinstance(v, (str, Real)) for v in items):
         raise UsageError(f"array {text}: use a list of texts and numbers, like [0.1, 0.01].")
     return [as_text(str(value)) for value in items]
-
-
-def _positive(text: str, option: str) -> int:
-    if int(text) < 1:
-        raise UsageError(f"{OPTION} {option}: at least one task must run at a time.")
-    return int(text)

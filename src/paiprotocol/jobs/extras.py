@@ -81,6 +81,11 @@ ADDITIONS = Fields(
             "Values of the tasks by variable; each task has one combination, the last one changing fastest.",
             key=VARIABLE_NAME,
         ),
+        "arrayRows": MappingOf(
+            ListOf(Text(), min_items=1),
+            "Values of the tasks by variable, one for each task in the order of their indexes.",
+            key=VARIABLE_NAME,
+        ),
         "arrayLimit": Int("How many tasks may run at a time; for jobs without a gang.", minimum=1),
         "tasksPerNode": Int(
             "How many consecutive tasks of a gang belong to one node, which an external scheduler then gives "

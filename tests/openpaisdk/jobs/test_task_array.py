@@ -6,10 +6,10 @@ import shlex
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openpaisdk.jobs.task_array import TaskArray, array_of, array_of_job, read_arrays
+from openpaisdk.jobs.task_array import RowArray, TaskArray, array_of, array_of_job, read_arrays
 from paiprotocol.errors import UsageError
 
 VALUES = st.lists(
@@ -172,3 +172,44 @@ def test_array_of_a_submitted_job() -> None:
     assert array is not None and array.values_of(1) == {"lr": "0.01"}
     for other in ({}, {"extras": None}, {"extras": {"openpaisdk": {"array": []}}}):
         assert array_of_job(other) is None
+
+
+def test_rows_of_a_program() -> None:
+    array = array_of([{"lr": 0.1, "name": "it's"}, {"name": "a b", "lr": 1e-5}])
+    assert isinstance(array, RowArray) and array.count == 2
+    assert array.values_of(1) == {"lr": "1e-05", "name": "a b"} and array.label(0) == "lr=0.1 name=it's"
+    assert array.values_of(2) == {}
+    with pytest.raises(UsageError, match="row 2: there is no value of seed"):
+        array_of([{"seed": 1}, {"lr": 2}])
+    with pytest.raises(UsageError, match="row 2: there is a value of lr, which the first row does not have"):
+        array_of([{"seed": 1}, {"seed": 1, "lr": 2}])
+    for rows, says in (
+        ([{"a": None}], "neither text nor a number"),
+        ([{"a": True}], "neither text nor a number"),
+        ([{}], "row 1 has no values"),
+        ([{"a": 1}, "a=2"], "no row of values by name"),
+        ([{"PAI_X": 1}], "the cluster's own"),
+        ([{"a": 1}] * 10_001, "row 10001: each row is a task, and a job may have 10000 tasks"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            array_of(rows)
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 3), st.integers(1, 3), st.data())
+def test_every_task_exports_its_row(count: int, names: int, data: st.DataObject) -> None:
+    text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+    row = st.fixed_dictionaries({f"v{i}": text for i in range(names)})
+    rows = data.draw(st.lists(row, min_size=count, max_size=count))
+    array = array_of(rows)
+    for index in range(count):
+        references = " ".join(f'"$v{i}"' for i in range(names))
+        expected = "".join(f"{rows[index][f'v{i}']}|" for i in range(names))
+        assert shell(array, index, f"printf '%s|' {references}") == expected
+
+
+def test_rows_of_a_submitted_job() -> None:
+    rows = {"lr": ["0.1", "0.01"], "seed": ["7", "8"]}
+    array = array_of_job({"extras": {"openpaisdk": {"arrayRows": rows}}})
+    assert array is not None and array.values_of(1) == {"lr": "0.01", "seed": "8"}
+    assert array_of_job({"extras": {"openpaisdk": {"arrayRows": {"a": ["1"], "b": ["1", "2"]}}}}) is None

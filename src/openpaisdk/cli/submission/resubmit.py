@@ -11,6 +11,7 @@ from openpaisdk.cli.submission.submission_steps import preview, print_preflight,
 from openpaisdk.cli.submission.submit import add_update_option
 from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.connect import open_cluster
+from openpaisdk.jobs.job_options import JOB_OPTIONS
 from openpaisdk.output import print_notice
 from paiprotocol.errors import NO_SOURCES, NotFound, UsageError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from openpaisdk.jobs.sources import SourceArchive
 
 NOTEBOOK_SUFFIX = ".ipynb"
+_OF_NEW_JOBS = [option for option in JOB_OPTIONS if not option.for_copies]
 _APART = ("virtual_cluster", "secrets", "sources")
 """Options that `clone_job` and the upload of the files take care of."""
 
@@ -57,7 +59,7 @@ def resubmit(argv: list[str]) -> int:
             "-p sets a parameter of a notebook, and this is a job.", hint="--env sets a variable."
         )
     given = given_options(args)
-    if args.array:
+    if any(option.keyword in given for option in _OF_NEW_JOBS):
         raise UsageError(
             "A copy cannot be made an array, or have other values than the array of its job.",
             hint="Submit the command again with pai sub --array.",
@@ -108,7 +110,8 @@ def resubmit(argv: list[str]) -> int:
 
 def _add_options(parser: Parser) -> None:
     add_job_options(parser, "JOB_$", opens_page=True, of_copy=True)
-    parser.options["--array"].help = SUPPRESS  # the values of an array are part of its job's commands
+    for option in _OF_NEW_JOBS:  # the values of an array are part of its job's commands
+        parser.options[option.flags[0]].help = SUPPRESS
     add_update_option(parser)
     parser.add_argument(
         "--role",

@@ -67,6 +67,10 @@ def test_options_and_files_are_those_of_sub(user) -> None:
     assert ours.status == 0, ours
     assert ours.out == user.pai("sub", "--preview", *options, *line).out
     assert "    array:\n" in user.pai("notebook-job", "--array", "x=1,2", "--preview", "a.ipynb").out
+    user.write(p__csv="x\n1\n")
+    assert "    arrayRows:\n" in user.pai("notebook-job", "--array-file", "p.csv", "--preview", "a.ipynb").out
+    drawn = ("--sample", "2", "--sample-seed", "7", "--array", "x=1..9")
+    assert "    arrayRows:\n" in user.pai("notebook-job", *drawn, "--preview", "a.ipynb").out
     both = user.pai("notebook-job", "--sources", "a.ipynb", "--no-sources", "a.ipynb")
     assert both.status == 2 and "contradict" in both.err, both
 
