@@ -11,6 +11,10 @@ from openpaisdk.output import print_notice, show, table
 from openpaisdk.output.untrusted_text import log_output
 from paiprotocol.errors import UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.client import ClusterClient
+
 _PEEK_BYTES = 4096
 
 
@@ -119,11 +123,21 @@ def job_metrics(argv: list[str]) -> int:
         available = ", ".join(by_name) or "none"
         raise UsageError(f"{args.job} has no metric called {', '.join(missing)}; it has {available}.")
     selected = {name: series for name, series in by_name.items() if not args.names or name in args.names}
+    if args.output == "table" and by_name:
+        _print_values(cluster, args.job, args.user, args.index)
     plain = {name: {"steps": series.steps, "values": series.values} for name, series in selected.items()}
     show(plain, args.output, lambda: "\n\n".join(map(_plot_metric, selected.values())))
     if not by_name and args.output == "table":
         print_notice(f"{args.job} has logged no metrics yet.")
     return 0
+
+
+def _print_values(cluster: ClusterClient, job: str, user: str, index: int) -> None:
+    """Print which values the task has in an array."""
+    from openpaisdk.cli.jobs.follow_output import task_array
+
+    if array := task_array(cluster, job, user):
+        print_notice(f"Task {index}: {array.label(index)}")
 
 
 def _plot_metric(series: MetricSeries) -> str:

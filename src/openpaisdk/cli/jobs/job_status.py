@@ -37,6 +37,8 @@ MAX_EVENTS = 5
 MAX_TASKS = 20
 """Tasks in the overview on a terminal: more would push the rest out of the window."""
 MAX_COMMAND_LINES = 6
+_VALUE_WIDTH = 8
+"""What is left of a value of an array where the columns are too many for the terminal."""
 HOST_IMAGE = "host"
 """The image of jobs that run without a container."""
 
@@ -77,15 +79,13 @@ def job_status(argv: list[str]) -> int:
             print_notice(f"{args.job} has no events: nothing unusual has happened to it.")
         return 0
     job = cluster.job(args.job, args.user)
-    if args.output != "table" and len(job.tasks) > 1:
-        _add_array_values(job, _array(_config(cluster, job), job))
+    if args.output != "table" and job.tasks:
+        _add_array_values(job, _array(_config(cluster, job)))
     if args.query == "tasks":
         show(
             [{"taskRole": task.role, **task.raw} for task in job.tasks],
             args.output,
-            lambda: _task_table(
-                job.tasks, columns, _array(_config(cluster, job), job), _folders(cluster, job)
-            ),
+            lambda: _task_table(job.tasks, columns, _array(_config(cluster, job)), _folders(cluster, job)),
         )
         if not job.tasks and args.output == "table":
             print_notice(f"{job.name} is {job.state} and has no tasks yet.")
@@ -152,7 +152,7 @@ def _overview(cluster: ClusterClient, job: JobStatus, reason: str, columns: int 
     if len(roles) > 1:
         lines += ["", _role_table(roles, columns)]
     if job.tasks:
-        lines += ["", *_task_lines(job, columns, _array(config, job))]
+        lines += ["", *_task_lines(job, columns, _array(config))]
     if events := _latest_events(cluster, job):
         lines += ["", _event_table(events[:MAX_EVENTS], columns)]
         if len(events) > MAX_EVENTS:
@@ -202,9 +202,11 @@ def _config(cluster: ClusterClient, job: JobStatus) -> dict[str, object]:
         return {}
 
 
-def _array(config: dict[str, object], job: JobStatus) -> TaskArray | None:
+def _array(config: dict[str, object]) -> TaskArray | None:
     """The values of the job's tasks, if it is an array over values."""
-    if len(job.tasks) < 2:
+    extras = config.get("extras")
+    additions = extras.get("openpaisdk") if isinstance(extras, dict) else None
+    if not isinstance(additions, dict) or not additions.keys() & {"array", "arrayRows"}:
         return None
     from openpaisdk.jobs.task_array import array_of_job
 
@@ -329,34 +331,38 @@ def _task_table(
     array: TaskArray | None = None,
     folders: dict[str, str] | None = None,
 ) -> str:
-    """A table of tasks, with their values in an array and their folders, if given."""
+    """A table of tasks, with a column for each variable of an array, and their folders, if given."""
     if not tasks:
         return ""
     colours = palette(sys.stdout)
-    rows = [
-        [
-            f"{task.role}[{task.index}]",
-            task.state,
-            "-" if task.own_exit_code is None else str(task.own_exit_code),
-            format_duration(task.launched_ms, task.completed_ms),
-            task.ip or "-",
-            " ".join(f"{label}={ports}" for label, ports in task.ports.items()) or "-",
-            array.label(task.index) if array else "",
-            (folders or {}).get(f"{task.role}[{task.index}]", "-"),
-        ]
-        for task in tasks
-    ]
-    address, ports, values, files = 4, 5, 6, 7
-    hidden = [*([] if array else [values]), *([] if folders else [files])]
+    names = list(array.variables) if array else []
+    rows = []
+    for task in tasks:
+        values = array.values_of(task.index) if array else {}
+        rows.append(
+            [
+                f"{task.role}[{task.index}]",
+                task.state,
+                "-" if task.own_exit_code is None else str(task.own_exit_code),
+                format_duration(task.launched_ms, task.completed_ms),
+                task.ip or "-",
+                " ".join(f"{label}={ports}" for label, ports in task.ports.items()) or "-",
+                *(values.get(name, "-") for name in names),
+                (folders or {}).get(f"{task.role}[{task.index}]", "-"),
+            ]
+        )
+    address, ports, first = 4, 5, 6
+    of_values = [(column, _VALUE_WIDTH) for column in range(first, first + len(names))]
+    files = first + len(names)
     return table(
-        ["TASK", "STATE", "EXIT", "DURATION", "ADDRESS", "PORTS", "VALUES", "FILES"],
+        ["TASK", "STATE", "EXIT", "DURATION", "ADDRESS", "PORTS", *names, "FILES"],
         rows,
         right=frozenset({2, 3}),
         paint=lambda i, cell: colours.state(cell) if i == 1 else cell,
-        hide=hidden,
+        hide=() if folders else (files,),
         columns=columns,
         # The folder is what the user came for: it is never shortened.
-        fit=((ports, 0), (address, 0)) if folders else ((ports, 16), (ports, 0), (address, 0), (values, 12)),
+        fit=((ports, 0), (address, 0)) if folders else ((ports, 16), (ports, 0), (address, 0), *of_values),
     )
 
 
