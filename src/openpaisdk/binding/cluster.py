@@ -436,6 +436,24 @@ class SubmittedJob(NamedJob):
         copy.name = cluster.submit_config(data, upload, strict=strict)
         return copy
 
+    def resubmit_failed(
+        self, name: str = "", *, now: bool = False, strict: bool = False, **options: Any
+    ) -> SubmittedJob | None:
+        """Submit a copy of this array that runs only the tasks that did not succeed; None if all did.
+
+        ``now``: also of a job that has not finished. The other parameters are those of `resubmit`.
+        """
+        from openpaisdk.binding.job_copy import copy_of_job, failed_tasks_of
+
+        cluster = self._on_cluster()
+        tasks = failed_tasks_of(cluster.client, self.name, now=now, has_own_files="sources" in options)
+        if not tasks:
+            return None
+        data, upload = copy_of_job(cluster.client, cluster.entry, self.name, name, tasks=tasks, **options)
+        copy = SubmittedJob(data, cluster)
+        copy.name = cluster.submit_config(data, upload, strict=strict)
+        return copy
+
     def select_cluster(self, cluster_alias: str = "") -> Self:
         """Select the cluster that the other methods use; by default the one that commands use."""
         self.cluster = Cluster(cluster_alias)

@@ -14,7 +14,7 @@ from openpaisdk.jobs.variables import parse_variables
 from paiprotocol.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from openpaisdk.client import ClusterClient
     from openpaisdk.config.clusters import ClusterEntry
@@ -45,9 +45,13 @@ def copy_of_job(
     updates: Any = (),
     deployment: str = "",
     virtual_cluster: str = "",
+    tasks: Sequence[int] = (),
     **options: Any,
 ) -> tuple[dict[str, Any], Upload | None]:
-    """The copy, ready to be submitted, and the function that uploads the files that only it has."""
+    """The copy, ready to be submitted, and the function that uploads the files that only it has.
+
+    ``tasks``: the only ones of an array that it runs.
+    """
     if unknown := [key for key in options if key not in OPTIONS]:
         raise UsageError(
             f"A copy of a job has no option {unknown[0]!r}.",
@@ -56,6 +60,9 @@ def copy_of_job(
         )
     _, secret_values = parse_variables((), secrets)
     changes = CopyChanges(commands=items_of(commands, "commands"), roles=items_of(role, "role"), **options)
+    changes.tasks = tasks
+    if tasks and (changes.instances is not None or changes.roles):
+        raise UsageError("The tasks that failed run again: leave instances and role out.")
     upload = None
     if sources is not None:
         changes.sources, upload = _collect(client, items_of(sources, "sources"))
@@ -89,6 +96,22 @@ def copy_of_job(
         function.send_calls(client)
 
     return function.data, upload_all
+
+
+def failed_tasks_of(
+    client: ClusterClient, job: str, *, now: bool = False, has_own_files: bool = False
+) -> list[int]:
+    """The tasks of an array that did not succeed; the files of the job must still be there for a copy of it,
+    unless that one ``has_own_files``.
+    """
+    from openpaisdk.client.job_config import parse_config
+    from openpaisdk.jobs.failed_tasks import check_files, failed_tasks
+
+    config, status = parse_config(client.job_config(job)), client.job(job)
+    tasks = failed_tasks(config, status, now=now)
+    if tasks and not has_own_files:
+        check_files(client, config, status)
+    return tasks
 
 
 def _collect(client: ClusterClient, paths: list[str]) -> tuple[dict[str, object], Upload | None]:

@@ -6,7 +6,6 @@ Pure: plain data in, plain data out. An option that is not given leaves the valu
 from __future__ import annotations
 
 from openpaisdk.jobs.command_job import (
-    DEPLOYMENT,
     HOST_IMAGE,
     IMAGE_NAME,
     absolute_workspace,
@@ -14,6 +13,7 @@ from openpaisdk.jobs.command_job import (
     with_extras,
 )
 from openpaisdk.jobs.command_submission import check_features
+from openpaisdk.jobs.deployment_commands import change_pre_commands
 from openpaisdk.jobs.job_options import KEYWORDS, JobOptions
 from openpaisdk.jobs.option_definition import PRE_COMMANDS, ROLE
 from paiprotocol.errors import UsageError
@@ -34,6 +34,7 @@ class CopyChanges:
 
     ``roles``: the task roles to change, by default the only one. ``given``: values of options by keyword.
     ``sources``: hash and size of another source archive; empty for no files, None for those of the job.
+    ``tasks``: the only ones of an array that the copy runs; empty for all.
     """
 
     def __init__(self, *, commands: Sequence[str] = (), roles: Sequence[str] = (), **given: Any):
@@ -48,6 +49,7 @@ class CopyChanges:
         self.instances = options.instances if "instances" in names else None
         self.retries = options.retries if "retries" in names else None
         self.sources: Mapping[str, object] | None = None
+        self.tasks: Sequence[int] = ()
         check_pip_path(options.pip_path, options.pip_installs)
 
     def set_secrets(self, secrets: dict[str, str]) -> None:
@@ -81,6 +83,10 @@ class CopyChanges:
     def apply(self, data: Mapping[str, Any], user: str) -> dict[str, Any]:
         """The job with these changes; ``user`` owns a relative workspace."""
         options, job = self.options, dict(data)
+        if self.tasks:
+            from openpaisdk.jobs.failed_tasks import repeat_tasks
+
+            job = repeat_tasks(job, self.tasks)
         if self._concerns_roles:
             job = self._change_roles(job)
         if self.retries is not None:
@@ -106,7 +112,7 @@ class CopyChanges:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is changed in the copy."""
-        return not (self.places or self.commands or self.roles) and self.sources is None
+        return not (self.places or self.commands or self.roles or self.tasks) and self.sources is None
 
     @property
     def _concerns_roles(self) -> bool:
@@ -119,9 +125,8 @@ class CopyChanges:
     def _change_roles(self, job: dict[str, Any]) -> dict[str, Any]:
         roles = {name: dict(role) for name, role in _mapping(job.get("taskRoles")).items()}
         changed = self._select_roles(roles)
-        if self.instances is not None and _mapping(_mapping(job.get("extras")).get("openpaisdk")).get(
-            "array"
-        ):
+        additions = _mapping(_mapping(job.get("extras")).get("openpaisdk"))
+        if self.instances is not None and (additions.get("array") or additions.get("arrayRows")):
             raise UsageError(
                 "The job has one task for each value of its array: --instances cannot change that.",
                 hint="Submit the command again with pai sub --array.",
@@ -131,9 +136,7 @@ class CopyChanges:
         job["taskRoles"] = roles
         if self.options.image:
             job["prerequisites"] = _with_image(job, roles, changed, self.options.image)
-        if PRE_COMMANDS in self.places:
-            self._add_pre_commands(job, changed)
-        return job
+        return self._with_pre_commands(job, changed) if PRE_COMMANDS in self.places else job
 
     def _select_roles(self, roles: Mapping[str, object]) -> list[str]:
         names = ", ".join(roles)
@@ -163,7 +166,7 @@ class CopyChanges:
             role["commands"] = self.commands
         return role
 
-    def _add_pre_commands(self, job: dict[str, Any], roles: Sequence[str]) -> None:
+    def _with_pre_commands(self, job: dict[str, Any], roles: Sequence[str]) -> dict[str, Any]:
         """Commands of the deployment in use; a new value of a variable replaces the earlier one."""
         from openpaisdk.jobs.pre_commands import HOLD_START, PreCommands
 
@@ -171,24 +174,13 @@ class CopyChanges:
         commands = PreCommands(options)
         hold, added = commands.hold(), commands.setup()
         replaced = (*(f"export {name}=" for name in options.env), *((HOLD_START,) if hold else ()))
-        defaults = _mapping(job.get("defaults"))
-        name = str(defaults.get("deployment") or DEPLOYMENT)
-        deployments = [dict(d) for d in job.get("deployments") or []]
-        used = next((d for d in deployments if d.get("name") == name), None)
-        if used is None:
-            used = {"name": name}
-            deployments.append(used)
-        in_roles = {role: dict(commands) for role, commands in _mapping(used.get("taskRoles")).items()}
-        for role in roles:
-            own = in_roles.setdefault(role, {})
-            kept = [
-                line for line in own.get("preCommands") or [] if not (replaced and line.startswith(replaced))
-            ]
+
+        def change(lines: list[str]) -> list[str]:
+            kept = [line for line in lines if not (replaced and line.startswith(replaced))]
             # A hold comes first: the later of two EXIT traps wins, and outputs must not be lost.
-            own["preCommands"] = [*hold, *kept, *added]
-        used["taskRoles"] = in_roles
-        job["deployments"] = deployments
-        job["defaults"] = {**defaults, "deployment": name}
+            return [*hold, *kept, *added]
+
+        return change_pre_commands(job, roles, change)
 
 
 def _with_image(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from openpaisdk.jobs.sources import SourceArchive
 
 _TASK_FOLDER = "$PWD/.pai"
+_SOURCES = '"$pai_python" "$pai_runtime" sources '
 # The Python of the image is located in the task.
 _FETCH = (
     "import sys,urllib.request as u;open(sys.argv[2],'wb').write(u.urlopen(sys.argv[1],timeout=120).read())"
@@ -29,6 +30,17 @@ def retarget_output(line: object, old: str, new: str) -> object:
     if not isinstance(line, str) or "export PAI_OUTPUT_UPLOAD=" not in line:
         return line
     return line.replace(f"/jobs/{old}/output", f"/jobs/{new}/output", 1)
+
+
+def stored_sources(line: str) -> str:
+    """The path of the sources that a command of `StorageUploader.job_commands` downloads, or empty."""
+    if not line.startswith(_SOURCES):
+        return ""
+    from shlex import split
+    from urllib.parse import unquote, urlsplit
+
+    path = unquote(urlsplit(split(line)[-1]).path)
+    return "/" + path.partition("/webhdfs/")[2].removeprefix("api/").removeprefix("v1/")
 
 
 class StorageUploader:
@@ -83,9 +95,7 @@ class StorageUploader:
             "exit ${pai_code:-74}' EXIT",
         ]
         if sources:
-            commands.append(
-                f'"$pai_python" "$pai_runtime" sources {quote(self._url(f"{folder}/source/{name}.tar"))}'
-            )
+            commands.append(f"{_SOURCES}{quote(self._url(f'{folder}/source/{name}.tar'))}")
         return commands
 
     def upload(self, name: str, sources: SourceArchive | None) -> None:

@@ -12,7 +12,7 @@ from openpaisdk.cli.submission.submit import add_update_option
 from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.connect import open_cluster
 from openpaisdk.jobs.job_options import JOB_OPTIONS
-from openpaisdk.output import print_notice
+from openpaisdk.output import print_notice, show
 from paiprotocol.errors import NO_SOURCES, NotFound, UsageError
 
 TYPE_CHECKING = False
@@ -40,10 +40,13 @@ def resubmit(argv: list[str]) -> int:
         "pai resubmit train_k3v9xq --role worker --instances 4\n"
         "pai resubmit train_k3v9xq -u taskRoles:main:resourcePerInstance:gpu=4\n"
         "pai resubmit train_k3v9xq -j second_try --deployment prod\n"
+        "pai resubmit --failed sweep_k3v9xq --mem 8g\n"
         "pai resubmit train.ipynb --gpu 8 -i pytorch/pytorch",
         "The copy has the job's files, its commands and everything else that no option changes; -- and a\n"
         "command after it replace the commands. In a job with several task roles, --role says which of\n"
         "them the options change. In a task of a job, pai resubmit uses the job's own token.\n\n"
+        "With --failed the copy runs only the tasks of an array that did not succeed, with their values.\n"
+        "$PAI_TASK_INDEX is the index that they had.\n\n"
         "A notebook, as its file is now, becomes a job, with the options of pai notebook-job. Without\n"
         "--wait or --follow the command does not wait for it.\n\n"
         "Clusters do not return secrets: give the secrets of the job again with --secret.",
@@ -64,6 +67,10 @@ def resubmit(argv: list[str]) -> int:
             "A copy cannot be made an array, or have other values than the array of its job.",
             hint="Submit the command again with pai sub --array.",
         )
+    if args.now and not args.failed:
+        raise UsageError(
+            "--now belongs to --failed, and there is no --failed.", hint="pai resubmit --failed JOB"
+        )
     from openpaisdk.jobs.call_copy import CopiedJob
     from openpaisdk.jobs.clone import clone_job
     from openpaisdk.jobs.variables import parse_variables
@@ -76,6 +83,11 @@ def resubmit(argv: list[str]) -> int:
     sources = _sources(args, changes, cluster)
     changes.check(entry)
     config = cluster.job_config(args.job, args.user)
+    if args.failed:
+        changes.tasks = _failed_tasks(cluster, config, args, changes)
+        if not changes.tasks:
+            show({"jobName": None, "cluster": cluster.alias, "user": cluster.user}, args.output, str)
+            return 0
     job = clone_job(
         config,
         name=args.job_name or "",
@@ -114,6 +126,17 @@ def _add_options(parser: Parser) -> None:
         parser.options[option.flags[0]].help = SUPPRESS
     add_update_option(parser)
     parser.add_argument(
+        "--failed",
+        action="store_true",
+        help="run only the tasks of an array that did not succeed (default: all tasks)",
+    )
+    parser.add_argument(
+        "--now",
+        action="store_true",
+        help="with --failed, of a job that has not finished: the tasks that have failed until now (default: "
+        "it must have finished)",
+    )
+    parser.add_argument(
         "--role",
         action="append",
         default=[],
@@ -139,6 +162,7 @@ def _resubmit_notebook(argv: list[str], args: argparse.Namespace, command: Seque
     """Run the notebook, as its file is now, as a job; without ``--wait`` its result stays on the cluster."""
     of_jobs = {
         "-u": args.update,
+        "--failed": args.failed,
         "--role": args.role,
         "--deployment": args.deployment,
         "--user": args.user,
@@ -195,6 +219,28 @@ def _sources(args: argparse.Namespace, changes: CopyChanges, cluster: ClusterCli
     archive = collect(current_folder(), args.sources, connect=lambda: cluster)
     changes.sources = {"sha256": archive.sha256, "size": archive.size} if archive else {}
     return archive
+
+
+def _failed_tasks(
+    cluster: ClusterClient, config: str, args: argparse.Namespace, changes: CopyChanges
+) -> list[int]:
+    """The tasks that the copy runs; none if all have succeeded, which a notice says then."""
+    from openpaisdk.client.job_config import parse_config
+    from openpaisdk.jobs.failed_tasks import check_files, failed_tasks
+
+    if args.instances is not None or args.role:
+        raise UsageError("--failed says which tasks run: leave --instances and --role out.")
+    data, job = parse_config(config), cluster.job(args.job, args.user)
+    tasks = failed_tasks(data, job, now=args.now)
+    count = len(job.tasks)
+    if not tasks:
+        what = "succeeded" if job.is_finished else "have succeeded, are running or are waiting"
+        print_notice(f"Nothing to repeat: all {count} tasks of {job.name} {what}.")
+        return []
+    if changes.sources is None:
+        check_files(cluster, data, job)
+    print_notice(f"{len(tasks)} of the {count or len(tasks)} tasks of {job.name} run again.")
+    return tasks
 
 
 def _submit(
