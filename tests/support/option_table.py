@@ -96,6 +96,11 @@ class Row:
     value: object = None
 
 
+def tasks_of(seen: Seen) -> list[tuple[str, str]]:
+    """Index and value of each task of a sweep that reported."""
+    return [(one["env"]["PAI_TASK_INDEX"], one["env"]["size"]) for one in seen.reports]
+
+
 def rows(*given: Row) -> tuple[Row, ...]:
     return given
 
@@ -360,6 +365,8 @@ RESUBMIT = (
         "roles",
     ),
     Row("--deployment", ("--deployment", "b"), lambda s: s.env["DEPLOYED"] == "b", "roles"),
+    Row("--failed", ("--failed",), lambda s: tasks_of(s) == [("1", "8")], "failed"),
+    Row("--now", ("--failed", "--now"), lambda s: tasks_of(s) == [("1", "8")], "now"),
     Row("--user", ("--user", "nobody"), lambda s: s.status == 1 and "nobody" in s.err, "stranger"),
     Row("--parameter", ("-p", "lr=6"), lambda s: s.reports[0]["lr"] == 6, "notebook"),
 )

@@ -50,6 +50,16 @@ def readers_of_shards() -> Path:
     return install("readers-of-shards", command)
 
 
+def optuna() -> Path:
+    """Folder to put on `sys.path`: Optuna. Our environment has the larger packages that it needs."""
+
+    def command(folder: Path) -> list[str]:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+        return [*pip, "--target", str(folder), "optuna==4.5.0", "colorlog==6.9.0", "tqdm==4.67.1"]
+
+    return install("optuna-4.5.0", command)
+
+
 def torch() -> Path:
     """Folder to put on `sys.path`: torch without the libraries for GPUs, which take gigabytes."""
     version, source = "2.5.1", list[str]()  # the last one without them on PyPI, for ARM

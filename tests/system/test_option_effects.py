@@ -130,6 +130,7 @@ class Run:
                 cluster.accept(job(f"{name}_{vc}", line, defaults={"virtualCluster": vc}))
         assert self.type("base", "pai", "sub", "-a", "real", "-j", "base", "--", *self.command).status == 0
         assert self.type("two", "pai", "submit", "-a", "real", "two.yaml").status == 0
+        self._submit_sweeps(waits)
         for command, table in TABLES.items():
             for group in dict.fromkeys(row.job for row in table if row.job not in ("wait", "follow")):
                 self._submit(command, table, group)
@@ -138,6 +139,19 @@ class Run:
         for command, table in TABLES.items():
             for group in dict.fromkeys(row.job for row in table if row.job in ("wait", "follow")):
                 self._submit(command, table, group)
+
+    def _submit_sweeps(self, waits: str) -> None:
+        """Arrays of which the second task has failed; the first one of the other still runs."""
+        line = f"{' '.join(self.command)}; test $size = 7"
+        words = ("pai", "sub", "-a", "real", "--array", "size=7,8", "-j")
+        assert self.type("failed", *words, "failed", "--wait", line).status == 3
+        assert self.type("runs", *words, "runs", f"{line}; {waits}").status == 0
+
+        def states() -> list[str]:
+            tasks = self.cluster.detail("runs")["taskRoles"]["main"]["taskStatuses"]
+            return [task["taskState"] for task in tasks]
+
+        eventually(lambda: states() == ["RUNNING", "FAILED"], "the failure of a task")
 
     @property
     def command(self) -> list[str]:
@@ -164,7 +178,9 @@ class Run:
         if command == "sub":
             self.type(name, "pai", "sub", *words, *behaviour, "--", *self.command)
         elif command == "resubmit":
-            source = {"roles": "two", "notebook": "a.ipynb"}.get(group, "base")
+            source = {"roles": "two", "notebook": "a.ipynb", "failed": "failed", "now": "runs"}.get(
+                group, "base"
+            )
             fails = ["--env", "FAIL_OF_TEST=1"] if group == "updated" else []
             self.type(name, "pai", "resubmit", *words, *behaviour, *fails, source)
         else:

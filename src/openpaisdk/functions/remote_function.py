@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from openpaisdk.connect import ClusterConnection
     from openpaisdk.functions.function_job import Call
     from openpaisdk.functions.job_future import JobFuture, JobFutures
+    from openpaisdk.functions.named_arguments import Arguments
 
 
 def submit(
@@ -32,21 +33,46 @@ def submit(
 
 def map_items(
     function: Callable[..., Any],
-    items: Iterable[Any],
+    items: Iterable[Any] | None = None,
     *,
+    arguments: Arguments | None = None,
+    sample: int = 0,
+    sample_seed: int = 0,
     limit: int = 8,
     cluster: ClusterConnection | str | None = None,
     **options: Any,
 ) -> JobFutures:
-    """Call a function for each item, as one array job: ``limit`` calls run at a time, 0 for all."""
+    """Call a function for each item, as one array job: ``limit`` calls run at a time, 0 for all.
+
+    ``arguments`` instead of ``items``: named ones, as values by name, of which all combinations are called,
+    or as a list of rows. With ``sample=20`` the values are a space to draw from, like ``"log(1e-5,1e-1)"``.
+    """
     from openpaisdk.functions.job_future import JobFutures
 
-    calls: list[Call] = [((item,), {}) for item in items]
+    calls = _calls_of(function, items, arguments, sample, sample_seed)
     if not calls:
         return JobFutures()
     return submit_calls(
         function_cluster(cluster), function, calls, FunctionOptions(limit=limit, **options), array=True
     )
+
+
+def _calls_of(
+    function: Callable[..., Any],
+    items: Iterable[Any] | None,
+    arguments: Arguments | None,
+    sample: int,
+    seed: int,
+) -> list[Call]:
+    if (items is None) == (arguments is None):
+        raise CallUsageError("A map needs either items or arguments.")
+    if arguments is not None:
+        from openpaisdk.functions.named_arguments import calls_with
+
+        return calls_with(function, arguments, sample, seed)
+    if sample or seed:
+        raise CallUsageError("sample draws named arguments: give arguments instead of items.")
+    return [((item,), {}) for item in items or ()]
 
 
 def remote(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -71,11 +97,22 @@ class RemoteFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> JobFuture:
         return submit_calls(function_cluster(self._cluster), self.local, [(args, kwargs)], self._options)[0]
 
-    def map(self, items: Iterable[Any], *, limit: int = 8) -> JobFutures:
-        """One call for each item, as one array job."""
+    def map(
+        self,
+        items: Iterable[Any] | None = None,
+        *,
+        arguments: Arguments | None = None,
+        sample: int = 0,
+        sample_seed: int = 0,
+        limit: int = 8,
+    ) -> JobFutures:
+        """One call for each item, or for each row of named arguments, as one array job."""
         return map_items(
             self.local,
             items,
+            arguments=arguments,
+            sample=sample,
+            sample_seed=sample_seed,
             limit=limit,
             cluster=self._cluster,
             name=self._options.name,
