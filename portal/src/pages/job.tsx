@@ -91,7 +91,7 @@ export function JobPage({ framework }: { framework: string }) {
       <Tabs tabs={TABS} label="Parts of the job">
         {(tab) => (
           <>
-            {tab === "tasks" && <TaskTable job={job} />}
+            {tab === "tasks" && <TaskTable job={job} config={config.value} />}
             {tab === "log" && <JobLog framework={framework} job={job} />}
             <KeptPanel isShown={tab === "terminal"}>
               <JobTerminal framework={framework} job={job} isShown={tab === "terminal"} />

@@ -1,8 +1,10 @@
 // Tasks of a job, of which there may be thousands.
+import { useMemo } from "preact/hooks";
 import type { JobDetail, TaskDetail } from "../api_types.ts";
 import { Empty, State } from "../components/notices.tsx";
 import { useNow } from "../components/use_now.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
+import { taskValues, type TaskValues } from "../job_array.ts";
 import { exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { address, href, setQuery } from "../router.ts";
 
@@ -30,8 +32,13 @@ const HEADS: readonly [label: string, name: string][] = [
   ["Log", "c-log"],
 ];
 
-export function TaskTable({ job }: { job: JobDetail }) {
+/** The values of an array, after the first columns. */
+const VALUES_AT = 2;
+
+/** `config`: the job's configuration as JSON, if it has come. */
+export function TaskTable({ job, config }: { job: JobDetail; config: string | undefined }) {
   const tasks = tasksOf(job);
+  const values = useMemo(() => taskValues(config ?? ""), [config]);
   const now = useNow(!isFinished(job.jobStatus.state));
   if (!tasks.length) {
     return (
@@ -45,10 +52,15 @@ export function TaskTable({ job }: { job: JobDetail }) {
   const wanted = address.value.query.get("tasks") ?? "";
   const counts = countStates(tasks);
   const shown = counts.has(wanted) ? tasks.filter((task) => task.taskState === wanted) : tasks;
+  const heads = [
+    ...HEADS.slice(0, VALUES_AT),
+    ...(values?.names ?? []).map((name): [string, string] => [name, "c-value"]),
+    ...HEADS.slice(VALUES_AT),
+  ];
   const head = (
     <tr>
-      {HEADS.map(([label, name]) => (
-        <th key={label} class={name}>
+      {heads.map(([label, name], at) => (
+        <th key={at} class={name}>
           {label}
         </th>
       ))}
@@ -57,8 +69,8 @@ export function TaskTable({ job }: { job: JobDetail }) {
   return (
     <>
       {tasks.length > 1 && <StateFilter counts={counts} all={tasks.length} wanted={counts.has(wanted) ? wanted : ""} />}
-      <VirtualRows key={wanted} rows={shown} columns={HEADS.length} head={head} label="Tasks">
-        {(task) => <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} />}
+      <VirtualRows key={wanted} rows={shown} columns={heads.length} head={head} label="Tasks">
+        {(task) => <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} values={values} />}
       </VirtualRows>
     </>
   );
@@ -97,7 +109,13 @@ function StateFilter({ counts, all, wanted }: StateFilterProps) {
   );
 }
 
-function TaskRow({ task, now }: { task: Task; now: number }) {
+interface TaskRowProps {
+  readonly task: Task;
+  readonly now: number;
+  readonly values: TaskValues | null;
+}
+
+function TaskRow({ task, now, values }: TaskRowProps) {
   const ports = Object.entries(task.containerPorts ?? {}).map(([name, port]) => `${name} ${port}`);
   const toLog = { tab: "log", role: task.role, index: String(task.taskIndex) };
   const attempt = address.value.query.get("attempt") ?? undefined;
@@ -109,6 +127,11 @@ function TaskRow({ task, now }: { task: Task; now: number }) {
       <td>
         <State state={task.taskState} />
       </td>
+      {values?.of(task.taskIndex).map((value, at) => (
+        <td key={at} class="c-value mono" title={value}>
+          {value}
+        </td>
+      ))}
       <td class="mono">{task.containerIp}</td>
       <td class="c-node" title={task.containerNodeName ?? ""}>
         {task.containerNodeName}

@@ -198,6 +198,24 @@ def test_table_of_many_tasks_has_few_rows_in_the_page(new_page: NewPage, cluster
     cluster.stop("wide")
 
 
+def test_values_of_an_array_are_columns_of_its_tasks(new_page: NewPage, cluster: TeamCluster) -> None:
+    for name, ours, rows in (
+        ("grid", {"array": {"lr": ["0.1", "0.01"], "seed": ["7", "8"]}}, [["0.1", "8"], ["0.01", "7"]]),
+        ("rows", {"arrayRows": {"lr": ["1", "2", "3", "4"], "text": list("abcd")}}, [["2", "b"], ["3", "c"]]),
+    ):
+        extras = {"gangAllocation": False, "openpaisdk": ours}
+        cluster.submit(job(f"swept-{name}", "sleep 600", instances=4, extras=extras))
+        page = new_page(at=f"/jobs/alice~swept-{name}", width=1280)
+        page.wait_for("document.querySelectorAll('.virtual td.c-value').length === 8")
+        cells = "[...document.querySelectorAll('.virtual tbody tr')].map((row) => "
+        cells += "[...row.querySelectorAll('.c-value')].map((cell) => cell.innerText))"
+        assert page.evaluate(cells)[1:3] == rows
+        heads = "[...document.querySelectorAll('.virtual th')].map((head) => head.innerText.trim())"
+        key, *_ = ours
+        assert page.evaluate(heads)[:5] == ["Task", "State", *ours[key], "IP address"]
+        cluster.stop(f"swept-{name}")
+
+
 def test_failed_tasks_of_a_job_that_succeeded_are_named(new_page: NewPage, cluster: TeamCluster) -> None:
     roles = job("array", 'test "$PAI_TASK_INDEX" != 3', instances=5, extras={"gangAllocation": False})
     roles["taskRoles"]["main"]["completion"] = {"minFailedInstances": -1, "minSucceededInstances": -1}

@@ -1,0 +1,42 @@
+// Values of the tasks of an array, from the configuration of its job.
+
+export interface TaskValues {
+  readonly names: readonly string[];
+  readonly of: (index: number) => readonly string[];
+}
+
+/** Of a configuration as JSON; null for a job whose tasks have no values. */
+export function taskValues(config: string): TaskValues | null {
+  const ours = additions(config);
+  const rows = columns(ours["arrayRows"]);
+  if (rows) return { names: rows.map(([name]) => name), of: (index) => rows.map(([, values]) => values[index] ?? "") };
+  const lists = columns(ours["array"]);
+  if (!lists) return null;
+  const strides = lists.map((_, at) => lists.slice(at + 1).reduce((product, [, values]) => product * values.length, 1));
+  // The last variable changes fastest.
+  const value = (index: number, at: number) => {
+    const values = lists[at]?.[1] ?? [];
+    return values[Math.floor(index / (strides[at] ?? 1)) % values.length] ?? "";
+  };
+  return { names: lists.map(([name]) => name), of: (index) => lists.map((_, at) => value(index, at)) };
+}
+
+function additions(config: string): Record<string, unknown> {
+  try {
+    const job: unknown = JSON.parse(config);
+    return record(record(record(job)["extras"])["openpaisdk"]);
+  } catch {
+    return {}; // what is no JSON is shown as it is, in its tab
+  }
+}
+
+function record(value: unknown): Record<string, unknown> {
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+}
+
+/** Lists by name; null where there are none. Clusters of other versions may have anything here. */
+function columns(value: unknown): readonly [string, readonly string[]][] | null {
+  const found = Object.entries(record(value));
+  if (!found.length || !found.every(([, values]) => Array.isArray(values) && values.length)) return null;
+  return found.map(([name, values]) => [name, (values as unknown[]).map(String)]);
+}
