@@ -17,6 +17,7 @@ from support.fuse import has_fuse
 from support.reader import ForegroundCommand, Reader
 from support.reader_machine import HOME
 from support.team_cluster import PASSWORD, add_users
+from support.third_party_clients import optuna
 
 TEAM_URL = "http://127.0.0.1:9186"
 _START_TIMEOUT_S = 90
@@ -82,12 +83,22 @@ def _fuse(_: Reader) -> Iterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def _optuna(reader: Reader) -> Iterator[None]:
+    reader.variables = {"PYTHONPATH": str(optuna())}
+    try:
+        yield
+    finally:
+        reader.variables = {}
+
+
 SERVICES: dict[str, Callable[[Reader], AbstractContextManager[None]]] = {
     "cluster team": _team,
     "S3": _s3,
     "curl": _curl,
     "ssh": _ssh,
     "FUSE": _fuse,
+    "Optuna": _optuna,
 }
 
 

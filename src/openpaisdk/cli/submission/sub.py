@@ -26,6 +26,8 @@ def sub(argv: list[str]) -> int:
         "pai sub --follow -- python train.py --epochs 3\n"
         "pai sub -j nightly_$ --gpu 1 'make data && python train.py'\n"
         "pai sub --array lr=0.1,0.01 --array seed=1-5 -- python train.py --lr {lr} --seed {seed}\n"
+        "pai sub --array-file params.csv -- python train.py --lr {lr}\n"
+        "pai sub --sample 20 --array 'lr=log(1e-5,1e-1)' --array 'layers=1..8' -- ./train.sh {lr} {layers}\n"
         "pai sub --array 100%8 -- sh -c 'python try.py --number $PAI_TASK_INDEX'",
         "Submits a job that runs the command, and prints its name. The command starts at the first\n"
         "argument that is not an option, or after --. One quoted argument is a shell line, which stops at\n"
