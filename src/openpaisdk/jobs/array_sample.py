@@ -33,9 +33,12 @@ _BITS = 64
 _DIGITS = 6
 """Significant digits of a real number: more say nothing, and make names of files long."""
 _PRECISION = 28
+_MAX_LENGTH = 40
+"""Characters of a number."""
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _LOG = re.compile(rf"log\(\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\)")
 _SPAN = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})")
+_COUNT = re.compile(r"[0-9]{1,9}")
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
@@ -43,7 +46,7 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 def read_sample(value: object) -> tuple[int, int]:
     """The number of rows, and how many run at a time (0: all): ``20``, ``"20"`` or ``"20%4"``."""
     count, limit = split_limit(str(value), str(value), SAMPLE_OPTION)
-    if isinstance(value, bool) or not count.isdecimal() or not 1 <= int(count) <= MAX_TASKS:
+    if isinstance(value, bool) or not _COUNT.fullmatch(count) or not 1 <= int(count) <= MAX_TASKS:
         raise UsageError(
             f"{SAMPLE_OPTION} {value}: use the number of tasks, from 1 to {MAX_TASKS}, or 20%4 for 4 at a "
             "time."
@@ -105,6 +108,7 @@ def choices(values: Sequence[Any]) -> Draw:
 
 
 def _whole(low: str, high: str, text: str) -> Draw:
+    _check_ends(low, high, text)
     first, last = int(low), int(high)
     if last < first:
         raise _empty_range(low, high, text)
@@ -115,12 +119,13 @@ def _real(low: str, high: str, text: str, *, is_log: bool = False) -> Draw:
     """Real numbers in a range; ``is_log``: each order of magnitude is as likely."""
     from decimal import Context, Decimal
 
+    _check_ends(low, high, text)
     # The functions of decimals are rounded correctly everywhere; those of floats are the C library's.
     context = Context(prec=_PRECISION)
     first, last = Decimal(low), Decimal(high)
     if last <= first:
         raise _empty_range(low, high, text)
-    if is_log and first <= 0:
+    if is_log and float(first) <= 0:
         raise UsageError(f"{OPTION} {text}: the ends of a range by orders of magnitude are above 0.")
     begin, end = (context.ln(first), context.ln(last)) if is_log else (first, last)
     width = context.subtract(end, begin)
@@ -133,6 +138,13 @@ def _real(low: str, high: str, text: str, *, is_log: bool = False) -> Draw:
         return float(min(max(rounded, first), last))
 
     return draw
+
+
+def _check_ends(low: str, high: str, text: str) -> None:
+    """Refuse numbers that no program can have."""
+    for end in (low, high):
+        if len(end) > _MAX_LENGTH or abs(float(end)) == float("inf"):
+            raise UsageError(f"{OPTION} {text[:_MAX_LENGTH]}: a number is too large, or too long.")
 
 
 def _empty_range(low: str, high: str, text: str) -> UsageError:

@@ -37,11 +37,11 @@ def failed_tasks(config: Mapping[str, Any], job: JobStatus, *, now: bool = False
         )
     if job.is_finished and not job.tasks:  # it was stopped before it started
         return list(range(_instances(config)))
-    return [
+    return sorted(
         task.index
         for task in job.tasks
         if (task.state != "SUCCEEDED" if job.is_finished else task.state in _ENDED)
-    ]
+    )
 
 
 def _check_array(config: Mapping[str, Any], name: str) -> None:

@@ -26,6 +26,7 @@ TASK_INDEX = "PAI_TASK_INDEX"
 _RESERVED_PREFIX = "PAI_"
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)(?::([0-9]+))?")
 _LIMIT = re.compile(r"%([0-9]+)\s*\Z")
+_MAX_DIGITS = 18
 _OPENED = "opening single quote"
 
 
@@ -214,9 +215,17 @@ def split_limit(source: str, text: str, option: str = OPTION) -> tuple[str, int]
     found = _LIMIT.search(source)
     if not found:
         return source, 0
-    if int(found[1]) < 1:
+    limit = _whole(found[1], f"{option} {text}")
+    if limit < 1:
         raise UsageError(f"{option} {text}: at least one task must run at a time.")
-    return source[: found.start()], int(found[1])
+    return source[: found.start()], limit
+
+
+def _whole(digits: str, place: str) -> int:
+    """A whole number. Python does not read thousands of digits."""
+    if len(digits) > _MAX_DIGITS:
+        raise UsageError(f"{place[:80]}: a number has {len(digits)} digits, which is too large.")
+    return int(digits)
 
 
 def array_of(option: ArrayOption) -> TaskArray:
@@ -269,7 +278,9 @@ def _counted(text: str) -> TaskArray:
             f"{OPTION} {text}: these are values, which need a name.",
             hint=f"Write {OPTION} i={text}; the command then uses {{i}}.",
         )
-    if not count.isdecimal() or int(count) < 1 or (percent and (not limit.isdecimal() or int(limit) < 1)):
+    place = f"{OPTION} {text}"
+    numbers = [count, limit] if percent else [count]
+    if not all(number.isdecimal() and _whole(number, place) >= 1 for number in numbers):
         raise UsageError(
             f"{OPTION} {text}: use the number of tasks, like 100, or 100%8 for 8 at a time, or values by "
             "name, like lr=0.1,0.01."
@@ -325,7 +336,8 @@ def _values(source: str, text: str, separator: str = ",") -> Iterable[str]:
 
 
 def _numbers(span: re.Match[str], text: str) -> Iterable[str]:
-    first, last, step = int(span[1]), int(span[2]), int(span[3] or 1)
+    place = f"{OPTION} {text}"
+    first, last, step = _whole(span[1], place), _whole(span[2], place), _whole(span[3] or "1", place)
     if last < first or step < 1:
         raise UsageError(
             f"{OPTION} {text}: the range {span[0]} has no values.",

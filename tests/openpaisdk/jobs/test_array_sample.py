@@ -1,6 +1,7 @@
 """Samples: the same values for the same seed everywhere, within their space."""
 
 import decimal
+import sys
 
 import pytest
 
@@ -24,6 +25,14 @@ def test_values_do_not_depend_on_the_caller_s_decimals() -> None:
     with decimal.localcontext(prec=3, rounding=decimal.ROUND_UP):
         changed = sample_array(SPACE, 20, 7).variables
     assert changed == sample_array(SPACE, 20, 7).variables
+
+
+def test_values_are_the_same_without_the_c_library_of_decimals(monkeypatch) -> None:
+    import _pydecimal
+
+    expected = sample_array(SPACE, 50, 7).variables
+    monkeypatch.setitem(sys.modules, "decimal", _pydecimal)
+    assert sample_array(SPACE, 50, 7).variables == expected
 
 
 def test_larger_sample_begins_with_the_smaller_and_variables_are_independent() -> None:
@@ -65,7 +74,7 @@ def test_limits() -> None:
         sample_array(["a=1..3%2"], "5%3", 0)
 
 
-@pytest.mark.parametrize("value", ["0", "x", "-1", "10001", "", True, "1.5"])
+@pytest.mark.parametrize("value", ["0", "x", "-1", "10001", "", True, "1.5", "9" * 5000])
 def test_invalid_number_is_refused(value: object) -> None:
     with pytest.raises(UsageError, match="use the number of tasks, from 1 to 10000"):
         read_sample(value)
@@ -80,6 +89,9 @@ def test_invalid_number_is_refused(value: object) -> None:
         ("a=log(1,1)", "no number between"),
         ("a=log(1)", "this is no range of numbers"),
         ("a=log(x,1)", "this is no range of numbers"),
+        ("a=1..1e999", "too large"),
+        (f"a=1..{'9' * 5000}", "too large, or too long"),
+        ("a=log(1e-999,1)", "above 0"),
         ("a=", "a value is missing"),
         ("a=x||y", "a value is missing"),
         ("10", "contradict"),

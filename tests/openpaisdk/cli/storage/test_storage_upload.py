@@ -95,3 +95,42 @@ def test_preview_shows_transfer_commands(foreign: tuple[Cluster, CliUser], tmp_p
     assert done.status == 0, done
     assert "/jobs/shown/source/pairuntime.pyz?op=OPEN" in done.out
     assert "extras:" not in done.out or "sha256" not in done.out
+
+
+def test_failed_tasks_run_again_with_the_files_on_the_storage(
+    foreign: tuple[Cluster, CliUser], tmp_path: Path
+) -> None:
+    """Sweeps use nothing that OpenPAI's own server lacks."""
+    cluster, person = foreign
+    (tmp_path / "say.sh").write_text('echo "$PAI_TASK_INDEX $lr $(cat data)"; test "$seed" != 4\n')
+    (tmp_path / "data").write_text("content")
+    (tmp_path / "params.csv").write_text("lr,seed\n0.1,3\n0.2,4\n")
+    words = (
+        "-a",
+        "foreign",
+        "-i",
+        "host",
+        "-j",
+        "swept",
+        "--sources",
+        "say.sh",
+        "--sources",
+        "data",
+        "--wait",
+    )
+    done = person.pai("sub", *words, "--array-file", "params.csv", "--", "sh", "say.sh", cwd=tmp_path)
+    assert done.status == 3, done
+    again = person.pai("resubmit", "-a", "foreign", "--failed", "swept", "-j", "swept_again", "--wait")
+    assert again.status == 3, again
+    assert person.pai("logs", "-a", "foreign", "swept_again").out.endswith("\n1 0.2 content\n")
+    (archive,) = (cluster.home / "storage").rglob("source/swept.tar")
+    archive.unlink()
+    jobs = person.pai("list-jobs", "-a", "foreign").out
+    for job in ("swept", "swept_again"):
+        done = person.pai("resubmit", "-a", "foreign", "--failed", job)
+        assert (
+            done.status == 1 and f"The files that {job} ran with are no longer on the cluster" in done.err
+        ), done
+    assert person.pai("list-jobs", "-a", "foreign").out == jobs
+    limit = person.pai("sub", *words, "--array-file", "params.csv%1", "true", cwd=tmp_path)
+    assert limit.status == 2 and "does not support --array ...%M" in limit.err, limit
