@@ -6,8 +6,16 @@ export interface TaskValues {
 }
 
 /** Of a configuration as JSON; null for a job whose tasks have no values. */
-export function taskValues(config: string): TaskValues | null {
-  const ours = additions(config);
+export function taskValuesOf(config: string): TaskValues | null {
+  try {
+    return taskValues(JSON.parse(config));
+  } catch {
+    return null; // what is no JSON is shown as it is, in its tab
+  }
+}
+
+export function taskValues(job: unknown): TaskValues | null {
+  const ours = record(record(record(job)["extras"])["openpaisdk"]);
   const rows = columns(ours["arrayRows"]);
   if (rows) return { names: rows.map(([name]) => name), of: (index) => rows.map(([, values]) => values[index] ?? "") };
   const lists = columns(ours["array"]);
@@ -19,15 +27,6 @@ export function taskValues(config: string): TaskValues | null {
     return values[Math.floor(index / (strides[at] ?? 1)) % values.length] ?? "";
   };
   return { names: lists.map(([name]) => name), of: (index) => lists.map((_, at) => value(index, at)) };
-}
-
-function additions(config: string): Record<string, unknown> {
-  try {
-    const job: unknown = JSON.parse(config);
-    return record(record(record(job)["extras"])["openpaisdk"]);
-  } catch {
-    return {}; // what is no JSON is shown as it is, in its tab
-  }
 }
 
 function record(value: unknown): Record<string, unknown> {

@@ -47,6 +47,7 @@ test("the form shows what a new job has", () => {
   });
   assert.deepEqual(form.more, {
     environment: [],
+    rows: [],
     secrets: [],
     storages: null,
     sources: null,

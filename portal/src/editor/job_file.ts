@@ -1,6 +1,8 @@
 // Job files as text: what the form shows of them, and changes of the form, which keep comments, order and
 // everything that the form does not show.
 import { isAlias, isMap, isNode, isScalar, isSeq, Pair, parseDocument, stringify, visit, type Alias, type Document } from "yaml";
+import { taskValues } from "../job_array.ts";
+import { MAX_TASKS, rowsCommand, setsValues, type ValueColumn } from "./array_rows.ts";
 import { copyOf, MASK, type JobConfig } from "./job_copy.ts";
 import { exportLine, exportOf, secretLine, secretOf, type Variable } from "./shell_words.ts";
 
@@ -37,6 +39,8 @@ export interface SourcesReference {
 export interface MoreFields {
   /** Variables of the role, which `preCommands` of the deployment export. */
   readonly environment: readonly Variable[];
+  /** Values of the tasks of an array; none for other jobs. */
+  readonly rows: readonly ValueColumn[];
   /** Those that the role exports, and those that no role exports: commands may use them by themselves. */
   readonly secrets: readonly Secret[];
   /** Null: none; empty: the user's default ones. */
@@ -228,6 +232,7 @@ class JobFile {
     const sources = this.read(OWN_EXTRAS("sources"));
     return {
       environment: lines.flatMap((line) => exportOf(line) ?? []),
+      rows: this.rows(),
       secrets: this.secrets(),
       storages: mountsOf(this.read(["extras", "storages"])),
       sources:
@@ -270,6 +275,9 @@ class JobFile {
       case "environment":
         this.setVariables(this.role, change.value.map(({ name, value }) => exportLine(name, value)), (line) => exportOf(line) !== null);
         break;
+      case "rows":
+        this.setRows(change.value);
+        break;
       case "secrets":
         this.setSecrets(change.value);
         break;
@@ -297,6 +305,34 @@ class JobFile {
       case "outputs":
         this.setOrDelete(OWN_EXTRAS("outputs"), change.value.length ? change.value : "");
         break;
+    }
+  }
+
+  // -- arrays ----------------------------------------------------------------
+
+  /** Of combinations, too, as far as there are tasks. */
+  private rows(): ValueColumn[] {
+    const found = this.roles.length === 1 ? taskValues(this.data) : null;
+    const tasks = Math.min(MAX_TASKS, this.number(this.paths().instances) || 1);
+    const rows = found ? Array.from({ length: tasks }, (_, index) => found.of(index)) : [];
+    return found ? found.names.map((name, at) => ({ name, values: rows.map((row) => row[at] ?? "") })) : [];
+  }
+
+  /** Make the job an array with these values, as `pai sub` does; without values, a job that is none. */
+  private setRows(columns: readonly ValueColumn[]): void {
+    const tasks = columns[0]?.values.length ?? 0;
+    this.set(this.paths().instances, Math.max(1, tasks));
+    this.setVariables(this.role, tasks ? [rowsCommand(columns)] : [], setsValues);
+    this.delete(OWN_EXTRAS("array"));
+    if (tasks) {
+      this.set(["taskRoles", this.role, "completion"], { minFailedInstances: -1, minSucceededInstances: -1 });
+      this.set(["extras", "gangAllocation"], false);
+      this.set(OWN_EXTRAS("arrayRows"), Object.fromEntries(columns.map(({ name, values }) => [name, values])));
+    } else {
+      this.delete(["taskRoles", this.role, "completion"]);
+      this.delete(OWN_EXTRAS("arrayRows"));
+      this.delete(OWN_EXTRAS("arrayLimit"));
+      this.delete(["extras", "gangAllocation"]);
     }
   }
 

@@ -4,7 +4,7 @@ import type { JobDetail, TaskDetail } from "../api_types.ts";
 import { Empty, State } from "../components/notices.tsx";
 import { useNow } from "../components/use_now.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
-import { taskValues, type TaskValues } from "../job_array.ts";
+import { taskValuesOf, type TaskValues } from "../job_array.ts";
 import { exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { address, href, setQuery } from "../router.ts";
 
@@ -38,7 +38,7 @@ const VALUES_AT = 2;
 /** `config`: the job's configuration as JSON, if it has come. */
 export function TaskTable({ job, config }: { job: JobDetail; config: string | undefined }) {
   const tasks = tasksOf(job);
-  const values = useMemo(() => taskValues(config ?? ""), [config]);
+  const values = useMemo(() => taskValuesOf(config ?? ""), [config]);
   const now = useNow(!isFinished(job.jobStatus.state));
   if (!tasks.length) {
     return (

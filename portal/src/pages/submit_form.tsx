@@ -5,6 +5,7 @@ import { virtualClusters, type ResourceUse } from "../api.ts";
 import type { Info, StorageDetail } from "../api_types.ts";
 import { PairRows } from "../components/pair_rows.tsx";
 import { toast } from "../components/toasts.tsx";
+import { columnsOf, tableOf, type ValueColumn } from "../editor/array_rows.ts";
 import { changedValues, type Change, type JobForm, type MoreFields, type StorageMount } from "../editor/job_file.ts";
 import { notebookCommand, notebookOf, type NotebookRun } from "../editor/notebook_command.ts";
 import { isVariableName } from "../editor/shell_words.ts";
@@ -46,6 +47,7 @@ export function SubmitFields(props: Props) {
         type="number"
         name={basic}
         min={min}
+        disabled={basic === "instances" && Boolean(more?.rows.length)}
         value={basics[basic]}
         onChange={(event) => onChange({ basic, value: wholeNumber(event.currentTarget, min) })}
       />
@@ -257,6 +259,11 @@ function MoreSections({ form, more, sources, secretValues, onChange, onSecrets }
           onChange={(value) => onChange({ more: "environment", value })}
         />
       </Section>
+      {form.roles.length === 1 && (
+        <Section title="Sweep">
+          <SweepField rows={more.rows} onChange={(value) => onChange({ more: "rows", value })} />
+        </Section>
+      )}
       <Section title="Secrets">
         <p class="quiet">Variables whose values the cluster seals. They are masked in the job file, its log and its configuration.</p>
         <PairRows
@@ -278,6 +285,45 @@ function MoreSections({ form, more, sources, secretValues, onChange, onSecrets }
         </div>
       </details>
     </>
+  );
+}
+
+interface SweepProps {
+  readonly rows: readonly ValueColumn[];
+  readonly onChange: (rows: readonly ValueColumn[]) => void;
+}
+
+function SweepField({ rows, onChange }: SweepProps) {
+  // What is typed, while it is no table that a job could have.
+  const typed = useSignal<string | null>(null);
+  const found = typed.value === null ? rows : columnsOf(typed.value);
+  const problem = typeof found === "string" ? found : "";
+  const enter = (text: string) => {
+    typed.value = text;
+    const columns = columnsOf(text);
+    if (typeof columns !== "string") onChange(columns);
+  };
+  return (
+    <label>
+      <span>A task for each row (CSV)</span>
+      <textarea
+        name="rows"
+        class="mono"
+        rows={4}
+        spellcheck={false}
+        placeholder={"lr,seed\n0.1,1\n0.01,2"}
+        value={typed.value ?? tableOf(rows)}
+        onInput={(event) => enter(event.currentTarget.value)}
+        onBlur={() => {
+          if (!problem) typed.value = null;
+        }}
+      />
+      {problem ? (
+        <small class="field-problem">{problem}</small>
+      ) : (
+        <small class="quiet">The first line names variables. The command uses their values: $lr, $seed.</small>
+      )}
+    </label>
   );
 }
 

@@ -195,6 +195,27 @@ def test_files_variables_and_secrets_of_the_form_reach_the_task(
     cluster.wait_state("with-files-again", "SUCCEEDED")
 
 
+def test_rows_of_the_form_are_tasks_with_their_values(new_page: NewPage, cluster: TeamCluster) -> None:
+    page = new_page(at="/submit")
+    page.fill("[name=name]", "swept-by-form")
+    page.fill("[name=command]", 'echo "$PAI_TASK_INDEX $lr $text"')
+    page.fill("[name=rows]", "lr,text\n0.10")
+    page.wait_for_text("Row 1 has 1 values, and there are 2 columns.")
+    page.fill("[name=rows]", 'lr,text\n0.10,"a, b"\n2,it\'s')
+    page.wait_for(f"{EDITOR}.innerText.includes('gangAllocation: false')")
+    page.wait_for("document.querySelector('[name=instances]').value === '2'")
+    assert "columns." not in page.text and page.evaluate(
+        "document.querySelector('[name=instances]').disabled"
+    )
+    page.click("button", "Submit")
+    page.wait_for_text("swept-by-form is submitted.")
+    cluster.wait_state("swept-by-form", "SUCCEEDED")
+    logs = [cluster.log_of("swept-by-form", index=index) for index in range(2)]
+    assert logs == [b"0 0.10 a, b\n", b"1 2 it's\n"]
+    page = new_page(at="/jobs/alice~swept-by-form")
+    page.wait_for("document.querySelectorAll('.virtual td.c-value').length === 4")
+
+
 def test_notebook_of_the_form_runs_with_its_parameters(
     new_page: NewPage, cluster: TeamCluster, tmp_path: Path
 ) -> None:
