@@ -9,7 +9,7 @@ from paicluster.engines.interface import Loss, Notice
 from paicluster.engines.slurm.sbatch_command import uid_of
 
 # One line per job. The comment comes last: it may hold anything, even a newline.
-_FORMAT = "%i|%T|%r|%N|%U|%k"
+_FORMAT = "%i|%T|%r|%N|%U|%M|%k"
 _FIELDS = _FORMAT.count("|")
 
 _PENDING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
@@ -37,6 +37,8 @@ _LOSSES = {
 
 # Reasons with which Slurm itself cancels a job that it could not start: no user requested that.
 _NOT_STARTED = frozenset(("JobLaunchFailure", "Prolog"))
+# A node that cannot start a batch script cancels its job without a reason, this soon after Slurm chose it.
+_LAUNCH_FAILURE_S = 10
 
 # Slurm's pending reasons as sentences; others are shown as they are.
 _REASONS = {
@@ -73,6 +75,8 @@ class SlurmJob:
     nodes: str = ""
     # Uid of its owner.
     owner: int = -1
+    # How long it has run, or ran.
+    used_s: int = 0
 
     @property
     def is_pending(self) -> bool:
@@ -89,6 +93,11 @@ class SlurmJob:
     @property
     def loss(self) -> Loss:
         return Loss.UNKNOWN if self.reason in _NOT_STARTED else _LOSSES.get(self.state, Loss.UNKNOWN)
+
+    @property
+    def may_have_failed_to_launch(self) -> bool:
+        """Whether its node may have cancelled it: in the queue it would have no nodes."""
+        return self.state == "CANCELLED" and bool(self.nodes) and self.used_s <= _LAUNCH_FAILURE_S
 
     @property
     def timed_out(self) -> bool:
@@ -112,17 +121,29 @@ def read_jobs(lines: Iterable[str], marker: str) -> dict[str, list[SlurmJob]]:
         fields = rest.split("|", _FIELDS)
         if start != marker or len(fields) <= _FIELDS:
             continue
-        number, state, reason, nodes, owner, comment = fields
+        number, state, reason, nodes, owner, used, comment = fields
         uid = uid_of(comment)
         if uid:
             leader = number.partition("+")[0].partition("_")[0]
             uid_of_owner = int(owner) if owner.isdecimal() else -1
-            job = SlurmJob(leader, state, reason, nodes, uid_of_owner)
+            job = SlurmJob(leader, state, reason, nodes, uid_of_owner, _seconds(used))
             parts.setdefault(uid, {}).setdefault(leader, []).append(job)
     return {
         uid: [_merge_components(components) for components in by_job.values()]
         for uid, by_job in parts.items()
     }
+
+
+def _seconds(used: str) -> int:
+    """Of a time as squeue prints it: `[days-][[hours:]minutes:]seconds`."""
+    days, _, rest = used.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdecimal() for part in (*parts, days or "0")):
+        return 0
+    seconds = 0
+    for part in parts:
+        seconds = 60 * seconds + int(part)
+    return seconds + 86_400 * int(days or 0)
 
 
 def _merge_components(components: list[SlurmJob]) -> SlurmJob:

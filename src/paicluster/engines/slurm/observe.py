@@ -95,11 +95,20 @@ def _unstarted(
         return Observation(Phase.QUEUED)
     # Slurm has finished it, and the task never started. The tombstone makes that final.
     lost = _lost(gang)
-    if lost.loss is Loss.UNKNOWN:
+    if lost.loss is Loss.UNKNOWN or (lost.loss is Loss.WITHDRAWN and _launch_failed(gang)):
         lost = replace(lost, loss=Loss.NOT_STARTED)
     if not claim.bury(str(home.task(uid)), uid, lost=lost.loss.value):  # type: ignore[union-attr]
         return observe_attempt(home, uid, gang, lag_s, reason_timeout_s)
     return lost
+
+
+def _launch_failed(gang: SubmittedGang) -> bool:
+    """Whether a node could not start the batch script: then it cancels the job, as no user did.
+
+    A script that has begun has claimed the gang.
+    """
+    may_have_failed = gang.seen is not None and gang.seen.may_have_failed_to_launch
+    return may_have_failed and gang_folder.read_flag(gang.folder, gang_folder.OWNER) is None
 
 
 def _buried(owner: dict[str, Any], claimed_ms: int | None) -> Observation:

@@ -65,6 +65,31 @@ def test_job_whose_script_slurm_lost_is_retried_soon(
         cluster.close()
 
 
+def test_job_that_its_node_cannot_start_is_retried(losing: tuple[RealSlurm, Path], tmp_path: Path) -> None:
+    """Slurm cancels it by itself, as it may not be requeued: that is no `scancel` of a user."""
+    slurm, _ = losing
+    cluster = make(tmp_path, slurm).start()
+    try:
+        held = slurm.ask("sbatch", "--parsable", "--hold", "-o/dev/null", "--wrap=true").strip()
+        slurm.ask("scancel", held)
+        # Where each node would put the script of the next job: as on a disk that takes no more folders.
+        in_the_way = [slurm.folder / "spool" / node / f"job{int(held) + 1:05}" for node in slurm.nodes]
+        for path in in_the_way:
+            path.touch()
+        name = cluster.accept(over_slurm("unlaunched", "echo at last"))
+        status = cluster.wait_over(name)
+        for path in in_the_way:
+            path.unlink(missing_ok=True)
+        assert (status["state"], status["retryDetails"]["platform"]) == ("SUCCEEDED", 1), events(
+            cluster, name
+        )
+        assert cluster.log_of(name) == b"at last\n"
+        first = cluster.get(f"/api/v2/jobs/{cluster.user}~{name}/job-attempts/0").json()
+        assert first["exitCode"] == -120
+    finally:
+        cluster.close()
+
+
 # Interval of queries while all jobs run: too long to matter in these tests.
 _SELDOM_S = 3600.0
 

@@ -248,11 +248,11 @@ def test_without_container_client_a_task_runs_on_the_host() -> None:
 def test_jobs_are_identified_by_comment_and_components_merged() -> None:
     found = read_jobs(
         [
-            "w|7|RUNNING|None|n1|5|pai:one",
-            "w|8+0|PENDING|Resources||5|pai:two",
-            "w|8+1|PENDING|Priority||5|pai:two",
-            "w|9|RUNNING|None|n2|5|somebody's | own words",
-            "w|10|PENDING|(null)||5|(null)",
+            "w|7|RUNNING|None|n1|5|0:00|pai:one",
+            "w|8+0|PENDING|Resources||5|0:00|pai:two",
+            "w|8+1|PENDING|Priority||5|0:00|pai:two",
+            "w|9|RUNNING|None|n2|5|0:00|somebody's | own words",
+            "w|10|PENDING|(null)||5|0:00|(null)",
             "nonsense",
         ],
         "w",
@@ -264,10 +264,34 @@ def test_jobs_are_identified_by_comment_and_components_merged() -> None:
 
 
 def test_worst_component_state_counts() -> None:
-    (job,) = read_jobs(["w|8+0|COMPLETED|None|n1|5|pai:a", "w|8+1|NODE_FAIL|None|n2|5|pai:a"], "w")["a"]
+    (job,) = read_jobs(["w|8+0|COMPLETED|None|n1|5|0:00|pai:a", "w|8+1|NODE_FAIL|None|n2|5|0:00|pai:a"], "w")[
+        "a"
+    ]
     assert job.is_over and job.loss is Loss.NODE
-    (job,) = read_jobs(["w|8+0|COMPLETED|None|n1|5|pai:a", "w|8+1|RUNNING|None|n2|5|pai:a"], "w")["a"]
+    (job,) = read_jobs(["w|8+0|COMPLETED|None|n1|5|0:00|pai:a", "w|8+1|RUNNING|None|n2|5|0:00|pai:a"], "w")[
+        "a"
+    ]
     assert not job.is_over
+
+
+@pytest.mark.parametrize(
+    ("state", "nodes", "used", "may_have_failed"),
+    [
+        ("CANCELLED", "n1", "0:00", True),
+        ("CANCELLED", "n1", "0:10", True),
+        ("CANCELLED", "n1", "0:11", False),
+        ("CANCELLED", "n1", "1:00:05", False),
+        ("CANCELLED", "n1", "2-00:00:00", False),
+        # A cancelled job of the queue, and ends that have reasons of their own.
+        ("CANCELLED", "", "0:00", False),
+        ("NODE_FAIL", "n1", "0:00", False),
+    ],
+)
+def test_job_that_its_node_may_have_cancelled(
+    state: str, nodes: str, used: str, may_have_failed: bool
+) -> None:
+    (job,) = read_jobs([f"w|7|{state}|None|{nodes}|5|{used}|pai:a"], "w")["a"]
+    assert job.may_have_failed_to_launch == may_have_failed
 
 
 def test_pending_reasons_are_explained_with_slurms_name() -> None:

@@ -153,11 +153,11 @@ def test_gang_of_an_attempt_is_not_read_from_its_folder(tmp_path: Path) -> None:
 
 def test_comments_of_other_jobs_cannot_forge_state() -> None:
     lines = [
-        "w|7|RUNNING|None|n1|1000|pai:one",
-        "w|8|RUNNING|None|n1|1001|x",
-        "7|FAILED|None|n1|1000|pai:one",
-        "|7|FAILED|None|n1|1000|pai:one",
-        "w|9|RUNNING|None|n1|1001|pai:one",
+        "w|7|RUNNING|None|n1|1000|0:00|pai:one",
+        "w|8|RUNNING|None|n1|1001|0:00|x",
+        "7|FAILED|None|n1|1000|0:00|pai:one",
+        "|7|FAILED|None|n1|1000|0:00|pai:one",
+        "w|9|RUNNING|None|n1|1001|0:00|pai:one",
     ]
     assert read_jobs(lines, "w") == {
         "one": [SlurmJob("7", "RUNNING", "None", "n1", 1000), SlurmJob("9", "RUNNING", "None", "n1", 1001)]
