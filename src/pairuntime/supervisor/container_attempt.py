@@ -16,6 +16,8 @@ from pairuntime.supervisor.attempt import Attempt
 
 # Output of the client; the task's own output is in the pipes.
 CLIENT_ERRORS = "client.err"
+# Before the number of the signal.
+CLIENT_KILLED = "the container program was killed by signal"
 # Names in the folder that supervisor and container share.
 STOP_PIPE = "stop-requests"
 STARTED = "started"
@@ -166,5 +168,7 @@ class ContainerAttempt(Attempt):
             output = claim.read_file(os.path.join(self._folder, CLIENT_ERRORS))
         except OSError:
             output = b""
+        if self._status is not None and os.WIFSIGNALED(self._status):
+            return "Error: %s %d" % (CLIENT_KILLED, os.WTERMSIG(self._status))
         text = output[-3000:].decode("utf-8", "replace").strip()
         return text or "the container program exited without a message"

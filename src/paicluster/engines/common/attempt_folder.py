@@ -286,7 +286,7 @@ def observation_from_record(record: dict[str, object]) -> Observation:
         ended_ms=_int(record.get("ended_ms")),
         exit_code=None if code is None else _int(code),
         signal=None if signum is None else _int(signum),
-        start_error=str(record.get("start_error") or ""),
+        start_error=_printable(str(record.get("start_error") or "")),
         stopped=bool(record.get("stopped")),
         signaled=bool(sent),
         killed_by_us=isinstance(sent, list) and signum in sent,
@@ -294,6 +294,11 @@ def observation_from_record(record: dict[str, object]) -> Observation:
         out_of_memory=bool(record.get("oom")),
         forks_refused=bool(record.get("forks_refused")),
     )
+
+
+def _printable(text: str) -> str:
+    """Text that a database and a terminal can take: other programs write anything, such as a zero byte."""
+    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
 
 
 def _int(value: object) -> int:

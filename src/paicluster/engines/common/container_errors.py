@@ -8,18 +8,21 @@ from dataclasses import replace
 from paicluster.engines.common import image_names
 from paicluster.engines.common.image_rejection import ImageRejected
 from paicluster.engines.interface import LaunchFailed, Loss, Observation
+from pairuntime.supervisor import container_attempt
 
 CREATION = -1201
 PERMISSION = -1202
 NO_COMMAND = -1203
 NO_GPU = -1205
-# The image or the daemon disappeared between check and run: a retry may succeed.
+# The image, the daemon or a process of the program disappeared before the start: a retry may succeed.
 VANISHED = -120
 
 _NO_IMAGE = re.compile(r"no such image|image not known|unable to find image", re.I)
 _NO_SHELL = re.compile(
     r"not found in \$PATH|no such file or directory.*: (OCI|unknown)|command that was not found", re.I | re.S
 )
+# conmon, which starts the container for podman, has died: podman found nothing that conmon wrote.
+_KILLED = re.compile(rf"{container_attempt.CLIENT_KILLED}|no logs from conmon", re.I)
 _FORBIDDEN = re.compile(r"permission denied", re.I)
 _GPU = re.compile(r"nvidia|unresolvable CDI|\bgpu\b", re.I)
 _NO_DAEMON = re.compile(
@@ -61,6 +64,8 @@ def classify(seen: Observation, image: str) -> Observation:
         why, code = f"The image {image} was removed from this machine before the task could start.", VANISHED
     elif _NO_DAEMON.search(output):
         why, code = f"The docker daemon does not respond: {_last_error(output)}.", VANISHED
+    elif _KILLED.search(output):
+        why, code = f"The container could not be started: {_last_error(output)}.", VANISHED
     elif _GPU.search(output):
         why, code = f"The container could not get the task's GPUs: {_last_error(output)}.", NO_GPU
     elif _NO_SHELL.search(output):

@@ -23,6 +23,7 @@ from paicluster.engines.container.client import Client
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.timings import ContainerTimings
 from paicluster.engines.interface import LaunchFailed, Mount, Phase, TaskLaunch
+from pairuntime.supervisor import process_tree
 from support.container_images import PLAIN, WITH_BASH, make
 from support.container_rig import ContainerRig, in_image, podman
 from support.engine_node import NODE
@@ -39,6 +40,34 @@ def rig(tmp_path: Path) -> Iterator[ContainerRig]:
     made = ContainerRig(tmp_path, "podman")
     yield made
     made.close()
+
+
+async def test_task_whose_client_was_killed_before_the_start_is_retried(
+    rig: ContainerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This podman waits, instead of creating the container, until it is killed."""
+    waiting = tmp_path / "bin/podman"
+    waiting.parent.mkdir()
+    waits = 'case " $* " in *" run --name pai-"*) exec sleep 600;; esac'
+    waiting.write_text(f'#!/bin/sh\n{waits}\nexec {shutil.which("podman")} "$@"\n')
+    waiting.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{waiting.parent}:{os.environ['PATH']}")
+    one = in_image(rig, WITH_BASH, "true")
+
+    def client() -> list[int]:
+        if not (rig.attempt(one.uid) / "claim").exists():
+            return []
+        children = process_tree.children(rig.supervisor(one.uid))
+        return [pid for pid in children if b"600" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    async with Driven(rig) as driven:
+        await driven.launch(one)
+        await appears(client, "the client")
+        (pid,) = client()
+        os.kill(pid, signal.SIGKILL)
+        seen = await driven.ended(one.uid)
+    assert "the container program was killed by signal 9" in seen.start_error
+    assert seen.platform_code == -120
 
 
 async def test_user_folder_and_environment_come_from_image_and_job(rig: ContainerRig) -> None:
