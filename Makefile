@@ -106,8 +106,9 @@ mutants: compiled ## how many random changes of AREA (scheduler, transitions, co
 	@PYTHONPATH=tests $(BIN)/python -m support.mutation.run $(AREA)
 
 MINUTES ?= 30
-chaos: compiled ## clients and faults for MINUTES; SEED=N repeats a run; needs root (docs/contributing/tests.md)
-	@PYTHONPATH=tests $(BIN)/python -m chaos --seconds $$(($(MINUTES) * 60)) $(if $(SEED),--seed $(SEED)) $(CHAOS)
+ENGINE ?= process
+chaos: compiled ## clients and faults for MINUTES on ENGINE (process, container, slurm); SEED=N repeats a run; needs root
+	@PYTHONPATH=tests $(BIN)/python -m chaos --engine $(ENGINE) --seconds $$(($(MINUTES) * 60)) $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
 docs: $(VENV)/.dev ## write the pages that are generated from the code
 	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.faults import Site
 from chaos.load import Client, Expected, Followed, Load, check_file
+from chaos.site import Site
 from support.process_template import run_paicluster
 from support.server_fixture import FINISHED_STATES, eventually
 
-_LOST, _NOT_LAUNCHED, _STOPPED, _COMPLETED, _NEVER_STARTED = -101, -120, -210, -220, -1100
+_STOPPED, _COMPLETED, _NEVER_STARTED = -210, -220, -1100
 _FAILED = 255
 _END_DEADLINE_S, _END_AFTER_FAILURE_S = 180.0, 20.0
 _MAX_MEMORY_KB = 400 << 10
@@ -104,18 +104,18 @@ class Checks:
             f"{one.job_attempt}.{one.index}.{one.task_attempt}={one.code}" for one in attempts
         )
         self._check_starts(expected, attempts, story)
-        if self._is_condemned(expected, status):
+        if self._is_condemned(expected, status) or self._was_killed(status, attempts):
             self.condemned.add(name)
             return
         if (status["state"], status["appExitCode"]) != (expected.state, expected.exit_code):
             self.wrong.append(f"{story}: not {expected.state} {expected.exit_code}")
-        lost = len({one.job_attempt for one in attempts if one.code in (_LOST, _NOT_LAUNCHED)})
+        lost = len({one.job_attempt for one in attempts if one.code in self.site.engine.lost_codes})
         retried = status["retryDetails"]["platform"]
         # A stop ends a job also right after its attempt was lost. Tasks of an array are retried one by one.
         is_right = lost == retried or (expected.state == "STOPPED" and lost == retried + 1)
         if expected.kind != "array" and not is_right:
             self.wrong.append(f"{story}: {lost} attempts were lost")
-        failed = sum(1 for one in attempts if one.code == _FAILED)
+        failed = sum(1 for one in attempts if one.code == _FAILED or self._is_killed(one))
         if failed != expected.own_failures:
             self.wrong.append(f"{story}: {failed} attempts failed by themselves")
 
@@ -126,6 +126,14 @@ class Checks:
             return True
         reasons = {event["reason"] for event in self.cluster.events(expected.name)}
         return "ServerDied" in reasons and self.site.server_kills >= 2
+
+    def _is_killed(self, one: Attempt) -> bool:
+        return one.code == self.site.engine.killed_code is not None
+
+    def _was_killed(self, status: dict[str, Any], attempts: list[Attempt]) -> bool:
+        """Whether a fault killed the program of a task, and the job failed as that of its user would."""
+        is_failed = (status["state"], status["appExitCode"]) == ("FAILED", self.site.engine.killed_code)
+        return is_failed and any(self._is_killed(one) for one in attempts)
 
     def _attempts(self, expected: Expected, last: int) -> list[Attempt]:
         found = []
@@ -156,12 +164,11 @@ class Checks:
         ran = one.code in (0, _FAILED)
         if starts > 1 or (ran and starts != 1):
             self.wrong.append(f"{story}: the attempt {one.uid} of task {one.index} started {starts} times")
-        if one.code == _LOST and one.uid not in self.site.killed_attempts:
-            self.wrong.append(f"{story}: {one.uid} was lost, though nothing killed its supervisor")
-        if one.code == _NOT_LAUNCHED and (starts or not self.site.may_prevent_starts()):
-            self.wrong.append(f"{story}: {one.uid} was not launched, and started {starts} times")
-        if one.code not in (0, _FAILED, _LOST, _NOT_LAUNCHED, _NOT_LAUNCHED, _STOPPED, _COMPLETED, None):
-            self.wrong.append(f"{story}: {one.uid} ended with {one.code}")
+        if not ran and one.code not in (_STOPPED, _COMPLETED, None):
+            is_explained = self._is_killed(one) and one.uid in self.site.killed_programs
+            refuted = "" if is_explained else self.site.engine.refuted(self.site, one.code, one.uid, starts)
+            if refuted:
+                self.wrong.append(f"{story}: {one.uid} {refuted}")
         if one.code == 0 and expected.state == "FAILED":
             self.wrong.append(f"{story}: {one.uid} succeeded")
         began, ended = recorded.interval(one.uid)
@@ -187,7 +194,8 @@ class Checks:
         self, log: Followed, text: bytes, where: str, *, is_whole: bool, may_have_gaps: bool
     ) -> None:
         at = 0
-        for offset, data in log.pieces:
+        pieces = log.pieces if is_whole else without_farewell(log.pieces, self.site.engine.farewell)
+        for offset, data in pieces:
             if text[offset : offset + len(data)] != data:
                 self.wrong.append(
                     f"{where} has at {offset} {data[:80]!r}, not {text[offset : offset + 80]!r}"
@@ -205,6 +213,15 @@ class Checks:
         path = self.load.ledger / f"{name}.{index}"
         lines = path.read_text().splitlines() if path.exists() else []
         return Recorded([(event, uid, int(at)) for event, uid, at in (line.split() for line in lines)])
+
+
+def without_farewell(pieces: list[tuple[int, bytes]], farewell: bytes) -> list[tuple[int, bytes]]:
+    """The pieces of an interrupted task's log without what its shell says when a command is terminated."""
+    ends = pieces[-1][0] + len(pieces[-1][1]) - len(farewell) if pieces else 0
+    parts = [data for offset, data in pieces if offset + len(data) > ends]
+    if not farewell or not b"".join(parts).endswith(farewell):
+        return pieces
+    return [(offset, data[: max(0, ends - offset)]) for offset, data in pieces if offset < ends]
 
 
 # -- leaks -----------------------------------------------------------------------------------------
@@ -227,13 +244,21 @@ def check_running(site: Site, descriptors_before: int, jobs: int, server_tempora
             line for at, line in cluster.processes().items() if at != pid and " zygote " not in f"{line} "
         ]
 
+    def left() -> list[str]:
+        return site.engine.leftovers(cluster)
+
+    def prelaunched() -> bytes:
+        path = cluster.home / "run/prelaunch"
+        return path.read_bytes().strip(b"\0\n ") if path.exists() else b""
+
     def opened() -> int:
         return descriptors(site)
 
     bounds: tuple[tuple[Callable[[], bool], Callable[[], str]], ...] = (
         (lambda: not others(), lambda: f"processes are left: {others()}"),
         (lambda: opened() <= descriptors_before + _MORE_DESCRIPTORS, lambda: f"{opened()} open files"),
-        (lambda: not (cluster.home / "run/prelaunch").read_bytes().strip(b"\0\n "), lambda: "run/prelaunch"),
+        (lambda: not prelaunched(), lambda: "run/prelaunch"),
+        (lambda: not left(), lambda: f"{left()}"),
         (lambda: not list(server_temporary.iterdir()), lambda: f"{list(server_temporary.iterdir())}"),
     )
     for is_kept, what in bounds:

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import openpaisdk
-from chaos.faults import Site
+from chaos.site import Site
 from openpaisdk import Cluster as UserCluster
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client.follow_stream import FollowRequest, attempt_of, follow_stream
 from openpaisdk.client.models import FINAL_STATES
+from openpaisdk.client.session import STDOUT, SessionRefused
 from openpaisdk.functions.task_errors import TaskError
 from openpaisdk.storage import Storage
 from paiprotocol.errors import (
@@ -39,8 +40,6 @@ from paiprotocol.errors import (
 )
 from support.server_fixture import job
 
-# A client gives up its operation, and the run fails, when the cluster was in order for so long.
-PATIENCE_S = 150.0
 _RETRY_S = 0.2
 _FUNCTION_S = 240.0
 # A break of a connection becomes visible this much later: a request may be sent again, an answer be late.
@@ -144,13 +143,15 @@ class Client:
 
     def __init__(self, load: Load):
         self.load, self.site, self.seen = load, load.site, load.seen
+        # An operation is given up, and the run fails, when the cluster was in order for so long.
+        self.patience_s = load.site.engine.patience_s
         site = self.site
         self.cluster = ClusterClient("chaos", Endpoint(site.proxy.url, site.cluster.user, site.cluster.token))
         self.storage = Storage.of(self.cluster.with_own_connection(), over_http=True)
 
     def retry(self, what: str, call: Callable[[], Any]) -> Any:
         """Call until the cluster has answered. It must, unless a fault is in the way."""
-        gives_up_s = time.monotonic() + PATIENCE_S
+        gives_up_s = time.monotonic() + self.patience_s
         while True:
             began_s = time.monotonic()
             try:
@@ -174,10 +175,10 @@ class Client:
         return str(self.retry(name, lambda: self.cluster.job(name)).state)
 
     def wait(self, name: str, *states: str) -> str:
-        gives_up_s = time.monotonic() + PATIENCE_S
+        gives_up_s = time.monotonic() + self.patience_s
         while (state := self.state(name)) not in (*states, *FINAL_STATES):
             if time.monotonic() > gives_up_s:
-                raise AssertionError(f"{name} is {state}, not {states}, after {PATIENCE_S:.0f} s")
+                raise AssertionError(f"{name} is {state}, not {states}, after {self.patience_s:.0f} s")
             time.sleep(_RETRY_S)
         return state
 
@@ -185,7 +186,7 @@ class Client:
         """Follow a task from its first attempt to the job's end."""
         logs: dict[tuple[int, int], Followed] = {}
         request = FollowRequest(expected.name, role="main", index=index, all_attempts=True)
-        gives_up_s = time.monotonic() + PATIENCE_S
+        gives_up_s = time.monotonic() + self.patience_s
         while True:
             logs.clear()
             began_s = time.monotonic()
@@ -237,7 +238,7 @@ def make_job(
         f"echo end $PAI_CONTAINER_ID $(date +%s) >> {file}",
         *([last] if last else []),
     )
-    spec = job(name, *commands, instances=tasks, **more)
+    spec = load.site.engine.place(job(name, *commands, instances=tasks, **more))
     return Expected(name, kind, tasks, lines, spec, **fields)
 
 
@@ -338,7 +339,9 @@ def _commands(client: Client, number: int, dice: random.Random) -> None:
             _run_command(client, made.name, dice)
         except PaiError as error:
             # The task may be lost at this moment, or not have begun.
-            is_expected = isinstance(error, (*_TEMPORARY, Conflict)) or "running" in str(error)
+            is_expected = isinstance(error, (*_TEMPORARY, Conflict, SessionRefused)) or "running" in str(
+                error
+            )
             if not is_expected or not client.site.was_disturbed(began_s - _AFTER_FAULT_S):
                 client.seen.report(f"exec in {made.name}: {error!r} though no fault was near")
     client.retry(made.name, lambda: client.cluster.stop(made.name))
@@ -354,17 +357,21 @@ def _run_command(client: Client, name: str, dice: random.Random) -> None:
         session.start(["sh", "-c", f"cat; exit {status}"])
         session.send_stdin(sent)
         session.end_stdin()
-        received = b""
+        received = errors = b""
         while session.exit_status is None:
-            received += b"".join(data for _, data in session.receive())
+            for stream, data in session.receive():
+                if stream == STDOUT:
+                    received += data
+                else:
+                    errors += data
     finally:
         session.close()
-    # The command ends with its task, or is not started, when the supervisor is killed.
-    was_killed = client.site.was_disturbed(began_s - _AFTER_FAULT_S, "kill-supervisor")
+    # The command ends with its task, or is not started.
+    was_killed = client.site.was_disturbed(began_s - _AFTER_FAULT_S, *client.site.engine.ends_commands)
     if (received, session.exit_status) != (sent, status) and not was_killed:
         client.seen.report(
             f"exec in {name}: {len(received)} of {len(sent)} bytes, status {session.exit_status}, "
-            f"not {status}: {received[-200:]!r}"
+            f"not {status}: {received[-200:]!r} {errors[-200:]!r}"
         )
     client.seen.count("commands")
 

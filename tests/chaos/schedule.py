@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# How often each fault is chosen, relative to the others.
-WEIGHTS = {
+# How often each fault is chosen, relative to the others, by engine.
+PROCESS_WEIGHTS = {
     "kill-server": 6,
     "kill-starting-server": 2,
     "stop-server": 2,
@@ -20,6 +20,17 @@ WEIGHTS = {
     "slow-connections": 2,
     "fill-disk": 2,
     "jump-clock": 2,
+}
+CONTAINER_WEIGHTS = {**PROCESS_WEIGHTS, "kill-container": 4, "kill-container-client": 3, "kill-conmon": 3}
+SLURM_WEIGHTS = {
+    **{kind: weight for kind, weight in PROCESS_WEIGHTS.items() if kind != "kill-zygote"},
+    "kill-slurmctld": 3,
+    "stop-slurmctld": 2,
+    "pause-slurmctld": 2,
+    "kill-slurmd": 3,
+    "kill-node": 2,
+    "kill-munge": 3,
+    "drain-node": 3,
 }
 _FIRST_AT_S = 2.0
 _GAP_RANGE_S = (0.5, 6.0)
@@ -37,9 +48,10 @@ class Fault:
         return f"{self.at_s:.2f}:{self.kind}:{self.size:.4f}"
 
 
-def make_schedule(seed: int, seconds: float, kinds: Sequence[str] = tuple(WEIGHTS)) -> list[Fault]:
+def make_schedule(seed: int, seconds: float, chosen: Mapping[str, int] = PROCESS_WEIGHTS) -> list[Fault]:
+    """``chosen``: the weights of the faults to choose from."""
     dice = random.Random(f"schedule {seed}")
-    weights = [WEIGHTS[kind] for kind in kinds]
+    kinds, weights = list(chosen), list(chosen.values())
     faults = []
     at_s = _FIRST_AT_S
     while kinds and at_s < seconds:

@@ -158,8 +158,9 @@ class RealSlurm:
             return
         run = self.folder / "run"
         key = run / "munge.key"
-        key.touch(0o600)
-        key.write_bytes(os.urandom(128))
+        if not key.exists():
+            key.touch(0o600)
+            key.write_bytes(os.urandom(128))
         self._munged = subprocess.Popen(
             [
                 # By force: in a temporary folder that is closed to others it would not start.
@@ -192,6 +193,38 @@ class RealSlurm:
     def kill_controller(self, signum: int = signal.SIGKILL) -> None:
         self._end(self.folder / "run" / "slurmctld.pid", signum)
 
+    @contextlib.contextmanager
+    def paused_controller(self) -> Iterator[None]:
+        """slurmctld accepts connections and says nothing."""
+        pid = int((self.folder / "run" / "slurmctld.pid").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def kill_munge(self) -> None:
+        """`start_munge` starts it again, with the same key."""
+        if self._munged is not None:
+            self._munged.kill()
+            self._munged.wait(90)
+            self._munged = None
+
+    def kill_slurmd(self, name: str) -> None:
+        """Kill the node's daemon alone: its tasks go on."""
+        self._end(self.folder / "run" / f"slurmd-{name}.pid", signal.SIGKILL)
+
+    def resume(self, name: str) -> None:
+        """Bring a node back that was drained or given up."""
+
+        def is_usable() -> bool:
+            said = self.ask("sinfo", "-h", "-n", name, "-o", "%T")
+            if "drain" in said or "down" in said:
+                self.ask("scontrol", "update", f"nodename={name}", "state=resume")
+            return said.strip().split("\n")[0] in ("idle", "mixed", "allocated", "completing")
+
+        eventually(is_usable, f"{name} to be usable", interval_s=0.2)
+
     def kill_node(self, name: str) -> None:
         """Kill the node's slurmd and its processes, like a power failure.
 
@@ -199,7 +232,7 @@ class RealSlurm:
         With `ReturnToService=2` a response that came just before, to the start of a job, would bring the node
         back.
         """
-        self._end(self.folder / "run" / f"slurmd-{name}.pid", signal.SIGKILL)
+        self.kill_slurmd(name)
         for pid in _processes("slurmstepd", node=name, conf=str(self.conf)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

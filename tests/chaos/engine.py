@@ -1,0 +1,92 @@
+"""Engine of a campaign: where tasks run, with its own faults, and what they may do to a task.
+
+This one is the process engine; the others change what differs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chaos.schedule import PROCESS_WEIGHTS
+from support.server_fixture import Cluster
+
+if TYPE_CHECKING:
+    from chaos.site import Site
+
+LOST, NOT_LAUNCHED = -101, -120
+
+Fault = Callable[["Site", float], None]
+
+
+class CampaignEngine:
+    """The process engine."""
+
+    name = "process"
+    weights: Mapping[str, int] = PROCESS_WEIGHTS
+    # Faults that no other engine has.
+    faults: Mapping[str, Fault] = {}
+    # Clients at the same time, and how long they wait for an operation while the cluster is in order.
+    clients = 6
+    patience_s = 150.0
+    # Exit codes of attempts that are retried and not counted.
+    lost_codes = frozenset((LOST, NOT_LAUNCHED))
+    # That of a program that was killed from outside: none, as nothing does it.
+    killed_code: int | None = None
+    # What the shell of a task writes when a command of it is terminated.
+    farewell = b""
+    # Faults that end a command in a task, and those that may prevent the start of a task.
+    ends_commands: tuple[str, ...] = ("kill-supervisor",)
+    prevents_starts: tuple[str, ...] = ("kill-zygote", "fill-disk")
+
+    @contextlib.contextmanager
+    def running(self, folder: Path) -> Iterator[None]:
+        """Have what the engine needs beside the server."""
+        yield
+
+    def cluster(self, home: Path, folder: Path, variables: dict[str, str]) -> Cluster:
+        """The cluster, not yet started. ``folder`` is that of the run."""
+        return Cluster(home, variables=variables, description=None)
+
+    def place(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """The job as it is submitted to this engine."""
+        return spec
+
+    def supervisors(self, home: Path) -> dict[str, int]:
+        """Pids of supervisors by the uid of their attempt."""
+        return supervisors_in(home / "tasks", home)
+
+    def refuted(self, site: Site, code: int | None, uid: str, starts: int) -> str:
+        """What is wrong with an attempt that ended so, neither by itself nor by a stop; empty: nothing."""
+        if code == LOST:
+            return "" if uid in site.killed_attempts else "was lost, though nothing killed its supervisor"
+        if code == NOT_LAUNCHED:
+            is_possible = not starts and site.had(*self.prevents_starts)
+            return "" if is_possible else f"was not launched, and started {starts} times"
+        return f"ended with {code}"
+
+    def leftovers(self, cluster: Cluster) -> list[str]:
+        """What tasks left behind that is no process of the home."""
+        return []
+
+    def close(self, cluster: Cluster) -> None:
+        """End everything that a failed run may have left."""
+
+
+def supervisors_in(tasks: Path, home: Path) -> dict[str, int]:
+    found = {}
+    for path in tasks.glob("*/*/claim"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            pid = int(json.loads(path.read_text())["pid"])
+            # Its command line tells that the pid is still this supervisor's.
+            if not (path.parent / "exit.json").exists() and str(home) in _command_line(pid):
+                found[path.parent.name] = pid
+    return found
+
+
+def _command_line(pid: int) -> str:
+    return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes())
