@@ -38,14 +38,16 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _DOWN = re.compile(
     r"unable to contact slurm controller|connection refused|socket timed out|communication connection failure"
     r"|zero bytes were transmitted|slurm backup controller in standby|munge|authentication|timed out"
-    r"|process configuration file|temporarily unable|resource temporarily unavailable|unable to resolve",
+    r"|process configuration file|temporarily unable|resource temporarily unavailable|unable to resolve"
+    r"|communication shutdown failure|message (send|receive) failure|slurm_msg_sendto|missing socket|insane message length"
+    r"|header lengths are longer|connection reset|broken pipe|transport endpoint",
     re.IGNORECASE,
 )
 # Rejected for now; may be accepted when the cluster or a limit changes.
 _RETRYABLE = re.compile(
     r"configuration is not available|node count specification|limit|partition .*(down|inactive|drain)"
     r"|more processors requested|memory specification can not be satisfied|not available|queue is full"
-    r"|required node|reservation|licenses",
+    r"|required node|reservation|licenses|try again|i/o error writing script|generating job credential",
     re.IGNORECASE,
 )
 

@@ -323,6 +323,21 @@ def test_pending_reasons_are_explained_with_slurms_name() -> None:
             False,
             True,
         ),
+        # A connection that broke while it was submitted: Slurm may have the job.
+        (
+            "sbatch: error: slurm_msg_sendto: address:port=127.0.0.1:6817 msg_type=4003: Unexpected missing "
+            "socket error\nsbatch: error: Batch job submission failed: Unexpected missing socket error",
+            True,
+            False,
+        ),
+        ("sbatch: error: Batch job submission failed: Communication shutdown failure", True, False),
+        # What slurmctld itself cannot do for the moment.
+        (
+            "sbatch: error: Batch job submission failed: I/O error writing script/environment to file",
+            False,
+            True,
+        ),
+        ("sbatch: error: Batch job submission failed: Error generating job credential", False, True),
         ("sbatch: unrecognized option '--no-such'", False, False),
         ("sbatch: error: invalid partition specified: nope", False, False),
     ],
