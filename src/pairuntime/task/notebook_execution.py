@@ -125,9 +125,12 @@ class _Run:
         sockets = tempfile.mkdtemp(prefix="kernel-")
         try:
             client = _make_client(self._notebook, sockets, page_import, self._save_sometimes)
-            status = self._execute(client)
+            try:
+                status = self._execute(client)
+            finally:
+                self._save()
         finally:
-            self._save()
+            # Also if the disk is full.
             shutil.rmtree(sockets, ignore_errors=True)
         if page_import.ident is not None:
             page_import.join()

@@ -13,6 +13,7 @@ import pytest
 
 from pairuntime.task.notebook_execution import complete_kernel
 from support.notebooks import notebook
+from support.small_disk import fill, mounted
 
 INCOMPLETE = [
     {},
@@ -61,6 +62,26 @@ def test_notebook_without_the_name_of_a_kernel_is_run_and_gets_its_page(tmp_path
     )
     assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
     assert "42" in (tmp_path / "work.html").read_text()
+
+
+@pytest.mark.slow
+def test_full_disk_leaves_no_folder_of_the_kernel(tmp_path: Path) -> None:
+    (tmp_path / "work.ipynb").write_text(json.dumps(notebook("print(6 * 7)")))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        fill(disk)
+        done = subprocess.run(
+            [sys.executable, "-m", "pairuntime", "notebook", "work.ipynb"],
+            cwd=tmp_path,
+            env={**os.environ, "PAI_OUTPUT_DIR": str(disk), "TMPDIR": str(temporary)},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+    assert done.returncode != 0 and "No space left on device" in done.stderr
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("spec", INCOMPLETE, ids=str)
