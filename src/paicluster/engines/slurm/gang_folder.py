@@ -337,11 +337,15 @@ def _write(path: Path, text: str, mode: int = 0o600) -> None:
     # The folder may belong to another account, which cannot have prepared a file under this random name.
     temporary = f"{path}.{os.urandom(8).hex()}"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(fd, "w") as f:
-        f.write(text)
-        # Whatever the umask is.
-        os.fchmod(fd, mode)
-    os.rename(temporary, path)  # noqa: PTH104 - on the critical path of every job
+    try:
+        with os.fdopen(fd, "w") as f:
+            f.write(text)
+            # Whatever the umask is.
+            os.fchmod(fd, mode)
+        os.rename(temporary, path)  # noqa: PTH104 - on the critical path of every job
+    except OSError:
+        os.unlink(temporary)  # noqa: PTH108
+        raise
 
 
 def write_flag(folder: Path, name: str, text: str) -> None:

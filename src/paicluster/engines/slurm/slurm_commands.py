@@ -39,8 +39,8 @@ _DOWN = re.compile(
     r"unable to contact slurm controller|connection refused|socket timed out|communication connection failure"
     r"|zero bytes were transmitted|slurm backup controller in standby|munge|authentication|timed out"
     r"|process configuration file|temporarily unable|resource temporarily unavailable|unable to resolve"
-    r"|communication shutdown failure|message (send|receive) failure|slurm_msg_sendto|missing socket|insane message length"
-    r"|header lengths are longer|connection reset|broken pipe|transport endpoint",
+    r"|communication shutdown failure|message (send|receive) failure|slurm_msg_sendto|missing socket"
+    r"|insane message length|header lengths are longer|connection reset|broken pipe|transport endpoint",
     re.IGNORECASE,
 )
 # Rejected for now; may be accepted when the cluster or a limit changes.

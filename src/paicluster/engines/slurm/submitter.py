@@ -78,6 +78,10 @@ class Submitter:
         while True:
             try:
                 is_done = await (self._retry_in_turn(gang) if gang.rejected_for_now else self._try(gang))
+            except OSError as error:
+                self._notify(gang, _unwritable(error))
+                log.warning("The gang %s could not be submitted; retrying: %s", gang.uid, error)
+                is_done = False
             except Exception:
                 log.exception("The gang %s could not be submitted; retrying.", gang.uid)
                 is_done = False
@@ -185,3 +189,8 @@ class Submitter:
         reason = f"Slurm rejected the job: {result.error_text}"
         await self._in_files(lambda: gang_folder.write_flag(gang.folder, gang_folder.REJECTED, reason))
         return True
+
+
+def _unwritable(error: OSError) -> Notice:
+    reason = f"The job's files cannot be written on the server: {error.strerror or error}. It is retried."
+    return Notice("FailedScheduling", reason, "Warning", pending=True)
