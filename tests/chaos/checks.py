@@ -14,10 +14,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chaos.load import Client, Expected, Followed, Load, check_file
+from chaos.load import Client, Expected, Followed, Load
+from chaos.operations import check_file
 from chaos.site import Site
 from support.process_template import run_paicluster
 from support.server_fixture import FINISHED_STATES, eventually
@@ -76,6 +78,9 @@ class Checks:
         client = Client(self.load)
         for path in sorted(self.seen.files):
             check_file(client, path)
+        for path in sorted(self.seen.deleted):
+            if client.retry(path, partial(client.storage.exists, path)):
+                self.wrong.append(f"the deleted file {path} is there")
         client.cluster.close()
         client.storage.close()
         self.wrong += self.seen.wrong + self.site.wrong
@@ -194,7 +199,7 @@ class Checks:
         self, log: Followed, text: bytes, where: str, *, is_whole: bool, may_have_gaps: bool
     ) -> None:
         at = 0
-        pieces = log.pieces if is_whole else without_farewell(log.pieces, self.site.engine.farewell)
+        pieces = log.pieces if is_whole else without_farewell(log.pieces, self.site.engine.farewells)
         for offset, data in pieces:
             if text[offset : offset + len(data)] != data:
                 self.wrong.append(
@@ -215,13 +220,15 @@ class Checks:
         return Recorded([(event, uid, int(at)) for event, uid, at in (line.split() for line in lines)])
 
 
-def without_farewell(pieces: list[tuple[int, bytes]], farewell: bytes) -> list[tuple[int, bytes]]:
-    """The pieces of an interrupted task's log without what its shell says when a command is terminated."""
-    ends = pieces[-1][0] + len(pieces[-1][1]) - len(farewell) if pieces else 0
-    parts = [data for offset, data in pieces if offset + len(data) > ends]
-    if not farewell or not b"".join(parts).endswith(farewell):
-        return pieces
-    return [(offset, data[: max(0, ends - offset)]) for offset, data in pieces if offset < ends]
+def without_farewell(
+    pieces: list[tuple[int, bytes]], farewells: tuple[bytes, ...]
+) -> list[tuple[int, bytes]]:
+    """The pieces of an interrupted task's log without what its shell says when a signal ends a command."""
+    for farewell in farewells:
+        ends = pieces[-1][0] + len(pieces[-1][1]) - len(farewell) if pieces else 0
+        if b"".join(data for offset, data in pieces if offset + len(data) > ends).endswith(farewell):
+            return [(offset, data[: max(0, ends - offset)]) for offset, data in pieces if offset < ends]
+    return pieces
 
 
 # -- leaks -----------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class ContainerEngine(CampaignEngine):
     clients = 4
     patience_s = 240.0
     killed_code = 137
-    farewell = b"Terminated\n"
+    farewells = (b"Terminated\n", b"Killed\n")
     prevents_starts = (*CampaignEngine.prevents_starts, "kill-container-client", "kill-conmon")
     ends_commands = ("kill-supervisor", "kill-container", "kill-container-client", "kill-conmon")
 

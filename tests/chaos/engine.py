@@ -37,8 +37,8 @@ class CampaignEngine:
     lost_codes = frozenset((LOST, NOT_LAUNCHED))
     # That of a program that was killed from outside: none, as nothing does it.
     killed_code: int | None = None
-    # What the shell of a task writes when a command of it is terminated.
-    farewell = b""
+    # What the shell of a task may write when a signal ends a command of it.
+    farewells: tuple[bytes, ...] = ()
     # Faults that end a command in a task, and those that may prevent the start of a task.
     ends_commands: tuple[str, ...] = ("kill-supervisor",)
     prevents_starts: tuple[str, ...] = ("kill-zygote", "fill-disk")

@@ -39,9 +39,7 @@ def _kill_starting_server(site: Site, size: float) -> None:
 
 
 def _stop_server(site: Site, size: float) -> None:
-    status = site.cluster.terminate()
-    if status:
-        site.wrong.append(f"SIGTERM: the server ended with {status}")
+    site.stop()
     time.sleep(size)
     site.start()
 
@@ -115,6 +113,20 @@ def _jump_clock(site: Site, size: float) -> None:
     site.start()
 
 
+def _upgrade_server(site: Site, size: float) -> None:
+    """After SIGTERM or SIGKILL; in every other case the upgrade of the database may be killed, too."""
+    if size < 0.5:
+        site.stop()
+    else:
+        site.kill()
+    site.cluster.variables.pop("PYTHONPATH", None)
+    if size * 2 % 1 > 0.5:
+        site.cluster.launch()
+        time.sleep(size * 2 % 1 * 0.8)
+        site.kill()
+    site.start()
+
+
 _FAULTS: dict[str, Callable[[Site, float], None]] = {
     "kill-server": _kill_server,
     "kill-starting-server": _kill_starting_server,
@@ -128,6 +140,7 @@ _FAULTS: dict[str, Callable[[Site, float], None]] = {
     "slow-connections": _slow_connections,
     "fill-disk": _fill_disk,
     "jump-clock": _jump_clock,
+    "upgrade-server": _upgrade_server,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 # How often each fault is chosen, relative to the others, by engine.
@@ -59,6 +59,15 @@ def make_schedule(seed: int, seconds: float, chosen: Mapping[str, int] = PROCESS
         faults.append(Fault(round(at_s, 2), kind, round(dice.random(), 4)))
         at_s += dice.uniform(*_GAP_RANGE_S)
     return faults
+
+
+def with_upgrade(seed: int, faults: Sequence[Fault], seconds: float) -> list[Fault]:
+    """The schedule with one upgrade of the server, in the middle third."""
+    dice = random.Random(f"upgrade {seed}")
+    upgrade = Fault(
+        round(dice.uniform(seconds / 3, seconds * 2 / 3), 2), "upgrade-server", round(dice.random(), 4)
+    )
+    return sorted((*faults, upgrade), key=lambda fault: fault.at_s)
 
 
 def parse_schedule(text: str) -> list[Fault]:

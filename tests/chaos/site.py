@@ -82,6 +82,11 @@ class Site:
         self.server_kills += 1
         self.cluster.kill()
 
+    def stop(self) -> None:
+        status = self.cluster.terminate()
+        if status:
+            self.wrong.append(f"SIGTERM: the server ended with {status}")
+
     def is_healthy(self) -> bool:
         with contextlib.suppress(OSError):
             url = "http://{}:{}/healthz".format(*self.cluster.address)

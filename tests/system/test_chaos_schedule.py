@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.schedule import Fault, make_schedule, parse_schedule, shortest_failing
+from chaos.schedule import Fault, make_schedule, parse_schedule, shortest_failing, with_upgrade
 
 
 def test_schedule_depends_on_the_seed_alone() -> None:
@@ -13,6 +13,13 @@ def test_schedule_depends_on_the_seed_alone() -> None:
 def test_printed_schedule_is_read_again() -> None:
     faults = make_schedule(7, 600)
     assert parse_schedule(" ".join(map(str, faults))) == faults
+
+
+def test_upgrade_is_in_the_middle_of_the_schedule() -> None:
+    faults = with_upgrade(7, make_schedule(7, 600), 600)
+    (upgrade,) = set(faults) - set(make_schedule(7, 600))
+    assert upgrade.kind == "upgrade-server" and 200 <= upgrade.at_s <= 400
+    assert faults == sorted(faults, key=lambda fault: fault.at_s)
 
 
 def test_faults_without_effect_are_left_out() -> None:

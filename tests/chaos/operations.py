@@ -1,0 +1,262 @@
+"""Operations of clients: jobs of every kind, files, commands in tasks, functions and notebooks.
+
+Each submits or uploads, waits or follows, and compares what the cluster says with what it must be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import openpaisdk
+from chaos.load import AFTER_FAULT_S, TEMPORARY, Choice, Client, Expected, Load
+from openpaisdk import Cluster as UserCluster
+from openpaisdk.client.session import STDOUT, SessionRefused
+from openpaisdk.functions.task_errors import TaskError
+from paiprotocol.errors import Conflict, NotFound, PaiError
+from support.notebooks import texts, write_notebook
+from support.server_fixture import job
+
+_FUNCTION_S = 240.0
+_MAX_UPLOAD_BYTES = 3 << 20
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+def make_job(
+    load: Load, number: int, dice: random.Random, kind: str, *, tasks: int = 1, last: str = "", **more: Any
+) -> Expected:
+    """A job whose tasks write a line to a file of their own at their start and end, and number their output.
+
+    ``last`` is the command after the last line of output.
+    """
+    fields = {name: more.pop(name) for name in ("state", "exit_code", "own_failures") if name in more}
+    name = f"{kind}-{number}"
+    lines = dice.randrange(5, 120)
+    index = "$PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"
+    file = f"{load.ledger}/{name}.{index}"
+    commands = (
+        f"echo start $PAI_CONTAINER_ID $(date +%s) >> {file}",
+        f"for i in $(seq {lines}); do echo {name} {index} line $i; if [ $((i % 16)) = 0 ]; then sleep 0.1; "
+        "fi; done",
+        f"echo {name} {index} ends",
+        f"echo end $PAI_CONTAINER_ID $(date +%s) >> {file}",
+        *([last] if last else []),
+    )
+    spec = load.site.engine.place(job(name, *commands, instances=tasks, **more))
+    return Expected(name, kind, tasks, lines, spec, **fields)
+
+
+def _run(client: Client, expected: Expected, dice: random.Random) -> None:
+    """Submit, then leave it alone, or follow one task to the end."""
+    client.submit(expected)
+    if dice.random() < 0.7:
+        client.follow(expected, dice.randrange(expected.tasks))
+
+
+def _single(client: Client, number: int, dice: random.Random) -> None:
+    _run(client, make_job(client.load, number, dice, "single"), dice)
+
+
+def _failing(client: Client, number: int, dice: random.Random) -> None:
+    fails: dict[str, Any] = {"state": "FAILED", "exit_code": 255, "own_failures": 1}
+    _run(client, make_job(client.load, number, dice, "failing", last="exit 3", **fails), dice)
+
+
+def _retried(client: Client, number: int, dice: random.Random) -> None:
+    fails: dict[str, Any] = {"state": "FAILED", "exit_code": 255, "own_failures": 3, "jobRetryCount": 2}
+    _run(client, make_job(client.load, number, dice, "retried", last="exit 3", **fails), dice)
+
+
+def _gang(client: Client, number: int, dice: random.Random) -> None:
+    _run(client, make_job(client.load, number, dice, "gang", tasks=dice.randrange(2, 5)), dice)
+
+
+def _array(client: Client, number: int, dice: random.Random) -> None:
+    all_of_them = {"minFailedInstances": -1, "minSucceededInstances": -1}
+    extras = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 2}}
+    made = make_job(
+        client.load, number, dice, "array", tasks=dice.randrange(2, 6), completion=all_of_them, extras=extras
+    )
+    _run(client, made, dice)
+
+
+def _stopped(client: Client, number: int, dice: random.Random) -> None:
+    stopped: dict[str, Any] = {"state": "STOPPED", "exit_code": -210}
+    made = make_job(client.load, number, dice, "stopped", last="sleep 600", **stopped)
+    client.submit(made)
+    if dice.random() < 0.7:
+        client.wait(made.name, "RUNNING")
+    client.retry(made.name, lambda: client.cluster.stop(made.name))
+    client.wait(made.name)
+
+
+def _dependent(client: Client, number: int, dice: random.Random) -> None:
+    first = make_job(client.load, number, dice, "first")
+    client.submit(first)
+    after = {"openpaisdk": {"after": [{"job": first.name, "on": "success"}]}}
+    check = f'grep -q "^end" {client.load.ledger}/{first.name}.0'
+    _run(client, make_job(client.load, number, dice, "second", last=check, extras=after), dice)
+
+
+# -- everything else -------------------------------------------------------------------------------
+
+
+def _upload(client: Client, number: int, dice: random.Random) -> None:
+    """Some are written over what an earlier version acknowledged."""
+    path = f"/user/{client.site.cluster.user}/chaos/file-{number}"
+    for version in range(1 + (dice.random() < 0.3)):
+        content = dice.randbytes(int(_MAX_UPLOAD_BYTES * dice.random() ** 3))
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            client.retry(path, partial(client.storage.upload, file.name, path))
+        with client.seen.lock:
+            client.seen.files[path] = hashlib.sha256(content).hexdigest()
+        client.seen.count(f"upload version {version}")
+    if dice.random() < 0.5:
+        check_file(client, path)
+        if dice.random() < 0.8:
+            _delete(client, path)
+
+
+def _delete(client: Client, path: str) -> None:
+    # Of a deletion that is sent again after a lost answer, the file is gone already.
+    with contextlib.suppress(NotFound):
+        client.retry(path, lambda: client.storage.delete(path))
+    with client.seen.lock:
+        client.seen.deleted.add(path)
+        del client.seen.files[path]
+    client.seen.count("deletion")
+
+
+def check_file(client: Client, path: str) -> None:
+    """Download a file, and compare it with what was acknowledged."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "file"
+        try:
+            client.retry(path, lambda: client.storage.download(path, str(target)))
+        except NotFound:
+            client.seen.report(f"the uploaded file {path} is gone")
+            return
+        if hashlib.sha256(target.read_bytes()).hexdigest() != client.seen.files[path]:
+            client.seen.report(f"the uploaded file {path} has another content")
+
+
+def _commands(client: Client, number: int, dice: random.Random) -> None:
+    """Commands in a running job; a lost connection ends one, any other end must be right."""
+    stopped: dict[str, Any] = {"state": "STOPPED", "exit_code": -210}
+    made = make_job(client.load, number, dice, "host", last="sleep 600", **stopped)
+    client.submit(made)
+    for _ in range(4):
+        if client.wait(made.name, "RUNNING") != "RUNNING":
+            break
+        began_s = time.monotonic()
+        try:
+            _run_command(client, made.name, dice)
+        except PaiError as error:
+            # The task may be lost at this moment, or not have begun.
+            is_expected = isinstance(error, (*TEMPORARY, Conflict, SessionRefused)) or "running" in str(error)
+            if not is_expected or not client.site.was_disturbed(began_s - AFTER_FAULT_S):
+                client.seen.report(f"exec in {made.name}: {error!r} though no fault was near")
+    client.retry(made.name, lambda: client.cluster.stop(made.name))
+    client.wait(made.name)
+
+
+def _run_command(client: Client, name: str, dice: random.Random) -> None:
+    sent = dice.randbytes(dice.randrange(1, 60_000)).hex().encode()
+    status = dice.randrange(100)
+    began_s = time.monotonic()
+    session = client.cluster.with_own_connection().open_session(name)
+    try:
+        session.start(["sh", "-c", f"cat; exit {status}"])
+        session.send_stdin(sent)
+        session.end_stdin()
+        received = errors = b""
+        while session.exit_status is None:
+            for stream, data in session.receive():
+                if stream == STDOUT:
+                    received += data
+                else:
+                    errors += data
+    finally:
+        session.close()
+    # The command ends with its task, or is not started.
+    was_killed = client.site.was_disturbed(began_s - AFTER_FAULT_S, *client.site.engine.ends_commands)
+    if (received, session.exit_status) != (sent, status) and not was_killed:
+        client.seen.report(
+            f"exec in {name}: {len(received)} of {len(sent)} bytes, status {session.exit_status}, "
+            f"not {status}: {received[-200:]!r} {errors[-200:]!r}"
+        )
+    client.seen.count("commands")
+
+
+def _function(client: Client, number: int, dice: random.Random) -> None:
+    site = client.site
+    cluster = UserCluster("chaos", site.proxy.url, site.cluster.user, token=site.cluster.token)
+    base = dice.randrange(2, 50)
+    future = client.retry(
+        "function",
+        lambda: openpaisdk.submit(pow, base, number, cluster=cluster, image="host", mem="64m", sources=[]),
+    )
+    began_s = time.time()
+    try:
+        result = future.result(_FUNCTION_S)
+    except TaskError:
+        if site.was_full(began_s, time.time()):
+            return  # its result could not be written
+        raise
+    if result != base**number:
+        client.seen.report(f"function {number}: {result}, not {base**number}")
+
+
+def _notebook(client: Client, number: int, dice: random.Random) -> None:
+    """A notebook as a job, and what it printed. It takes seconds of processor time: one now and then."""
+    if not client.load.may_run_notebook():
+        return
+    site, base, name = client.site, dice.randrange(1000), f"notebook-{number}"
+    cluster = UserCluster("chaos", site.proxy.url, site.cluster.user, token=site.cluster.token)
+    began_s = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        write_notebook(Path(folder) / "sum.ipynb", "print(base + 1)")
+        options: dict[str, Any] = {"image": "host", "mem": "512m", "python": sys.executable}
+        made = openpaisdk.Job(name).from_notebook(
+            Path(folder) / "sum.ipynb", parameters={"base": base}, **options
+        )
+        # An answer that was lost: the job is there.
+        with contextlib.suppress(Conflict):
+            client.retry(name, lambda: made.submit(cluster))
+        state = client.wait(name)
+        if state != "SUCCEEDED":
+            # Its result could not be written.
+            if not site.was_full(began_s, time.time()):
+                client.seen.report(f"{name} is {state}")
+            return
+        result = Path(folder) / "result.ipynb"
+        path = f"/user/{site.cluster.user}/jobs/{name}/output/sum.executed.ipynb"
+        client.retry(name, lambda: client.storage.download(path, str(result)))
+        if texts(result)[-1] != f"{base + 1}\n":
+            client.seen.report(f"{name}: {texts(result)}, not {base + 1}")
+    client.seen.count("executed notebook")
+
+
+OPERATIONS: dict[str, Choice] = {
+    "single": (6, _single),
+    "failing": (2, _failing),
+    "retried": (3, _retried),
+    "gang": (4, _gang),
+    "array": (3, _array),
+    "stopped": (2, _stopped),
+    "dependent": (2, _dependent),
+    "upload": (5, _upload),
+    "commands": (2, _commands),
+    "function": (1, _function),
+    "notebook": (1, _notebook),
+}
