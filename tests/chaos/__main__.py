@@ -14,10 +14,10 @@ from chaos.engine import CampaignEngine
 from chaos.older_version import NoHistory
 from chaos.schedule import Fault, make_schedule, parse_schedule, shortest_failing, with_upgrade
 from chaos.site import report
-from chaos.slurm_engine import SlurmEngine
+from chaos.slurm_engine import SlurmEngine, SlurmOverHttpEngine
 
 _ENGINES: dict[str, type[CampaignEngine]] = {
-    one.name: one for one in (CampaignEngine, ContainerEngine, SlurmEngine)
+    one.name: one for one in (CampaignEngine, ContainerEngine, SlurmEngine, SlurmOverHttpEngine)
 }
 
 

@@ -27,6 +27,7 @@ from support.small_disk import mounted
 # Of a disk that keeps all that a run writes, on all engines.
 _DISK_MB, _DISK_MB_PER_S = 512, 0.5
 _OPERATION_DEADLINE_S = 300.0
+_NOWHERE = "http://127.0.0.1:9"
 
 
 @dataclass
@@ -71,13 +72,14 @@ class Campaign:
             variables["PYTHONPATH"] = str(older_version.unpack(folder / "older"))
         else:
             prepare_database(home)
-        with self.engine.running(folder), _running(self.engine.cluster(home, folder, variables)) as cluster:
-            proxy = FaultyProxy("http://{}:{}".format(*cluster.address))
-            try:
-                yield Site(cluster, proxy, disk, self.engine)
-            finally:
-                proxy.close()
-                self.engine.close(cluster)
+        # Before the server, which may have to know its address.
+        with self.engine.running(folder), contextlib.closing(FaultyProxy(_NOWHERE)) as proxy:
+            with _running(self.engine.cluster(home, variables, proxy.url)) as cluster:
+                proxy.to = cluster.address
+                try:
+                    yield Site(cluster, proxy, disk, self.engine)
+                finally:
+                    self.engine.close(cluster)
 
     def _run_at(self, site: Site, folder: Path, faults: Sequence[Fault]) -> list[str]:
         before = checks.descriptors(site)

@@ -55,9 +55,9 @@ class ContainerEngine(CampaignEngine):
         self._ledger = folder / "ledger"
         yield
 
-    def cluster(self, home: Path, folder: Path, variables: dict[str, str]) -> Cluster:
+    def cluster(self, home: Path, variables: dict[str, str], url: str) -> Cluster:
         (home / "cluster.yaml").write_text(_SETTINGS.format(ledger=self._ledger))
-        return super().cluster(home, folder, variables)
+        return super().cluster(home, variables, url)
 
     def place(self, spec: dict[str, Any]) -> dict[str, Any]:
         spec["prerequisites"][0]["uri"] = PLAIN

@@ -48,8 +48,8 @@ class CampaignEngine:
         """Have what the engine needs beside the server."""
         yield
 
-    def cluster(self, home: Path, folder: Path, variables: dict[str, str]) -> Cluster:
-        """The cluster, not yet started. ``folder`` is that of the run."""
+    def cluster(self, home: Path, variables: dict[str, str], url: str) -> Cluster:
+        """The cluster, not yet started. ``url``: where the proxy will be that leads to it."""
         return Cluster(home, variables=variables, description=None)
 
     def place(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class CampaignEngine:
 
     def supervisors(self, home: Path) -> dict[str, int]:
         """Pids of supervisors by the uid of their attempt."""
-        return supervisors_in(home / "tasks", home)
+        return supervisors_in(home / "tasks", str(home))
 
     def refuted(self, site: Site, code: int | None, uid: str, starts: int) -> str:
         """What is wrong with an attempt that ended so, neither by itself nor by a stop; empty: nothing."""
@@ -77,13 +77,14 @@ class CampaignEngine:
         """End everything that a failed run may have left."""
 
 
-def supervisors_in(tasks: Path, home: Path) -> dict[str, int]:
+def supervisors_in(tasks: Path, mark: str) -> dict[str, int]:
+    """Those of these attempts whose command lines have this text."""
     found = {}
     for path in tasks.glob("*/*/claim"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             pid = int(json.loads(path.read_text())["pid"])
             # Its command line tells that the pid is still this supervisor's.
-            if not (path.parent / "exit.json").exists() and str(home) in _command_line(pid):
+            if not (path.parent / "exit.json").exists() and mark in _command_line(pid):
                 found[path.parent.name] = pid
     return found
 

@@ -30,6 +30,12 @@ engine:
   interval: 0.5
   steady-interval: 1
 """
+# Tasks reach the server through the proxy, too.
+_OVER_HTTP = """
+  shared: false
+  node-folder: {node_folder}
+listen: {{external-url: "{url}"}}
+"""
 _CONTROLLER = ("kill-slurmctld", "stop-slurmctld", "pause-slurmctld", "kill-munge")
 _NODES = ("kill-slurmd", "kill-node")
 
@@ -70,13 +76,16 @@ class SlurmEngine(CampaignEngine):
             finally:
                 shutil.copytree(self._slurm.folder / "log", folder / "slurm-log", dirs_exist_ok=True)
 
-    def cluster(self, home: Path, folder: Path, variables: dict[str, str]) -> Cluster:
+    def cluster(self, home: Path, variables: dict[str, str], url: str) -> Cluster:
         (home / "cluster.yaml").write_text(_SETTINGS)
+        return self._cluster(home, variables)
+
+    def _cluster(self, home: Path, variables: dict[str, str]) -> Cluster:
         variables = {**variables, "SLURM_CONF": str(self._slurm.conf)}
         return Cluster(home, ("--embedded",), variables=variables, description=None)
 
     def supervisors(self, home: Path) -> dict[str, int]:
-        return supervisors_in(home / "slurm/tasks", home)
+        return supervisors_in(home / "slurm/tasks", str(home))
 
     def refuted(self, site: Site, code: int | None, uid: str, starts: int) -> str:
         if code == _NODE_LOST:
@@ -87,6 +96,31 @@ class SlurmEngine(CampaignEngine):
 
     def leftovers(self, cluster: Cluster) -> list[str]:
         return self._slurm.jobs()
+
+
+class SlurmOverHttpEngine(SlurmEngine):
+    """The same without a shared folder: tasks download what they need and report over HTTP."""
+
+    name = "slurm-over-http"
+
+    @contextlib.contextmanager
+    def running(self, folder: Path) -> Iterator[None]:
+        self._node_folder = folder / "node"
+        self._node_folder.mkdir()
+        self._node_folder.chmod(0o1777)
+        with super().running(folder):
+            yield
+
+    def cluster(self, home: Path, variables: dict[str, str], url: str) -> Cluster:
+        more = _OVER_HTTP.format(node_folder=self._node_folder, url=url)
+        (home / "cluster.yaml").write_text(_SETTINGS + more.lstrip("\n"))
+        return self._cluster(home, variables)
+
+    def supervisors(self, home: Path) -> dict[str, int]:
+        return supervisors_in(home / "slurm/tasks", str(self._node_folder))
+
+    def leftovers(self, cluster: Cluster) -> list[str]:
+        return [*super().leftovers(cluster), *(path.name for path in self._node_folder.iterdir())]
 
 
 def _kill_controller(slurm: RealSlurm, size: float) -> None:
