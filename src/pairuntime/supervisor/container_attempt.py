@@ -11,7 +11,7 @@ import select
 import signal
 import time
 
-from pairuntime.supervisor import claim, process_tree
+from pairuntime.supervisor import claim, conmon, process_tree
 from pairuntime.supervisor.attempt import Attempt
 
 # Output of the client; the task's own output is in the pipes.
@@ -102,6 +102,8 @@ class ContainerAttempt(Attempt):
             elif pid == self._killer:
                 self._killer = 0
                 self._gone = self._removals > 0 and status == 0
+                if self._gone:
+                    conmon.kill_left(str(self._remove_argv[-1]))
         if self._status is None or not self._childless or self._gone:
             return
         # The client waits for the container's end, but may itself be killed. The shell writes the status as

@@ -32,7 +32,7 @@ from paicluster.engines.interface import (
     ignore_notice,
 )
 from paicluster.engines.process.engine import ProcessEngine
-from pairuntime.supervisor import process_tree
+from pairuntime.supervisor import conmon, process_tree
 
 if TYPE_CHECKING:
     from paicluster.engines.container.container_runtime import ContainerRuntime
@@ -307,9 +307,11 @@ class ContainerEngine(ProcessEngine):
         """Remove the container of an attempt whose supervisor died, with the client that started it."""
         command = attempt_files.remove_command(attempt_folder.path_of(self._tasks, uid))
         try:
-            if command is not None and not await self._run_removal(uid, *command):
-                await asyncio.sleep(1.0)
-                return
+            if command is not None:
+                if not await self._run_removal(uid, *command):
+                    await asyncio.sleep(1.0)
+                    return
+                await asyncio.to_thread(conmon.kill_left, command[0][-1])
             self._removed_containers.add(uid)
         finally:
             self._removing.discard(uid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -68,6 +69,49 @@ async def test_task_whose_client_was_killed_before_the_start_is_retried(
         seen = await driven.ended(one.uid)
     assert "the container program was killed by signal 9" in seen.start_error
     assert seen.platform_code == -120
+
+
+@pytest.mark.parametrize("killed", ["client", "supervisor"])
+async def test_nothing_is_left_of_a_container_whose_creation_was_interrupted(
+    rig: ContainerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """podman removes the container, and does not know of the conmon that it started for it."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    slow, wrapped = bin_folder / "slow-runtime", bin_folder / "podman"
+    # The container exists, and podman is not told.
+    creates = (
+        f'case " $* " in *" create "*) {shutil.which("runc")} "$@"; touch {tmp_path}/made; sleep 600;; esac'
+    )
+    slow.write_text(f'#!/bin/sh\n{creates}\nexec {shutil.which("runc")} "$@"\n')
+    runs = f'case " $* " in *" run --name pai-"*) set -- --runtime {slow} "$@";; esac'
+    wrapped.write_text(f'#!/bin/sh\n{runs}\nexec {shutil.which("podman")} "$@"\n')
+    for path in (slow, wrapped):
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
+    one = in_image(rig, WITH_BASH, "true")
+
+    def left() -> list[str]:
+        lines = {path: _command_line(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
+        return [line for path, line in lines.items() if one.uid in line or str(slow) in line]
+
+    async with Driven(rig) as driven:
+        await driven.launch(one)
+        await appears((tmp_path / "made").exists, "the container")
+        supervisor = rig.supervisor(one.uid)
+        (client,) = [
+            pid for pid in process_tree.children(supervisor) if "run" in _command_line(Path(f"/proc/{pid}"))
+        ]
+        os.kill(client if killed == "client" else supervisor, signal.SIGKILL)
+        seen = await driven.until(one.uid, Phase.ENDED if killed == "client" else Phase.LOST)
+        assert seen.platform_code == (-120 if killed == "client" else None)
+        await appears(lambda: not left(), "the end of conmon and of what it started")
+
+
+def _command_line(process: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
 
 
 async def test_user_folder_and_environment_come_from_image_and_job(rig: ContainerRig) -> None:
