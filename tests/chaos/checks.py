@@ -258,6 +258,11 @@ def check_running(site: Site, descriptors_before: int, jobs: int, server_tempora
         path = cluster.home / "run/prelaunch"
         return path.read_bytes().strip(b"\0\n ") if path.exists() else b""
 
+    def temporary() -> list[str]:
+        names = [path.name for path in server_temporary.iterdir()]
+        # Tasks have the server's TMPDIR: of a notebook that was killed something may be there.
+        return [name for name in names if not (name.startswith("kernel-") and site.killed_attempts)]
+
     def opened() -> int:
         return descriptors(site)
 
@@ -266,7 +271,7 @@ def check_running(site: Site, descriptors_before: int, jobs: int, server_tempora
         (lambda: opened() <= descriptors_before + _MORE_DESCRIPTORS, lambda: f"{opened()} open files"),
         (lambda: not prelaunched(), lambda: "run/prelaunch"),
         (lambda: not left(), lambda: f"{left()}"),
-        (lambda: not list(server_temporary.iterdir()), lambda: f"{list(server_temporary.iterdir())}"),
+        (lambda: not temporary(), lambda: f"{temporary()}"),
     )
     for is_kept, what in bounds:
         try:

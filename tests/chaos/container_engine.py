@@ -36,9 +36,10 @@ class ContainerEngine(CampaignEngine):
     clients = 4
     patience_s = 240.0
     killed_code = 137
+    kills_programs = ("kill-container", "kill-container-client", "kill-conmon")
     farewells = (b"Terminated\n", b"Killed\n")
-    prevents_starts = (*CampaignEngine.prevents_starts, "kill-container-client", "kill-conmon")
-    ends_commands = ("kill-supervisor", "kill-container", "kill-container-client", "kill-conmon")
+    prevents_starts = (*CampaignEngine.prevents_starts, *kills_programs)
+    ends_commands = ("kill-supervisor", *kills_programs)
 
     def __init__(self) -> None:
         self.faults = {

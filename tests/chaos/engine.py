@@ -39,6 +39,7 @@ class CampaignEngine:
     killed_code: int | None = None
     # What the shell of a task may write when a signal ends a command of it.
     farewells: tuple[bytes, ...] = ()
+    kills_programs: tuple[str, ...] = ()
     # Faults that end a command in a task, and those that may prevent the start of a task.
     ends_commands: tuple[str, ...] = ("kill-supervisor",)
     prevents_starts: tuple[str, ...] = ("kill-zygote", "fill-disk")

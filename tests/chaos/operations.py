@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import random
 import sys
 import tempfile
@@ -217,6 +218,32 @@ def _function(client: Client, number: int, dice: random.Random) -> None:
         client.seen.report(f"function {number}: {result}, not {base**number}")
 
 
+def _outputs(client: Client, number: int, dice: random.Random) -> None:
+    """A job that leaves two files, which must be there as soon as it has succeeded."""
+    name, began_s = f"outputs-{number}", time.time()
+    sizes = {name: dice.randrange(1, 300_000) for name in ("a", "b")}
+    commands = [f"head -c {size} /dev/zero > $PAI_OUTPUT_DIR/{file}" for file, size in sizes.items()]
+    text = json.dumps(client.site.engine.place(job(name, *commands)))
+    client.retry(name, lambda: client.cluster.submit(text, key=f"key-{name}"))
+    state = client.wait(name)
+    if state != "SUCCEEDED":
+        _check_unsuccessful(client, name, state, began_s)
+        return
+    for file, size in sizes.items():
+        path = f"/user/{client.site.cluster.user}/jobs/{name}/output/{file}"
+        status = client.retry(path, partial(client.storage.status, path))
+        if status["size"] != size:
+            client.seen.report(f"{path} has {status['size']} of {size} bytes")
+    client.seen.count("stored outputs")
+
+
+def _check_unsuccessful(client: Client, name: str, state: str, began_s: float) -> None:
+    """Of a job with outputs: only a full disk, or a fault that kills programs, is an excuse."""
+    kills = client.site.engine.kills_programs
+    if not client.site.was_disturbed_in(began_s, time.time(), "fill-disk", *kills):
+        client.seen.report(f"{name} is {state}")
+
+
 def _notebook(client: Client, number: int, dice: random.Random) -> None:
     """A notebook as a job, and what it printed. It takes seconds of processor time: one now and then."""
     if not client.load.may_run_notebook():
@@ -235,9 +262,7 @@ def _notebook(client: Client, number: int, dice: random.Random) -> None:
             client.retry(name, lambda: made.submit(cluster))
         state = client.wait(name)
         if state != "SUCCEEDED":
-            # Its result could not be written.
-            if not site.was_full(began_s, time.time()):
-                client.seen.report(f"{name} is {state}")
+            _check_unsuccessful(client, name, state, began_s)
             return
         result = Path(folder) / "result.ipynb"
         path = f"/user/{site.cluster.user}/jobs/{name}/output/sum.executed.ipynb"
@@ -259,4 +284,5 @@ OPERATIONS: dict[str, Choice] = {
     "commands": (2, _commands),
     "function": (1, _function),
     "notebook": (1, _notebook),
+    "outputs": (3, _outputs),
 }
