@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -20,10 +21,12 @@ from paicluster.engines.interface import AppendResult, Hint
 from paicluster.engines.slurm import container_command, gang_folder, untrusted_files
 from paicluster.engines.slurm.launch_bundle import SlurmLaunchBundle
 from paicluster.engines.slurm.options import SlurmOptions
-from paiprotocol.errors import JOB_CONFLICT, NO_JOB, Conflict, NotFound
+from paiprotocol.errors import JOB_CONFLICT, NO_JOB, Conflict, NotFound, Unavailable
 from pairuntime.slurm import gang_launcher, placement, report_uploader, usage_file
 from pairuntime.supervisor import attempt, claim, exit_record
 from pairuntime.supervisor.log_segments import SegmentedLog
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -79,7 +82,13 @@ class SlurmReportSink:
         await self._in_files(lambda: gang_folder.write_flag(self._gang(uid), gang_folder.OUTPUT, text))
 
     async def _in_files(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._files, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._files, work)
+        except OSError as error:
+            # Usually a full disk. The node sends the report again.
+            reason = f"The server cannot store reports of tasks: {error.strerror or error}."
+            log.warning("%s", reason)
+            raise Unavailable(reason, hint="Check the disk of the server's home.") from None
 
     def _gang(self, uid: str) -> Path:
         path = self._home.gang(uid)

@@ -32,10 +32,11 @@ from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.report_sink import SlurmReportSink
 from paicluster.logs.reader import LogReader
 from paicluster.server.engine_factory import build_engines
-from paiprotocol.errors import ConfigError, Conflict
+from paiprotocol.errors import ConfigError, Conflict, Unavailable
 from pairuntime.slurm import gang_launcher as batch
 from pairuntime.supervisor import attempt_factory, claim, exit_record, process_tree
 from support.slurm_report_server import QuietServer, app_of
+from support.small_disk import fill, mounted
 
 SEGMENT, LIMIT = 100, 300
 
@@ -98,6 +99,19 @@ def thread() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def node(tmp_path: Path, thread: ThreadPoolExecutor) -> Node:
     return Node(tmp_path / "slurm", thread)
+
+
+async def test_report_that_a_full_disk_refuses_is_accepted_later(
+    tmp_path: Path, thread: ThreadPoolExecutor
+) -> None:
+    with mounted(tmp_path / "disk", "size=8m") as disk:
+        node = Node(disk / "slurm", thread)
+        filler = fill(disk)
+        with pytest.raises(Unavailable, match="cannot store reports of tasks: No space left"):
+            await node.begun()
+        filler.unlink()
+        await node.begun()
+        assert await node.put(0, b"one\n") == 4
 
 
 async def test_repeated_upload_is_stored_once(node: Node) -> None:
