@@ -23,6 +23,7 @@ _PREFIX = "pai-"
 _SETTINGS = """
 engine: {{type: container, program: podman, images: refuse}}
 storages:
+  - {{name: home, type: own}}
   - {{name: ledger, type: mount, path: {ledger}}}
 """
 
