@@ -58,10 +58,10 @@ def main(argv: "list[str]") -> "int":
         }.get(argv[1])
         if entrance is not None:
             return host.run(entrance())
-    if len(argv) in (3, 4) and argv[:2] == ["forward", "local"]:
+    if len(argv) > 2 and argv[:2] == ["forward", "local"]:
         from pairuntime.session import forwarder
 
-        return forwarder.run_local(*argv[2:])
+        return forwarder.run_local(argv[2], argv[3:])
     if len(argv) > 3 and argv[:2] == ["forward", "command"]:
         from pairuntime.session import forwarder
 

@@ -40,9 +40,9 @@ _CONNECT_TIMEOUT_S = 10.0
 _NODE_EXIT_S = 10.0
 # How soon the end of the task is noticed.
 _CHECK_INTERVAL_S = 1.0
-# For a container that is being created, and between two looks at it.
+# For a container that is being created, and between two questions where it is.
 _CONTAINER_TIMEOUT_S = 60.0
-_CONTAINER_WAIT_S = 0.05
+_CONTAINER_WAIT_S = 0.2
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 
@@ -202,19 +202,20 @@ def client_stream(fd: "int", is_framed: "bool") -> "Stream":
     return WebSocketStream(sock, masks=False) if is_framed else Stream(sock)
 
 
-def run_local(folder: "str", marker: "str" = "") -> "int":
+def run_local(folder: "str", pid_command: "list[str]") -> "int":
     """Serve the task of an attempt folder on this machine.
 
-    ``marker``: variable by which a process of the task is found, into whose network the forwarder goes.
+    ``pid_command``: prints the process of the task's container into whose network the forwarder goes; empty
+    if the task is in that of the machine.
     """
     try:
         is_running = _claim_check(folder)
         spec = json.loads(claim.read_file(os.path.join(folder, "spec.json")).decode())
     except FileNotFoundError:
         return 0  # the task has just ended, and the server did not know yet
-    if marker:
+    if pid_command:
         ends = time.monotonic() + _CONTAINER_TIMEOUT_S
-        while not _enter_network(marker.encode()):
+        while not _enter_network(pid_command):
             # A task runs from the moment its container is requested, which takes a second to create.
             if not is_running():
                 return 0
@@ -232,7 +233,7 @@ def run_local(folder: "str", marker: "str" = "") -> "int":
     control = Control(loop, take_control_socket(), handle)
     forwarder = Forwarder(loop, control.report)
     account = spec.get("account")
-    if account and not marker and os.geteuid() == 0:
+    if account and not pid_command and os.geteuid() == 0:
         # Services may ask who connects. The last step: see there.
         process_tree.take_account(account)
     while is_running() and (control.is_open or not forwarder.is_idle):
@@ -347,22 +348,28 @@ def _claim_check(folder: "str") -> "Callable[[], bool]":
     return lambda: claim.is_locked(fd)
 
 
-def _enter_network(marker: "bytes") -> "bool":
-    """Go into the network of a process with this variable; False if there is none."""
+def _enter_network(pid_command: "list[str]") -> "bool":
+    """Go into the network of the container; False if it does not run yet.
+
+    The container program is asked for a process of it. What processes say of themselves, such as a variable,
+    any task can imitate: it would get the connections of another one.
+    """
     import ctypes
 
+    said = subprocess.run(
+        pid_command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    pid = int(said.stdout) if said.returncode == 0 and said.stdout.strip().isdigit() else 0
+    if not pid:
+        return False
     libc = ctypes.CDLL(None, use_errno=True)
-    own = os.readlink("/proc/self/ns/net")
-    for pid in process_tree.pids_with_marker(marker):
-        try:
-            if os.readlink("/proc/%d/ns/net" % pid) == own:
-                continue  # a program of the server's machine that handles the container
-            with open("/proc/%d/ns/net" % pid) as network:
-                if os.geteuid() != 0:
-                    with open("/proc/%d/ns/user" % pid) as user:
-                        libc.setns(user.fileno(), _CLONE_NEWUSER)
-                if libc.setns(network.fileno(), _CLONE_NEWNET) == 0:
-                    return True
-        except OSError:
-            continue  # it has ended
-    return False
+    try:
+        if os.readlink("/proc/%d/ns/net" % pid) == os.readlink("/proc/self/ns/net"):
+            return False  # it is still being created
+        with open("/proc/%d/ns/net" % pid) as network:
+            if os.geteuid() != 0:
+                with open("/proc/%d/ns/user" % pid) as user:
+                    libc.setns(user.fileno(), _CLONE_NEWUSER)
+            return bool(libc.setns(network.fileno(), _CLONE_NEWNET) == 0)
+    except OSError:
+        return False  # it has ended

@@ -65,12 +65,12 @@ def sftp_command() -> list[str]:
     return ["/bin/sh", "-c", _SFTP, Path(sftp_server.__file__).read_text()]
 
 
-def local_forwarder(folder: Path, *, network_of: str = "") -> list[str]:
+def local_forwarder(folder: Path, pid_command: Sequence[str] = ()) -> list[str]:
     """A forwarder of the task of this attempt folder, a process of this machine.
 
-    ``network_of``: variable of a process whose network it enters; by default it stays in the server's.
+    ``pid_command``: prints a process whose network it enters; by default it stays in the server's.
     """
-    return [*_runtime(), "forward", "local", str(folder), *([network_of] if network_of else [])]
+    return [*_runtime(), "forward", "local", str(folder), *pid_command]
 
 
 def remote_forwarder(folder: Path, node_command: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from paiprotocol.errors import NotFound
 from pairuntime.supervisor import attempt
 
 # Written first: marks the folder of a container.
@@ -34,6 +35,17 @@ def exec_command(folder: Path, command: Sequence[str], *, terminal: bool) -> lis
     """Command line that runs a command in the container of this folder."""
     content = json.loads((folder / CONTAINER_FILE).read_text())
     return [*content["exec"]["terminal" if terminal else "plain"], *command]
+
+
+def pid_command(folder: Path) -> list[str]:
+    """Command line that prints the number of the container's first process; 0 if it does not run."""
+    try:
+        return list(json.loads((folder / CONTAINER_FILE).read_text())["pid"])
+    except KeyError:
+        raise NotFound(
+            "An earlier version of the cluster started this task: its ports cannot be forwarded. "
+            "Submit the job again to forward its ports."
+        ) from None
 
 
 def remove_command(folder: Path) -> tuple[list[str], dict[str, str]] | None:

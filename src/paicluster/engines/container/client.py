@@ -78,6 +78,10 @@ class Client:
     def kill(self, name: str) -> list[str]:
         return self.command("kill", "--signal", "KILL", name)
 
+    def pid(self, name: str) -> list[str]:
+        """Prints the number of the container's first process."""
+        return self.command("container", "inspect", "--format", "{{.State.Pid}}", name)
+
     def remove_arguments(self, *names: str) -> list[str]:
         """Arguments that remove containers in any state."""
         tolerant = ("--ignore", "--time", "0") if self.kind == "podman" else ()

@@ -142,8 +142,9 @@ def prepare(
     client = options.client
     content = {
         "image": task.image,
-        # So that a later server can exec without detecting the client.
+        # So that a later server can exec and forward without detecting the client.
         "exec": {kind: _exec_prefix(client, folder, kind == "terminal") for kind in ("plain", "terminal")},
+        "pid": _in_environment(client, client.pid(container_name(folder.name))),
     }
     write(folder / CONTAINER_FILE, json.dumps(content))
     config, shared, work = folders = _create_folders(folder)
@@ -331,6 +332,11 @@ def _exec_prefix(client: Client, folder: Path, terminal: bool) -> list[str]:
     marks = [str(folder / SHARED / container_attempt.STARTED), str(folder / exit_record.NAME)]
     options = ["--interactive", *(["--tty"] if terminal else [])]
     shell = ["sh", f"{HOME}/{CONFIG}/exec.sh"]
-    variables = [f"{name}={value}" for name, value in client.environment.items()]
     command = client.command("exec", *options, container_name(folder.name), *shell)
-    return ["/bin/sh", "-c", _WAIT_FOR_CONTAINER, "sh", *marks, "/usr/bin/env", "-i", *variables, *command]
+    return ["/bin/sh", "-c", _WAIT_FOR_CONTAINER, "sh", *marks, *_in_environment(client, command)]
+
+
+def _in_environment(client: Client, command: Sequence[str]) -> list[str]:
+    """The command line with the environment of the client alone."""
+    variables = [f"{name}={value}" for name, value in client.environment.items()]
+    return ["/usr/bin/env", "-i", *variables, *command]

@@ -360,10 +360,10 @@ class ContainerEngine(ProcessEngine):
         return session_host.host_with_command(self.exec_command(uid, (), terminal=terminal))
 
     def forward_command(self, uid: str) -> Sequence[str]:
-        if self._host_network or not attempt_files.is_container(attempt_folder.path_of(self._tasks, uid)):
+        path = attempt_folder.path_of(self._tasks, uid)
+        if self._host_network or not attempt_files.is_container(path):
             return super().forward_command(uid)
-        marker = attempt_folder.environment_marker(uid)
-        return session_host.local_forwarder(self._folder_of_running(uid), network_of=marker)
+        return session_host.local_forwarder(self._folder_of_running(uid), attempt_files.pid_command(path))
 
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:

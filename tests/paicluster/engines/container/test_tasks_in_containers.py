@@ -28,7 +28,7 @@ from pairuntime.supervisor import process_tree
 from support.container_images import PLAIN, WITH_BASH, make
 from support.container_rig import ContainerRig, in_image, podman
 from support.engine_node import NODE
-from support.engine_rig import Driven, appears, mark, missing, nothing_left, task
+from support.engine_rig import DEADLINE_S, Driven, appears, mark, missing, nothing_left, task
 from support.hosted_forwarder import HostedForwarder
 from support.ports import free_port
 from support.task_service import EchoServer, receive_all
@@ -277,19 +277,20 @@ async def test_task_port_is_a_port_of_the_node(rig: ContainerRig, network: str) 
         await driven.ended(one.uid)
 
 
+def fetch(forwarder: HostedForwarder, port: int) -> bytes:
+    connection = forwarder.open(port)
+    if isinstance(connection, str):  # it does not listen yet
+        return b""
+    with connection:
+        connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+        return receive_all(connection)
+
+
 async def test_forward_enters_the_network_of_the_container(rig: ContainerRig) -> None:
     """On its loopback, and not on that of the node."""
     port = free_port()
     one = task(rig, f"echo hello >/tmp/index.html; exec httpd -f -p 127.0.0.1:{port} -h /tmp")
     on_node = EchoServer()
-
-    def fetch(forwarder: HostedForwarder) -> bytes:
-        connection = forwarder.open(port)
-        if isinstance(connection, str):  # it does not listen yet
-            return b""
-        with connection:
-            connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
-            return receive_all(connection)
 
     async with Driven(rig, host_network=False) as driven:
         assert isinstance(driven.engine, ContainerEngine)
@@ -298,12 +299,35 @@ async def test_forward_enters_the_network_of_the_container(rig: ContainerRig) ->
         while (await driven.engine.observe([one.uid]))[one.uid].phase is not Phase.RUNNING:
             await asyncio.sleep(0.01)
         forwarder = HostedForwarder(driven.engine.forward_command(one.uid))
-        await appears(lambda: b"hello" in fetch(forwarder), "an answer from the task")
+        await appears(lambda: b"hello" in fetch(forwarder, port), "an answer from the task")
         assert forwarder.open(on_node.port) == "refused"
         forwarder.close()
         await driven.engine.stop([one.uid], 1)
         await driven.ended(one.uid)
     on_node.close()
+
+
+async def test_forward_is_not_led_into_the_container_of_another_task(rig: ContainerRig) -> None:
+    """The other one has the same variable, and listens on the same port."""
+    port = free_port()
+    serve = f"exec httpd -f -p 127.0.0.1:{port} -h /tmp"
+    one = task(rig, f"echo mine >/tmp/index.html; echo up; {serve}")
+    thief = task(rig, f"echo stolen >/tmp/index.html; export PAI_ATTEMPT_UID={one.uid}; echo up; {serve}")
+
+    async with Driven(rig, host_network=False) as driven:
+        for each in (thief, one):  # the thief's processes are found first
+            await driven.launch(each)
+            await driven.wait_for_output(each.uid, b"up")
+        assert isinstance(driven.engine, ContainerEngine)
+        forwarder = HostedForwarder(driven.engine.forward_command(one.uid))
+        answer = b""
+        async with asyncio.timeout(DEADLINE_S):
+            while not answer:
+                answer = await asyncio.to_thread(fetch, forwarder, port)
+        forwarder.close()
+        await driven.engine.stop([one.uid, thief.uid], 1)
+        await driven.all_ended([one.uid, thief.uid])
+    assert b"mine" in answer and b"stolen" not in answer
 
 
 @pytest.fixture
