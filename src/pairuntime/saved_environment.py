@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
 
 # Where the variables are saved: of the attempt folder, or of a folder that a container shares with it.
 FOLDER = "session"
+# The files in it.
+FILES = ("environment", "complete")
 # Has the path of that folder, in tasks whose scripts contain the command.
 VARIABLE = "PAI_SESSION_DIR"
 

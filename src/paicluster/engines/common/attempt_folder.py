@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import json
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +36,8 @@ FILES_WITH_SECRETS = (
     saved_environment.FOLDER,
     f"shared/{saved_environment.FOLDER}",
 )
+# More than we write to a folder of them.
+_MAX_SECRET_FILES = 50
 
 _BASH_HEADER = "set -o errexit -o nounset -o pipefail\n"
 _SH_HEADER = "set -o errexit -o nounset\n"
@@ -235,15 +240,48 @@ def _link_instead(error: OSError, folder: Path, name: str) -> bool:
 
 
 def remove_secrets(folder: Path) -> None:
-    """Remove the files with secrets. Only an unfinished task needs them, and they must not outlive it."""
-    for name in FILES_WITH_SECRETS:
-        path = f"{folder}/{name}"
-        try:
-            os.unlink(path)  # noqa: PTH108 - at the end of every task
-        except FileNotFoundError:
-            pass
-        except OSError:
-            folder_size.remove_tree(Path(path))  # a folder
+    """Remove the files with secrets. Only an unfinished task needs them, and they must not outlive it.
+
+    The task may have put anything in their place: no link is followed, and of a folder with more than the
+    secrets the rest stays until the attempt is deleted. To empty it would keep the server from all other work.
+    """
+    with contextlib.suppress(OSError), _opened(str(folder)) as fd:
+        for name in FILES_WITH_SECRETS:
+            with contextlib.suppress(OSError):
+                *outer, last = name.split("/")
+                if outer:
+                    with _opened(outer[0], fd) as parent:
+                        _remove_secret(parent, last)
+                else:
+                    _remove_secret(fd, last)
+
+
+def _remove_secret(parent: int, name: str) -> None:
+    """Remove a file or a folder with secrets, by name in an open folder."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except IsADirectoryError:
+        with _opened(name, parent) as fd:
+            for file in _names_of_secrets(fd):
+                with contextlib.suppress(OSError):
+                    os.unlink(file, dir_fd=fd)
+        os.rmdir(name, dir_fd=parent)
+
+
+def _names_of_secrets(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        first = itertools.islice(entries, _MAX_SECRET_FILES)
+        return [*saved_environment.FILES, *(entry.name for entry in first)]
+
+
+@contextlib.contextmanager
+def _opened(name: str, parent: int | None = None) -> Iterator[int]:
+    """A folder, unless a link is in its place."""
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def supervisor_failure(folder: Path) -> str:

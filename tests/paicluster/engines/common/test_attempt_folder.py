@@ -116,3 +116,42 @@ def test_processes_of_a_container_are_limited(tmp_path: Path) -> None:
     container_spec.prepare(tmp_path / "aa-1", TASK, "image", {}, options)
     argv = json.loads((tmp_path / "aa-1" / "spec.json").read_text())["argv"]
     assert argv[argv.index("--pids-limit") + 1] == "77"
+
+
+@pytest.mark.parametrize("link", ["session", "shared", "shared/session", "config"])
+def test_secrets_are_not_removed_through_links_of_the_task(tmp_path: Path, link: str) -> None:
+    """On Slurm the whole folder belongs to the task's account, and the server is root."""
+    folder, victim = tmp_path / "aa-1", tmp_path / "victim"
+    for kept in (victim / "session/inner", victim / "config"):
+        kept.mkdir(parents=True)
+    for file in ("session/environment", "session/inner/file", "config/env.sh", "environment"):
+        (victim / file).write_text("kept")
+    (folder / link).parent.mkdir(parents=True)
+    (folder / link).symlink_to(victim / "session" if link == "session" else victim)
+    attempt_folder.remove_secrets(folder)
+    kept_files = sorted(str(path.relative_to(victim)) for path in victim.rglob("*") if path.is_file())
+    assert kept_files == ["config/env.sh", "environment", "session/environment", "session/inner/file"]
+
+
+@pytest.mark.parametrize("name", ["session", "shared/session", "config"])
+def test_secrets_are_removed_from_a_folder_that_the_task_has_filled(tmp_path: Path, name: str) -> None:
+    """Without the time that it takes to remove the rest: the server does nothing else meanwhile."""
+    secrets, filling = tmp_path / name, tmp_path / name / "filling"
+    filling.mkdir(parents=True)
+    for folder in (secrets, filling):
+        for number in range(5000):
+            (folder / str(number)).touch()
+    (secrets / "environment").write_text("secret")
+    attempt_folder.remove_secrets(tmp_path)
+    assert not (secrets / "environment").exists()
+    assert len(list(filling.iterdir())) == 5000 and len(list(secrets.iterdir())) > 4000
+
+
+def test_folders_with_secrets_alone_are_removed(tmp_path: Path) -> None:
+    for name in ("config/env.sh", "session/environment", "shared/session/complete", "spec.json", "kept"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("secret")
+    attempt_folder.remove_secrets(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "shared"]
+    assert list((tmp_path / "shared").iterdir()) == []
+    attempt_folder.remove_secrets(tmp_path / "missing")
