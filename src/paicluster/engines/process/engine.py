@@ -501,11 +501,11 @@ class ProcessEngine:
 
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:
-            path = attempt_folder.path_of(self._tasks, uid)
-            await self._in_files(lambda path=path: folder_size.remove_tree(path))  # type: ignore[misc]
+            # Not in the file thread: the millions of files of one task would delay the start of all others.
+            await asyncio.to_thread(folder_size.remove_tree, attempt_folder.path_of(self._tasks, uid))
 
     async def sizes(self) -> dict[str, int]:
-        return await self._in_files(lambda: attempt_folder.sizes(self._tasks))
+        return await asyncio.to_thread(attempt_folder.sizes, self._tasks)
 
     def _is_container(self, folder: Path) -> bool:
         return False

@@ -430,14 +430,12 @@ class SlurmEngine:
         )
 
     async def remove(self, uids: Sequence[str]) -> None:
-        def clear() -> None:
-            for uid in uids:
-                gang_folder.remove(self._home, uid)
-
-        await self._in_files(clear)
+        for uid in uids:
+            # Not in the file thread: the millions of files of one task would delay the start of all others.
+            await asyncio.to_thread(gang_folder.remove, self._home, uid)
 
     async def sizes(self) -> dict[str, int]:
-        return await self._in_files(lambda: attempts.sizes(self._home.tasks))
+        return await asyncio.to_thread(attempts.sizes, self._home.tasks)
 
     # -- events --------------------------------------------------------------------------------
 

@@ -10,16 +10,18 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from paicluster.engines.common import folder_size
 from paicluster.engines.interface import Phase
 from paicluster.engines.process.cgroups import PROC_ONLY
 from pairuntime.supervisor import attempt, attempt_factory, claim, exit_record, process_tree
-from support.engine_rig import Driven, appears, lines_of, mark, nothing_left, task
+from support.engine_rig import DEADLINE_S, Driven, appears, lines_of, mark, nothing_left, task
 from support.process_rig import ProcessRig, serving_zygote
 
 
@@ -289,3 +291,29 @@ def test_clock_jump_does_not_change_a_tasks_duration(tmp_path: Path, jump_s: flo
     assert isinstance(started_ms, int) and isinstance(ended_ms, int)
     assert ended["exit_code"] == 8
     assert 200 <= ended_ms - started_ms < 20_000
+
+
+async def test_removal_of_many_files_delays_no_other_task(
+    rig: ProcessRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may leave millions of files: their removal takes minutes."""
+    removing, may_end = threading.Event(), threading.Event()
+
+    def remove_slowly(path: Path) -> None:
+        removing.set()
+        assert may_end.wait(DEADLINE_S)
+
+    async with Driven(rig) as driven:
+        left = task(rig, "touch left")
+        await driven.run(left)
+        with monkeypatch.context() as slow:
+            slow.setattr(folder_size, "remove_tree", remove_slowly)
+            removal = asyncio.create_task(driven.engine.remove([left.uid]))
+            assert await asyncio.to_thread(removing.wait, DEADLINE_S)
+            # More than are handled without a thread.
+            gang = [task(rig, "true") for _ in range(8)]
+            async with asyncio.timeout(DEADLINE_S):
+                ended = await driven.run(*gang)
+            assert [seen.exit_code for seen in ended] == [0] * 8 and not removal.done()
+            may_end.set()
+            await removal
