@@ -243,7 +243,7 @@ def remove_secrets(folder: Path) -> None:
     """Remove the files with secrets. Only an unfinished task needs them, and they must not outlive it.
 
     The task may have put anything in their place: no link is followed, and of a folder with more than the
-    secrets the rest stays until the attempt is deleted. To empty it would keep the server from all other work.
+    secrets the rest stays until the attempt is deleted. To empty it would hold up all other work.
     """
     with contextlib.suppress(OSError), _opened(str(folder)) as fd:
         for name in FILES_WITH_SECRETS:
