@@ -504,7 +504,7 @@ class ClusterClient:
 def parse_json(body: bytes, cluster: ClusterClient) -> object:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise unexpected_response(cluster) from None
 
 

@@ -25,8 +25,14 @@ STREAM_TIMEOUT_S = 45.0
 noticed earlier, by ``http1.detect_dead_peer``."""
 RECONNECT_TIMEOUT_S = 600.0
 """How long to try to reconnect to a cluster that became unreachable."""
+MAX_HEAD_BYTES = 16 << 20
+"""First line of a frame; its data follow."""
 NOTICE_AFTER_S = 1.0
 """A shorter interruption is not reported."""
+_USEFUL_STREAM_S = 1.0
+"""A shorter stream without a log is useless: the next one is not opened at once."""
+MAX_USELESS_STREAMS = 1200
+"""Ten minutes of them."""
 NO_LOG = "none"
 FIRST_ATTEMPT = "0.0"
 """First attempt of the job, and of the task in it."""
@@ -104,6 +110,7 @@ def follow_stream(
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S,
     reconnect_delays_s: Sequence[float] = RECONNECT_DELAYS_S,
     notice_after_s: float = NOTICE_AFTER_S,
+    max_useless_streams: int = MAX_USELESS_STREAMS,
 ) -> Iterator[Frame]:
     """Yield the frames of a job until it finishes; without ``follow`` only those that exist now."""
     first_attempt = FIRST_ATTEMPT if request.all_attempts else ""
@@ -114,14 +121,19 @@ def follow_stream(
     lost_at = 0.0
     lost_reported = False
     attempts = 0
+    # Streams, one after the other, that ended soon and without the job or a part of its log.
+    useless = 0
     while True:
+        opened_at = 0.0
         try:
             response = _open(cluster, request, position, tries=3 if first else 1)
-            first, attempts = False, 0
+            first, opened_at = False, time.monotonic()
             for frame in read_frames(response):
                 if lost_reported:
                     yield Frame("back", {})
                 lost_at, lost_reported = 0.0, False
+                if frame.data or time.monotonic() - opened_at > _USEFUL_STREAM_S:
+                    useless = attempts = 0
                 if frame.kind == "log" and request.attempt not in (None, attempt_of(frame)):
                     cluster.transport.close()  # the rest is that of later attempts
                     return
@@ -145,6 +157,9 @@ def follow_stream(
         lost_at = lost_at or now
         if now - lost_at > reconnect_timeout_s:
             raise ConnectionFailed(f"{cluster.transport.where} became unreachable and did not come back.")
+        useless += 1 if opened_at else 0
+        if useless > max_useless_streams:
+            raise ConnectionFailed(f"{cluster.transport.where} ends the stream of the job, but not the job.")
         if not lost_reported and now - lost_at > notice_after_s:
             lost_reported = True
             yield Frame("lost", {})
@@ -179,12 +194,16 @@ def read_frames(response: Response) -> Iterator[Frame]:
             if not more:
                 return
             buffer += more
+            if len(buffer) > MAX_HEAD_BYTES:
+                raise HttpProtocolError("the job stream is malformed")
         line, buffer = buffer[:end], buffer[end + 1 :]
         try:
             head = json.loads(line)
-            kind, size = str(head["kind"]), int(head.get("size") or 0)
-        except (ValueError, KeyError, TypeError):
+            kind, size = str(head["kind"]), head.get("size") or 0
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise HttpProtocolError("the job stream is malformed") from None
+        if not isinstance(size, int) or size < 0:
+            raise HttpProtocolError("the job stream is malformed")
         if not size:
             yield Frame(kind, head)
             continue

@@ -62,6 +62,21 @@ def error_from_response(status: int, body: bytes, where: str) -> PaiError:
     )
 
 
+class Redirected(ConnectionFailed):
+    """A server that names another address."""
+
+
+def redirected(location: str, where: str) -> Redirected:
+    """The error of a response that names another address: a request there would carry the user's token."""
+    scheme, _, rest = location.partition("://")
+    address = f"{scheme}://{rest.partition('/')[0]}" if rest else "another page"
+    return Redirected(
+        f"{where} redirects to {address}, and no token is sent there.",
+        hint="If that is the address of the cluster, add it: pai add-cluster -a NAME --pai-uri ADDRESS. "
+        "Else a proxy on the way may want you to sign in.",
+    )
+
+
 def _paddlecloud_message(value: dict[str, object]) -> str:
     """The message of an error in PaddleCloud's dialect; empty if there is none."""
     message = value.get("msg") or value.get("detail") or value.get("non_field_errors") or ""

@@ -47,7 +47,9 @@ def text(raw: Mapping[str, object], key: str) -> str:
 
 def number(raw: Mapping[str, object], key: str) -> int | None:
     value = raw.get(key)
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or value - value != 0:
+        return None  # no number, or an infinite one
+    return int(value)
 
 
 def mapping_at(raw: Mapping[str, object], key: str) -> dict[str, object]:

@@ -12,6 +12,7 @@ from openpaisdk.client.http_errors import (
     connection_error,
     error_from_response,
     has_timed_out,
+    redirected,
     token_rejected,
 )
 from paiprotocol.errors import ConnectionFailed, Unauthorized, Unavailable
@@ -156,8 +157,11 @@ class Transport:
                     raise connection_error(e, self.where, timeout) from None
                 time.sleep(self._retry_delay_s(attempts))
                 continue
-            if response.status < 400 or response.status in accept:
+            if response.status < 300 or response.status in accept:
                 return response
+            if response.status < 400:
+                self.close()
+                raise redirected(response.headers.get("location", ""), self.where)
             if response.status in (429, 502, 503, 504) and attempts + 1 < tries:
                 attempts += 1
                 self._read_error(response)
@@ -178,10 +182,11 @@ class Transport:
 
     def _read_error(self, response: Response) -> bytes:
         body = bytearray()
+        ends = time.monotonic() + self.timeout
         try:
             while data := response.read_some():
                 body += data
-                if len(body) >= MAX_ERROR_BYTES:
+                if len(body) >= MAX_ERROR_BYTES or time.monotonic() > ends:
                     self.close()  # the rest is not the next response
                     break
         except OSError:

@@ -122,7 +122,9 @@ def list_storages(cluster: ClusterClient) -> list[StorageEntry]:
 
 
 def _list(cluster: ClusterClient, path: str) -> list[dict[str, object]]:
-    response = json.loads(cluster.transport.request("GET", path, whole=True).read())
+    from openpaisdk.client.cluster_client import parse_json
+
+    response = parse_json(cluster.transport.request("GET", path, whole=True).read(), cluster)
     return [each for each in response if isinstance(each, dict)] if isinstance(response, list) else []
 
 
@@ -481,10 +483,12 @@ def _open_own(
 
 def _fetch_capabilities(cluster: ClusterClient) -> dict[str, object] | None:
     """Capabilities of our transfer API; None for other clusters."""
+    from openpaisdk.client.http_errors import Redirected
+
     try:
         response = cluster.transport.request("GET", "/api/v2/transfer", whole=True)
         capabilities = json.loads(response.read())
-    except (NotFound, ValueError):
+    except (NotFound, Redirected, ValueError, RecursionError):
         return None
     return capabilities if isinstance(capabilities, dict) and capabilities.get("version") == 1 else None
 

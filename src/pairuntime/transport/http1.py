@@ -8,6 +8,7 @@ another socket: ``Connection.open_socket`` is overridden for it.
 import os
 import socket
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
@@ -18,6 +19,13 @@ SLOW_RESPONSE_S = 1.5
 """After this time without a response a notice tells the user what the command is waiting for."""
 MAX_LINE_BYTES = 1 << 16
 _MAX_HEADERS = 200
+_MAX_INFORMATIONAL = 20
+_MAX_LENGTH_DIGITS = 18
+_HEAD_TIMEOUT_S = 60.0
+"""For the head of a response, from its first byte on: a peer may send a byte now and then for ever."""
+MAX_BUFFERED_BYTES = 256 << 20
+"""Body that is received as a whole: far more than the largest list of jobs."""
+BUFFERED_BODY_TIMEOUT_S = 300.0
 DEAD_PEER_TIMEOUT_S = 10
 """A peer whose operating system acknowledges nothing for so long is dead: longer than a network takes to find
 another way, much shorter than a response may take. A slow peer acknowledges, so it is not affected."""
@@ -168,32 +176,38 @@ class Connection:
         self.buffer = b""
 
     def _read_head(self, method: "str") -> "Response":
-        while True:
-            status_line = self.read_line()
+        if not self.buffer:
+            self.buffer = self.receive()
+        ends = time.monotonic() + _HEAD_TIMEOUT_S
+        for _ in range(_MAX_INFORMATIONAL):
+            status_line = self.read_line(ends)
             version, _, rest = status_line.partition(b" ")
             if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
                 raise HttpProtocolError("the server at this address does not speak HTTP")
             status = int(rest[:3])
-            headers = self._read_headers()
+            headers = self.read_headers(ends)
             if status >= 200 or status == SWITCHING_PROTOCOLS:
                 return Response(self, method, version, status, headers)
+        raise HttpProtocolError("the server announces a response again and again, and sends none")
 
-    def _read_headers(self) -> "dict[str, str]":
+    def read_headers(self, ends: "float") -> "dict[str, str]":
         headers = {}  # type: dict[str, str]
         for _ in range(_MAX_HEADERS + 1):
-            line = self.read_line()
+            line = self.read_line(ends)
             if not line:
                 return headers
             name, _, value = line.partition(b":")
             headers[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")
         raise HttpProtocolError("the response has too many headers")
 
-    def read_line(self) -> "bytes":
-        """One header line, without its line end."""
+    def read_line(self, ends: "float") -> "bytes":
+        """One header line, without its line end. ``ends``: when it must have arrived."""
         end = self.buffer.find(b"\n")
         while end < 0:
             if len(self.buffer) > MAX_LINE_BYTES:
                 raise HttpProtocolError("the response has a header line that is too long")
+            if time.monotonic() > ends:
+                raise socket.timeout("timed out")
             self.buffer += self.receive()
             end = self.buffer.find(b"\n")
         line, self.buffer = self.buffer[:end], self.buffer[end + 1 :]
@@ -412,7 +426,7 @@ class Response:
             length = headers.get("content-length")
             if length is None:
                 self.until_close, self.keep_alive = True, False
-            elif not length.isdecimal():
+            elif not length.isdecimal() or len(length) > _MAX_LENGTH_DIGITS:
                 raise HttpProtocolError("the response has an invalid Content-Length")
             else:
                 self.remaining = int(length)
@@ -430,20 +444,20 @@ class Response:
                 self._end()
                 return b""
         if self.chunked and self.remaining == 0:
-            size = self.connection.read_line().split(b";")[0].strip()
+            ends = time.monotonic() + _HEAD_TIMEOUT_S
+            size = self.connection.read_line(ends).split(b";")[0].strip()
             if not size or size.strip(b"0123456789abcdefABCDEF"):
                 raise HttpProtocolError("the response has an invalid chunk size")
             self.remaining = int(size, 16)
             if self.remaining == 0:
-                while self.connection.read_line():
-                    pass
+                self.connection.read_headers(ends)  # the trailers
                 self._end()
                 return b""
         data = self.connection.read_up_to(min(self.remaining, max_bytes))
         self.remaining -= len(data)
         if self.remaining == 0:
             if self.chunked:
-                self.connection.read_line()
+                self.connection.read_line(time.monotonic() + _HEAD_TIMEOUT_S)
             else:
                 self._end()
         return data
@@ -469,9 +483,21 @@ class Response:
             filled += got
         return filled
 
-    def buffer_body(self) -> "None":
+    def buffer_body(
+        self, max_bytes: "int" = MAX_BUFFERED_BYTES, timeout_s: "float" = BUFFERED_BODY_TIMEOUT_S
+    ) -> "None":
         """Receive the whole body now; `read` then returns it."""
-        self.buffered = self.read()
+        ends = time.monotonic() + timeout_s
+        body = bytearray()
+        part = self.read_some()
+        while part:
+            body += part
+            if len(body) > max_bytes:
+                raise HttpProtocolError("the response does not end")
+            if time.monotonic() > ends:
+                raise socket.timeout("timed out")
+            part = self.read_some()
+        self.buffered = bytes(body)
 
     def read(self) -> "bytes":
         parts, self.buffered = [self.buffered], b""

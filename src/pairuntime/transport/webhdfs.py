@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
 BASE = "/webhdfs/v1"
 # Of a NameNode, where an address names none.
 WEB_PORT = 50070
-_REDIRECT_STATUSES = (300, 301, 302, 303, 307, 308)
+REDIRECT_STATUSES = (300, 301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 5
 # Value of `data`: our own server then takes or sends the content at once. HDFS ignores it and redirects.
 _IN_ONE_STEP = "true"
@@ -122,7 +122,7 @@ class WebHdfsClient:
 
     def _follow_redirects(self, response: "Response", path: "str") -> "Response":
         for _ in range(_MAX_REDIRECTS):
-            if response.status not in _REDIRECT_STATUSES:
+            if response.status not in REDIRECT_STATUSES:
                 return response
             response = self.follow("GET", self._location(response), None)
             self._check(response, path)

@@ -1,10 +1,13 @@
 """Requests to a cluster: retries, tokens, errors with a hint."""
 
+import json
+from collections.abc import Callable, Iterator
 from importlib import import_module
 
 import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
+from openpaisdk.client.models import number
 from openpaisdk.client.transport import CONNECTION_LOST, MAX_ATTEMPTS
 from openpaisdk.connect import open_embedded
 from openpaisdk.embedded.handshake import Handshake
@@ -18,7 +21,8 @@ from paiprotocol.errors import (
     Unauthorized,
     Unavailable,
 )
-from support.http_peer import reply
+from pairuntime.transport.http1 import Connection, HttpProtocolError
+from support.http_peer import Request, reply
 from support.ports import free_port
 
 
@@ -278,3 +282,63 @@ def test_no_proxy_is_honoured(monkeypatch) -> None:
     assert proxy_for(parse_uri("https://127.0.0.1")) == ""
     monkeypatch.setenv("no_proxy", "*")
     assert proxy_for(parse_uri("https://pai.example.org")) == ""
+
+
+def endless(first: bytes, rest: bytes) -> Callable[[Request], Iterator[bytes]]:
+    def respond(_: Request) -> Iterator[bytes]:
+        yield first
+        while True:
+            yield rest
+
+    return respond
+
+
+_CHUNKED = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "rest"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (_CHUNKED + b"0\r\n", b"Trailer: x\r\n"),
+        (b"HTTP/1.1 200 X\r\nX: ", b"x" * 60000),
+        (_CHUNKED, b"f" * 60000),
+        (b"HTTP/1.1 200 X\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", b" "),
+    ],
+    ids=["announcements", "trailers", "header", "chunk size", "length"],
+)
+def test_response_that_never_ends_is_a_failed_connection(peer, first: bytes, rest: bytes) -> None:
+    with pytest.raises(ConnectionFailed):
+        cluster(peer(endless(first, rest)).uri).info()
+
+
+def test_body_that_never_ends_is_not_kept(peer) -> None:
+    connection = Connection("127.0.0.1", peer(endless(_CHUNKED, b"100\r\n" + b" " * 256 + b"\r\n")).port, 10)
+    response = connection.request("GET", "/", {}, None, 10)
+    with pytest.raises(HttpProtocolError, match="does not end"):
+        response.buffer_body(max_bytes=1 << 20)
+    connection.close()
+    response = connection.request("GET", "/", {}, None, 10)
+    with pytest.raises(TimeoutError):
+        response.buffer_body(timeout_s=0.1)
+    connection.close()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirect_is_an_error_and_gets_no_token(peer, status: int) -> None:
+    other = peer(lambda _: reply({}))
+    first = peer(lambda _: reply(b"", status, f"Location: {other.uri}/api/v2/jobs"))
+    with pytest.raises(ConnectionFailed, match=f"redirects to {other.uri}, and no token is sent there"):
+        cluster(first.uri).jobs()
+    assert other.requests == []
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"version": ' + b"9" * 5000 + b"}", b"\xff\xfe"])
+def test_unreadable_json_is_not_that_of_a_cluster(peer, body: bytes) -> None:
+    with pytest.raises(ConnectionFailed, match="does not respond like an OpenPAI cluster"):
+        cluster(peer(lambda _: reply(body)).uri).info()
+
+
+def test_infinite_number_is_none() -> None:
+    raw: dict[str, object] = {"huge": json.loads("1e999"), "none": json.loads("NaN"), "fine": 5.0}
+    assert [number(raw, key) for key in raw] == [None, None, 5]

@@ -190,3 +190,17 @@ def test_follower_finds_a_moved_cluster(peer) -> None:
     c = ClusterClient("local", Endpoint(first.uri), renew=lambda why, failed: Endpoint(second.uri))
     assert b"".join(f.data for f in quick_stream(c, FollowRequest("j"))) == b"one two"
     assert second.requests[0].query["from"] == "0.0%3A4"
+
+
+@pytest.mark.parametrize("line", [b'{"kind": "log", "size": -5}', b'{"kind": "log", "size": 1e999}', b"5"])
+def test_malformed_stream_is_not_followed_for_ever(peer, line: bytes) -> None:
+    p = peer(lambda _: iter([chunked_response(frame("state", state="RUNNING") + line + b"\n")]))
+    c = ClusterClient("test", Endpoint(p.uri))
+    with pytest.raises(ConnectionFailed):
+        list(quick_stream(c, FollowRequest("j"), max_useless_streams=5))
+
+
+def test_stream_that_always_ends_without_the_job_is_given_up(peer) -> None:
+    p = peer(lambda _: iter([chunked_response(frame("state", state="RUNNING")) + b"0\r\n\r\n"]))
+    with pytest.raises(ConnectionFailed, match="ends the stream of the job, but not the job"):
+        list(quick_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j"), max_useless_streams=5))

@@ -6,6 +6,7 @@ import sys
 import time
 
 from openpaisdk.cli.parser import command_parser, int_at_least
+from openpaisdk.client.cluster_client import unexpected_response
 from openpaisdk.connect import open_cluster
 from openpaisdk.output import print_notice, show, table, terminal_columns
 from openpaisdk.output.terminal import is_terminal
@@ -75,8 +76,12 @@ def top(argv: list[str]) -> int:
             args.interval,
         )
     usage = _first_sample(view.query)
-    show(usage, args.output, lambda: "\n".join(view.lines(usage, terminal_columns(sys.stdout))))
-    if args.output == "table" and (notice := view.notice(usage)):
+    try:
+        show(usage, args.output, lambda: "\n".join(view.lines(usage, terminal_columns(sys.stdout))))
+        notice = view.notice(usage)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise unexpected_response(cluster) from None
+    if args.output == "table" and notice:
         print_notice(notice)
     return 0
 

@@ -85,15 +85,30 @@ class ClusterBackend(WebHdfs):
         for data in iter_body(response, self.url):
             *complete, rest = (rest + data).split(b"\n")
             for line in complete:
-                folder = json.loads(line)
-                if "end" in folder:
+                listing = self._listing_of(line)
+                if listing is None:
                     return
-                if "code" in folder:
-                    raise _error_from(folder)
-                yield DirectoryListing(folder["p"], folder["f"], folder["d"])
+                yield listing
         raise ConnectionFailed(
             f"The listing of {self.display_path(path)} is incomplete: a proxy may truncate responses."
         )
+
+    def _listing_of(self, line: bytes) -> DirectoryListing | None:
+        """One line of the listing of a tree; None at its end."""
+        try:
+            folder = json.loads(line)
+            if "end" in folder:
+                return None
+            if "code" not in folder:
+                path, files, folders = folder["p"], folder["f"], folder["d"]
+                is_valid = isinstance(path, str) and isinstance(folders, list)
+                if is_valid and all(map(_is_file_stat, files.values())):
+                    return DirectoryListing(path, files, folders)
+            elif isinstance(folder, dict):
+                raise _error_from(folder)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass
+        raise ConnectionFailed(f"The storage {self.url} sent a listing that cannot be read.")
 
     def read(
         self, path: str, offset: int = 0, length: int = -1, on_verified: Callable[[bytes], None] | None = None
@@ -283,6 +298,10 @@ def _parse_problems(response: dict[str, object]) -> list[tuple[str, PaiError]]:
     listed = response.get("problems")
     problems = listed if isinstance(listed, list) else []
     return [(str(each.get("name")), _error_from(each)) for each in problems if isinstance(each, dict)]
+
+
+def _is_file_stat(stat: object) -> bool:
+    return type(stat) is list and len(stat) == 3 and type(stat[0]) is int and type(stat[1]) is int
 
 
 def _error_from(problem: dict[str, object]) -> PaiError:

@@ -37,7 +37,7 @@ from paiprotocol.errors import (
     UsageError,
 )
 from pairuntime.transport.http1 import Body
-from pairuntime.transport.webhdfs import BASE, WebHdfsClient, remote_exception
+from pairuntime.transport.webhdfs import BASE, REDIRECT_STATUSES, WebHdfsClient, remote_exception
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ class _PooledClient(WebHdfsClient):
         pool = self._backend.pool
         transport = pool.transport(streaming=streams)
         # Of a cluster with a token, a 401 is about that token; else it is what the storage says of the user.
-        accepted = _ERROR_STATUSES if transport.endpoint.token else (*_ERROR_STATUSES, 401)
+        accepted = (*_ERROR_STATUSES, *REDIRECT_STATUSES, *(() if transport.endpoint.token else (401,)))
         try:
             return transport.request(
                 method, target, body=body, timeout=pool.request_timeout_s, accept=accepted
