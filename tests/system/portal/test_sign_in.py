@@ -48,6 +48,18 @@ def test_scripts_cannot_read_the_cookie(new_page: NewPage) -> None:
     assert page.evaluate("document.cookie") == ""
 
 
+def test_page_with_very_many_cookies_locks_nobody_out(new_page: NewPage, cluster: TeamCluster) -> None:
+    """A page at another port of the host can set cookies for all of its ports."""
+    page = new_page()
+    page.open(url_of(cluster) + "/healthz")  # sends no requests of its own
+    page.evaluate("for (let n = 0; n < 170; n++) document.cookie = `c${n}=${'x'.repeat(4000)}; path=/`")
+    page.open(url_of(cluster))
+    page.wait_for_text("delete the cookies of this host")
+    page.open(url_of(cluster))
+    sign_in(page, "alice")
+    page.wait_for("document.querySelector('h1')?.innerText === 'Jobs'")
+
+
 def test_one_time_link_opens_a_signed_in_page(new_page: NewPage, cluster: TeamCluster) -> None:
     link = cluster.ask("POST", "/api/v2/authn/links", token=cluster.tokens["bob"]).json()["url"]
     page = new_page(None, at=link.partition("#")[2] + "&to=/cluster")

@@ -28,7 +28,20 @@ _MAX_OPEN_FILES = 1 << 16
 _RESERVED_FILES = 256
 
 _TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_LARGE_TEXT = b"""The headers of the request are larger than 256 KiB, so it was refused.
+
+In a browser these are the cookies of this host: a page at another port of it may have set very many.
+Open this address again. If you see this text again, delete the cookies of this host in the settings of your
+browser.
+"""
+# A browser obeys `Clear-Site-Data` over TLS and on its own machine.
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-type: text/plain\r\n"
+    b'clear-site-data: "cookies"\r\ncache-control: no-store\r\ncontent-length: %d\r\n\r\n%b'
+) % (len(_TOO_LARGE_TEXT), _TOO_LARGE_TEXT)
+# A client reads a response only after it has sent its request, and none of a connection that was reset.
+_MAX_DISCARDED_BYTES = 4 << 20
+_DISCARD_TIMEOUT_S = 5.0
 
 
 def raise_fd_limit() -> int:
@@ -51,6 +64,8 @@ class LimitedHttpProtocol(RawTargetHttpProtocol):
     opened = 0.0
     _head_bytes = 0
     _head_scope: object = None
+    # Bytes received after the request was refused; None before.
+    _discarded_bytes: int | None = None
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -67,6 +82,11 @@ class LimitedHttpProtocol(RawTargetHttpProtocol):
         self._limits.discard(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._discarded_bytes is not None:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > _MAX_DISCARDED_BYTES:
+                self.transport.close()
+            return
         cycle = self.cycle
         super().data_received(data)
         # Most requests arrive in one piece. This one did not.
@@ -82,7 +102,8 @@ class LimitedHttpProtocol(RawTargetHttpProtocol):
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.transport.write(_TOO_LARGE)
-            self.transport.close()
+            self._discarded_bytes = 0
+            self.loop.call_later(_DISCARD_TIMEOUT_S, self.transport.close)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Not a warning: the route of sessions upgrades; for all others the header has no effect."""
