@@ -311,7 +311,8 @@ class PaddleCloudClient:
     # -- requests ------------------------------------------------------------------------------
 
     def get(self, path: str, values: Mapping[str, object] | None = None) -> dict[str, object]:
-        return self.decode(self.request("GET", path, values))
+        # As a whole: one that breaks off is requested again.
+        return self.decode(self.request("GET", path, values, whole=True))
 
     def send(self, method: str, path: str, value: Mapping[str, object]) -> dict[str, object]:
         return self.decode(self.request(method, path, body=json.dumps(value).encode()))
@@ -325,6 +326,7 @@ class PaddleCloudClient:
         body: bytes | Body | None = None,
         headers: Mapping[str, str] | None = None,
         tries: int | None = None,
+        whole: bool = False,
     ) -> Response:
         try:
             return self.transport.request(
@@ -334,6 +336,7 @@ class PaddleCloudClient:
                 body=body,
                 headers={"Content-Type": "application/json", "User-Agent": "paddlecloud", **(headers or {})},
                 tries=tries,
+                whole=whole,
             )
         except Unauthorized as e:
             raise self._unauthorized(e) from None
@@ -343,8 +346,9 @@ class PaddleCloudClient:
     def decode(self, response: Response) -> dict[str, object]:
         """The JSON object of a reply."""
         try:
+            response.buffer_body()
             value = json.loads(response.read())
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._not_paddlecloud() from None
         if not isinstance(value, dict):
             raise self._not_paddlecloud()

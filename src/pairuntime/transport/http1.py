@@ -488,7 +488,7 @@ class Response:
     ) -> "None":
         """Receive the whole body now; `read` then returns it."""
         ends = time.monotonic() + timeout_s
-        body = bytearray()
+        body = bytearray(self.buffered)
         part = self.read_some()
         while part:
             body += part

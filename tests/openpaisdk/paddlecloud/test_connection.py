@@ -270,3 +270,82 @@ def test_server_whose_certificate_is_not_trusted(paddle_user, tls, tmp_path) -> 
     assert (done.status, "its certificate is not trusted" in done.err) == (1, True)
     assert "cacert" in done.err
     assert paddle_user.paddlecloud("jobs", env={"SSL_CERT_FILE": f"{tls.folder}/cert.pem"}).status == 0
+
+
+def test_response_that_breaks_off_is_requested_again(paddle_user, server) -> None:
+    broken = [b"HTTP/1.1 200 X\r\nContent-Length: 500\r\n\r\n{", b"HTTP/1.1 200 X\r\n"]
+    answer = server.peer.respond
+
+    def respond(request):
+        if request.path == "/api/v1/jobs" and broken:
+            return iter([broken.pop()])
+        return answer(request)
+
+    server.peer.respond = respond
+    done = paddle_user.paddlecloud("jobs")
+    assert (done.status, done.out, done.err) == (0, HEADER, "")
+    assert server.paths.count("/api/v1/jobs") == 3
+
+
+NONSENSE = {
+    "nothing": b"",
+    "text": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "page": reply(b"<html>Sign in to the proxy</html>"),
+    "empty": reply(b""),
+    "null": reply(None),
+    "list": reply([[{}]]),
+    "number": reply(5),
+    "other types": reply({"code": {}, "msg": 5, "items": {"a": 1}, "token": [], "err": {}, "results": 7}),
+    "items": reply(
+        {"code": 200, "msg": [], "items": [None, 5, [], {"metadata": 5}], "err": "", "results": [5]}
+    ),
+    "deep": reply(b"[" * 100_000),
+    "huge number": reply(b'{"code": ' + b"9" * 5000 + b"}"),
+    "control characters": reply({"detail": "\x1b]52;c;aGk=\x07", "msg": "\x1b[2J", "err": "\x1b[2J"}, 400),
+    "invalid length": b"HTTP/1.1 200 X\r\nContent-Length: -5\r\n\r\n",
+    "invalid chunk": b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "long header": b"HTTP/1.1 200 X\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
+}
+COMMANDS = (
+    "jobs",
+    "get jobs",
+    "quota",
+    "logs j",
+    "kill j",
+    "pods",
+    "registry",
+    "file ls /pfs/dc1/home/u1/x",
+    "ls /pfs/dc1/home/u1/x",
+    "cp /pfs/dc1/home/u1/x y",
+    "rm /pfs/dc1/home/u1/x",
+    "mkdir /pfs/dc1/home/u1/x",
+)
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_nonsense_is_answered_with_a_sentence(paddle_user, server, what: str) -> None:
+    """By a server that knows the user, and by one that does not."""
+    assert paddle_user.paddlecloud("jobs").status == 0
+    answer = server.peer.respond
+    for knows in (True, False):
+        server.peer.respond = lambda request, knows=knows: (
+            answer(request) if knows and request.path == "/api-token-auth/" else iter([NONSENSE[what]])
+        )
+        if not knows:
+            (paddle_user.home / ".paddle/tokens.json").unlink(missing_ok=True)
+        for command in COMMANDS:
+            done = paddle_user.paddlecloud(*command.split())
+            said = done.out + done.err
+            assert "bug in paddlecloud" not in said and "Traceback" not in said, (command, done)
+            assert "\x1b" not in said, (command, done)
+            assert done.status == 0 or 0 < len(done.err.splitlines()) <= 4, (command, done)
+
+
+def test_redirect_gets_no_token(paddle_user, server) -> None:
+    other = Peer(lambda _: reply({}))
+    assert paddle_user.paddlecloud("jobs").status == 0
+    server.peer.respond = lambda _: reply(b"", 307, f"Location: {other.uri}/")
+    done = paddle_user.paddlecloud("jobs")
+    assert done.status == 1 and f"redirects to {other.uri}" in done.err
+    assert other.requests == []
+    other.close()
