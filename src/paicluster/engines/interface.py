@@ -25,6 +25,11 @@ class LaunchFailed(PaiError):
         super().__init__(message)
         self.transient = transient
 
+    @classmethod
+    def not_written(cls, error: OSError) -> LaunchFailed:
+        where = f" ({error.filename})" if error.filename else ""
+        return cls(f"The tasks' folders could not be written: {error.strerror}{where}.")
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

@@ -337,9 +337,7 @@ class ProcessEngine:
                 await self._in_files(lambda: _remove_all(created), len(created))
         except OSError as e:
             _remove_all(created)
-            raise LaunchFailed(
-                f"The tasks' folders could not be written: {e.strerror} ({e.filename})."
-            ) from e
+            raise LaunchFailed.not_written(e) from e
         except _ForkFailed:
             raise
         except LaunchFailed:

@@ -61,6 +61,8 @@ _NODES_INTERVAL_S = 60.0
 _FIRST_NODES_INTERVAL_S = 5.0
 # How long callers of refresh_nodes wait for a newer list.
 _NODES_TIMEOUT_S = 3.0
+# Between two stops of a task that has not started and cannot be asked to stop.
+_STOP_RETRY_INTERVAL_S = 1.0
 # Work on up to this many tasks runs on the event loop: a thread switch would take longer.
 _MAX_INLINE = 4
 # Part of Slurm's time between SIGTERM and SIGKILL that the report uploader needs.
@@ -114,6 +116,8 @@ class SlurmEngine:
         self._nodes_queried_at = -math.inf
         self._kill_wait_s = 30.0
         self._usage_files = UsageFiles(self._home)
+        # Tasks that could not be asked to stop, which was logged.
+        self._unasked: set[str] = set()
         self._runtime = Path()
         # Then a request to the file system may take as long as its server is away.
         self._is_on_network = False
@@ -364,7 +368,7 @@ class SlurmEngine:
         return False, gang_folder.owner_of(path)
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
-        await self._in_files(lambda: self._request_stops(uids, grace_s), len(uids))
+        failed = await self._in_files(lambda: self._request_stops(uids, grace_s), len(uids))
         located = [await self._find(uid) for uid in uids]
         gangs = {gang.uid: gang for gang in located if gang is not None}
         to_cancel: dict[tuple[str, ...], list[str]] = {}
@@ -375,8 +379,13 @@ class SlurmEngine:
                 to_cancel.setdefault(options, []).append(gang.job)
         for options, job_ids in to_cancel.items():
             self._cancel_in_background(job_ids, *options)
+        loop = asyncio.get_running_loop()
         for uid in uids:
-            self._hint(uid)
+            if uid in failed:
+                # The hint leads to the next stop of a task that has not started: not at once on a full disk.
+                loop.call_later(_STOP_RETRY_INTERVAL_S, self._hint, uid)
+            else:
+                self._hint(uid)
 
     def _cancel_in_background(self, job_ids: Sequence[str], *options: str) -> None:
         """Not awaited: Slurm may be unavailable for minutes, which must not delay other jobs."""
@@ -392,20 +401,24 @@ class SlurmEngine:
             await self._adopt(located[0])
         return located[0]
 
-    def _request_stops(self, uids: Sequence[str], grace_s: float) -> None:
-        for uid in uids:
-            self._request_stop(uid, grace_s)
+    def _request_stops(self, uids: Sequence[str], grace_s: float) -> set[str]:
+        """Those that could not be asked."""
+        return {uid for uid in uids if not self._request_stop(uid, grace_s)}
 
-    def _request_stop(self, uid: str, grace_s: float) -> None:
+    def _request_stop(self, uid: str, grace_s: float) -> bool:
         path = self._home.task(uid)
-        gang_folder.create_folder(path.parent)
-        if os.path.lexists(path / exit_record.NAME):
-            return
         try:
-            gang_folder.request_stop(path, uid, grace_s)
+            gang_folder.create_folder(path.parent)
+            if not os.path.lexists(path / exit_record.NAME):
+                gang_folder.request_stop(path, uid, grace_s)
         except OSError as error:
             # The folder may belong to an account that prevents the request: then the job is cancelled later.
-            log.warning("The task %s could not be asked to stop: %s", uid, error)
+            if uid not in self._unasked:
+                log.warning("The task %s could not be asked to stop: %s", uid, error)
+                self._unasked.add(uid)
+            return False
+        self._unasked.discard(uid)
+        return True
 
     def _scancel_options(self, gang: SubmittedGang) -> tuple[str, ...] | None:
         """Options of scancel for stopping a gang; None: scancel is not needed."""

@@ -133,9 +133,7 @@ def prepare(
     except OSError as error:
         for path in created:
             folder_size.remove_tree(path)
-        raise LaunchFailed(
-            f"The tasks' folders could not be written: {error.strerror} ({error.filename})."
-        ) from error
+        raise LaunchFailed.not_written(error) from error
 
 
 def hash_of(ticket: str) -> str:

@@ -389,3 +389,15 @@ def test_remote_spec_reaches_the_supervisor_through_the_uploader(monkeypatch: py
     assert batch._run_attempt("/nowhere", {"attempt": "one", "remote": True}, run_attempt) == 5
     assert attempts == ["one"]
     assert [spec["remote"] for spec in specs] == [True]
+
+
+async def test_reports_on_a_full_disk_are_to_be_repeated(tmp_path: Path, thread: ThreadPoolExecutor) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        node = await Node(disk / "slurm", thread).begun()
+        filler = fill(disk)
+        with pytest.raises(Unavailable, match="is full"):
+            await node.reports.record_usage(node.uid, b"{}")
+        with pytest.raises(Unavailable, match="is full"):
+            await node.reports.record_diagnostics(node.uid, b"why")
+        filler.unlink()
+        await node.reports.record_usage(node.uid, b"{}")

@@ -14,6 +14,7 @@ from openpaisdk.jobs.pre_commands import PreCommands
 from support.server_fixture import Cluster, job, role
 from support.slurm_cluster import RealSlurm, eventually
 from support.slurm_jobs import events, make, over_slurm, says
+from support.small_disk import fill, mounted
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("slurm-jobs")]
 
@@ -335,3 +336,32 @@ def test_slurms_time_limit_is_distinguished(cluster: Cluster, slurm: RealSlurm) 
     slurm.ask("scontrol", "update", f"job={slurm.jobs()[0]}", "EndTime=now+1")
     eventually(lambda: cluster.status(name)["state"] == "FAILED", "its end")
     assert cluster.status(name)["appExitCode"] == -1004
+
+
+def test_full_shared_folder_delays_starts_and_stops_and_loses_nothing(
+    slurm: RealSlurm, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").mkdir()
+    with mounted(tmp_path / "shared") as disk:
+        cluster = make(tmp_path, slurm, impatient=True).start()
+        try:
+            go = tmp_path / "go"
+            cluster.accept(over_slurm("runs", f"until [ -e {go} ]; do sleep 0.05; done; exit 7"))
+            cluster.wait_state("runs", "RUNNING")
+            filler = fill(disk)
+            for name in ("late", "stopped"):
+                cluster.accept(over_slurm(name, "echo at last"))
+                says(cluster, name, "could not be written: No space left on device")
+            cluster.stop("stopped")
+            eventually(lambda: "could not be asked to stop" in cluster.log.read_text(), "the stop")
+            before = cluster.log.read_text().count("\n")
+            go.touch()
+            assert cluster.wait_over("runs")["retries"] == 0
+            # The stop is tried again from time to time, and logged once.
+            assert cluster.log.read_text().count("\n") < before + 20
+            filler.unlink()
+            assert cluster.wait_over("stopped")["state"] == "STOPPED"
+            assert cluster.wait_over("late")["state"] == "SUCCEEDED"
+            assert cluster.log_of("late") == b"at last\n"
+        finally:
+            cluster.close()
