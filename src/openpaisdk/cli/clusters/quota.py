@@ -34,6 +34,8 @@ def _table(quotas: list[dict[str, object]]) -> str:
     for quota in quotas:
         resources = quota.get("resources")
         for name, amounts in resources.items() if isinstance(resources, dict) else ():
+            if not isinstance(amounts, dict):
+                continue
             used, limit = amounts.get("used"), amounts.get("limit")
             owner = f"{quota.get('kind')} {quota.get('name')}"
             cells.append([owner, _NAMES.get(name, str(name)), _amount(name, used), _amount(name, limit)])
