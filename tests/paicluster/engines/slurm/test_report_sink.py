@@ -395,9 +395,9 @@ async def test_reports_on_a_full_disk_are_to_be_repeated(tmp_path: Path, thread:
     with mounted(tmp_path / "disk") as disk:
         node = await Node(disk / "slurm", thread).begun()
         filler = fill(disk)
-        with pytest.raises(Unavailable, match="is full"):
+        with pytest.raises(Unavailable, match="cannot store reports"):
             await node.reports.record_usage(node.uid, b"{}")
-        with pytest.raises(Unavailable, match="is full"):
+        with pytest.raises(Unavailable, match="cannot store reports"):
             await node.reports.record_diagnostics(node.uid, b"why")
         filler.unlink()
         await node.reports.record_usage(node.uid, b"{}")
