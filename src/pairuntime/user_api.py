@@ -127,8 +127,8 @@ class Runtime:
                 function()
         return result
 
-    def log_metrics(self, step: "int", **values: "float") -> "None":
-        log_metrics(step, **values)
+    def log_metrics(self, step: "Any" = None, metrics: "Any" = None, **values: "Any") -> "None":
+        log_metrics(step, metrics, **values)
 
     def __repr__(self) -> "str":
         return "Runtime(%r)" % (self.where,)
@@ -162,24 +162,120 @@ def capture_logging(level: "int | str" = logging.INFO) -> "logging.Handler":
 
 # -- metrics -----------------------------------------------------------------------------------------
 
+# JSON has no such numbers: each is written as a text, which float() reads.
+_NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
+_FIRST_ATTEMPT = "0.0"
+
+
+class _MetricsFile:
+    """File of a task's metrics, one line of JSON each.
+
+    A line is one appending write of the calling thread: it is in the kernel when the call returns, so that a
+    task that is killed loses nothing, a process that forks neither repeats nor loses lines, and several
+    processes of a task may write. An error of the disk is reported once and never stops the program.
+    """
+
+    def __init__(self, path: "str"):
+        self.path = path
+        # For the step of those who give none.
+        self.next_step = 0
+        attempt = "%s.%s" % (
+            os.environ.get("FC_FRAMEWORK_ATTEMPT_ID", "0"),
+            os.environ.get("FC_TASK_ATTEMPT_ID", "0"),
+        )
+        # Marks the values of a task that was started again.
+        self._mark = {} if attempt == _FIRST_ATTEMPT else {"attempt": attempt}
+        self._fd = -1
+        self._is_torn = False
+        self._has_failed = False
+
+    def append(self, step: "int", numbers: "dict[str, Any]") -> "None":
+        fields = {"step": step, "time": round(time.time(), 3), "values": numbers}
+        fields.update(self._mark)
+        line = json.dumps(fields).encode() + b"\n"
+        try:
+            if self._fd < 0:
+                self._open()
+            # What the disk took of a line must not be the beginning of the next one.
+            line = b"\n" + line if self._is_torn else line
+            self._is_torn = os.write(self._fd, line) < len(line)
+        except OSError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                message = "metrics are lost, %s cannot be written: %s" % (self.path, error)
+                logging.getLogger(__name__).warning("log_metrics: %s", message)
+
+    def _open(self) -> "None":
+        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+
+    def close(self) -> "None":
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 _lock = threading.Lock()
-_file = None  # type: Any
+_file = _MetricsFile("")
 
 
-def log_metrics(step: "int", **values: "float") -> "None":
-    """Record metrics of a step: ``log_metrics(10, loss=0.3)``.
+def log_metrics(step: "Any" = None, metrics: "Any" = None, **values: "Any") -> "None":
+    """Record metrics of a step: ``log_metrics(10, loss=0.3)``, ``log_metrics(10, {"train/loss": 0.3})``.
 
+    Without a step, steps are counted from 0, or from the last one on. A value is a number, or a scalar of
+    numpy, torch or the like; NaN and infinity are kept. A slash in a name puts it into a group.
     ``pai job-metrics`` plots them during the run.
     """
+    if step is not None and hasattr(step, "items"):
+        if metrics is not None:
+            raise TypeError("log_metrics: the step comes first: log_metrics(10, {'loss': 0.3}).")
+        step, metrics = None, step
+    if metrics is not None:
+        # A metric may have the name of the parameter.
+        values = dict(metrics, **values) if hasattr(metrics, "items") else dict(values, metrics=metrics)
+    numbers = {}
+    for name, value in values.items():
+        if type(value) is not float:
+            value = _number(name, value)
+        if value - value != 0:
+            value = _NOT_FINITE.get(value, "NaN")
+        numbers[name if type(name) is str else str(name)] = value
+    file = _metrics_file()
+    number = file.next_step if step is None else _whole(step)
+    file.next_step = number + 1
+    if file.path:
+        file.append(number, numbers)
+
+
+def _metrics_file() -> "_MetricsFile":
     global _file  # noqa: PLW0603
-    numbers = {name: float(value) for name, value in values.items()}
-    path = os.environ.get("PAI_METRICS_FILE")
-    if not path:
-        return
-    line = json.dumps({"step": int(step), "time": round(time.time(), 3), "values": numbers})
-    with _lock:
-        if _file is None or _file.name != path:
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            # One appending write for each line: several processes of a task may write.
-            _file = open(path, "a", buffering=1)
-        _file.write(line + "\n")
+    path = os.environ.get("PAI_METRICS_FILE") or ""
+    if _file.path != path:
+        with _lock:
+            if _file.path != path:
+                _file.close()
+                _file = _MetricsFile(path)
+    return _file
+
+
+def _number(name: "Any", value: "Any") -> "float":
+    """The value as a number; an array or tensor of one item is one."""
+    plain = value
+    try:
+        if hasattr(plain, "item"):
+            plain = plain.item()
+        if not isinstance(plain, (str, bytes, bytearray)):
+            return float(plain)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise TypeError(
+        "log_metrics: %s is no number (%s): log a number, or a tensor or array with one item."
+        % (name, type(value).__name__)
+    )
+
+
+def _whole(step: "Any") -> "int":
+    try:
+        return int(step)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise TypeError("log_metrics: the step is no whole number but %.100r." % (step,)) from None

@@ -133,14 +133,24 @@ def _below(name: str, every: list[str]) -> list[str]:
 
 
 class MetricSeries:
-    """Values of one metric over the steps of a task."""
+    """Values of one metric over the steps of a task, those of all its attempts one after the other."""
 
-    __slots__ = ("name", "steps", "values")
+    __slots__ = ("_attempt", "name", "restarts", "steps", "values")
 
     def __init__(self, name: str):
         self.name = name
         self.steps: list[int] = []
         self.values: list[float] = []
+        self.restarts: list[int] = []
+        """Where the values of each further attempt begin."""
+        self._attempt: object = None
+
+    def add(self, step: int, value: float, attempt: object) -> None:
+        if self.steps and attempt != self._attempt:
+            self.restarts.append(len(self.steps))
+        self._attempt = attempt
+        self.steps.append(step)
+        self.values.append(value)
 
 
 def metrics(
@@ -171,8 +181,9 @@ def _add_steps(by_name: dict[str, MetricSeries], lines: bytes) -> None:
         try:
             step = json.loads(line)
             for key, value in step["values"].items():
+                # float() also reads what is written for NaN and infinity.
+                number = float(value)
                 series = by_name.setdefault(key, MetricSeries(key))
-                series.steps.append(int(step["step"]))
-                series.values.append(float(value))
-        except (ValueError, KeyError, TypeError, AttributeError):
+                series.add(int(step["step"]), number, step.get("attempt"))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
@@ -146,16 +145,6 @@ def test_logging_is_captured_by_a_variable_of_the_job(laid_out: Path) -> None:
         check=False,
     )
     assert done.stderr.endswith("Z INFO root: hello\n")
-
-
-def test_metrics_are_written_one_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    user_api.log_metrics(0, loss=1)  # nowhere to keep them, and no error
-    monkeypatch.setenv("PAI_METRICS_FILE", str(tmp_path / "deep" / "metrics.jsonl"))
-    user_api.log_metrics(1, loss=0.5, accuracy=1)
-    user_api.log_metrics(2, loss=0.25)
-    lines = [json.loads(line) for line in (tmp_path / "deep" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2]
-    assert lines[0]["values"] == {"loss": 0.5, "accuracy": 1.0}
 
 
 def test_hdfs_commands_of_a_script_work_in_a_task(cluster: Cluster) -> None:

@@ -125,7 +125,7 @@ def job_metrics(argv: list[str]) -> int:
     selected = {name: series for name, series in by_name.items() if not args.names or name in args.names}
     if args.output == "table" and by_name:
         _print_values(cluster, args.job, args.user, args.index)
-    plain = {name: {"steps": series.steps, "values": series.values} for name, series in selected.items()}
+    plain = {name: _plain(series) for name, series in selected.items()}
     show(plain, args.output, lambda: "\n\n".join(map(_plot_metric, selected.values())))
     if not by_name and args.output == "table":
         print_notice(f"{args.job} has logged no metrics yet.")
@@ -140,6 +140,15 @@ def _print_values(cluster: ClusterClient, job: str, user: str, index: int) -> No
         print_notice(f"Task {index}: {array.label(index)}")
 
 
+def _plain(series: MetricSeries) -> dict[str, object]:
+    from openpaisdk.output.numbers import plain_number
+
+    values = [plain_number(value) for value in series.values]
+    # Only where there was one: most programs are not started again.
+    restarts = {"restarts": series.restarts} if series.restarts else {}
+    return {"steps": series.steps, "values": values, **restarts}
+
+
 def _plot_metric(series: MetricSeries) -> str:
     import shutil
 
@@ -147,4 +156,7 @@ def _plot_metric(series: MetricSeries) -> str:
 
     width = max(20, min(100, shutil.get_terminal_size().columns - 14))
     last = f"{series.name}: {series.values[-1]:.6g} at step {series.steps[-1]}"
+    if series.restarts:
+        steps = ", ".join(str(series.steps[at]) for at in series.restarts)
+        last += f" (started again at step {steps})"
     return f"{last}\n{plot(series.steps, series.values, width)}"
