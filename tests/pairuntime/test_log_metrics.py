@@ -93,7 +93,18 @@ def test_scalars_of_other_libraries_and_what_json_has_no_number_for(file: Path) 
     assert float(values["e"]) == -math.inf
 
 
-@pytest.mark.parametrize("value", ["0.5", None, [1], Tensor(), 10**400, 1j, Scalar("x")], ids=repr)
+_NO_NUMBERS = {
+    "text": "0.5",
+    "none": None,
+    "list": [1],
+    "tensor of several": Tensor(),
+    "more than a float holds": 10**400,
+    "complex": 1j,
+    "scalar of a text": Scalar("x"),
+}
+
+
+@pytest.mark.parametrize("value", _NO_NUMBERS.values(), ids=_NO_NUMBERS)
 def test_what_is_no_number_is_refused_with_its_name(file: Path, value: object) -> None:
     with pytest.raises(TypeError, match="log_metrics: loss is no number"):
         log_metrics(1, loss=value)
