@@ -28,6 +28,8 @@ _COMMAND_TIMEOUT_S = 60.0
 _MAX_CONCURRENT = 10
 _TIMED_OUT = 124
 _NOT_RUN = 127
+# What sacct prints for a job that was never given nodes.
+_NO_NODES = "None assigned"
 _NO_RESPONSE = (_TIMED_OUT, _NOT_RUN)
 _MAX_JOBS_PER_SCANCEL = 500
 # Variables passed to Slurm's commands. No others: sbatch exports its whole environment to the job.
@@ -148,18 +150,22 @@ class SlurmCommands:
         """Jobs that squeue no longer shows, from sacct; empty without accounting."""
         if not job_ids or self.has_accounting is False or shutil.which("sacct") is None:
             return {}
+        columns = "JobID,State,ElapsedRaw,NodeList"
         result = await self.run(
-            ["sacct", "-X", "-n", "-P", "-o", "JobID,State,NodeList", "-j", ",".join(job_ids)], timeout_s=20
+            ["sacct", "-X", "-n", "-P", "-o", columns, "-j", ",".join(job_ids)], timeout_s=20
         )
         if result.status:
             self.has_accounting = not ("disabled" in result.err or "not running" in result.err)
             return {}
         jobs = {}
         for line in result.out.splitlines():
-            number, state, nodes = line.split("|", 2)
+            number, state, used, nodes = line.split("|", 3)
             # CANCELLED is followed by the uid that did it.
             jobs[number.partition("+")[0]] = SlurmJob(
-                number.partition("+")[0], state.split(" ")[0], "", nodes
+                number.partition("+")[0],
+                state.split(" ")[0],
+                nodes="" if nodes == _NO_NODES else nodes,
+                used_s=int(used) if used.isdecimal() else 0,
             )
         return jobs
 
