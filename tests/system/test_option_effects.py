@@ -148,8 +148,8 @@ class Run:
         assert self.type("runs", *words, "runs", f"{line}; {waits}").status == 0
 
         def states() -> list[str]:
-            tasks = self.cluster.detail("runs")["taskRoles"]["main"]["taskStatuses"]
-            return [task["taskState"] for task in tasks]
+            roles = self.cluster.detail("runs")["taskRoles"]  # empty before the first attempt
+            return [task["taskState"] for role in roles.values() for task in role["taskStatuses"]]
 
         eventually(lambda: states() == ["RUNNING", "FAILED"], "the failure of a task")
 
