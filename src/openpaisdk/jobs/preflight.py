@@ -51,7 +51,7 @@ def _check_workspace(cluster: ClusterClient, job: Mapping[str, object]) -> None:
 
     for problem in cluster.check_job(job):
         if problem.get("key") == key_path(WORKSPACE_KEY):
-            raise Forbidden(str(problem.get("message")))
+            raise Forbidden(str(problem.get("message")), hint="Nothing was submitted.")
 
 
 def exceeds_capacity(cluster: ClusterClient, job: Mapping[str, object]) -> str:
