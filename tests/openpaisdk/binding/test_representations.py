@@ -132,6 +132,7 @@ WITHOUT_SECRETS = {
     "cli.jobs.logs.WaitTimeout",
     "cli.jobs.pending_reason.PendingQueue",
     "client.follow_stream.LogPosition",
+    "client.http_errors.Redirected",
     "client.models",
     "client.port_forward.PortForward",
     "client.session.ConnectionLost",

@@ -10,6 +10,7 @@ ROLE = "dockerImage: img, resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}, c
 FILES = {
     "train.py": "import sys; print('trained', *sys.argv[1:])\n",
     "try.py": "",
+    "params.csv": "lr\n0.1\n",
     "Makefile": "data:\n",
     "job.yaml": "protocolVersion: 2\nname: helped_$\ntype: job\n"
     "prerequisites: [{name: img, type: dockerimage, uri: host}]\n"

@@ -53,6 +53,8 @@ def test_page_with_very_many_cookies_locks_nobody_out(new_page: NewPage, cluster
     page = new_page()
     page.open(url_of(cluster) + "/healthz")  # sends no requests of its own
     page.evaluate("for (let n = 0; n < 170; n++) document.cookie = `c${n}=${'x'.repeat(4000)}; path=/`")
+    # The browser sets them while the page goes on.
+    page.wait_for("document.cookie.length > 600000")
     page.open(url_of(cluster))
     page.wait_for_text("delete the cookies of this host")
     page.open(url_of(cluster))
