@@ -315,47 +315,11 @@ export function usageOverTime(kind: "nodes" | "virtual-clusters", name: string, 
   return get(`api/v2/usage/${kind}/${encodeURIComponent(name)}`, signal);
 }
 
-/** What a program logged, by name; `next` is the byte from which on nothing was read. */
-export interface LoggedMetrics {
-  readonly next: number;
-  readonly byName: ReadonlyMap<string, { readonly steps: number[]; readonly values: number[] }>;
-}
-
-/** What is `known`, and what was logged since. A line that is no object of numbers is skipped. */
-export async function loggedMetrics(
-  framework: string,
-  { role, index }: TaskAddress,
-  known: LoggedMetrics,
-  signal?: AbortSignal,
-): Promise<LoggedMetrics> {
-  const query = new URLSearchParams({ role, index: String(index), start: String(known.next) });
+/** Lines that the program of a task logged, from that byte on; a response has a part of many. */
+export async function metricLines(framework: string, { role, index }: TaskAddress, start: number, signal?: AbortSignal): Promise<Uint8Array> {
+  const query = new URLSearchParams({ role, index: String(index), start: String(start) });
   const path = `api/v2/jobs/${encodeURIComponent(framework)}/metrics?${query}`;
-  const buffer = await (await request("GET", path, signal ? { signal } : {})).arrayBuffer();
-  const byName = new Map(known.byName);
-  for (const line of new TextDecoder().decode(buffer).split("\n")) {
-    const { step, values } = parsed(line);
-    if (typeof step !== "number" || typeof values !== "object" || values === null) continue;
-    for (const [name, value] of Object.entries(values)) {
-      if (typeof value !== "number") continue;
-      const series = byName.get(name) ?? { steps: [], values: [] };
-      // A program that starts again counts its steps again: a line goes forward only.
-      if (step > (series.steps[series.steps.length - 1] ?? -Infinity)) {
-        series.steps.push(step);
-        series.values.push(value);
-      }
-      byName.set(name, series);
-    }
-  }
-  return { next: known.next + buffer.byteLength, byName };
-}
-
-function parsed(line: string): { step?: unknown; values?: unknown } {
-  try {
-    const value: unknown = JSON.parse(line);
-    return typeof value === "object" && value !== null ? value : {};
-  } catch {
-    return {};
-  }
+  return new Uint8Array(await (await request("GET", path, signal ? { signal } : {})).arrayBuffer());
 }
 
 // -- job files -------------------------------------------------------------------------------------

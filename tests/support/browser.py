@@ -314,6 +314,35 @@ class Page:
                 at = self.evaluate(f"document.elementFromPoint({x}, {y})?.outerHTML.slice(0, 300)")
                 raise BrowserError(f"{selector} {text or ''} cannot be reached. At its place is {at}")
 
+    def drag(self, selector: str, start: float, end: float) -> None:
+        """Drag over an element, from one part of its width to another."""
+        left, top, width, height = self.wait_for(
+            f"""(() => {{ const e = ({_FIND})({json.dumps(selector)}, null); if (e === null) return null;
+            e.scrollIntoView({{block: "center"}});
+            const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; }})()"""
+        )
+        middle = top + height / 2
+        for kind, at in (("Moved", start), ("Pressed", start), ("Moved", end), ("Released", end)):
+            self.send(
+                "Input.dispatchMouseEvent",
+                {
+                    "type": f"mouse{kind}",
+                    "x": left + width * at,
+                    "y": middle,
+                    "button": "left" if start != end else "none",
+                    "clickCount": int(kind != "Moved"),
+                },
+            )
+
+    def double_click(self, selector: str) -> None:
+        def click_at(x: float, y: float) -> None:
+            for count in (1, 2):
+                for kind in ("mousePressed", "mouseReleased"):
+                    event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": count}
+                    self.send("Input.dispatchMouseEvent", event)
+
+        self._reach(selector, None, ("mousedown", "mouseup", "dblclick"), click_at)
+
     def fill(self, selector: str, text: str) -> None:
         """Click into a field, and replace its content by typing.
 
@@ -371,8 +400,12 @@ class Page:
 
     def press(self, key: str, *, modifiers: int = 0) -> None:
         arrows = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35}
-        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "a": 65, **arrows}
-        common = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": codes[key]}
+        codes = {"Enter": 13, "Escape": 27, "Tab": 9, **arrows}
+        common = {
+            "key": key,
+            "modifiers": modifiers,
+            "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper())),
+        }
         if key == "a" and modifiers == 2:
             common["commands"] = ["selectAll"]
         down = {**common, "type": "rawKeyDown" if len(key) > 1 and key != "Enter" else "keyDown"}

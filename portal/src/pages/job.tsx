@@ -21,10 +21,10 @@ import { JobCommands } from "./job_commands.tsx";
 import { DebugHold, HOLD_OPTION } from "./job_hold.tsx";
 import { JobLog } from "./job_log.tsx";
 import { JobTerminal } from "./job_terminal.tsx";
-import { JobMetrics } from "./job_metrics.tsx";
 import { tasksOf, TaskTable } from "./job_tasks.tsx";
 import { JobTimeline } from "./job_timeline.tsx";
 
+const JobMetrics = lazy("the plots", async () => (await import("./job_metrics.tsx")).JobMetrics);
 const JobOutputs = lazy("the outputs", async () => (await import("./job_outputs.tsx")).JobOutputs);
 
 const ResubmitDialog = lazy("the dialog", async () => (await import("./job_resubmit.tsx")).ResubmitDialog);

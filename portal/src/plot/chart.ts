@@ -33,10 +33,16 @@ const minuteLabel = time({ hour: "2-digit", minute: "2-digit" });
 const secondLabel = time({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 const sheet = new CSSStyleSheet();
-sheet.replaceSync(rules);
-document.adoptedStyleSheets.push(sheet);
+
+/** Give the page the rules of uPlot, once. */
+export function addRules(): void {
+  if (document.adoptedStyleSheets.includes(sheet)) return;
+  sheet.replaceSync(rules);
+  document.adoptedStyleSheets.push(sheet);
+}
 
 export function drawChart(host: HTMLElement, data: ChartData, options: ChartOptions): Chart {
+  addRules();
   const { colours, format, isTime, isBytes } = options;
   const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1 } };
   const size = () => ({ width: Math.max(1, host.clientWidth), height: Math.max(1, host.clientHeight) });
@@ -73,7 +79,7 @@ export function drawChart(host: HTMLElement, data: ChartData, options: ChartOpti
 }
 
 /** As fine as the distance of the labels; the day where it changes. */
-function timeLabels(times: readonly number[]): string[] {
+export function timeLabels(times: readonly number[]): string[] {
   const step = (times[1] ?? 0) - (times[0] ?? 0);
   const label = step >= DAY_MS ? dayLabel : step >= 60_000 ? minuteLabel : secondLabel;
   return times.map((at, number) => {

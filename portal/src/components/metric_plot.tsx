@@ -1,0 +1,388 @@
+// Plot of a metric, or of a group of them: values at the cursor, zoom, axes, smoothing, and the same as a table.
+import { signal, useSignal } from "@preact/signals";
+import { useEffect, useId, useMemo, useRef } from "preact/hooks";
+import { exactTime, grouped } from "../format.ts";
+import {
+  curveOf,
+  MAX_SEGMENTS,
+  shownSpan,
+  significant,
+  spanOf,
+  splitAt,
+  type Curve,
+  type MetricCurve,
+  type Point,
+} from "../plot/curve.ts";
+import type { Metric } from "../plot/logged_metrics.ts";
+import type { ChartLine, Hovered, MetricChart, MetricView } from "../plot/metric_chart.ts";
+import type { Best, PlotSettings, SomeSettings } from "../plot/plot_settings.ts";
+import { theme } from "../theme.ts";
+import { PlotFields } from "./plot_fields.tsx";
+
+interface Props {
+  readonly title: string;
+  readonly metrics: readonly Metric[];
+  readonly settings: PlotSettings;
+  /** Which value of each metric is marked. */
+  readonly bests: readonly Best[];
+  /** Whether the plot has settings of its own. */
+  readonly isOwn: boolean;
+  readonly onChange: (changes: SomeSettings) => void;
+  /** Take the settings of all plots again. */
+  readonly onReset: () => void;
+}
+
+/** Colours of lines in `tokens.css`. */
+const COLOURS = 8;
+/** Plots are drawn when they are this near to the window. */
+const NEAR = "400px";
+/** Rows of the table for a metric, spread evenly over its values. */
+const MAX_ROWS = 30;
+const PAGE_OF_POINTS = 20;
+
+/** Which line of a chart is what. */
+interface LinePart {
+  readonly metric: number;
+  readonly attempt: number;
+  readonly isRaw: boolean;
+  readonly low: number;
+  readonly high: number;
+}
+
+export function MetricPlot({ title, metrics, settings, bests, isOwn, onChange, onReset }: Props) {
+  const host = useRef<HTMLDivElement>(null);
+  const figure = useRef<HTMLElement>(null);
+  const chart = useRef<MetricChart | null>(null);
+  const isNear = useSignal(false);
+  const isSetting = useSignal(false);
+  const hovered = useMemo(() => signal<Hovered | null>(null), []);
+  const fieldsId = useId();
+  const count = metrics.reduce((sum, metric) => sum + metric.count, 0);
+  const { curves, parts, lines, shown } = useMemo(
+    () => drawingOf(isNear.value ? metrics : [], settings, bests),
+    [isNear.value, count, metrics[0], metrics.length, JSON.stringify([settings, bests])],
+  );
+  const onZoom = useRef<(part: { low: number; high: number } | undefined) => void>(() => undefined);
+  onZoom.current = (part) => onChange(part ? zoomTo(part, settings) : { from: NaN, to: NaN });
+
+  useEffect(() => {
+    if (!figure.current) return;
+    const observer = new IntersectionObserver(
+      (entries) => {
+        if (entries.some((entry) => entry.isIntersecting)) isNear.value = true;
+      },
+      { rootMargin: NEAR },
+    );
+    observer.observe(figure.current);
+    return () => observer.disconnect();
+  }, []);
+
+  const view = useRef<Omit<MetricView, "colours"> | null>(null);
+  view.current = shown === undefined ? null : { ...settings, isLogX: settings.isLogX && !settings.isTime, lines, shown, ...marksOf(curves) };
+  const withColours = (box: HTMLElement): MetricView | null => {
+    if (!view.current) return null;
+    const { lines: named, best } = view.current;
+    const colourOf = (name: string) => computed(box, name);
+    return {
+      ...view.current,
+      lines: named.map((line) => ({ ...line, colour: colourOf(line.colour) })),
+      best: best.map((point) => ({ ...point, colour: colourOf(point.colour) })),
+      colours: { text: colourOf("--quiet"), grid: colourOf("--line"), surface: colourOf("--surface"), bad: colourOf("--bad") },
+    };
+  };
+  const isDrawn = isNear.value && shown !== undefined;
+  useEffect(() => {
+    const box = host.current;
+    if (!box || !isDrawn) return;
+    let isGone = false;
+    void import("../plot/metric_chart.ts").then(({ drawMetrics }) => {
+      const first = withColours(box);
+      if (isGone || !first) return;
+      chart.current = drawMetrics(box, first, {
+        onZoom: (part) => onZoom.current(part),
+        onHover: (at) => (hovered.value = at),
+      });
+    });
+    return () => {
+      isGone = true;
+      chart.current?.destroy();
+      chart.current = null;
+    };
+  }, [isDrawn, theme.value]);
+  useEffect(() => {
+    const changed = host.current && withColours(host.current);
+    if (changed) chart.current?.update(changed);
+  }, [curves]);
+
+  const isZoomed = !Number.isNaN(settings.from) || !Number.isNaN(settings.to);
+  const onKeyDown = (event: KeyboardEvent) => {
+    const by = event.shiftKey ? PAGE_OF_POINTS : 1;
+    const steps: Readonly<Record<string, number>> = {
+      ArrowLeft: -by,
+      ArrowRight: by,
+      Home: -Infinity,
+      End: Infinity,
+      Escape: 0,
+    };
+    const step = steps[event.key];
+    if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    chart.current?.moveCursor(step);
+  };
+  return (
+    <figure class="card padded plot metric" ref={figure} aria-label={title}>
+      <figcaption>
+        <strong>{title}</strong>
+        <span class="actions">
+          {isZoomed && (
+            <button class="link" type="button" onClick={() => onChange({ from: NaN, to: NaN })}>
+              Show all of it
+            </button>
+          )}
+          {isOwn && (
+            <button class="link" type="button" onClick={onReset}>
+              As all plots
+            </button>
+          )}
+          <button
+            class="link"
+            type="button"
+            aria-expanded={isSetting.value}
+            aria-controls={fieldsId}
+            aria-label={`Settings of ${title}`}
+            onClick={() => (isSetting.value = !isSetting.value)}
+          >
+            Settings
+          </button>
+        </span>
+      </figcaption>
+      <div id={fieldsId} hidden={!isSetting.value}>
+        {isSetting.value && <PlotFields settings={settings} onChange={onChange} hasRange hasBest={metrics.length === 1} />}
+      </div>
+      <Readout curves={curves} parts={parts} settings={settings} hovered={hovered} />
+      <div
+        class="plot-area tall"
+        ref={host}
+        role="img"
+        tabIndex={0}
+        aria-label={`${title}: ${curves.map((curve) => summaryOf(curve, settings)).join("; ") || "loading"}`}
+        onKeyDown={onKeyDown}
+      />
+      {notesOf(curves, metrics, settings).map((note) => (
+        <p class="quiet" key={note}>
+          {note}
+        </p>
+      ))}
+      <ValueTable title={title} metrics={metrics} />
+    </figure>
+  );
+}
+
+// -- what is drawn ---------------------------------------------------------------------------------
+
+const colourName = (at: number) => `--series-${(at % COLOURS) + 1}`;
+
+function drawingOf(metrics: readonly Metric[], settings: PlotSettings, bests: readonly Best[]) {
+  const whole = spanOf(metrics, settings);
+  const shown = whole && shownSpan(whole, settings);
+  const curves = shown ? metrics.map((metric, at) => curveOf(metric, { ...settings, best: bests[at] ?? "none" }, shown)) : [];
+  const drawn: { line: ChartLine; part: LinePart }[] = [];
+  for (const [metric, { segments }] of curves.entries()) {
+    const colour = colourName(metric);
+    for (const [at, { attempt, raw, line }] of segments.entries()) {
+      const add = (curve: Curve, isRaw: boolean, isPale: boolean) => {
+        if (!curve.x.length) return;
+        const [low = 0, high = low] = [curve.x[0], curve.x[curve.x.length - 1]];
+        drawn.push({ line: { ...curve, colour, isPale }, part: { metric, attempt, isRaw, low, high } });
+      };
+      if (raw !== line) add(raw, true, true);
+      // What a later attempt did again is behind it.
+      const again = Math.min(...segments.slice(at + 1).map(({ start }) => start));
+      const [own, repeated] = splitAt(line, again);
+      add(own, false, false);
+      if (own.x.length < line.x.length) add(repeated, false, true);
+    }
+  }
+  // Behind the others.
+  drawn.sort((one, other) => Number(other.line.isPale) - Number(one.line.isPale));
+  return { curves, shown, lines: drawn.map(({ line }) => line), parts: drawn.map(({ part }) => part) };
+}
+
+function marksOf(curves: readonly MetricCurve[]) {
+  const starts = new Map<string, { x: number; label: string }>();
+  for (const { segments } of curves) {
+    for (const [at, { attempt, start }] of segments.entries()) {
+      const isSame = segments[at - 1]?.attempt === attempt;
+      // Metrics of a group begin at about the same place.
+      const key = `${attempt} ${isSame ? at : ""}`;
+      if (at > 0 && !starts.has(key)) starts.set(key, { x: start, label: isSame ? "again" : `attempt ${attempt}` });
+    }
+  }
+  const best = curves.flatMap((curve, at) => (curve.best ? [{ ...curve.best, colour: colourName(at) }] : []));
+  return { starts: [...starts.values()], odd: curves.flatMap((curve) => curve.odd), best };
+}
+
+/** From where to where, without digits that no one can see. */
+function zoomTo({ low, high }: { low: number; high: number }, { isTime, isLogX }: PlotSettings): SomeSettings {
+  if (isTime) return { from: Math.round(low), to: Math.round(high) };
+  const digits = Math.ceil(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low))) + 3;
+  const rounded = (value: number) => Number(value.toPrecision(Math.min(15, Math.max(3, digits))));
+  const from = rounded(low);
+  return { from: isLogX && from <= 0 ? NaN : from, to: rounded(high) };
+}
+
+/** A colour of the theme as the browser computes it: a canvas knows no variables. */
+function computed(box: HTMLElement, name: string): string {
+  box.style.color = `var(${name})`;
+  const { color } = getComputedStyle(box);
+  box.style.color = "";
+  return color;
+}
+
+// -- what it says ----------------------------------------------------------------------------------
+
+interface ReadoutProps {
+  readonly curves: readonly MetricCurve[];
+  readonly parts: readonly LinePart[];
+  readonly settings: PlotSettings;
+  readonly hovered: { readonly value: Hovered | null };
+}
+
+/** The values at the cursor; without one the last. Its cells stay where they are. */
+function Readout({ curves, parts, settings, hovered }: ReadoutProps) {
+  const at = hovered.value;
+  const last = curves.reduce((latest, curve) => Math.max(latest, curve.last?.x ?? -Infinity), -Infinity);
+  const x = at?.x ?? last;
+  return (
+    <div class="readout">
+      <span>{Number.isFinite(x) ? capital(placeOf(x, settings)) : "…"}</span>
+      {curves.map((curve, metric) => (
+        <span key={curve.name}>
+          {curves.length > 1 && <Swatch at={metric} />}
+          {curves.length > 1 && <span class="quiet">{curve.name} </span>}
+          <b>{at ? valuesAt(at, metric, parts) : curve.last ? significant(curve.last.y) : "no value"}</b>
+          {curve.best && (
+            <span class="quiet">
+              {" "}
+              {curve.best.kind} {significant(curve.best.y)} at {placeOf(curve.best.x, settings)}
+            </span>
+          )}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+function Swatch({ at }: { at: number }) {
+  return <span class={`swatch s${(at % COLOURS) + 1}`} aria-hidden="true" />;
+}
+
+/** Values of a metric at the cursor: of each attempt that was there, and before and after it was smoothed. */
+function valuesAt(at: Hovered, metric: number, parts: readonly LinePart[]): string {
+  const found = new Map<number, { raw?: Point; line?: Point }>();
+  const places: { attempt: number; isRaw: boolean; point: Point }[] = [];
+  for (const [line, part] of parts.entries()) {
+    const point = at.points[line];
+    if (part.metric === metric && point && part.low <= at.x && at.x <= part.high) {
+      places.push({ attempt: part.attempt, isRaw: part.isRaw, point });
+    }
+  }
+  for (const { attempt, isRaw, point } of places) {
+    found.set(attempt, { ...found.get(attempt), [isRaw ? "raw" : "line"]: point });
+  }
+  if (!found.size) return "no value";
+  return [...found]
+    .sort(([one], [other]) => other - one)
+    .map(([attempt, { raw, line }]) => {
+      const value = significant((raw ?? line)?.y ?? NaN);
+      const average = raw && line ? ` (smoothed ${significant(line.y)})` : "";
+      return `${found.size > 1 ? `attempt ${attempt}: ` : ""}${value}${average}`;
+    })
+    .join(", ");
+}
+
+function placeOf(x: number, { isTime }: PlotSettings): string {
+  return isTime ? exactTime(x) : `step ${Number.isInteger(x) ? grouped(x) : x}`;
+}
+
+const capital = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
+function summaryOf({ name, last, best }: MetricCurve, settings: PlotSettings): string {
+  if (!last) return `${name} has no value`;
+  const mark = best ? `, ${best.kind} ${significant(best.y)} at ${placeOf(best.x, settings)}` : "";
+  return `${name} ${significant(last.y)} at ${placeOf(last.x, settings)}${mark}`;
+}
+
+function notesOf(curves: readonly MetricCurve[], metrics: readonly Metric[], settings: PlotSettings): string[] {
+  const notes: string[] = [];
+  for (const { name, oddCount, firstOdd, hiddenCount } of curves) {
+    const of = curves.length > 1 ? ` of ${name}` : "";
+    if (firstOdd) {
+      const first = `${firstOdd.value} at ${placeOf(firstOdd.x, settings)}`;
+      notes.push(oddCount === 1 ? `One value${of} is not finite: ${first}.` : `${grouped(oddCount)} values${of} are not finite; the first is ${first}.`);
+    }
+    if (hiddenCount) {
+      notes.push(`A logarithmic axis has no place for ${hiddenCount === 1 ? "one value" : `${grouped(hiddenCount)} values`}${of}: ${hiddenCount === 1 ? "it is" : "they are"} not above 0.`);
+    }
+  }
+  if (metrics.some(({ segments }) => segments.length > MAX_SEGMENTS)) {
+    notes.push(`Only the last ${MAX_SEGMENTS} attempts are drawn.`);
+  }
+  return notes;
+}
+
+function ValueTable({ title, metrics }: { title: string; metrics: readonly Metric[] }) {
+  const isOpen = useSignal(false);
+  return (
+    <details onToggle={({ currentTarget }) => (isOpen.value = currentTarget.open)}>
+      <summary>{title} as a table</summary>
+      {isOpen.value && <Rows title={title} metrics={metrics} />}
+    </details>
+  );
+}
+
+function Rows({ title, metrics }: { title: string; metrics: readonly Metric[] }) {
+  const hasAttempts = metrics.some(({ segments }) => segments.length > 1);
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={`Values of ${title}`}>
+      <table>
+        <thead>
+          <tr>
+            {hasAttempts && <th>Attempt</th>}
+            <th>Step</th>
+            <th>Time</th>
+            <th>{metrics.length > 1 ? "Metric" : title}</th>
+            {metrics.length > 1 && <th>Value</th>}
+          </tr>
+        </thead>
+        <tbody>
+          {metrics.flatMap((metric) =>
+            rowsOf(metric).map(({ attempt, step, time, value }, at) => (
+              <tr key={`${metric.name} ${at}`}>
+                {hasAttempts && <td>{attempt}</td>}
+                <td>{step}</td>
+                <td>{exactTime(Number.isNaN(time) ? null : time)}</td>
+                {metrics.length > 1 && <td>{metric.name}</td>}
+                <td>{significant(value)}</td>
+              </tr>
+            )),
+          )}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** Values spread evenly over all; the last is one of them. */
+function rowsOf({ segments, count }: Metric) {
+  const step = Math.max(1, Math.ceil(count / MAX_ROWS));
+  const rows: { attempt: number; step: number; time: number; value: number }[] = [];
+  let place = 0;
+  for (const { attempt, steps, times, values } of segments) {
+    for (let at = 0; at < steps.length; at += 1, place += 1) {
+      if ((count - 1 - place) % step !== 0) continue;
+      rows.push({ attempt, step: steps[at] ?? 0, time: times[at] ?? NaN, value: values[at] ?? NaN });
+    }
+  }
+  return rows;
+}
