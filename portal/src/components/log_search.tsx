@@ -50,11 +50,11 @@ export function useSearch(log: SearchedLog): Search {
   };
   const show = () => {
     const range = state.ranges[state.current];
-    const block = range?.startContainer.parentElement;
+    const block = range?.startContainer.parentElement?.closest(".block");
     const box = log.element.current;
-    if (!range || !block || !box) return;
+    if (!range || !box) return;
     // A block that was never on screen has no lines yet.
-    if (block !== box) block.scrollIntoView({ block: "nearest" });
+    block?.scrollIntoView({ block: "nearest" });
     requestAnimationFrame(() => {
       box.scrollTop += range.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
     });

@@ -1,6 +1,7 @@
 // Text of a log in an element: blocks of lines, of which the browser lays out only the visible ones.
-// Everything is set as text nodes, so output of a job is never markup.
+// Everything is set as text nodes, so output of a job is never markup; what has a colour is in an element with a class.
 import { cleanText } from "../escape_sequences.ts";
+import { LogStyle } from "../log_style.ts";
 
 const BLOCK_BYTES = 32 << 10;
 /** Bytes that stay in the page; beyond it the oldest blocks are dropped, and can be loaded again. */
@@ -15,8 +16,14 @@ interface Block {
   /** Logical offsets in the log. */
   readonly start: number;
   end: number;
-  readonly node: Text;
+  lines: number;
   readonly element: HTMLElement;
+}
+
+/** A text of which each part is a text node. */
+interface SearchedText {
+  readonly text: string;
+  readonly nodes: readonly Text[];
 }
 
 export class LogText {
@@ -25,6 +32,8 @@ export class LogText {
   private pendingStart = 0;
   /** Whether the last block is left as it is. */
   private hasFullBlock = false;
+  /** Of the text at the end; a part that is shown instead, or before, begins without one. */
+  private style = new LogStyle();
   private readonly tail = document.createTextNode("");
   private readonly decoder = new TextDecoder();
   private readonly body = document.createElement("div");
@@ -57,8 +66,11 @@ export class LogText {
 
   /** Index of the first of these ranges that is at or after an offset where a block begins; -1 if none is. */
   firstFrom(offset: number, ranges: readonly Range[]): number {
-    const after = new Set<Node>(this.blocks.filter((block) => block.start >= offset).map((block) => block.node));
-    return ranges.findIndex((range) => after.has(range.startContainer) || range.startContainer === this.tail);
+    const after = new Set<Element>(this.blocks.filter((block) => block.start >= offset).map((block) => block.element));
+    return ranges.findIndex(({ startContainer }) => {
+      const block = startContainer.parentElement?.closest(".block");
+      return startContainer === this.tail || (block !== null && block !== undefined && after.has(block));
+    });
   }
 
   scrollTo(offset: number): void {
@@ -67,6 +79,7 @@ export class LogText {
 
   clear(): void {
     this.blocks = [];
+    this.style = new LogStyle();
     this.pending = new Uint8Array();
     this.pendingStart = 0;
     this.tail.data = "";
@@ -92,8 +105,9 @@ export class LogText {
     const first = offset === 0 ? 0 : bytes.indexOf(NEWLINE) + 1;
     const rest = bytes.subarray(first);
     const before = this.element.scrollHeight - this.element.scrollTop;
+    const style = new LogStyle();
     const added = pieces(rest, rest.length).map(([from, to]) =>
-      this.block(rest.subarray(from, to), offset + first + from),
+      this.block(rest.subarray(from, to), offset + first + from, style),
     );
     this.blocks.unshift(...added);
     this.body.prepend(...added.map((block) => block.element));
@@ -113,50 +127,86 @@ export class LogText {
   find(wanted: string): Range[] {
     const needle = wanted.toLowerCase();
     const ranges: Range[] = [];
-    for (const node of needle ? [...this.blocks.map((block) => block.node), this.tail] : []) {
-      const text = node.data.toLowerCase();
+    for (const { text, nodes } of needle ? this.texts() : []) {
+      const lower = text.toLowerCase();
       // Rare letters change their length in lower case; then places would be wrong.
-      if (text.length !== node.data.length) continue;
-      for (let at = text.indexOf(needle); at >= 0; at = text.indexOf(needle, at + needle.length)) {
+      if (lower.length !== text.length) continue;
+      const place = placesIn(nodes);
+      for (let at = lower.indexOf(needle); at >= 0; at = lower.indexOf(needle, at + needle.length)) {
         if (ranges.length >= MAX_HITS) return ranges;
         const range = new Range();
-        range.setStart(node, at);
-        range.setEnd(node, at + needle.length);
+        range.setStart(...place(at, false));
+        range.setEnd(...place(at + needle.length, true));
         ranges.push(range);
       }
     }
     return ranges;
   }
 
+  private texts(): SearchedText[] {
+    const blocks = this.blocks.map(({ element }) => ({ text: element.textContent ?? "", nodes: textNodes(element) }));
+    return [...blocks, { text: this.tail.data, nodes: [this.tail] }];
+  }
+
   private addLines(bytes: Uint8Array, start: number): void {
     const last = this.blocks.at(-1);
     if (last && !this.hasFullBlock && last.end === start && last.end - last.start + bytes.length <= BLOCK_BYTES) {
-      last.node.appendData(cleanText(this.decoder.decode(bytes)));
+      this.write(last, bytes, this.style);
       last.end += bytes.length;
-      this.estimateHeight(last);
       return;
     }
-    const block = this.block(bytes, start);
+    const block = this.block(bytes, start, this.style);
     this.hasFullBlock = false;
     this.blocks.push(block);
     this.body.append(block.element);
   }
 
-  private block(bytes: Uint8Array, start: number): Block {
-    const node = document.createTextNode(cleanText(this.decoder.decode(bytes)));
+  private block(bytes: Uint8Array, start: number, style: LogStyle): Block {
     const element = document.createElement("div");
     element.className = "block";
-    element.append(node);
-    const block = { start, end: start + bytes.length, node, element };
-    this.estimateHeight(block);
+    const block = { start, end: start + bytes.length, lines: 0, element };
+    this.write(block, bytes, style);
     return block;
   }
 
-  private estimateHeight(block: Block): void {
-    let lines = 0;
-    for (let at = block.node.data.indexOf("\n"); at >= 0; at = block.node.data.indexOf("\n", at + 1)) lines += 1;
-    block.element.style.setProperty("contain-intrinsic-size", `auto ${lines * LINE_PX}px`);
+  /** Add text at the end of a block, and estimate its height. */
+  private write(block: Block, bytes: Uint8Array, style: LogStyle): void {
+    for (const { text, style: classes } of style.pieces(this.decoder.decode(bytes))) {
+      const last = block.element.lastChild;
+      if (!classes && last instanceof Text) last.appendData(text);
+      else if (!classes) block.element.append(text);
+      else if (last instanceof HTMLElement && last.className === classes) (last.firstChild as Text).appendData(text);
+      else {
+        const span = document.createElement("span");
+        span.className = classes;
+        span.append(text);
+        block.element.append(span);
+      }
+      for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) block.lines += 1;
+    }
+    block.element.style.setProperty("contain-intrinsic-size", `auto ${block.lines * LINE_PX}px`);
   }
+}
+
+function textNodes(element: Element): Text[] {
+  const nodes: Text[] = [];
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) nodes.push(walker.currentNode as Text);
+  return nodes;
+}
+
+/** Finds the node of a place in the text of several, for places in ascending order; an end belongs to the node before it. */
+function placesIn(nodes: readonly Text[]): (place: number, isEnd: boolean) => [Text, number] {
+  let [at, start] = [0, 0];
+  return (place, isEnd) => {
+    for (;;) {
+      const node = nodes[at] as Text;
+      const offset = place - start;
+      if (offset < node.length || (isEnd && offset === node.length) || at === nodes.length - 1) return [node, offset];
+      start += node.length;
+      at += 1;
+    }
+  };
 }
 
 /** Parts of whole lines, each of about the size of a block. */

@@ -125,12 +125,18 @@ def test_earlier_output_of_a_long_log_is_loaded_on_request(new_page: NewPage, cl
     assert text == "".join(f"number {n} of a long log\n" for n in range(1, 20001))
 
 
-def test_progress_bars_and_colours_are_shown_as_their_last_text(
+def test_progress_bars_are_shown_as_their_last_text_and_colours_as_colours(
     new_page: NewPage, cluster: TeamCluster
 ) -> None:
-    cluster.run(job("colours", r"printf '\033[31mred\033[0m\n10%%\r50%%\r100%%\nend\n'"))
+    cluster.run(job("colours", r"printf '\033[31mre\033[1md\033[0m\n10%%\r50%%\r100%%\nend\n'"))
     page = new_page(at="/jobs/alice~colours?tab=log")
     page.wait_for(f"{LOG}?.textContent === 'red\\n100%\\nend\\n'")
+    piece = "document.querySelector('.log .sgr-red.sgr-bold')"
+    assert page.evaluate(f"{piece}.textContent") == "d"
+    assert page.evaluate(f"getComputedStyle({piece}).color !== getComputedStyle({LOG}).color")
+    # A text is found whatever its colours.
+    page.fill("input[aria-label='Search the log']", "red")
+    page.wait_for_text("1 of 1")
 
 
 def test_no_escape_sequence_hides_a_line_of_the_log(new_page: NewPage, cluster: TeamCluster) -> None:
