@@ -1,39 +1,53 @@
 // The frame around every page: left pane, page of the address, messages.
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { isConnected, signOut } from "./api.ts";
+import { clusterInfo, isConnected, signOut } from "./api.ts";
 import { Icon } from "./components/icons.tsx";
 import { lazy } from "./components/lazy.tsx";
 import { Empty } from "./components/notices.tsx";
 import { Toasts } from "./components/toasts.tsx";
 import { SignOutEverywhere } from "./components/sign_out.tsx";
 import { useScrollLine } from "./components/scroll_line.ts";
+import { isRestoringScroll } from "./history_entry.ts";
 import { HomePage } from "./pages/home.tsx";
 import { JobPage } from "./pages/job.tsx";
 import { JobsPage } from "./pages/jobs.tsx";
 import { SignInAgain, SignInPage } from "./pages/sign_in.tsx";
 import { ClusterPage } from "./pages/cluster.tsx";
+import { focusWantedSearch, listenToShortcuts, pagesOfUser } from "./navigation.ts";
 import { address, href, type Address } from "./router.ts";
 import { isSessionExpired, session } from "./session.ts";
 import { theme, toggleTheme } from "./theme.ts";
 
-const NAVIGATION = [
-  { path: "/home", label: "Home", icon: "home" },
-  { path: "/submit", label: "Submit Job", icon: "submit" },
-  { path: "/jobs", label: "Jobs", icon: "jobs" },
-  { path: "/files", label: "Files", icon: "files" },
-  { path: "/cluster", label: "Cluster", icon: "cluster" },
-  { path: "/profile", label: "Profile", icon: "profile" },
-  { path: "/admin", label: "Admin", icon: "admin" },
-] as const;
+/** The version in the pane is requested when the page has its own data. */
+const VERSION_DELAY_MS = 1500;
 
 const AdminPage = lazy("the administration", async () => (await import("./pages/admin.tsx")).AdminPage);
 const FilesPage = lazy("the files", async () => (await import("./pages/files.tsx")).FilesPage);
 const SubmitPage = lazy("the editor", async () => (await import("./pages/submit.tsx")).SubmitPage);
+const Help = lazy("the help", async () => (await import("./components/help.tsx")).Help);
 const ProfilePage = lazy("your profile", async () => (await import("./pages/profile.tsx")).ProfilePage);
 
 export function App() {
   const { path, query } = address.value;
+  const isHelpOpen = useSignal(false);
+  const version = useSignal("");
+  const isSignedIn = session.value !== null && path !== "/sign-in";
+  useEffect(() => {
+    if (!isSignedIn) return;
+    const timer = setTimeout(() => {
+      clusterInfo().then(
+        (info) => (version.value = info.version ?? ""),
+        () => undefined,
+      );
+    }, VERSION_DELAY_MS);
+    const end = listenToShortcuts(() => (isHelpOpen.value = true));
+    return () => {
+      clearTimeout(timer);
+      end();
+    };
+  }, [isSignedIn]);
   if (!session.value || path === "/sign-in") return <SignInPage code={query.get("code") ?? ""} />;
   const { user } = session.value;
   return (
@@ -43,8 +57,9 @@ export function App() {
       </a>
       {/* Another user gets none of what is in the pages of this one. */}
       <div class={isSessionExpired.value ? "shell resting" : "shell"} key={user}>
-        <LeftPane path={path} />
+        <LeftPane path={path} version={version.value} onHelp={() => (isHelpOpen.value = true)} />
         <Main path={path}>{pageOf(address.value)}</Main>
+        {isHelpOpen.value && <Help version={version.value} onClose={() => (isHelpOpen.value = false)} />}
       </div>
       {isSessionExpired.value && <SignInAgain user={user} />}
       {!isConnected.value && (
@@ -89,8 +104,8 @@ function Main({ path, children }: { path: string; children: ComponentChildren })
   useEffect(() => {
     if (shown.current === path) return;
     shown.current = path;
-    scrollTo(0, 0);
-    element.current?.focus();
+    if (!isRestoringScroll()) scrollTo(0, 0);
+    if (!focusWantedSearch()) element.current?.focus({ preventScroll: true });
   }, [path]);
   return (
     <main id="main" ref={element} tabIndex={-1}>
@@ -104,7 +119,13 @@ function focusMain(event: Event) {
   document.getElementById("main")?.focus();
 }
 
-function LeftPane({ path }: { path: string }) {
+interface PaneProps {
+  readonly path: string;
+  readonly version: string;
+  readonly onHelp: () => void;
+}
+
+function LeftPane({ path, version, onHelp }: PaneProps) {
   const current = path === "/" ? "/jobs" : path;
   const page = current.split("/")[1] ?? "";
   const nav = useRef<HTMLElement>(null);
@@ -116,7 +137,7 @@ function LeftPane({ path }: { path: string }) {
         OpenPAI
       </a>
       <nav class="nav" aria-label="Pages" ref={nav}>
-        {NAVIGATION.filter((entry) => entry.path !== "/admin" || session.value?.admin).map((entry) => (
+        {pagesOfUser().map((entry) => (
           <a
             key={entry.path}
             href={href(entry.path)}
@@ -139,6 +160,12 @@ function LeftPane({ path }: { path: string }) {
           <button class="link theme" type="button" onClick={toggleTheme}>
             {theme.value === "dark" ? "Light theme" : "Dark theme"}
           </button>
+          <button class="link help" type="button" onClick={onHelp}>
+            Help
+          </button>
+          <span class="quiet version" title="Version of the cluster">
+            {version}
+          </span>
         </div>
       </div>
     </header>

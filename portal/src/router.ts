@@ -1,6 +1,7 @@
 // The address: a path and a query behind the `#`, so that the portal works below any path of a server.
 import { signal } from "@preact/signals";
 import { encodePath } from "./files/paths.ts";
+import { saveScroll } from "./history_entry.ts";
 
 export interface Address {
   readonly path: string;
@@ -29,16 +30,18 @@ export function href(path: string, values: QueryValues = {}): string {
 }
 
 export function navigate(to: string, { replace = false } = {}): void {
-  if (replace) {
-    history.replaceState(null, "", to);
-    address.value = parse(location.hash);
-  } else {
-    location.hash = to;
+  if (to !== location.hash) {
+    if (replace) history.replaceState(history.state, "", to);
+    else {
+      saveScroll();
+      history.pushState(null, "", to);
+    }
   }
+  address.value = parse(location.hash);
 }
 
-/** Change some values of the query, and stay on the page. */
-export function setQuery(changes: QueryValues, { replace = true } = {}): void {
+/** Change some values of the query, and stay on the page; Back undoes it, unless it replaces the entry of the history. */
+export function setQuery(changes: QueryValues, { replace = false } = {}): void {
   const values: Record<string, string | undefined> = Object.fromEntries(address.value.query);
   navigate(href(address.value.path, { ...values, ...changes }), { replace });
 }

@@ -19,7 +19,7 @@ export function Tabs({ tabs, label, children }: Props) {
   const first = tabs[0]?.name ?? "";
   const wanted = address.value.query.get("tab") ?? first;
   const selected = tabs.some((tab) => tab.name === wanted) ? wanted : first;
-  const select = (name: string) => setQuery({ tab: name === first ? undefined : name });
+  const select = (name: string, replace = false) => setQuery({ tab: name === first ? undefined : name }, { replace });
   const move = (event: KeyboardEvent) => {
     const at = tabs.findIndex((tab) => tab.name === selected);
     const places: Readonly<Record<string, number>> = {
@@ -31,7 +31,8 @@ export function Tabs({ tabs, label, children }: Props) {
     const next = tabs[places[event.key] ?? -1];
     if (!next) return;
     event.preventDefault();
-    select(next.name);
+    // Tabs that are passed by are no entries of the history.
+    select(next.name, true);
     document.getElementById(`tab-${next.name}`)?.focus();
   };
   const line = useRef<HTMLDivElement>(null);

@@ -242,7 +242,7 @@ function Folder({ storage, path, files, isEditable, entries, note, onChange }: F
           aria-label="Filter by name"
           placeholder="Filter by name"
           value={query.get("name") ?? ""}
-          onInput={(event) => setQuery({ name: event.currentTarget.value })}
+          onInput={(event) => setQuery({ name: event.currentTarget.value }, { replace: query.has("name") })}
         />
         {names.length > 0 ? (
           <SelectionActions

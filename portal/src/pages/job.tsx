@@ -188,7 +188,7 @@ function Reason({ job, events, attempt }: { job: JobDetail; events: readonly Eve
           <button
             class="link"
             type="button"
-            onClick={() => setQuery({ tab: "log", role, index: String(index), try: undefined }, { replace: false })}
+            onClick={() => setQuery({ tab: "log", role, index: String(index), try: undefined })}
           >
             Read its log
           </button>
@@ -218,7 +218,7 @@ function FailedTasks({ job }: { job: JobDetail }) {
       <button
         class="link"
         type="button"
-        onClick={() => setQuery({ tab: undefined, tasks: "FAILED" }, { replace: false })}
+        onClick={() => setQuery({ tab: undefined, tasks: "FAILED" })}
       >
         Show {failed === 1 ? "it" : "them"}
       </button>

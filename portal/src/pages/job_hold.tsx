@@ -63,7 +63,7 @@ export function DebugHold({ framework, job }: { framework: string; job: JobDetai
               <button
                 class="link"
                 type="button"
-                onClick={() => setQuery({ tab: "terminal", role: task.role, index: String(task.index) }, { replace: false })}
+                onClick={() => setQuery({ tab: "terminal", role: task.role, index: String(task.index) })}
               >
                 Open a terminal
               </button>{" "}

@@ -158,6 +158,18 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       isFollowing.value = false;
       search.renew();
     });
+  const toStart = () =>
+    reported(async () => {
+      const log = text.current;
+      if (!log || !place.current) return;
+      isFollowing.value = false;
+      const [bytes, size] = await read(0, PART_BYTES);
+      log.show(bytes, 0, 0);
+      hasEarlier.value = false;
+      isAway.value = log.end < size;
+      if (element.current) element.current.scrollTop = 0;
+      search.renew();
+    });
   const loadLater = () =>
     reported(async () => {
       const log = text.current;
@@ -257,9 +269,14 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       {(hasEarlier.value || isAway.value) && (
         <div class="log-tools">
           {hasEarlier.value && (
-            <button class="button" type="button" onClick={() => void loadEarlier()}>
-              Show earlier output
-            </button>
+            <>
+              <button class="button" type="button" onClick={() => void loadEarlier()}>
+                Show earlier output
+              </button>
+              <button class="button" type="button" onClick={() => void toStart()}>
+                Go to the start
+              </button>
+            </>
           )}
           {isAway.value && (
             <>
@@ -267,7 +284,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
                 Show later output
               </button>
               <button class="button" type="button" onClick={toEnd}>
-                Back to the end
+                Go to the end
               </button>
             </>
           )}

@@ -72,7 +72,7 @@ export function LoggedPlots({ logged }: { logged: Polled<readonly Metric[]> }) {
   const ofAll = { ...common, ...(preview.value === null ? {} : { smoothing: preview.value }) };
   const changeAll = (changes: SomeSettings) => {
     preview.value = null;
-    setQuery({ [ALL_PLOTS]: formatSettings(differing(settingsOf(""), { ...common, ...changes })) });
+    setQuery({ [ALL_PLOTS]: formatSettings(differing(settingsOf(""), { ...common, ...changes })) }, { replace: true });
   };
   return (
     <section class="stack" aria-labelledby="logged">
@@ -90,7 +90,7 @@ export function LoggedPlots({ logged }: { logged: Polled<readonly Metric[]> }) {
               placeholder="Filter by name"
               aria-label="Filter metrics by name"
               value={filter}
-              onInput={({ currentTarget }) => setQuery({ metric: currentTarget.value || undefined })}
+              onInput={({ currentTarget }) => setQuery({ metric: currentTarget.value || undefined }, { replace: filter !== "" })}
             />
           )}
           <PlotFields settings={settingsOf("", ofAll)} onChange={changeAll} onPreview={(smoothing) => (preview.value = smoothing)} />
@@ -172,7 +172,7 @@ function ownOf(name: string): SomeSettings {
 function useSettings(name: string, ofAll: SomeSettings) {
   const own = ownOf(name);
   const inherited = settingsOf(name, ofAll);
-  const write = (wanted: SomeSettings) => setQuery({ [plotKey(name)]: formatSettings(differing(inherited, wanted)) });
+  const write = (wanted: SomeSettings) => setQuery({ [plotKey(name)]: formatSettings(differing(inherited, wanted)) }, { replace: true });
   const settings: PlotSettings = { ...inherited, ...own };
   return {
     settings,

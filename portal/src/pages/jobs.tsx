@@ -9,6 +9,7 @@ import { Empty, ErrorNotice, Loading, State } from "../components/notices.tsx";
 import { toast } from "../components/toasts.tsx";
 import { useNow } from "../components/use_now.ts";
 import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
+import { keepInEntry, keptInEntry } from "../history_entry.ts";
 import { usePolled } from "../live.ts";
 import { address, href, jobHref, setQuery } from "../router.ts";
 import { onOtherUser, session } from "../session.ts";
@@ -20,6 +21,8 @@ const TYPING_MS = 250;
 /** Rows are at least so high. */
 const ROW_PX = 36;
 const STATES = ["WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
+/** Name of the selection in the history. */
+const SELECTED = "selected";
 const DEFAULT_ORDER = "submissionTime,DESC";
 
 interface Column {
@@ -50,7 +53,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   const asked = apiQuery(query, page);
   const key = asked.toString();
   const { value, error, reload } = usePolled(key, (signal) => earlyAnswer(key) ?? listJobs(asked, signal), REFRESH_MS);
-  const selected = useSignal<ReadonlySet<string>>(new Set());
+  const selected = useSignal<ReadonlySet<string>>(new Set(selectedBefore()));
   const isStopping = useSignal(false);
   const jobs = value?.data ?? [];
   const rows = useFirstRows(jobs);
@@ -65,8 +68,11 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
     document.title = "Jobs · OpenPAI";
   }, []);
   useEffect(() => {
-    selected.value = new Set();
+    selected.value = new Set(selectedBefore());
   }, [key]);
+  useEffect(() => {
+    if (selectedBefore().length || selected.value.size) keepInEntry(SELECTED, [...selected.value]);
+  }, [selected.value]);
   useEffect(() => {
     if (!chosen.length) isStopping.value = false;
   }, [chosen.length]);
@@ -147,6 +153,12 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
       )}
     </>
   );
+}
+
+/** Jobs that were selected when the user left this entry of the history. */
+function selectedBefore(): string[] {
+  const names = keptInEntry(SELECTED);
+  return Array.isArray(names) ? names.filter((name) => typeof name === "string") : [];
 }
 
 /** Rows that fill the window; those below it follow when these are painted. */
@@ -277,7 +289,7 @@ function Filters({ query, jobs, isLoaded }: FiltersProps) {
 function TypedFilter({ name, label, value }: { name: string; label: string; value: string }) {
   const typed = useSignal<string | null>(null);
   const text = useComputed(() => typed.value).value;
-  const apply = () => text !== null && text !== value && setQuery({ [name]: text, page: undefined });
+  const apply = () => text !== null && text !== value && setQuery({ [name]: text, page: undefined }, { replace: value !== "" });
   useEffect(() => {
     if (text === null) return;
     const timer = setTimeout(apply, TYPING_MS);
@@ -427,7 +439,7 @@ function Row({ job, now, isSelected, onSelect }: RowProps) {
 function Pager({ page, total }: { page: number; total: number }) {
   const last = Math.max(1, Math.ceil(total / PAGE_SIZE));
   const from = (page - 1) * PAGE_SIZE;
-  const go = (to: number) => setQuery({ page: to === 1 ? undefined : String(to) }, { replace: false });
+  const go = (to: number) => setQuery({ page: to === 1 ? undefined : String(to) });
   return (
     <nav class="pager" aria-label="Pages of the list">
       <span class="quiet">

@@ -125,6 +125,17 @@ def test_earlier_output_of_a_long_log_is_loaded_on_request(new_page: NewPage, cl
     assert text == "".join(f"number {n} of a long log\n" for n in range(1, 20001))
 
 
+def test_start_and_end_of_a_long_log_are_shown_at_once(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("longer", "seq -f 'number %g of a longer log' 1 100000"))
+    page = new_page(at="/jobs/alice~longer?tab=log")
+    page.wait_for(f"{LOG}?.textContent.includes('number 100000 ')")
+    page.click("button", "Go to the start")
+    page.wait_for(f"{LOG}.textContent.startsWith('number 1 of') && {LOG}.scrollTop === 0")
+    assert not page.evaluate(f"{LOG}.textContent.includes('number 100000 ')")
+    page.click("button", "Go to the end")
+    page.wait_for(f"{LOG}.textContent.includes('number 100000 ')")
+
+
 def test_progress_bars_are_shown_as_their_last_text_and_colours_as_colours(
     new_page: NewPage, cluster: TeamCluster
 ) -> None:
@@ -525,5 +536,5 @@ def test_search_finds_what_is_not_shown_in_a_long_log(new_page: NewPage, cluster
     page.press("Enter")
     page.wait_for_text("Not found in the whole log")
     page.click("button", "Show later output")
-    page.click("button", "Back to the end")
+    page.click("button", "Go to the end")
     page.wait_for(f"{LOG}.textContent.includes('number 100000 ')")
