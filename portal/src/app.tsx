@@ -105,7 +105,7 @@ function Main({ path, children }: { path: string; children: ComponentChildren })
     if (shown.current === path) return;
     shown.current = path;
     if (!isRestoringScroll()) scrollTo(0, 0);
-    if (!focusWantedSearch()) element.current?.focus({ preventScroll: true });
+    if (!focusWantedSearch(path)) element.current?.focus({ preventScroll: true });
   }, [path]);
   return (
     <main id="main" ref={element} tabIndex={-1}>

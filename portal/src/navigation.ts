@@ -14,6 +14,8 @@ const PAGES = [
 
 /** Time between `g` and the key of a page. */
 const PAIR_MS = 2000;
+/** Opened by `/` on pages that have no search. */
+const SEARCH_PAGE = "/jobs";
 const SEARCH_FIELD = "main input[type=search]";
 /** Where keys are text, or have another meaning. */
 const TYPING =
@@ -24,13 +26,15 @@ export const pagesOfUser = () => PAGES.filter(({ path }) => path !== "/admin" ||
 /** Whether the page that is opened gives the focus to its search. */
 let isSearchWanted = false;
 
-/** Focus the search of the page, if a shortcut has opened the page for it. */
-export function focusWantedSearch(): boolean {
-  return isSearchWanted && focusSearch();
+/** Focus the search of this page, which is shown now, if a shortcut has opened it for that. */
+export function focusWantedSearch(path: string): boolean {
+  // The page before it may be told late that it is shown.
+  if (!isSearchWanted || path !== SEARCH_PAGE) return false;
+  isSearchWanted = false;
+  return focusSearch();
 }
 
 function focusSearch(): boolean {
-  isSearchWanted = false;
   const fields = document.querySelectorAll<HTMLInputElement>(SEARCH_FIELD);
   const field = [...fields].find((one) => one.getClientRects().length > 0);
   field?.focus();
@@ -55,7 +59,7 @@ export function listenToShortcuts(onHelp: () => void): () => void {
     else if (key === "/") {
       if (!focusSearch()) {
         isSearchWanted = true;
-        navigate(href("/jobs"));
+        navigate(href(SEARCH_PAGE));
       }
     } else return;
     event.preventDefault();
