@@ -320,6 +320,25 @@ export interface JobProblem {
   readonly message: string;
 }
 
+/** Parameters, states and metrics of all tasks of a job. */
+export interface JobRuns {
+  readonly name: string;
+  readonly username: string;
+  readonly state: "FAILED" | "RUNNING" | "STOPPED" | "STOPPING" | "SUCCEEDED" | "UNKNOWN" | "WAITING";
+  readonly tags: readonly string[];
+  /** Since 1970, UTC. */
+  readonly submissionTime: number;
+  readonly launchedTime: number | null;
+  readonly completedTime: number | null;
+  readonly isArray: boolean;
+  readonly parameters: Readonly<Record<string, unknown>>;
+  readonly array: Readonly<Record<string, readonly string[]>>;
+  readonly arrayRows: Readonly<Record<string, readonly string[]>>;
+  readonly tasks: readonly TaskRun[];
+  readonly hasUnreadMetrics: boolean;
+  readonly hasOmittedMetrics: boolean;
+}
+
 export interface JobStatus {
   readonly username: string;
   readonly state: "FAILED" | "RUNNING" | "STOPPED" | "STOPPING" | "SUCCEEDED" | "UNKNOWN" | "WAITING";
@@ -495,6 +514,17 @@ export interface Message {
 export interface MessageWithStatus {
   readonly status: number;
   readonly message: string;
+}
+
+/** Summary of a metric. What JSON has no number for is a text: `NaN`, `Infinity`, `-Infinity`. */
+export interface MetricSummary {
+  readonly count: number;
+  readonly last: number | string;
+  readonly lastStep: number;
+  readonly min: number | string | null;
+  readonly minStep: number | null;
+  readonly max: number | string | null;
+  readonly maxStep: number | null;
 }
 
 export interface MountInfo {
@@ -701,6 +731,12 @@ export interface RetryDetails {
   readonly resource: number;
 }
 
+/** `next`: the offset of the jobs that follow, if there may be some. */
+export interface RunPage {
+  readonly jobs: readonly JobRuns[];
+  readonly next: number | null;
+}
+
 export interface RunningState {
   readonly startedAt: string | null;
 }
@@ -887,6 +923,16 @@ export interface TaskRole {
 
 export interface TaskRoleStatus {
   readonly name: string;
+}
+
+export interface TaskRun {
+  readonly role: string;
+  readonly index: number;
+  readonly state: "FAILED" | "RUNNING" | "STOPPED" | "STOPPING" | "SUCCEEDED" | "UNKNOWN" | "WAITING";
+  readonly launchedTime: number | null;
+  readonly completedTime: number | null;
+  readonly exitCode: number | null;
+  readonly metrics: Readonly<Record<string, MetricSummary>>;
 }
 
 export interface TaskStatus {

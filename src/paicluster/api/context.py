@@ -34,6 +34,7 @@ from paicluster.remote_storages.storages import StorageConfig
 from paicluster.services.admission import Admission
 from paicluster.services.file_service import FileService
 from paicluster.services.job_packages import JobPackages
+from paicluster.services.metric_collector import MetricCollector
 from paicluster.services.quota_reports import QuotaReports
 from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.user_quotas import Quotas
@@ -142,6 +143,7 @@ class JobContext:
     packages: JobPackages
     retention: JobRemover
     detail_cache: ResponseCache
+    metrics: MetricCollector
     log_watcher: LogWatcher = field(default_factory=LogWatcher)
     follow_turns: FollowTurns = field(default_factory=FollowTurns)
     log_search_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOG_SEARCHES))

@@ -38,6 +38,7 @@ from paicluster.api.v2 import (
     groups,
     job_attempts,
     job_checks,
+    job_runs,
     job_schemas,
     jobs,
     kubernetes_lists,
@@ -86,7 +87,7 @@ def _openapi_json(version: str) -> bytes:
 _OPENPAI = (
     # The most frequent first.
     *(jobs, follow, forward, exec, apps, task_logs, sources, virtual_clusters, login, browser_logins),
-    *(ssh, task_metrics, usage, log_search, job_attempts, job_checks, job_schemas),
+    *(ssh, task_metrics, job_runs, usage, log_search, job_attempts, job_checks, job_schemas),
     *(users, certificates, quotas, groups, administration),
     *(storages, storage_files, storage_changes, legacy_storage_configs, alerts, kubernetes_lists),
     *(v1_jobs, v1_virtual_clusters, v1_users, v1_ssh, v1_task_logs),

@@ -110,6 +110,7 @@ class Controller:
         self._user_quotas = user_quotas if user_quotas is not None else {}
         # The job that a reconcile is at while it handles one after another; 0: none.
         self._current_job = 0
+        self._on_tasks_ended: Callable[[list[tuple[int, str]]], None] = lambda ended: None
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._reconcile_started: float | None = None
@@ -189,6 +190,19 @@ class Controller:
             for task in record.tasks.live.values()
             if task.sub_state == RUNNING
         ]
+
+    def running_uids(self) -> list[tuple[int, str]]:
+        """Job and uid of all tasks that run now."""
+        return [
+            (record.row.id, uid)
+            for record in self._active.records.values()
+            for uid, task in record.tasks.live.items()
+            if task.sub_state == RUNNING
+        ]
+
+    def on_tasks_ended(self, callback: Callable[[list[tuple[int, str]]], None]) -> None:
+        """Call ``callback`` with job and uid of task attempts whose end was committed."""
+        self._on_tasks_ended = callback
 
     async def stop_without_store(self, job_id: int) -> None:
         await self._recovery.stop_without_store(job_id)
@@ -344,6 +358,10 @@ class Controller:
         if changes:
             forgotten = await self._store.write(lambda conn: changes.write(conn, now_ms))
         written.set_result(True)
+        if ended := [
+            (task["job_id"], uid) for uid, task in changes.task_columns.items() if "exit_code" in task
+        ]:
+            self._on_tasks_ended(ended)
         if forgotten:
             await self._engines.remove(forgotten)
         if changes.stop:

@@ -54,6 +54,7 @@ from paicluster.server.task_accounts import UserCount
 from paicluster.services.admission import Admission
 from paicluster.services.file_service import open_file_service
 from paicluster.services.job_packages import JobPackages
+from paicluster.services.metric_collector import MetricCollector
 from paicluster.services.quota_reports import QuotaReports
 from paicluster.services.source_checkout import SourceCheckouts
 from paicluster.services.storage_counter import StorageCounter
@@ -131,6 +132,7 @@ class Cluster:
         await context.jobs.source_checkouts.resume()
         await context.jobs.packages.start()
         await self.controller.start()
+        context.jobs.metrics.start()
         background.storage_counter.start()
         context.capacity.virtual_clusters.set_external(external_shares(self.settings, self.engines))
         background.retention.start()
@@ -154,6 +156,7 @@ class Cluster:
             await context.jobs.packages.close()
             await self.controller.close()
             background.work_journal.close()
+        await context.jobs.metrics.close()
         context.capacity.user_quotas.close()
         await context.jobs.parser.close()
         context.server.policies.close()
@@ -218,7 +221,9 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     checkouts = SourceCheckouts(files.own.storage, store, _sources(settings), work_journal)
     packages = JobPackages(files.own, store, settings.home / "unclaimed-packages")
     retention = _retention(settings, store, engines, checkouts, packages, capacity.usage.history)
-    jobs = _jobs(settings, store, engines, identity, files, capacity, checkouts, packages, retention)
+    metrics = MetricCollector(store, engines.log_folder, controller.running_uids)
+    controller.on_tasks_ended(metrics.finish)
+    jobs = _jobs(settings, store, engines, identity, files, capacity, checkouts, packages, retention, metrics)
     policies = HttpPolicies.open(settings)
     connections = _connections(store, engines, identity, policies)
     ssh = SshEndpoint(
@@ -336,6 +341,7 @@ def _jobs(
     checkouts: SourceCheckouts,
     packages: JobPackages,
     retention: RetentionSweeper,
+    metrics: MetricCollector,
 ) -> JobContext:
     limits = settings.limits
     admission = Admission(
@@ -356,7 +362,9 @@ def _jobs(
     store.changes.subscribe(detail_cache.invalidate)
     # The embedded cluster has one user.
     parser = JobParser(None if settings.embedded else limits.parse_s_per_minute)
-    return JobContext(admission, parser, _sources(settings), checkouts, packages, retention, detail_cache)
+    return JobContext(
+        admission, parser, _sources(settings), checkouts, packages, retention, detail_cache, metrics
+    )
 
 
 def _retention(

@@ -37,6 +37,8 @@ _JSON = {
     "attempts": ("runtime_exit",),
     "tasks": ("ports", "gpus", "exit_info"),
 }
+# Tables whose numbers may be infinite: what programs log.
+_UNBOUNDED = frozenset(("task_metrics",))
 # Times lie between 1970 and 2248: far enough for a wrong clock.
 _MAX_TIME_MS = 1 << 43
 _STATES = frozenset(SubState)
@@ -229,7 +231,8 @@ def _wrong(column: Column[Any], value: object) -> str:
     if isinstance(kind, Boolean):
         return "" if value in (0, 1) else "is neither true nor false"
     if isinstance(kind, Float):
-        is_number = isinstance(value, int | float) and math.isfinite(value)
+        is_unbounded = column.table is not None and column.table.name in _UNBOUNDED
+        is_number = isinstance(value, int | float) and (is_unbounded or math.isfinite(value))
         return "" if is_number else "is not a number"
     if isinstance(kind, Integer):  # BigInteger as well
         if not isinstance(value, int):

@@ -303,6 +303,41 @@ tasks = Table(
     UniqueConstraint("job_id", "attempt", "role", "task_index", "task_attempt", name="tasks_place"),
 )
 
+# Summaries of what task attempts log with `log_metrics`; the series stay in the files of the tasks.
+task_metrics = Table(
+    "task_metrics",
+    metadata,
+    _job_id(nullable=False),
+    # Of the task attempt.
+    Column("uid", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    # NULL is NaN, which SQLite cannot store.
+    Column("last_value", Float),
+    Column("last_step", BigInteger, nullable=False),
+    # NULL: all values are NaN.
+    Column("min_value", Float),
+    Column("min_step", BigInteger),
+    Column("max_value", Float),
+    Column("max_step", BigInteger),
+    PrimaryKeyConstraint("job_id", "uid", "name"),
+)
+
+# How far the files of metrics have been read into `task_metrics`. A task that has logged none has no row,
+# until the metrics of its job are asked for.
+metric_files = Table(
+    "metric_files",
+    metadata,
+    _job_id(nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("read_bytes", BigInteger, nullable=False),
+    # The task has ended, and everything was read.
+    Column("complete", Boolean, nullable=False),
+    # Whether there are names beyond the bound.
+    Column("names_omitted", Boolean, nullable=False),
+    PrimaryKeyConstraint("job_id", "uid"),
+)
+
 events = Table(
     "events",
     metadata,

@@ -85,6 +85,7 @@ def call_server_routes(call: SuccessfulCalls) -> None:
         "/openapi.json",
         "/api/v2/authn/info",
         "/api/v1/authn/info",
+        "/api/v2/runs",
     ):
         call("GET", path)
     for method in ("GET", "POST"):

@@ -62,6 +62,59 @@ class JobPage(WireModel):
     data: list[JobSummary]
 
 
+class MetricSummary(WireModel):
+    """Summary of a metric. What JSON has no number for is a text: `NaN`, `Infinity`, `-Infinity`."""
+
+    count: Count
+    last: float | str
+    last_step: int
+    # None: all values are NaN.
+    min: float | str | None
+    min_step: int | None
+    max: float | str | None
+    max_step: int | None
+
+
+class TaskRun(WireModel):
+    role: str
+    index: Count
+    state: JobState
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+    exit_code: int | None
+    metrics: dict[str, MetricSummary]
+
+
+class JobRuns(WireModel):
+    """Parameters, states and metrics of all tasks of a job."""
+
+    name: str
+    username: str
+    state: JobState
+    tags: list[str]
+    submission_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+    # Whether its tasks are independent, like those of an array; else they are one run.
+    is_array: bool
+    # `parameters` of the job.
+    parameters: dict[str, Any]
+    # `extras.openpaisdk.array` or `arrayRows` of the job: the values of its tasks.
+    array: dict[str, list[str]]
+    array_rows: dict[str, list[str]]
+    tasks: list[TaskRun]
+    # Whether some of its metrics are not in the response: they are still being read, or are too many.
+    has_unread_metrics: bool
+    has_omitted_metrics: bool
+
+
+class RunPage(WireModel):
+    """``next``: the offset of the jobs that follow, if there may be some."""
+
+    jobs: list[JobRuns]
+    next: Count | None
+
+
 class ExitSpec(WireModel, kw_only=True):
     code: int
     phrase: str

@@ -1,0 +1,238 @@
+"""Route of runs: parameters, states and metrics of all tasks of several jobs, in one response."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection
+from starlette.requests import Request
+
+from paicluster.api.context import Context, context
+from paicluster.api.requests.authentication import authenticate
+from paicluster.api.requests.permissions import check_may_see, visible_jobs
+from paicluster.api.routing.authority import JOBS
+from paicluster.api.routing.route import Query, Rate, Routes
+from paicluster.api.v2.job_detail import TaskColumns
+from paicluster.api.v2.jobs import admit_response, query_of
+from paicluster.api.wire.jobs import JOB_FILTERS, JobRuns, MetricSummary, RunPage, TaskRun
+from paicluster.api.wire.responses import Encoded, encode
+from paicluster.auth.tokens import Identity
+from paicluster.scheduler.resource_requests import decode
+from paicluster.services.admission import no_job
+from paicluster.store import jobs, metric_rows
+from paicluster.store.job_query import JobQuery
+from paicluster.store.metric_rows import MetricValues
+from paicluster.store.rows import JobRow, decode_tags
+from paiprotocol.errors import InvalidParameters
+from paiprotocol.jobs.completion import STOPPED_TO_COMPLETE
+from paiprotocol.jobs.states import SubState, job_state
+
+route = Routes("job")
+
+MAX_JOBS = 200
+# A response ends before the job that exceeds these; of the metrics of one job it has the first names.
+MAX_TASKS = 10_000
+MAX_METRICS = 200_000
+# About what each takes in the response.
+_JOB_BYTES = 1024
+_TASK_BYTES = 128
+_METRIC_BYTES = 128
+_INFINITIES = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
+
+
+class _Additions(msgspec.Struct, frozen=True):
+    array: dict[str, list[str]] = {}
+    arrayRows: dict[str, list[str]] = {}  # noqa: N815 - a key of jobs
+
+
+class _Extras(msgspec.Struct, frozen=True):
+    gangAllocation: bool = True  # noqa: N815 - a key of jobs
+    openpaisdk: _Additions = _Additions()
+
+
+class _Config(msgspec.Struct, frozen=True):
+    """The parts of a job that describe its runs."""
+
+    parameters: dict[str, Any] = {}
+    extras: _Extras = _Extras()
+
+
+_decode_config = msgspec.json.Decoder(_Config).decode
+
+
+class _Selection(NamedTuple):
+    """The jobs of a response, the number of their metrics, and the offset of the next job."""
+
+    rows: Sequence[JobRow]
+    metrics: int
+    next: int | None
+
+
+@route(
+    "GET /api/v2/runs",
+    authority=JOBS,
+    summary="Parameters, states and metrics of the tasks of jobs",
+    query=(
+        *(query for query in JOB_FILTERS if query.name != "withTotalCount"),
+        Query("jobs", description="Full names of jobs, separated by commas, instead of filters."),
+        Query("metric", description="Only this metric; may be repeated."),
+    ),
+    errors=(404,),
+    rate=Rate.LISTS,
+    other_methods=405,
+)
+async def runs(request: Request) -> Encoded[RunPage]:
+    """Runs of the jobs that the query selects, the newest first, or of those that it names, in that order."""
+    identity = await authenticate(request)
+    ctx = context(request)
+    selected = await _selected_jobs(request, ctx, identity)
+    unread = await ctx.jobs.metrics.catch_up([row.id for row in selected])
+    metrics = tuple(dict.fromkeys(request.query_params.getlist("metric")))
+    page = await ctx.store.read(lambda conn: _page(conn, selected, query_of(request)))
+    tasks = sum(row.total_tasks for row in page.rows)
+    size = len(page.rows) * _JOB_BYTES + tasks * _TASK_BYTES
+    await admit_response(request, identity, size + min(page.metrics, MAX_METRICS) * _METRIC_BYTES)
+
+    def read(conn: Connection) -> bytes:
+        return encode(
+            RunPage([_job_runs(conn, row, metrics, row.id in unread) for row in page.rows], page.next)
+        )
+
+    return Encoded(await ctx.store.read(read))
+
+
+async def _selected_jobs(request: Request, ctx: Context, identity: Identity) -> list[JobRow]:
+    query = query_of(request)
+    names = [name for name in request.query_params.get("jobs", "").split(",") if name]
+    limit = min(query.limit, MAX_JOBS)
+
+    def read_named(conn: Connection) -> list[JobRow]:
+        rows = []
+        for name in names[query.offset : query.offset + limit]:
+            row = jobs.get_job(conn, name)
+            if row is None:
+                raise no_job(name)
+            check_may_see(identity, row)
+            rows.append(row)
+        return rows
+
+    if names:
+        return await ctx.store.read(read_named)
+    visible = replace(visible_jobs(identity, query), limit=limit, with_total=False)
+
+    def read(conn: Connection) -> list[JobRow]:
+        ids, _ = jobs.long_page(conn, visible)
+        return [row for job_id in ids if (row := jobs.get_job_by_id(conn, job_id)) is not None]
+
+    return await ctx.store.read(read)
+
+
+def _page(conn: Connection, selected: Sequence[JobRow], query: JobQuery) -> _Selection:
+    """As many jobs as one response has; the first one in any case."""
+    tasks = metrics = count = 0
+    for row in selected:
+        tasks += row.total_tasks
+        metrics += metric_rows.count_of(conn, row.id)
+        if count and (tasks > MAX_TASKS or metrics > MAX_METRICS):
+            break
+        count += 1
+    has_more = count < len(selected) or (count > 0 and count == min(query.limit, MAX_JOBS))
+    return _Selection(selected[:count], metrics, query.offset + count if has_more else None)
+
+
+def _job_runs(conn: Connection, row: JobRow, metrics: Collection[str], is_unread: bool) -> JobRuns:
+    spec = jobs.job_spec(conn, row.id)
+    try:
+        config = _decode_config(spec.job) if spec is not None else _Config()
+    except msgspec.DecodeError:  # of another shape, as old jobs may be
+        config = _Config()
+    names, is_cut = _names_within_bound(conn, row.id, metrics)
+    by_task: dict[tuple[int, int], dict[str, MetricValues]] = {}
+    for order, index, name, values in metric_rows.metrics_of(conn, row.id, names):
+        of_task = by_task.setdefault((order, index), {})
+        # The earlier attempts of a task come first.
+        of_task[name] = metric_rows.merged(of_task[name], values) if name in of_task else values
+    additions = config.extras.openpaisdk
+    return JobRuns(
+        name=row.name,
+        username=row.username,
+        state=row.state,
+        tags=decode_tags(row.tags),
+        submission_time=row.submission_ms,
+        launched_time=row.launched_ms,
+        completed_time=row.completed_ms,
+        is_array=not config.extras.gangAllocation and row.total_roles == 1,
+        parameters=config.parameters,
+        array=additions.array,
+        array_rows=additions.arrayRows,
+        tasks=_tasks(conn, row, by_task),
+        has_unread_metrics=is_unread,
+        has_omitted_metrics=is_cut or metric_rows.has_omitted_names(conn, row.id),
+    )
+
+
+def _names_within_bound(
+    conn: Connection, job_id: int, metrics: Collection[str]
+) -> tuple[Collection[str], bool]:
+    """Names to read, none for all, and whether there are more."""
+    if len(metrics) > metric_rows.MAX_NAMES:
+        raise InvalidParameters(f"A request may have {metric_rows.MAX_NAMES} metrics.")
+    count = metric_rows.count_of(conn, job_id)
+    if metrics or count <= MAX_METRICS:
+        return metrics, False
+    names = metric_rows.names_of(conn, job_id)
+    kept = min(metric_rows.MAX_NAMES, max(1, MAX_METRICS * len(names) // count))
+    return names[:kept], True
+
+
+def _tasks(
+    conn: Connection, row: JobRow, metrics: Mapping[tuple[int, int], Mapping[str, MetricValues]]
+) -> list[TaskRun]:
+    """The tasks in their order; those without an attempt wait, or were never started."""
+    found: dict[tuple[str, int], TaskRun] = {}
+    for columns in map(TaskColumns._make, jobs.task_details_of(conn, row.id, row.attempt)):
+        is_retried = columns.sub_state == SubState.ATTEMPT_COMPLETED.value
+        found[columns.role, columns.task_index] = TaskRun(
+            columns.role,
+            columns.task_index,
+            job_state(columns.sub_state, columns.exit_code),
+            columns.launched_ms,
+            None if is_retried else columns.completed_ms,
+            columns.exit_code,
+            {
+                name: _summary(values)
+                for name, values in metrics.get((columns.role_order, columns.task_index), {}).items()
+            },
+        )
+    if len(found) >= row.total_tasks:
+        return list(found.values())
+    state = (
+        job_state(SubState.COMPLETED.value, STOPPED_TO_COMPLETE)
+        if row.completed_ms is not None
+        else "WAITING"
+    )
+    roles = decode(jobs.resource_request_of(conn, row.id)).resources.roles
+    return [
+        found.get((role.role, index)) or TaskRun(role.role, index, state, None, None, None, {})
+        for role in roles
+        for index in range(role.instances)
+    ]
+
+
+def _summary(values: MetricValues) -> MetricSummary:
+    return MetricSummary(
+        values.times,
+        "NaN" if values.last is None else _plain(values.last),
+        values.last_step,
+        None if values.min is None else _plain(values.min),
+        values.min_step,
+        None if values.max is None else _plain(values.max),
+        values.max_step,
+    )
+
+
+def _plain(value: float) -> float | str:
+    return _INFINITIES.get(value, value)
