@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
 from openpaisdk.binding.job_list import JobList
 from openpaisdk.binding.rest_api_names import RestApiNames
+from openpaisdk.binding.run_list import Runs
 from openpaisdk.binding.wait_report import WaitReport
 from openpaisdk.client.follow import follow, log_lines, log_text
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
@@ -21,6 +22,7 @@ from openpaisdk.jobs.config_submission import submit_config
 from openpaisdk.jobs.job_names import NamedJob
 from openpaisdk.jobs.job_notices import STATE, WAITING, job_notices
 from openpaisdk.jobs.option_values import seconds
+from openpaisdk.jobs.runs import load_runs
 from paiprotocol.errors import PaiError, UsageError
 
 if TYPE_CHECKING:
@@ -193,6 +195,37 @@ class Cluster(ClusterConnection, RestApiNames):
             tags=tags,
         )
         return JobList(summaries)
+
+    def runs(
+        self,
+        *names: str,
+        user: str | None = None,
+        state: str = "",
+        keyword: str = "",
+        tags: str = "",
+        limit: int | None = None,
+        metrics: Sequence[str] = (),
+    ) -> Runs:
+        """Parameters, states and metrics of the tasks of these jobs; or of those that the filters select, the
+        newest first.
+
+        ``limit``: the maximum number of jobs; ``metrics``: only these.
+        """
+        if state:
+            check_states(state)
+        owner = self.user if user is None else user
+        client = self.client
+        table, _ = load_runs(
+            client,
+            [client.whole_name(name, owner) for name in names],
+            limit=limit,
+            metrics=metrics,
+            username=owner,
+            state=state.upper(),
+            keyword=keyword,
+            tagsContain=tags,
+        )
+        return Runs(table)
 
     def status(self, name: str, user: str = "") -> JobStatus:
         """Status of a job: ``.state``, ``.tasks``, and the whole response in ``.raw``."""
@@ -416,6 +449,10 @@ class SubmittedJob(NamedJob):
 
         return futures_of(self._on_cluster(), self.name)
 
+    def runs(self, *, metrics: Sequence[str] = ()) -> Runs:
+        """Parameters, states and metrics of the tasks of an array; of another job, one run."""
+        return self._on_cluster().runs(self.name, metrics=metrics)
+
     def stop(self) -> Self:
         """Stop the job."""
         self._on_cluster().stop(self.name)
@@ -479,6 +516,7 @@ class AsyncCluster(AsyncWrapper):
     get_token = async_method(Cluster.get_token)
     virtual_clusters = async_method(Cluster.virtual_clusters)
     available_resources = async_method(Cluster.available_resources)
+    runs = async_method(Cluster.runs)
     status = async_method(Cluster.status)
     submit = async_method(Cluster.submit)
     stop = async_method(Cluster.stop)

@@ -47,6 +47,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("resubmit", "submission.resubmit:resubmit", "submit a changed copy, or a notebook"),
             ("job-outputs", "jobs.job_outputs:job_outputs", "list, print or download a job's output files"),
             ("job-metrics", "jobs.job_outputs:job_metrics", "plot the metrics a job has logged"),
+            ("runs", "jobs.runs:runs", "compare parameters and metrics of tasks and jobs"),
             ("tag-job", "jobs.tag_job:tag_job", "add tags to a job, or remove them"),
             ("delete-job", "jobs.stop_jobs:delete_jobs", "delete finished jobs"),
         ),

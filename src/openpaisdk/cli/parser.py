@@ -293,9 +293,15 @@ def _is_word(argv: Sequence[str], i: int) -> bool:
 
 
 def command_parser(
-    name: str, example: str, details: str = "", *, output: bool = True, cluster: bool = True
+    name: str,
+    example: str,
+    details: str = "",
+    *,
+    output: bool = True,
+    cluster: bool = True,
+    more_formats: Sequence[str] = (),
 ) -> Parser:
-    """A parser with the common options: ``-a`` if ``cluster``, ``-o`` if ``output``."""
+    """A parser with the common options: ``-a`` if ``cluster``, ``-o`` if ``output``, with more formats."""
     parser = Parser(name, example, details)
     if cluster:
         parser.add_argument(
@@ -309,7 +315,7 @@ def command_parser(
         parser.add_argument(
             "-o",
             "--output",
-            choices=("table", "json", "yaml"),
+            choices=("table", "json", "yaml", *more_formats),
             default="table",
             help="output format (default: table)",
         )

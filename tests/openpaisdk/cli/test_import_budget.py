@@ -30,6 +30,8 @@ def test_version_and_help_import_almost_nothing(user, words: list[str]) -> None:
         ["wait", "{job}"],
         ["connect-job", "{job}"],
         ["stop-job", "{job}"],
+        ["runs", "{job}"],
+        ["runs", "{job}", "-o", "json"],
         ["cluster-resources"],
         ["quota"],
         ["cluster-status"],

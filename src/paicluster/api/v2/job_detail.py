@@ -281,7 +281,7 @@ def exit_messages(attempt: AttemptRow | None) -> ExitMessages | None:
 
 
 def task_attempt(framework: str, task: TaskRow) -> TaskAttempt:
-    diagnostics, own_code = _exit_summary(task.exit_info)
+    diagnostics, own_code = exit_summary(task.exit_info)
     return TaskAttempt(
         container_id=task.uid,
         container_ip=task.ip,
@@ -307,7 +307,7 @@ def _task(framework: str, columns: tuple[Any, ...]) -> TaskDetail:
         launched, completed, exit_code, exit_info, retries, accountable,
     ) = columns  # fmt: skip
     task_completed = None if sub_state == _WILL_RETRY else completed
-    diagnostics, own_code = _exit_summary(exit_info)
+    diagnostics, own_code = exit_summary(exit_info)
     return TaskDetail(
         task_index=index,
         task_uid=task_uid,
@@ -346,7 +346,7 @@ def _log_prefix(framework: str, attempt: int, role: str) -> str:
 
 
 @lru_cache(maxsize=128)
-def _exit_summary(exit_info: str | None) -> tuple[str | None, int | None]:
+def exit_summary(exit_info: str | None) -> tuple[str | None, int | None]:
     """Diagnostics and the program's own exit code, which may differ from the reported exit code."""
     info = _decode(exit_info) if exit_info else {}
     return info.get("caughtException"), info.get("originUserExitCode")
