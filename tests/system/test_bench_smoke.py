@@ -20,7 +20,8 @@ from support.server_fixture import eventually
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
 PARTS = (
-    *("cli", "data", "exec", "functions", "hostile", "jobs", "notebooks", "paddlecloud", "protocol"),
+    *("cli", "data", "exec", "functions", "hostile", "jobs", "metrics", "notebooks", "paddlecloud"),
+    "protocol",
     "portal",
     *("restapi", "scheduler", "storage", "store", "usage", "webhdfs"),
 )
