@@ -3,6 +3,15 @@ import { useSignal } from "@preact/signals";
 
 /** A command, and a button that copies it. */
 export function Command({ text }: { text: string }) {
+  return (
+    <div class="copy">
+      <code tabIndex={0}>{text}</code>
+      <CopyButton text={text} label={`Copy ${text}`} />
+    </div>
+  );
+}
+
+export function CopyButton({ text, label }: { text: string; label: string }) {
   const isCopied = useSignal(false);
   const copy = async () => {
     // Only pages of a secure origin may write to the clipboard directly.
@@ -12,12 +21,9 @@ export function Command({ text }: { text: string }) {
     setTimeout(() => (isCopied.value = false), 1500);
   };
   return (
-    <div class="copy">
-      <code tabIndex={0}>{text}</code>
-      <button class="button" type="button" onClick={copy} aria-label={`Copy ${text}`}>
-        {isCopied.value ? "Copied" : "Copy"}
-      </button>
-    </div>
+    <button class="button" type="button" onClick={copy} aria-label={label}>
+      {isCopied.value ? "Copied" : "Copy"}
+    </button>
   );
 }
 

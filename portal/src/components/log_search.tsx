@@ -23,6 +23,8 @@ export interface Search {
   readonly renew: () => void;
   readonly find: (text: string) => void;
   readonly step: (by: 1 | -1) => void;
+  /** Scroll to a part of the text. */
+  readonly show: (range: Range | undefined) => void;
 }
 
 /** Marks what is found with the browser's highlights: the text itself is not touched. */
@@ -48,8 +50,7 @@ export function useSearch(log: SearchedLog): Search {
     state.current = Math.max(0, Math.min(state.current, state.ranges.length - 1));
     mark();
   };
-  const show = () => {
-    const range = state.ranges[state.current];
+  const show = (range: Range | undefined) => {
     const block = range?.startContainer.parentElement?.closest(".block");
     const box = log.element.current;
     if (!range || !box) return;
@@ -62,7 +63,7 @@ export function useSearch(log: SearchedLog): Search {
   const select = (index: number) => {
     state.current = index;
     mark();
-    show();
+    show(state.ranges[state.current]);
   };
   const searchBeyond = async (by: 1 | -1) => {
     const { signal } = (state.abort = new AbortController());
@@ -108,7 +109,7 @@ export function useSearch(log: SearchedLog): Search {
     },
     [],
   );
-  return { wanted, status, renew, find, step };
+  return { wanted, status, renew, find, step, show };
 }
 
 export function SearchField({ search }: { search: Search }) {

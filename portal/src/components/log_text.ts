@@ -10,13 +10,18 @@ const MAX_HITS = 5000;
 /** A longer line is broken: it would be decoded again with every part of it that arrives. */
 const MAX_LINE_BYTES = 1 << 20;
 const LINE_PX = 20;
+/** Between the numbers and the text. */
+const NUMBER_GAP_PX = 8;
 const NEWLINE = 10;
 
 interface Block {
   /** Logical offsets in the log. */
   readonly start: number;
   end: number;
+  /** Line ends in it. */
   lines: number;
+  /** Line numbers beside it, as "FIRST COUNT". */
+  numbered: string;
   readonly element: HTMLElement;
 }
 
@@ -34,12 +39,42 @@ export class LogText {
   private hasFullBlock = false;
   /** Of the text at the end; a part that is shown instead, or before, begins without one. */
   private style = new LogStyle();
+  /** Number of the first line that is shown; null where the log's beginning was not read. */
+  private firstLine: number | null = null;
+  private readonly tailElement = document.createElement("div");
   private readonly tail = document.createTextNode("");
   private readonly decoder = new TextDecoder();
   private readonly body = document.createElement("div");
 
   constructor(private readonly element: HTMLElement) {
-    element.replaceChildren(this.body, this.tail);
+    this.tailElement.className = "tail";
+    this.tailElement.append(this.tail);
+    element.replaceChildren(this.body, this.tailElement);
+  }
+
+  /** Whether this line is among those that are shown. */
+  hasLine(line: number): boolean {
+    return this.firstLine !== null && line >= this.firstLine && line < this.nextLine(this.firstLine) + Number(this.pending.length > 0);
+  }
+
+  /** The text of a line; null if it is not shown. */
+  rangeOfLine(line: number): Range | null {
+    if (!this.hasLine(line)) return null;
+    let first = this.firstLine ?? 1;
+    const block = this.blocks.find(({ lines }) => {
+      if (line < first + lines) return true;
+      first += lines;
+      return false;
+    });
+    const { text, nodes } = block ? searchedText(block.element) : { text: this.tail.data, nodes: [this.tail] };
+    let start = 0;
+    for (let before = line - first; before > 0; before -= 1) start = text.indexOf("\n", start) + 1;
+    const end = text.indexOf("\n", start);
+    const place = placesIn(nodes);
+    const range = new Range();
+    range.setStart(...place(start, false));
+    range.setEnd(...place(end < 0 ? text.length : end, true));
+    return range;
   }
 
   get isEmpty(): boolean {
@@ -79,6 +114,7 @@ export class LogText {
 
   clear(): void {
     this.blocks = [];
+    this.firstLine = null;
     this.style = new LogStyle();
     this.pending = new Uint8Array();
     this.pendingStart = 0;
@@ -88,6 +124,7 @@ export class LogText {
 
   /** Add output at the end; `offset` is the place of its first byte. */
   append(bytes: Uint8Array, offset: number): void {
+    if (this.isEmpty) this.firstLine = offset === 0 ? 1 : null;
     const all = new Uint8Array(this.pending.length + bytes.length);
     all.set(this.pending);
     all.set(bytes, this.pending.length);
@@ -97,7 +134,12 @@ export class LogText {
     this.pending = all.slice(lines);
     this.pendingStart = start + lines;
     this.tail.data = cleanText(this.decoder.decode(this.pending));
-    while (this.blocks.length > 1 && this.end - this.start > MAX_BYTES) this.blocks.shift()?.element.remove();
+    while (this.blocks.length > 1 && this.end - this.start > MAX_BYTES) {
+      const dropped = this.blocks.shift();
+      dropped?.element.remove();
+      if (this.firstLine !== null) this.firstLine += dropped?.lines ?? 0;
+    }
+    this.number();
   }
 
   /** Add output before what is shown; what is left of a line at its beginning is left out. */
@@ -109,7 +151,10 @@ export class LogText {
     const added = pieces(rest, rest.length).map(([from, to]) =>
       this.block(rest.subarray(from, to), offset + first + from, style),
     );
+    if (offset === 0) this.firstLine = 1;
+    else if (this.firstLine !== null) this.firstLine -= added.reduce((sum, { lines }) => sum + lines, 0);
     this.blocks.unshift(...added);
+    this.number();
     this.body.prepend(...added.map((block) => block.element));
     this.element.scrollTop = this.element.scrollHeight - before;
   }
@@ -143,8 +188,25 @@ export class LogText {
     return ranges;
   }
 
+  private nextLine(first: number): number {
+    return this.blocks.reduce((line, { lines }) => line + lines, first);
+  }
+
+  /** Put the line numbers beside the text: as attributes, so that they are neither found nor copied. */
+  private number(): void {
+    let line = this.firstLine;
+    for (const block of this.blocks) {
+      const numbered = line === null ? "" : `${line} ${block.lines}`;
+      if (block.numbered !== numbered) setNumbers(block.element, line, block.lines);
+      block.numbered = numbered;
+      if (line !== null) line += block.lines;
+    }
+    setNumbers(this.tailElement, line, this.pending.length ? 1 : 0);
+    this.element.classList.toggle("known-lines", line !== null);
+  }
+
   private texts(): SearchedText[] {
-    const blocks = this.blocks.map(({ element }) => ({ text: element.textContent ?? "", nodes: textNodes(element) }));
+    const blocks = this.blocks.map(({ element }) => searchedText(element));
     return [...blocks, { text: this.tail.data, nodes: [this.tail] }];
   }
 
@@ -164,7 +226,7 @@ export class LogText {
   private block(bytes: Uint8Array, start: number, style: LogStyle): Block {
     const element = document.createElement("div");
     element.className = "block";
-    const block = { start, end: start + bytes.length, lines: 0, element };
+    const block = { start, end: start + bytes.length, lines: 0, numbered: "", element };
     this.write(block, bytes, style);
     return block;
   }
@@ -186,6 +248,28 @@ export class LogText {
     }
     block.element.style.setProperty("contain-intrinsic-size", `auto ${block.lines * LINE_PX}px`);
   }
+}
+
+function setNumbers(element: HTMLElement, first: number | null, count: number): void {
+  if (first === null || !count) {
+    delete element.dataset["numbers"];
+    return;
+  }
+  element.dataset["first"] = String(first);
+  element.dataset["numbers"] = Array.from({ length: count }, (_, at) => first + at).join("\n");
+}
+
+/** The line whose number is at this place of the window; undefined beside the numbers. */
+export function lineAt(target: Element, x: number, y: number): number | undefined {
+  const block = target.closest<HTMLElement>("[data-numbers]");
+  if (!block) return undefined;
+  const { left, top } = block.getBoundingClientRect();
+  if (x - left > Number.parseFloat(getComputedStyle(block).paddingLeft) - NUMBER_GAP_PX) return undefined;
+  return Number(block.dataset["first"]) + Math.floor((y - top) / LINE_PX);
+}
+
+function searchedText(element: Element): SearchedText {
+  return { text: element.textContent ?? "", nodes: textNodes(element) };
 }
 
 function textNodes(element: Element): Text[] {

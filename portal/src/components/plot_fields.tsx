@@ -22,7 +22,7 @@ export function PlotFields({ settings, onChange, onPreview, hasRange = false, ha
       <label>
         <span>Over</span>
         <select
-          aria-label="Horizontal axis"
+          aria-label="Over steps or time"
           value={settings.isTime ? "time" : "step"}
           // A part of the steps is no part of the time.
           onChange={({ currentTarget }) => onChange({ isTime: currentTarget.value === "time", from: NaN, to: NaN })}

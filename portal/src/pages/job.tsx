@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob } from "../api.ts";
 import type { JobDetail } from "../api_types.ts";
+import { CopyButton } from "../components/command.tsx";
 import { Confirm } from "../components/dialogs.tsx";
 import { ErrorNotice, Loading, State } from "../components/notices.tsx";
 import { toast } from "../components/toasts.tsx";
@@ -80,12 +81,14 @@ export function JobPage({ framework }: { framework: string }) {
         </div>
         <Actions framework={framework} job={job} onChange={detail.reload} />
       </div>
-      <div class="stack">
+      <div class="stack job-top">
+        <div class="job-line">
+          <Facts job={job} config={config.value} />
+          <Tags framework={framework} job={job} onChange={detail.reload} />
+        </div>
         <Reason job={job} events={events} attempt={attempt} />
         {config.value?.includes(HOLD_OPTION) && !attempt && <DebugHold framework={framework} job={job} />}
         {config.value?.includes(NOTEBOOK_COMMAND) && !attempt && <NotebookLink framework={framework} job={job} />}
-        <Facts job={job} config={config.value} />
-        <Tags framework={framework} job={job} onChange={detail.reload} />
         {job.jobStatus.retries > 0 && <Attempts job={job} shown={attempt} />}
       </div>
       <Tabs tabs={TABS} label="Parts of the job">
@@ -239,32 +242,20 @@ function Facts({ job, config }: { job: JobDetail; config: string | undefined }) 
   // A job that never started has its end as its start.
   const hasStarted = status.launchedTime !== null && status.launchedTime !== status.completedTime;
   const waited = (hasStarted ? status.launchedTime : status.completedTime) ?? now;
-  const facts: [string, string][] = [
-    ["User", status.username],
+  const facts: [string, ComponentChildren][] = [
+    ["User", <a href={href("/jobs", { user: status.username })}>{status.username}</a>],
+    ["Virtual cluster", <a href={href("/jobs", { vc: status.virtualCluster })}>{status.virtualCluster}</a>],
     ["Submitted", exactTime(status.submissionTime)],
     ["Waited", duration(waited - status.submissionTime)],
     ["Ran", hasStarted ? duration((status.completedTime ?? now) - (status.launchedTime ?? now)) : isRunning ? "not yet" : "never"],
-    ["Retries", String(status.retries)],
   ];
+  if (status.retries) facts.push(["Retries", String(status.retries)]);
   if (status.appExitCode !== null) facts.push(["Exit code", exitCode(status)]);
-  const requested = config === undefined ? "" : requestedResources(config) || "unknown";
+  if (job.jobPriority) facts.push(["Priority", job.jobPriority]);
+  // The last one: it is loaded after the others, and moves none of them.
+  facts.push(["Requested", config === undefined ? "" : requestedResources(config) || "unknown"]);
   return (
-    <div class="card padded fact-rows">
-      <FactRow facts={facts} />
-      <FactRow
-        facts={[
-          ["Virtual cluster", status.virtualCluster],
-          ["Priority", job.jobPriority ?? "default"],
-          ["Requested", requested],
-        ]}
-      />
-    </div>
-  );
-}
-
-function FactRow({ facts }: { facts: readonly [string, string][] }) {
-  return (
-    <dl class="facts">
+    <dl class="facts in-line">
       {facts.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>
@@ -396,7 +387,11 @@ function Actions({ framework, job, onChange }: ActionsProps) {
       <a class="button" href={href("/submit", { clone: framework })}>
         Clone
       </a>
-      <button class="button" type="button" onClick={() => (asked.value = "resubmit")}>
+      <button
+        class={`button${isFinished(state) ? " primary" : ""}`}
+        type="button"
+        onClick={() => (asked.value = "resubmit")}
+      >
         Resubmit
       </button>
       {mayChange && !isFinished(state) && (
@@ -457,11 +452,31 @@ function Config({ framework }: { framework: string }) {
   const config = useConfig(framework);
   if (config.error) return <ErrorNotice error={config.error} />;
   if (config.value === undefined) return <Loading what="the configuration" />;
+  const text = readable(config.value);
+  const save = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+    link.download = `${framework.slice(framework.indexOf("~") + 1)}.${isJson(text) ? "json" : "yaml"}`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
   return (
-    <pre class="card config" tabIndex={0} aria-label="Configuration of the job">
-      {readable(config.value)}
-    </pre>
+    <div class="card">
+      <div class="log-tools">
+        <CopyButton text={text} label="Copy the configuration" />
+        <button class="button" type="button" onClick={save}>
+          Download
+        </button>
+      </div>
+      <pre class="config" tabIndex={0} aria-label="Configuration of the job">
+        {text}
+      </pre>
+    </div>
   );
+}
+
+function isJson(text: string): boolean {
+  return text.startsWith("{");
 }
 
 function readable(json: string): string {

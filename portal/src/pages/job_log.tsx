@@ -1,10 +1,10 @@
 // Log of a task: followed live, searched, wrapped, downloaded. Starts at its end; other parts on request.
 import { useSignal, type Signal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ApiError, logAddress, searchLog, type LogPlace } from "../api.ts";
 import type { JobDetail } from "../api_types.ts";
 import { SearchField, useSearch, type Direction } from "../components/log_search.tsx";
-import { LogText } from "../components/log_text.ts";
+import { lineAt, LogText } from "../components/log_text.ts";
 import { ErrorNotice } from "../components/notices.tsx";
 import { toast } from "../components/toasts.tsx";
 import { isFinished } from "../format.ts";
@@ -16,6 +16,8 @@ const TAIL_LINES = 5000;
 /** Of long lines fewer are shown at first. */
 const TAIL_BYTES = 2 << 20;
 const PART_BYTES = 1 << 20;
+/** Parts that are read from the beginning to find a line; the last ones stay in the page. */
+const MAX_LINE_PARTS = 64;
 /** What is shown around a match, before and after it. */
 const SURROUNDINGS_BYTES = 256 << 10;
 /** Tasks that are listed for a choice; of more, the table of tasks links to each log. */
@@ -49,9 +51,12 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
   const isEmpty = useSignal(true);
   const isFollowing = useSignal(true);
   const isWrapped = useSignal(localStorage.getItem("pai-log-wrap") === "yes");
+  const isNumbered = useSignal(localStorage.getItem("pai-log-numbers") !== "no");
   const error = useSignal<ApiError | null>(null);
+  const wantedLine = Math.max(0, Number.parseInt(query.get("line") ?? "", 10) || 0);
 
   const toEnd = () => {
+    if (wantedLine) setQuery({ line: undefined }, { replace: true });
     followed.value += 1;
     isFollowing.value = true;
   };
@@ -158,18 +163,46 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       isFollowing.value = false;
       search.renew();
     });
-  const toStart = () =>
+  /** Show the beginning of the log, with this line. */
+  const showFromStart = (line: number, signal?: AbortSignal) =>
     reported(async () => {
       const log = text.current;
       if (!log || !place.current) return;
       isFollowing.value = false;
-      const [bytes, size] = await read(0, PART_BYTES);
-      log.show(bytes, 0, 0);
-      hasEarlier.value = false;
+      // Output that comes meanwhile does not follow what is shown.
+      isAway.value = true;
+      const [bytes, size, start] = await read(0, PART_BYTES, signal);
+      if (signal?.aborted) return;
+      log.show(bytes, start, start);
+      const most = start === 0 ? MAX_LINE_PARTS : 1;
+      for (let parts = 1; !log.hasLine(line) && log.end < size && parts < most; parts += 1) {
+        const [more] = await read(log.end, log.end + PART_BYTES, signal);
+        if (signal?.aborted) return;
+        log.append(more, log.end);
+      }
+      hasEarlier.value = log.start > start;
       isAway.value = log.end < size;
       if (element.current) element.current.scrollTop = 0;
       search.renew();
-    });
+      if (line > 1 && !log.hasLine(line)) toast(lineProblem(line, start, log.end < size));
+    }, signal);
+  const showLine = async (line: number, signal: AbortSignal) => {
+    if (!text.current?.hasLine(line)) await showFromStart(line, signal);
+    const range = signal.aborted ? null : text.current?.rangeOfLine(line);
+    if (!range) return;
+    isFollowing.value = false;
+    search.show(range);
+    if ("highlights" in CSS) CSS.highlights.set("line", new Highlight(range));
+  };
+  useEffect(() => {
+    if (!wantedLine || isEmpty.value) return;
+    const abort = new AbortController();
+    void showLine(wantedLine, abort.signal);
+    return () => {
+      abort.abort();
+      if ("highlights" in CSS) CSS.highlights.delete("line");
+    };
+  }, [wantedLine, isEmpty.value]);
   const loadLater = () =>
     reported(async () => {
       const log = text.current;
@@ -205,7 +238,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
             value={`${role} ${index}`}
             onChange={(event) => {
               const [chosen, number] = event.currentTarget.value.split(" ");
-              setQuery({ role: chosen, index: number, try: undefined });
+              setQuery({ role: chosen, index: number, try: undefined, line: undefined });
             }}
           >
             {tasks.map((task) => (
@@ -224,7 +257,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
           <select
             aria-label="Attempt of the task"
             value={String(ended?.taskAttempt ?? latestTry)}
-            onChange={({ currentTarget: { value } }) => setQuery({ try: value === String(latestTry) ? undefined : value })}
+            onChange={({ currentTarget: { value } }) => setQuery({ try: value === String(latestTry) ? undefined : value, line: undefined })}
           >
             {Array.from({ length: latestTry + 1 }, (_, number) => (
               <option key={number} value={String(number)}>
@@ -236,7 +269,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
         <select
           aria-label="Stream"
           value={stream}
-          onChange={(event) => setQuery({ stream: event.currentTarget.value === "all" ? undefined : event.currentTarget.value })}
+          onChange={({ currentTarget: { value } }) => setQuery({ stream: value === "all" ? undefined : value, line: undefined })}
         >
           {STREAMS.map((one) => (
             <option key={one.name} value={one.name}>
@@ -256,6 +289,20 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
             }}
           />
         )}
+        <input
+          type="number"
+          class="line"
+          min="1"
+          placeholder="Line"
+          aria-label="Go to line"
+          value={wantedLine ? String(wantedLine) : ""}
+          onChange={({ currentTarget: { value } }) => setQuery({ line: value })}
+        />
+        <Toggle
+          label="Line numbers"
+          value={isNumbered}
+          onChange={(isOn) => localStorage.setItem("pai-log-numbers", isOn ? "yes" : "no")}
+        />
         <Toggle
           label="Wrap lines"
           value={isWrapped}
@@ -273,7 +320,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
               <button class="button" type="button" onClick={() => void loadEarlier()}>
                 Show earlier output
               </button>
-              <button class="button" type="button" onClick={() => void toStart()}>
+              <button class="button" type="button" onClick={() => void showFromStart(1)}>
                 Go to the start
               </button>
             </>
@@ -295,15 +342,21 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
           {ended || isFinished(job.jobStatus.state) ? "The task wrote nothing." : "No output yet."}
         </p>
       )}
-      <div
-        ref={element}
-        class={`log${isWrapped.value ? " wrap" : ""}`}
-        role="log"
-        aria-label="Log"
-        aria-live="off"
-        tabIndex={0}
-        onScroll={onScroll}
-      />
+      <div class={isNumbered.value && !isWrapped.value ? "numbered" : ""}>
+        <div
+          ref={element}
+          class={`log${isWrapped.value ? " wrap" : ""}`}
+          role="log"
+          aria-label="Log"
+          aria-live="off"
+          tabIndex={0}
+          onScroll={onScroll}
+          onClick={({ target, clientX, clientY }) => {
+            const line = lineAt(target as Element, clientX, clientY);
+            if (line !== undefined) setQuery({ line: String(line) });
+          }}
+        />
+      </div>
     </div>
   );
 }
@@ -316,6 +369,11 @@ function endedAttempt(job: JobDetail, query: URLSearchParams, latestTry: number)
   const isEarlierAttempt = query.get("attempt") !== null && completed !== null;
   if (!isEarlierAttempt && !isEarlierTry) return null;
   return { attempt, taskAttempt: isEarlierTry ? taskAttempt : latestTry };
+}
+
+function lineProblem(line: number, start: number, hasMore: boolean): string {
+  if (start > 0) return "The log has lost its beginning, so its lines have no numbers.";
+  return hasMore ? `Line ${line} is too far from the beginning to be counted. Search finds a text anywhere.` : `The log has no line ${line}.`;
 }
 
 async function reported(action: () => Promise<void>, signal?: AbortSignal): Promise<void> {

@@ -30,7 +30,13 @@ PAGES = {
     "log": ("/jobs/alice~trains?tab=log", "document.querySelector('.log').textContent.includes('step 99')"),
     "metrics": (
         "/jobs/alice~trains?tab=metrics",
-        "document.querySelectorAll('.plot canvas').length > 2 && document.querySelector('#logged') !== null",
+        "document.querySelectorAll('.plot:not(.metric) canvas').length > 2"
+        " && document.querySelector('.plot.metric canvas') !== null",
+    ),
+    "metrics-together": (
+        "/jobs/alice~trains?tab=metrics&plots=log+smooth0.9&plot.train%2F=together",
+        "document.querySelector('.plot.metric .swatch') !== null"
+        " && document.querySelector('.plot.metric canvas') !== null",
     ),
     "config": ("/jobs/alice~trains?tab=config", "document.querySelector('pre.config') !== null"),
     "commands": ("/jobs/alice~trains?tab=commands", "document.querySelector('.copy') !== null"),
@@ -86,7 +92,10 @@ new PerformanceObserver((list) => {
 def jobs(cluster: TeamCluster) -> None:
     # Names of ports as of a distributed job of PaddleCloud.
     ports = {"tensorboard": 1, **{f"trainer_port_{number}": 2 for number in range(5)}}
-    cluster.submit(job("trains", "seq -f 'step %g loss 0.1' 1 99; sleep 600", ports=ports))
+    values = r"{\"train/loss\": $((100 - step)), \"train/accuracy\": $step}"
+    logs = rf"""for step in $(seq 99); do
+    echo "{{\"step\": $step, \"values\": {values}}}" >> $PAI_METRICS_FILE; echo step $step loss 0.1; done"""
+    cluster.submit(job("trains", f"{logs}; sleep 600", ports=ports))
     cluster.run(job("fails", "echo no data >&2; exit 3"))
     cluster.submit(job("waits", "true", gpu=64))
     cluster.wait_state("trains", "RUNNING")

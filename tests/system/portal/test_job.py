@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -136,6 +137,39 @@ def test_start_and_end_of_a_long_log_are_shown_at_once(new_page: NewPage, cluste
     page.wait_for(f"{LOG}.textContent.includes('number 100000 ')")
 
 
+def test_lines_of_a_log_have_numbers_and_links(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("numbered", "seq -f 'line %g of a log with numbers' 1 100000"))
+    page = new_page(at="/jobs/alice~numbered?tab=log")
+    # Where the log begins is not known to its end.
+    page.wait_for(f"{LOG}?.textContent.includes('line 100000 ')")
+    assert page.evaluate(f"{LOG}.querySelector('[data-numbers]') === null")
+    page.fill("input[aria-label='Go to line']", "54321")
+    page.press("Enter")
+    page.wait_for("location.hash.endsWith('&line=54321')")
+    marked = "[...CSS.highlights.get('line') ?? []].join()"
+    page.wait_for(f"{marked} === 'line 54321 of a log with numbers'")
+    # In the middle of what is shown.
+    page.wait_for(f"{LOG}.scrollTop > 54000 * 20 && {LOG}.scrollTop < 55000 * 20")
+    first = page.evaluate(f"{LOG}.querySelector('[data-numbers]').dataset.numbers.split('\\n')[0]")
+    assert first == "1"
+    # A click on a number makes the address a link to its line.
+    number = f"[...{LOG}.querySelectorAll('.block')].find((one) => one.dataset.first === '1')"
+    page.evaluate(f"{LOG}.scrollTop = 0")
+    x, y = page.wait_for(
+        f"(() => {{ const r = {number}.getBoundingClientRect(); return r.height > 100 && [r.x, r.y]; }})()"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        event = {"type": kind, "x": x + 20, "y": y + 2 * 20 + 10, "button": "left", "clickCount": 1}
+        page.send("Input.dispatchMouseEvent", event)
+    page.wait_for("location.hash.endsWith('&line=3')")
+    page.wait_for(f"{marked} === 'line 3 of a log with numbers'")
+    page.reload()
+    page.wait_for(f"{marked} === 'line 3 of a log with numbers'")
+    page.fill("input[aria-label='Go to line']", "100001")
+    page.press("Enter")
+    page.wait_for_text("The log has no line 100001.")
+
+
 def test_progress_bars_are_shown_as_their_last_text_and_colours_as_colours(
     new_page: NewPage, cluster: TeamCluster
 ) -> None:
@@ -243,6 +277,28 @@ def test_failed_tasks_of_a_job_that_succeeded_are_named(new_page: NewPage, clust
     page.click("button", "Show it")
     page.wait_for("document.querySelectorAll('.virtual tbody tr').length === 1")
     page.wait_for_text("main[3]")
+
+
+def test_job_begins_with_a_line_of_facts_and_offers_its_configuration(
+    new_page: NewPage, cluster: TeamCluster, tmp_path: Path
+) -> None:
+    cluster.submit(job("compact", "sleep 600"))
+    cluster.wait_state("compact", "RUNNING")
+    page = new_page(at="/jobs/alice~compact?tab=config", width=1280, height=800)
+    page.wait_for_text("Requested\n1 CPU, 16 MB")
+    begins = "document.querySelector('#tab-panel').getBoundingClientRect().y"
+    assert page.evaluate(begins) < 800 / 3
+    page.accept_downloads(tmp_path)
+    page.click("#tab-panel button", "Download")
+    file = tmp_path / "compact.json"
+    eventually(lambda: file.exists() and file.read_text().endswith("}"), "the file")
+    assert json.loads(file.read_text())["name"] == "compact"
+    page.resize(390, 844)
+    page.wait_for("innerWidth === 390")
+    assert page.evaluate(begins) < 844 / 2
+    page.click("dd a", "alice")
+    page.wait_for("location.hash === '#/jobs?user=alice'")
+    cluster.stop("compact")
 
 
 ASKS_BEFORE_LEAVING = "!window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
