@@ -38,6 +38,12 @@ export function keepInEntry(name: string, value: unknown): void {
   change({ user, kept: { ...(before === user ? kept : {}), [name]: value } });
 }
 
+/** Give the entry another address: it stays scrolled, and what was chosen at the address before is not kept. */
+export function replaceEntry(address: string): void {
+  const { scroll } = state();
+  history.replaceState(scroll === undefined ? null : { scroll }, "", address);
+}
+
 /** Whether the page is scrolled to where it was; it has not to begin at its top. */
 export function isRestoringScroll(): boolean {
   return restoring !== undefined;

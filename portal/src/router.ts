@@ -1,7 +1,7 @@
 // The address: a path and a query behind the `#`, so that the portal works below any path of a server.
 import { signal } from "@preact/signals";
 import { encodePath } from "./files/paths.ts";
-import { saveScroll } from "./history_entry.ts";
+import { replaceEntry, saveScroll } from "./history_entry.ts";
 
 export interface Address {
   readonly path: string;
@@ -31,7 +31,7 @@ export function href(path: string, values: QueryValues = {}): string {
 
 export function navigate(to: string, { replace = false } = {}): void {
   if (to !== location.hash) {
-    if (replace) history.replaceState(history.state, "", to);
+    if (replace) replaceEntry(to);
     else {
       saveScroll();
       history.pushState(null, "", to);

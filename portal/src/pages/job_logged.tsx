@@ -72,7 +72,8 @@ export function LoggedPlots({ logged }: { logged: Polled<readonly Metric[]> }) {
   const ofAll = { ...common, ...(preview.value === null ? {} : { smoothing: preview.value }) };
   const changeAll = (changes: SomeSettings) => {
     preview.value = null;
-    setQuery({ [ALL_PLOTS]: formatSettings(differing(settingsOf(""), { ...common, ...changes })) }, { replace: true });
+    const ofPlots = changes.isTime === undefined ? {} : withoutParts(query);
+    setQuery({ ...ofPlots, [ALL_PLOTS]: formatSettings(differing(settingsOf(""), { ...common, ...changes })) }, { replace: true });
   };
   return (
     <section class="stack" aria-labelledby="logged">
@@ -161,6 +162,14 @@ function SinglePlot({ metric, ofAll }: { metric: Metric; ofAll: SomeSettings }) 
       onChange={change}
       onReset={reset}
     />
+  );
+}
+
+/** The settings of single plots without a part of the axis: a part of the steps is no part of the time. */
+function withoutParts(query: URLSearchParams): Record<string, string> {
+  const keys = [...query.keys()].filter((key) => key.startsWith(plotKey("")));
+  return Object.fromEntries(
+    keys.map((key) => [key, formatSettings({ ...parseSettings(query.get(key) ?? ""), from: NaN, to: NaN })]),
   );
 }
 

@@ -161,6 +161,8 @@ function lineOf(colour: string, isPale: boolean): uPlot.Series {
   return {
     stroke: colour,
     width: 1.5,
+    // Between pixels, so that a straight line has no steps.
+    pxAlign: 0,
     ...(isPale ? { alpha: PALE } : {}),
     points: {
       show: false,
