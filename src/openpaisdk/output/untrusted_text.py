@@ -38,7 +38,7 @@ def printable(text: str) -> str:
 
 def visible(text: str) -> str:
     """The text with line ends, tabs and our own colours, and escapes for all other control characters."""
-    if text.isprintable():
+    if is_printable(text):
         return text
     parts = re.split(_OWN_COLOURS, text) if "\x1b" in text else [text]  # every second one is a colour
     parts[::2] = [

@@ -12,7 +12,7 @@ MAX_NAME_LENGTH = 255
 _MAX_STEP = 1 << 63
 
 
-class MetricSummary:
+class SeriesSummary:
     """Values of one metric. NaN may be the last value, never the lowest or the highest; None: all are NaN."""
 
     __slots__ = ("count", "last", "last_step", "max", "max_step", "min", "min_step")
@@ -49,9 +49,9 @@ _decode_lines = msgspec.json.Decoder(_Line).decode_lines
 _decode_line = msgspec.json.Decoder(_Line).decode
 
 
-def summarize(lines: bytes) -> tuple[dict[str, MetricSummary], bool]:
+def summarize(lines: bytes) -> tuple[dict[str, SeriesSummary], bool]:
     """Summary of each metric in these lines, and whether a name was left out. Malformed lines are skipped."""
-    summaries: dict[str, MetricSummary] = {}
+    summaries: dict[str, SeriesSummary] = {}
     is_omitted = False
     for step, values in _steps(lines):
         if not -_MAX_STEP <= step < _MAX_STEP:
@@ -62,7 +62,7 @@ def summarize(lines: bytes) -> tuple[dict[str, MetricSummary], bool]:
                 if not _is_storable(name):
                     is_omitted = True
                     continue
-                summary = MetricSummary()
+                summary = SeriesSummary()
             try:
                 # Also reads what is written for NaN and infinity.
                 number = float(value)  # type: ignore[arg-type]

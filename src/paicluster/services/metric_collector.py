@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from paicluster.logs.metric_summary import MetricSummary, summarize
+from paicluster.logs.metric_summary import SeriesSummary, summarize
 from paicluster.logs.task_metrics import metrics_size, read_metric_lines
 from paicluster.store import Store, metric_rows
 from paicluster.store.metric_rows import MetricPart, MetricValues
@@ -230,7 +230,7 @@ def _read(files: Sequence[_File]) -> tuple[list[MetricPart], set[str]]:
     return parts, unread
 
 
-def _values(summary: MetricSummary) -> MetricValues:
+def _values(summary: SeriesSummary) -> MetricValues:
     last = None if summary.last != summary.last else summary.last
     return MetricValues(
         summary.count,

@@ -8,14 +8,14 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paicluster.logs.metric_summary import MAX_NAME_LENGTH, MetricSummary, summarize
+from paicluster.logs.metric_summary import MAX_NAME_LENGTH, SeriesSummary, summarize
 
 _NAMES = st.sampled_from(["loss", "val/loss", "größe"])
 _VALUES = st.floats() | st.integers(-(10**6), 10**6)
 _LINES = st.lists(st.tuples(st.integers(-(2**62), 2**62), st.dictionaries(_NAMES, _VALUES)), max_size=20)
 
 
-def one(lines: bytes) -> dict[str, MetricSummary]:
+def one(lines: bytes) -> dict[str, SeriesSummary]:
     return summarize(lines)[0]
 
 

@@ -48,7 +48,7 @@ class _Additions(msgspec.Struct, frozen=True):
     arrayRows: dict[str, list[str]] = {}  # noqa: N815 - a key of jobs
 
 
-class _Extras(msgspec.Struct, frozen=True):
+class _RunExtras(msgspec.Struct, frozen=True):
     gangAllocation: bool = True  # noqa: N815 - a key of jobs
     openpaisdk: _Additions = _Additions()
 
@@ -57,7 +57,7 @@ class _Config(msgspec.Struct, frozen=True):
     """The parts of a job that describe its runs."""
 
     parameters: dict[str, Any] = {}
-    extras: _Extras = _Extras()
+    extras: _RunExtras = _RunExtras()
 
 
 _decode_config = msgspec.json.Decoder(_Config).decode

@@ -30,7 +30,9 @@ from paicluster.engines.slurm import observe, runtime_archive, sbatch_command
 from paicluster.engines.slurm.launch_bundle import RemoteLaunch
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.report_sink import SlurmReportSink
+from paicluster.logs.metric_summary import summarize
 from paicluster.logs.reader import LogReader
+from paicluster.logs.task_metrics import read_metric_lines
 from paicluster.server.engine_factory import build_engines
 from paiprotocol.errors import ConfigError, Conflict, Unavailable
 from pairuntime.slurm import gang_launcher as batch
@@ -264,6 +266,19 @@ async def test_metrics_are_stored_up_to_their_limit(node: Node) -> None:
     os.truncate(file, 32 << 20)
     taken = await node.reports.append(node.uid, "metrics", 32 << 20, 32 << 20, b"x")
     assert taken.end == 32 << 20
+
+
+async def test_reported_metrics_are_summarized_by_complete_lines(node: Node) -> None:
+    await node.begun()
+    lines = b"".join(b'{"step": %d, "values": {"loss": %d}}\n' % (step, 9 - step) for step in range(3))
+    found = []
+    for start, end in ((0, 50), (50, len(lines))):  # a node sends what the file has, whole lines or not
+        await node.reports.append(node.uid, "metrics", start, start, lines[start:end])
+        part = read_metric_lines(node.home.task(node.uid), found[-1].end if found else 0, 1 << 20)
+        found.append(part)
+    assert [part.end for part in found] == [35, len(lines)]
+    loss = summarize(b"".join(part.lines for part in found))[0]["loss"]
+    assert (loss.count, loss.last, loss.min, loss.max_step) == (3, 7, 7, 0)
 
 
 def test_remote_job_writes_no_predictable_files(tmp_path: Path) -> None:
