@@ -31,7 +31,7 @@ _INTERVAL_S = 1.0
 # Part of the time that reading may take: after a longer one follows a longer pause.
 _MAX_SHARE = 0.1
 # Read of one file at a time, and about as much of all files between two commits.
-READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
 _BATCH_BYTES = 2 << 20
 _BATCH_FILES = 500
 # What one request reads before it answers with what is known; the collector goes on with the rest.
@@ -60,11 +60,15 @@ class MetricCollector:
         running: Callable[[], Sequence[tuple[int, str]]],
         *,
         interval_s: float = _INTERVAL_S,
+        read_bytes: int = _READ_BYTES,
+        request_timeout_s: float = _REQUEST_TIMEOUT_S,
     ) -> None:
         self._store = store
         self._folder_of = folder_of
         self._running = running
         self._interval_s = interval_s
+        self._read_bytes = read_bytes
+        self._request_timeout_s = request_timeout_s
         # Of its own: a file system that does not answer must not take the threads of others.
         self._thread = ThreadPoolExecutor(1, "metric-collector")
         self._turn = asyncio.Lock()
@@ -103,10 +107,10 @@ class MetricCollector:
         """
         unread = await self._store.read(lambda conn: metric_rows.unread_files(conn, job_ids))
         files = [_File(*file) for file in unread]
-        deadline_s = time.monotonic() + _REQUEST_TIMEOUT_S
+        deadline_s = time.monotonic() + self._request_timeout_s
         try:
             # One more second for a file system that answers slowly.
-            async with asyncio.timeout(_REQUEST_TIMEOUT_S + 1):
+            async with asyncio.timeout(self._request_timeout_s + 1):
                 files = await self._collect(files, deadline_s, marks_empty=True)
         except TimeoutError:
             pass
@@ -175,7 +179,7 @@ class MetricCollector:
     async def _collect_batch(self, batch: Sequence[_File]) -> list[_File]:
         """Store one part of each file, as many as are read together; the files with an unread rest."""
         async with self._turn:
-            parts, unread = await self._in_thread(lambda: _read(batch))
+            parts, unread = await self._in_thread(lambda: _read(batch, self._read_bytes))
             now_ms = int(time.time() * 1000)
             offsets: dict[str, int] = {}
             if parts:
@@ -208,7 +212,7 @@ class MetricCollector:
         return grown
 
 
-def _read(files: Sequence[_File]) -> tuple[list[MetricPart], set[str]]:
+def _read(files: Sequence[_File], read_bytes: int) -> tuple[list[MetricPart], set[str]]:
     """Parts of files, until they are as long as one batch; and which files have more."""
     parts: list[MetricPart] = []
     unread: set[str] = set()
@@ -218,7 +222,7 @@ def _read(files: Sequence[_File]) -> tuple[list[MetricPart], set[str]]:
             unread.add(file.uid)
             continue
         start = file.offset or 0
-        lines, end, has_more = read_metric_lines(file.folder, start, READ_BYTES)
+        lines, end, has_more = read_metric_lines(file.folder, start, read_bytes)
         size += end - start
         if has_more:
             unread.add(file.uid)

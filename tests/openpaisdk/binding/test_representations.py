@@ -138,6 +138,7 @@ WITHOUT_SECRETS = {
     "client.session.ConnectionLost",
     "client.session.SessionRefused",
     "binding.job_list.JobList",
+    "binding.run_list.Runs",
     "data.errors",
     "data.folder_records.FolderRecords",
     "data.formats.hadoop_codecs",
@@ -151,6 +152,8 @@ WITHOUT_SECRETS = {
     "functions.remote_function.RemoteFunction",  # shows the name of the function only
     "functions.task_errors",
     "functions.usage_errors",
+    "jobs.runs.Run",
+    "jobs.runs.RunMetric",
     "notebook.cell_error",
     "paddlecloud.multipart",
     "protocol.completion",

@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paicluster.api.v2.job_summaries import render_summary
-from paicluster.services import metric_collector
 from paicluster.services.metric_collector import MetricCollector
 from paicluster.store import Store, jobs, metric_rows
 from paicluster.store.jobs import NewJob
@@ -32,9 +32,9 @@ class Tasks:
         self.running: list[tuple[int, str]] = []
         self.collector = self.new_collector()
 
-    def new_collector(self) -> MetricCollector:
+    def new_collector(self, **limits: Any) -> MetricCollector:
         return MetricCollector(
-            self.store, lambda uid: self.folder / uid, lambda: self.running, interval_s=0.01
+            self.store, lambda uid: self.folder / uid, lambda: self.running, interval_s=0.01, **limits
         )
 
     def add(self, uid: str) -> None:
@@ -169,8 +169,8 @@ async def test_a_new_collector_goes_on_where_the_last_one_stopped(tasks: Tasks) 
     await until(lambda: tasks.stored() == of(1.0, 2.0, 3.0))
 
 
-async def test_a_long_file_is_read_in_parts(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_collector, "READ_BYTES", 500)
+async def test_a_long_file_is_read_in_parts(tasks: Tasks) -> None:
+    tasks.collector = tasks.new_collector(read_bytes=500)
     tasks.add("a")
     losses = [float(n) for n in range(50)]
     tasks.log("a", *losses[:25])
@@ -182,10 +182,8 @@ async def test_a_long_file_is_read_in_parts(tasks: Tasks, monkeypatch: pytest.Mo
     assert tasks.stored() == of(*losses)
 
 
-async def test_a_request_does_not_wait_for_all_of_many_files(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metric_collector, "_REQUEST_TIMEOUT_S", 0.0)
+async def test_a_request_does_not_wait_for_all_of_many_files(tasks: Tasks) -> None:
+    tasks.collector = tasks.new_collector(request_timeout_s=0.0)
     tasks.add("a")
     tasks.log("a", 1.0)
     tasks.end("a")

@@ -28,7 +28,9 @@ for step in range(%d):
 def array(
     name: str, *commands: str, values: dict[str, list[str]], instances: int, **more: Any
 ) -> dict[str, Any]:
-    spec = job(name, *commands, instances=instances, **more)
+    # As `pai sub --array` says: a task that fails ends no other one.
+    completion = {"minFailedInstances": -1}
+    spec = job(name, *commands, instances=instances, completion=completion, **more)
     spec["extras"] = {"gangAllocation": False, "openpaisdk": {"array": values}}
     return spec
 
