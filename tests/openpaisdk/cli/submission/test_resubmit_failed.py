@@ -94,12 +94,13 @@ def test_failed_tasks_of_rows_and_of_numbers_run_again_with_their_index(user) ->
 
 def test_values_that_were_changed_in_the_job_are_those_of_the_copy(user) -> None:
     """Commands that are not as `pai sub` made them compute the values from the first index."""
-    words = ["--array", "n=1-3", "-j", "edited", "--preview", line(user, "$n")]
+    words = ["--array", "n=1-3", "-j", "edited_$", "--preview", line(user, "$n")]
     job = sub(user, "--no-sources", *words).out.replace("export n=3", "export n=three")
     user.write(job__yaml=job)
     let_succeed(user, 0)
-    assert user.pai("submit", "--wait", "job.yaml").status == 3
-    again = resubmit(user, "edited", "--wait").out.strip()
+    first = user.pai("submit", "--wait", "job.yaml")
+    assert first.status == 3, first
+    again = resubmit(user, first.out.strip(), "--wait").out.strip()
     assert logs(user, again, 2) == ["1 2\n", "2 three\n"]
 
 
