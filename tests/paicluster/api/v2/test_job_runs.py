@@ -58,7 +58,7 @@ def logged(cluster: Cluster, name: str) -> dict[str, Any]:
 
 def test_a_sweep_has_parameters_states_and_metrics(cluster: Cluster) -> None:
     values = {"lr": ["0.1", "0.01"], "seed": ["1", "2"]}
-    spec = array("sweep", LOG % 3, "test $PAI_TASK_INDEX != 3", values=values, instances=4)
+    spec = array("runs-sweep", LOG % 3, "test $PAI_TASK_INDEX != 3", values=values, instances=4)
     spec["parameters"] = {"epochs": 3}
     spec["extras"]["tags"] = ["mine"]
     name = cluster.accept(spec)
@@ -80,7 +80,7 @@ def test_metrics_of_a_running_task_arrive_without_a_request(cluster: Cluster, tm
     path = tmp_path / "more"
     name = cluster.accept(
         job(
-            "arriving",
+            "runs-arriving",
             'echo \'{"step": 1, "values": {"arriving": "NaN"}}\' >> $PAI_METRICS_FILE',
             f"until test -e {path}; do sleep 0.05; done",
             'echo \'{"step": 2, "values": {"arriving": "-Infinity"}}\' >> $PAI_METRICS_FILE',
@@ -102,8 +102,8 @@ def test_metrics_of_a_running_task_arrive_without_a_request(cluster: Cluster, tm
 
 
 def test_jobs_that_have_not_started_are_there(cluster: Cluster) -> None:
-    first = cluster.accept(job("first", "sleep 1000"))
-    spec = array("waiting", "true", values={"lr": ["1", "2"]}, instances=2)
+    first = cluster.accept(job("runs-first", "sleep 1000"))
+    spec = array("runs-waiting", "true", values={"lr": ["1", "2"]}, instances=2)
     spec["extras"]["openpaisdk"]["after"] = [{"job": first}]
     name = cluster.accept(spec)
     (found,) = runs(cluster, name)
@@ -122,18 +122,18 @@ def test_jobs_that_have_not_started_are_there(cluster: Cluster) -> None:
 def test_several_jobs_by_name_and_by_tag(cluster: Cluster) -> None:
     names = []
     for number in range(3):
-        spec = job(f"tagged-{number}", LOG % (number + 1))
-        spec["extras"] = {"tags": ["study"]}
+        spec = job(f"runs-tagged-{number}", LOG % (number + 1))
+        spec["extras"] = {"tags": ["runs-study"]}
         names.append(cluster.accept(spec))
     for name in names:
         cluster.wait_state(name, "SUCCEEDED")
     found = runs(cluster, names[2], names[0])
     assert [one["tasks"][0]["metrics"]["loss"]["count"] for one in found] == [3, 1]
-    page = cluster.get("/api/v2/runs?tagsContain=study&limit=2").json()
-    assert [one["name"] for one in page["jobs"]] == ["tagged-2", "tagged-1"]
+    page = cluster.get("/api/v2/runs?tagsContain=runs-study&limit=2").json()
+    assert [one["name"] for one in page["jobs"]] == ["runs-tagged-2", "runs-tagged-1"]
     assert not page["jobs"][0]["isArray"]
-    page = cluster.get(f"/api/v2/runs?tagsContain=study&limit=2&offset={page['next']}").json()
-    assert ([one["name"] for one in page["jobs"]], page["next"]) == (["tagged-0"], None)
+    page = cluster.get(f"/api/v2/runs?tagsContain=runs-study&limit=2&offset={page['next']}").json()
+    assert ([one["name"] for one in page["jobs"]], page["next"]) == (["runs-tagged-0"], None)
     assert cluster.get("/api/v2/runs?tagsContain=none").json() == {"jobs": [], "next": None}
     reply = cluster.get(f"/api/v2/runs?jobs={cluster.user}~missing")
     assert (reply.status, reply.json()["code"]) == (404, "NoJobError")
@@ -144,7 +144,7 @@ def test_attempts_of_a_task_are_one_series(cluster: Cluster) -> None:
         '{\\"step\\": $FC_FRAMEWORK_ATTEMPT_ID, \\"values\\": {\\"loss\\": $((5 - FC_FRAMEWORK_ATTEMPT_ID))}}'
     )
     command = f'echo "{metrics}" >> $PAI_METRICS_FILE; test $FC_FRAMEWORK_ATTEMPT_ID = 1'
-    name = cluster.accept(job("retried", command, jobRetryCount=1))
+    name = cluster.accept(job("runs-retried", command, jobRetryCount=1))
     cluster.wait_state(name, "SUCCEEDED")
     assert logged(cluster, name)["loss"] == {
         "count": 2,
@@ -228,7 +228,7 @@ def test_rows_go_with_the_job(own: Cluster) -> None:
 def test_more_names_than_are_kept(cluster: Cluster) -> None:
     names = ", ".join(f'\\"m{number:04}\\": {number}' for number in range(1001))
     name = cluster.accept(
-        job("names", f'echo "{{\\"step\\": 1, \\"values\\": {{{names}}}}}" >> $PAI_METRICS_FILE')
+        job("runs-names", f'echo "{{\\"step\\": 1, \\"values\\": {{{names}}}}}" >> $PAI_METRICS_FILE')
     )
     cluster.wait_state(name, "SUCCEEDED")
     (found,) = runs(cluster, name)
