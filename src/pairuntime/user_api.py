@@ -258,8 +258,8 @@ def _metrics_file() -> "_MetricsFile":
     return _file
 
 
-def _number(name: "Any", value: "Any") -> "float":
-    """The value as a number; an array or tensor of one item is one."""
+def number_of(value: "Any") -> "float | None":
+    """The value as a number, if it is one; an array or tensor of one item is one."""
     plain = value
     try:
         if hasattr(plain, "item"):
@@ -268,10 +268,17 @@ def _number(name: "Any", value: "Any") -> "float":
             return float(plain)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         pass
-    raise TypeError(
-        "log_metrics: %s is no number (%s): log a number, or a tensor or array with one item."
-        % (name, type(value).__name__)
-    )
+    return None
+
+
+def _number(name: "Any", value: "Any") -> "float":
+    number = number_of(value)
+    if number is None:
+        raise TypeError(
+            "log_metrics: %s is no number (%s): log a number, or a tensor or array with one item."
+            % (name, type(value).__name__)
+        )
+    return number
 
 
 def _whole(step: "Any") -> "int":

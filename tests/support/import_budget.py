@@ -41,6 +41,7 @@ OTHER_PACKAGES = {
     "openpaisdk.jobs.sources",
     "paicluster",
     "paiprotocol.jobs",
+    "pairuntime.callbacks",
     "pairuntime.fuse",
     "pairuntime.local_files",
     "pairuntime.session",

@@ -19,6 +19,21 @@ _FOLDER = Path(tempfile.gettempdir()) / f"openpaisdk-third-party-{os.getuid()}"
 _INSTALL_TIMEOUT_S = 300
 _NEEDED_BY_TORCH = ("filelock", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe")
 
+# With what they need, but for torch and what our environment has.
+_TRAINING_FRAMEWORKS = (
+    *("lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics", "tqdm"),
+    *("keras==3.15.1", "namex", "h5py", "optree", "ml-dtypes"),
+    *(
+        "transformers==5.23.0",
+        "accelerate==1.15.0",
+        "tokenizers",
+        "safetensors",
+        "regex",
+        "huggingface-hub==2.4.0",
+    ),
+    *("httpx2==2.16.2", "httpcore2==2.16.2", "truststore", "typer", "shellingham", "annotated-doc"),
+)
+
 
 def paicli() -> Path:
     """Folder to put on `sys.path`. Not in our environment: its command is called `pai`, like ours."""
@@ -103,6 +118,16 @@ def torchdata() -> Path:
         return [*pip, "--no-deps", "--target", str(folder), "torchdata==0.10.1"]
 
     return install("torchdata-0.10.1", command)
+
+
+def training_frameworks() -> Path:
+    """Folder to put on `sys.path` before that of torch: Lightning, Keras and Transformers."""
+
+    def command(folder: Path) -> list[str]:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+        return [*pip, "--target", str(folder), *_TRAINING_FRAMEWORKS]
+
+    return install("training-frameworks", command)
 
 
 def install(
