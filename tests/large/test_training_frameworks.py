@@ -20,7 +20,7 @@ PROGRAMS = REPOSITORY / "tests/support/training_programs"
 RECORDED = REPOSITORY / "tests/pairuntime/callbacks/recorded"
 TIMEOUT_S = 300
 TRAINED = "train/loss", "train/mae"
-SEVERAL = "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"
+SEVERAL = "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"
 
 
 def train(folder: Path, *words: object) -> list[tuple[int, dict[str, float]]]:
