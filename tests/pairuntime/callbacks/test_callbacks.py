@@ -1,7 +1,8 @@
 """Loggers of training frameworks, driven as the frameworks do: by the calls that the real packages made.
 
-The base classes here are fakes; `tests/large/test_training_frameworks.py` trains with the real packages, and
-compares their calls with the recorded ones.
+`support/training_programs/recorder.py` wrote the calls, of Keras 3.15.1 with PyTorch (`--batches`), Lightning
+2.6.6 and Transformers 5.23.0. The base classes here are fakes; `tests/large/test_training_frameworks.py`
+trains with the real packages, and compares their calls with the recorded ones.
 """
 
 from __future__ import annotations
