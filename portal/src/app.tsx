@@ -24,6 +24,7 @@ import { theme, toggleTheme } from "./theme.ts";
 const VERSION_DELAY_MS = 1500;
 
 const AdminPage = lazy("the administration", async () => (await import("./pages/admin.tsx")).AdminPage);
+const ComparePage = lazy("the comparison", async () => (await import("./pages/compare.tsx")).ComparePage);
 const FilesPage = lazy("the files", async () => (await import("./pages/files.tsx")).FilesPage);
 const SubmitPage = lazy("the editor", async () => (await import("./pages/submit.tsx")).SubmitPage);
 const Help = lazy("the help", async () => (await import("./components/help.tsx")).Help);
@@ -77,6 +78,7 @@ function pageOf({ path, query }: Address): ComponentChildren {
   if (page === "jobs" && name) return <JobPage key={name} framework={decoded(name)} />;
   if (page === "jobs" || page === "") return <JobsPage query={query} />;
   if (page === "submit") return <SubmitPage key={query.get("clone") ?? ""} clone={query.get("clone") ?? ""} />;
+  if (page === "compare") return <ComparePage query={query} />;
   if (page === "files") return <FilesPage rest={path.slice("/files".length)} />;
   if (page === "profile") return <ProfilePage />;
   if (page === "home") return <HomePage />;

@@ -14,6 +14,16 @@ export function taskValuesOf(config: string): TaskValues | null {
   }
 }
 
+/** Whether the tasks of a configuration as JSON are independent: an array, with values or without. */
+export function isArray(config: string | undefined): boolean {
+  try {
+    const job = record(JSON.parse(config ?? ""));
+    return record(job["extras"])["gangAllocation"] === false && Object.keys(record(job["taskRoles"])).length === 1;
+  } catch {
+    return false;
+  }
+}
+
 export function taskValues(job: unknown): TaskValues | null {
   const ours = record(record(record(job)["extras"])["openpaisdk"]);
   const rows = columns(ours["arrayRows"]);

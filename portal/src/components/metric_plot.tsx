@@ -4,6 +4,7 @@ import { useEffect, useId, useMemo, useRef } from "preact/hooks";
 import { exactTime, grouped } from "../format.ts";
 import {
   curveOf,
+  MAX_COLUMNS,
   MAX_SEGMENTS,
   shownSpan,
   significant,
@@ -13,6 +14,7 @@ import {
   type MetricCurve,
   type Point,
 } from "../plot/curve.ts";
+import { seriesColour } from "../plot/colours.ts";
 import type { Metric } from "../plot/logged_metrics.ts";
 import type { ChartLine, Hovered, MetricChart, MetricView } from "../plot/metric_chart.ts";
 import type { Best, PlotSettings, SomeSettings } from "../plot/plot_settings.ts";
@@ -26,19 +28,21 @@ interface Props {
   /** Which value of each metric is marked. */
   readonly bests: readonly Best[];
   /** Whether the plot has settings of its own. */
-  readonly isOwn: boolean;
+  readonly isOwn?: boolean;
   readonly onChange: (changes: SomeSettings) => void;
   /** Take the settings of all plots again. */
-  readonly onReset: () => void;
+  readonly onReset?: () => void;
+  /** Of runs that are compared: the colour of each, as CSS. `metrics` is then one metric, named by its run. */
+  readonly colours?: readonly string[];
 }
 
-/** Colours of lines in `tokens.css`. */
-const COLOURS = 8;
 /** Plots are drawn when they are this near to the window. */
 const NEAR = "400px";
 /** Rows of the table for a metric, spread evenly over its values. */
 const MAX_ROWS = 30;
 const PAGE_OF_POINTS = 20;
+/** Lines that are named before the text for them is a scrolled list, or is cut. */
+const MAX_NAMED = 8;
 
 /** Which line of a chart is what. */
 interface LinePart {
@@ -49,7 +53,7 @@ interface LinePart {
   readonly high: number;
 }
 
-export function MetricPlot({ title, metrics, settings, bests, isOwn, onChange, onReset }: Props) {
+export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onChange, onReset, colours }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const figure = useRef<HTMLElement>(null);
   const chart = useRef<MetricChart | null>(null);
@@ -57,10 +61,12 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn, onChange, o
   const isSetting = useSignal(false);
   const hovered = useMemo(() => signal<Hovered | null>(null), []);
   const fieldsId = useId();
+  const isComparison = colours !== undefined;
+  const colourOf = (at: number) => colours?.[at] ?? seriesColour(at);
   const count = metrics.reduce((sum, metric) => sum + metric.count, 0);
   const { curves, parts, lines, shown } = useMemo(
-    () => drawingOf(isNear.value ? metrics : [], settings, bests),
-    [isNear.value, count, metrics[0], metrics.length, JSON.stringify([settings, bests])],
+    () => drawingOf(isNear.value ? metrics : [], settings, bests, colourOf),
+    [isNear.value, count, metrics[0], metrics.map(({ name }) => name).join("\n"), JSON.stringify([settings, bests, colours])],
   );
   const onZoom = useRef<(part: { low: number; high: number } | undefined) => void>(() => undefined);
   onZoom.current = (part) => onChange(part ? zoomTo(part, settings) : { from: NaN, to: NaN });
@@ -78,16 +84,21 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn, onChange, o
   }, []);
 
   const view = useRef<Omit<MetricView, "colours"> | null>(null);
-  view.current = shown === undefined ? null : { ...settings, isLogX: settings.isLogX && !settings.isTime, lines, shown, ...marksOf(curves) };
+  view.current = shown === undefined ? null : { ...settings, isLogX: settings.isLogX && !settings.isTime, lines, shown, ...marksOf(curves, colourOf, !isComparison) };
   const withColours = (box: HTMLElement): MetricView | null => {
     if (!view.current) return null;
     const { lines: named, best } = view.current;
-    const colourOf = (name: string) => computed(box, name);
+    const inTheme = (colour: string) => computed(box, colour);
     return {
       ...view.current,
-      lines: named.map((line) => ({ ...line, colour: colourOf(line.colour) })),
-      best: best.map((point) => ({ ...point, colour: colourOf(point.colour) })),
-      colours: { text: colourOf("--quiet"), grid: colourOf("--line"), surface: colourOf("--surface"), bad: colourOf("--bad") },
+      lines: named.map((line) => ({ ...line, colour: inTheme(line.colour) })),
+      best: best.map((point) => ({ ...point, colour: inTheme(point.colour) })),
+      colours: {
+        text: inTheme("var(--quiet)"),
+        grid: inTheme("var(--line)"),
+        surface: inTheme("var(--surface)"),
+        bad: inTheme("var(--bad)"),
+      },
     };
   };
   const isDrawn = isNear.value && shown !== undefined;
@@ -157,15 +168,23 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn, onChange, o
         </span>
       </figcaption>
       <div id={fieldsId} hidden={!isSetting.value}>
-        {isSetting.value && <PlotFields settings={settings} onChange={onChange} hasRange hasBest={metrics.length === 1} />}
+        {isSetting.value && <PlotFields settings={settings} onChange={onChange} hasRange hasBest={metrics.length === 1 && !isComparison} />}
       </div>
-      <Readout curves={curves} parts={parts} settings={settings} hovered={hovered} />
+      <Readout
+        title={title}
+        curves={curves}
+        parts={parts}
+        settings={settings}
+        hovered={hovered}
+        hasNames={metrics.length > 1 || isComparison}
+        colourOf={colourOf}
+      />
       <div
         class="plot-area tall"
         ref={host}
         role="img"
         tabIndex={0}
-        aria-label={`${title}: ${curves.map((curve) => summaryOf(curve, settings)).join("; ") || "loading"}`}
+        aria-label={`${title}: ${summariesOf(curves, settings)}`}
         onKeyDown={onKeyDown}
       />
       {notesOf(curves, metrics, settings).map((note) => (
@@ -173,22 +192,23 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn, onChange, o
           {note}
         </p>
       ))}
-      <ValueTable title={title} metrics={metrics} />
+      <ValueTable title={title} metrics={metrics} nameOf={isComparison ? "Run" : "Metric"} />
     </figure>
   );
 }
 
 // -- what is drawn ---------------------------------------------------------------------------------
 
-const colourName = (at: number) => `--series-${(at % COLOURS) + 1}`;
+type ColourOf = (metric: number) => string;
 
-function drawingOf(metrics: readonly Metric[], settings: PlotSettings, bests: readonly Best[]) {
+function drawingOf(metrics: readonly Metric[], settings: PlotSettings, bests: readonly Best[], colourOf: ColourOf) {
   const whole = spanOf(metrics, settings);
   const shown = whole && shownSpan(whole, settings);
-  const curves = shown ? metrics.map((metric, at) => curveOf(metric, { ...settings, best: bests[at] ?? "none" }, shown)) : [];
+  const columns = Math.ceil(MAX_COLUMNS / Math.max(1, metrics.length / MAX_NAMED));
+  const curves = shown ? metrics.map((metric, at) => curveOf(metric, { ...settings, best: bests[at] ?? "none" }, shown, columns)) : [];
   const drawn: { line: ChartLine; part: LinePart }[] = [];
   for (const [metric, { segments }] of curves.entries()) {
-    const colour = colourName(metric);
+    const colour = colourOf(metric);
     for (const [at, { attempt, raw, line }] of segments.entries()) {
       const add = (curve: Curve, isRaw: boolean, isPale: boolean) => {
         if (!curve.x.length) return;
@@ -208,9 +228,9 @@ function drawingOf(metrics: readonly Metric[], settings: PlotSettings, bests: re
   return { curves, shown, lines: drawn.map(({ line }) => line), parts: drawn.map(({ part }) => part) };
 }
 
-function marksOf(curves: readonly MetricCurve[]) {
+function marksOf(curves: readonly MetricCurve[], colourOf: ColourOf, hasStarts: boolean) {
   const starts = new Map<string, { x: number; label: string }>();
-  for (const { segments } of curves) {
+  for (const { segments } of hasStarts ? curves : []) {
     for (const [at, { attempt, start }] of segments.entries()) {
       const isSame = segments[at - 1]?.attempt === attempt;
       // Metrics of a group begin at about the same place.
@@ -218,7 +238,7 @@ function marksOf(curves: readonly MetricCurve[]) {
       if (at > 0 && !starts.has(key)) starts.set(key, { x: start, label: isSame ? "again" : `attempt ${attempt}` });
     }
   }
-  const best = curves.flatMap((curve, at) => (curve.best ? [{ ...curve.best, colour: colourName(at) }] : []));
+  const best = curves.flatMap((curve, at) => (curve.best ? [{ ...curve.best, colour: colourOf(at) }] : []));
   return { starts: [...starts.values()], odd: curves.flatMap((curve) => curve.odd), best };
 }
 
@@ -232,8 +252,8 @@ function zoomTo({ low, high }: { low: number; high: number }, { isTime, isLogX }
 }
 
 /** A colour of the theme as the browser computes it: a canvas knows no variables. */
-function computed(box: HTMLElement, name: string): string {
-  box.style.color = `var(${name})`;
+function computed(box: HTMLElement, colour: string): string {
+  box.style.color = colour;
   const { color } = getComputedStyle(box);
   box.style.color = "";
   return color;
@@ -242,24 +262,29 @@ function computed(box: HTMLElement, name: string): string {
 // -- what it says ----------------------------------------------------------------------------------
 
 interface ReadoutProps {
+  readonly title: string;
   readonly curves: readonly MetricCurve[];
   readonly parts: readonly LinePart[];
   readonly settings: PlotSettings;
   readonly hovered: { readonly value: Hovered | null };
+  readonly hasNames: boolean;
+  readonly colourOf: ColourOf;
 }
 
 /** The values at the cursor; without one the last. Its cells stay where they are. */
-function Readout({ curves, parts, settings, hovered }: ReadoutProps) {
+function Readout({ title, curves, parts, settings, hovered, hasNames, colourOf }: ReadoutProps) {
   const at = hovered.value;
   const last = curves.reduce((latest, curve) => Math.max(latest, curve.last?.x ?? -Infinity), -Infinity);
   const x = at?.x ?? last;
+  // Many scroll, and by keyboard.
+  const many = curves.length > MAX_NAMED ? { tabIndex: 0, role: "group" as const, "aria-label": `Lines of ${title}` } : {};
   return (
-    <div class="readout">
+    <div class={`readout${curves.length > MAX_NAMED ? " many" : ""}`} {...many}>
       <span>{Number.isFinite(x) ? capital(placeOf(x, settings)) : "…"}</span>
       {curves.map((curve, metric) => (
         <span key={curve.name}>
-          {curves.length > 1 && <Swatch at={metric} />}
-          {curves.length > 1 && <span class="quiet">{curve.name} </span>}
+          {hasNames && <Swatch colour={colourOf(metric)} />}
+          {hasNames && <span class="quiet">{curve.name} </span>}
           <b>{at ? valuesAt(at, metric, parts) : curve.last ? significant(curve.last.y) : "no value"}</b>
           {curve.best && (
             <span class="quiet">
@@ -273,8 +298,8 @@ function Readout({ curves, parts, settings, hovered }: ReadoutProps) {
   );
 }
 
-function Swatch({ at }: { at: number }) {
-  return <span class={`swatch s${(at % COLOURS) + 1}`} aria-hidden="true" />;
+export function Swatch({ colour }: { colour: string }) {
+  return <span class="swatch" style={{ background: colour }} aria-hidden="true" />;
 }
 
 /** Values of a metric at the cursor: of each attempt that was there, and before and after it was smoothed. */
@@ -307,6 +332,12 @@ function placeOf(x: number, { isTime }: PlotSettings): string {
 
 const capital = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
+function summariesOf(curves: readonly MetricCurve[], settings: PlotSettings): string {
+  const named = curves.slice(0, MAX_NAMED).map((curve) => summaryOf(curve, settings));
+  const more = curves.length > MAX_NAMED ? `; and ${curves.length - MAX_NAMED} more` : "";
+  return named.length ? `${named.join("; ")}${more}` : "loading";
+}
+
 function summaryOf({ name, last, best }: MetricCurve, settings: PlotSettings): string {
   if (!last) return `${name} has no value`;
   const mark = best ? `, ${best.kind} ${significant(best.y)} at ${placeOf(best.x, settings)}` : "";
@@ -325,23 +356,34 @@ function notesOf(curves: readonly MetricCurve[], metrics: readonly Metric[], set
       notes.push(`A logarithmic axis has no place for ${hiddenCount === 1 ? "one value" : `${grouped(hiddenCount)} values`}${of}: ${hiddenCount === 1 ? "it is" : "they are"} not above 0.`);
     }
   }
+  if (notes.length > MAX_NAMED) {
+    const more = notes.splice(MAX_NAMED).length;
+    notes.push(`The same is so of ${more === 1 ? "one more line" : `${grouped(more)} more lines`}.`);
+  }
   if (metrics.some(({ segments }) => segments.length > MAX_SEGMENTS)) {
     notes.push(`Only the last ${MAX_SEGMENTS} attempts are drawn.`);
   }
   return notes;
 }
 
-function ValueTable({ title, metrics }: { title: string; metrics: readonly Metric[] }) {
+interface ValueTableProps {
+  readonly title: string;
+  readonly metrics: readonly Metric[];
+  /** What each of several metrics is. */
+  readonly nameOf: string;
+}
+
+function ValueTable({ title, metrics, nameOf }: ValueTableProps) {
   const isOpen = useSignal(false);
   return (
     <details onToggle={({ currentTarget }) => (isOpen.value = currentTarget.open)}>
       <summary>{title} as a table</summary>
-      {isOpen.value && <Rows title={title} metrics={metrics} />}
+      {isOpen.value && <Rows title={title} metrics={metrics} nameOf={nameOf} />}
     </details>
   );
 }
 
-function Rows({ title, metrics }: { title: string; metrics: readonly Metric[] }) {
+function Rows({ title, metrics, nameOf }: ValueTableProps) {
   const hasAttempts = metrics.some(({ segments }) => segments.length > 1);
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={`Values of ${title}`}>
@@ -351,7 +393,7 @@ function Rows({ title, metrics }: { title: string; metrics: readonly Metric[] })
             {hasAttempts && <th>Attempt</th>}
             <th>Step</th>
             <th>Time</th>
-            <th>{metrics.length > 1 ? "Metric" : title}</th>
+            <th>{metrics.length > 1 ? nameOf : title}</th>
             {metrics.length > 1 && <th>Value</th>}
           </tr>
         </thead>

@@ -11,6 +11,7 @@ import { toast } from "../components/toasts.tsx";
 import { useNow } from "../components/use_now.ts";
 import { lazy } from "../components/lazy.tsx";
 import { Tabs } from "../components/tabs.tsx";
+import { saveFile } from "../files/save_file.ts";
 import { counted, duration, exactTime, grouped, isFinished, withStop } from "../format.ts";
 import { explanations, lastErrorLine, remedies } from "../job_failure.ts";
 import { requestedResources } from "../job_resources.ts";
@@ -453,13 +454,8 @@ function Config({ framework }: { framework: string }) {
   if (config.error) return <ErrorNotice error={config.error} />;
   if (config.value === undefined) return <Loading what="the configuration" />;
   const text = readable(config.value);
-  const save = () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
-    link.download = `${framework.slice(framework.indexOf("~") + 1)}.${isJson(text) ? "json" : "yaml"}`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  };
+  const name = framework.slice(framework.indexOf("~") + 1);
+  const save = () => saveFile(text, `${name}.${isJson(text) ? "json" : "yaml"}`);
   return (
     <div class="card">
       <div class="log-tools">

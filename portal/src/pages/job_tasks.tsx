@@ -4,7 +4,7 @@ import type { JobDetail, TaskDetail } from "../api_types.ts";
 import { Empty, State } from "../components/notices.tsx";
 import { useNow } from "../components/use_now.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
-import { taskValuesOf, type TaskValues } from "../job_array.ts";
+import { isArray, taskValuesOf, type TaskValues } from "../job_array.ts";
 import { exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { address, href, setQuery } from "../router.ts";
 
@@ -68,7 +68,16 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
   );
   return (
     <>
-      {tasks.length > 1 && <StateFilter counts={counts} all={tasks.length} wanted={counts.has(wanted) ? wanted : ""} />}
+      {tasks.length > 1 && (
+        <div class="task-tools">
+          <StateFilter counts={counts} all={tasks.length} wanted={counts.has(wanted) ? wanted : ""} />
+          {(values || isArray(config)) && (
+            <a class="button" href={href("/compare", { jobs: `${job.jobStatus.username}~${job.name}` })}>
+              Compare runs
+            </a>
+          )}
+        </div>
+      )}
       <VirtualRows key={wanted} rows={shown} columns={heads.length} head={head} label="Tasks">
         {(task) => <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} values={values} />}
       </VirtualRows>

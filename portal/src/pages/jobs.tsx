@@ -58,11 +58,10 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   const jobs = value?.data ?? [];
   const rows = useFirstRows(jobs);
   const now = useNow(jobs.some((job) => !isFinished(job.state)));
-  const unfinished = jobs.filter((job) => !isFinished(job.state)).map(frameworkOf);
+  const chosen = [...selected.value];
   // A job may finish after it was selected; of one that is on another page by now, this list does not know.
-  const finished = new Set(jobs.map(frameworkOf));
-  for (const job of unfinished) finished.delete(job);
-  const chosen = [...selected.value].filter((job) => !finished.has(job));
+  const finished = new Set(jobs.filter((job) => isFinished(job.state)).map(frameworkOf));
+  const stoppable = chosen.filter((job) => !finished.has(job));
 
   useEffect(() => {
     document.title = "Jobs · OpenPAI";
@@ -74,8 +73,8 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
     if (selectedBefore().length || selected.value.size) keepInEntry(SELECTED, [...selected.value]);
   }, [selected.value]);
   useEffect(() => {
-    if (!chosen.length) isStopping.value = false;
-  }, [chosen.length]);
+    if (!stoppable.length) isStopping.value = false;
+  }, [stoppable.length]);
 
   const select = (framework: string, isOn: boolean) => {
     const names = new Set(selected.value);
@@ -85,7 +84,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   };
   const stopSelected = async () => {
     selected.value = new Set();
-    await stopAll(chosen);
+    await stopAll(stoppable);
     reload();
   };
 
@@ -96,9 +95,14 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
         {chosen.length > 0 && (
           <div class="selected">
             <span>{counted(chosen.length, "job")} selected</span>
-            <button class="button danger" type="button" onClick={() => (isStopping.value = true)}>
-              Stop
-            </button>
+            <a class="button" href={href("/compare", { jobs: chosen.join(",") })}>
+              Compare
+            </a>
+            {stoppable.length > 0 && (
+              <button class="button danger" type="button" onClick={() => (isStopping.value = true)}>
+                Stop
+              </button>
+            )}
           </div>
         )}
       </div>
@@ -116,9 +120,9 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
                   <th class="c-select">
                     <input
                       type="checkbox"
-                      aria-label="Select all unfinished jobs of this page"
-                      checked={unfinished.length > 0 && unfinished.every((job) => selected.value.has(job))}
-                      onChange={(event) => (selected.value = new Set(event.currentTarget.checked ? unfinished : []))}
+                      aria-label="Select all jobs of this page"
+                      checked={jobs.every((job) => selected.value.has(frameworkOf(job)))}
+                      onChange={(event) => (selected.value = new Set(event.currentTarget.checked ? jobs.map(frameworkOf) : []))}
                     />
                   </th>
                   {COLUMNS.map((column) => (
@@ -132,7 +136,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
                     key={frameworkOf(job)}
                     job={job}
                     now={now}
-                    isSelected={chosen.includes(frameworkOf(job))}
+                    isSelected={selected.value.has(frameworkOf(job))}
                     onSelect={select}
                   />
                 ))}
@@ -144,7 +148,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
       )}
       {isStopping.value && (
         <Confirm
-          title={`Stop ${counted(chosen.length, "job")}?`}
+          title={`Stop ${counted(stoppable.length, "job")}?`}
           text="Their tasks end, and a stopped job does not continue. Logs and outputs stay."
           action="Stop"
           onConfirm={() => void stopSelected()}
@@ -384,7 +388,6 @@ function Row({ job, now, isSelected, onSelect }: RowProps) {
           type="checkbox"
           aria-label={`Select ${job.name}`}
           checked={isSelected}
-          disabled={isFinished(job.state)}
           onChange={(event) => onSelect(framework, event.currentTarget.checked)}
         />
       </td>

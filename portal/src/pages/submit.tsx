@@ -12,6 +12,7 @@ import { draftOf, dropDraft, keepDraft, type Draft } from "../editor/draft.ts";
 import { createEditor, type JobEditor } from "../editor/job_editor.ts";
 import { asJson, asYaml, copyText, formOf, isJson, missingSecrets, newJob, versionOf, withChange, withSecrets, type Change } from "../editor/job_file.ts";
 import { chosenText } from "../files/chosen_text.ts";
+import { saveFile } from "../files/save_file.ts";
 import { listStorages } from "../files/storage.ts";
 import { counted } from "../format.ts";
 import { href, navigate } from "../router.ts";
@@ -21,7 +22,6 @@ import { SubmitFields } from "./submit_form.tsx";
 import { StartDialog } from "./submit_start.tsx";
 
 const TYPING_MS = 300;
-const SAVE_MS = 60_000;
 /** Larger files are no jobs. */
 const MAX_FILE_BYTES = 8 << 20;
 
@@ -329,12 +329,7 @@ function useCompletion(editor: () => JobEditor | null, version: 1 | 2, look: str
 
 /** Let the browser save the job file. Secrets of the form are not in it. */
 function save(text: string, name: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
-  link.download = `${name || "job"}.${isJson(text) ? "json" : "yaml"}`;
-  link.click();
-  // The browser reads it after the click.
-  setTimeout(() => URL.revokeObjectURL(link.href), SAVE_MS);
+  saveFile(text, `${name || "job"}.${isJson(text) ? "json" : "yaml"}`);
 }
 
 function Verdict({ check, missing }: { check: JobCheck | null; missing: readonly string[] }) {

@@ -46,7 +46,7 @@ export interface Span {
 }
 
 /** Columns of pixels into which values are thinned, as many as wide windows have. */
-const COLUMNS = 2048;
+export const MAX_COLUMNS = 2048;
 /** Attempts that are drawn; a job may be retried without end. */
 export const MAX_SEGMENTS = 12;
 
@@ -114,11 +114,12 @@ export function shownSpan(whole: Span, { from, to, isLogX, isTime }: PlotSetting
   return isLogX && !isTime ? { low: low / 2, high: low * 2 } : { low: low - 1, high: low + 1 };
 }
 
-export function curveOf(metric: Metric, settings: PlotSettings, shown: Span): MetricCurve {
+/** `columns`: fewer than there can be, where there are many lines. */
+export function curveOf(metric: Metric, settings: PlotSettings, shown: Span, columns = MAX_COLUMNS): MetricCurve {
   const isLogX = settings.isLogX && !settings.isTime;
   const position = isLogX ? Math.log : (x: number) => x;
   const width = position(shown.high) - position(shown.low);
-  const columnOf = (x: number) => Math.floor(((position(x) - position(shown.low)) / width) * COLUMNS);
+  const columnOf = (x: number) => Math.floor(((position(x) - position(shown.low)) / width) * columns);
   const state = { odd: [] as OddValue[], hidden: 0, oddCount: 0, last: undefined as Point | undefined };
   let best: Point | undefined;
   let firstOdd: OddValue | undefined;

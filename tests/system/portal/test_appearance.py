@@ -38,6 +38,12 @@ PAGES = {
         "document.querySelector('.plot.metric .swatch') !== null"
         " && document.querySelector('.plot.metric canvas') !== null",
     ),
+    "compare": (
+        "/compare?jobs=alice~swept&colour=seed&order=metric.train/loss.last,DESC",
+        "document.querySelector('.compare .legend') !== null"
+        " && document.querySelectorAll('.readout > span').length === 5"
+        " && document.querySelector('.plot.metric canvas') !== null",
+    ),
     "config": ("/jobs/alice~trains?tab=config", "document.querySelector('pre.config') !== null"),
     "commands": ("/jobs/alice~trains?tab=commands", "document.querySelector('.copy') !== null"),
     "terminal": (
@@ -88,14 +94,24 @@ new PerformanceObserver((list) => {
 """
 
 
+def logs_of(values: str) -> str:
+    return rf"""for step in $(seq 99); do
+    echo "{{\"step\": $step, \"values\": {values}}}" >> $PAI_METRICS_FILE; echo step $step loss 0.1; done"""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def jobs(cluster: TeamCluster) -> None:
     # Names of ports as of a distributed job of PaddleCloud.
     ports = {"tensorboard": 1, **{f"trainer_port_{number}": 2 for number in range(5)}}
     values = r"{\"train/loss\": $((100 - step)), \"train/accuracy\": $step}"
-    logs = rf"""for step in $(seq 99); do
-    echo "{{\"step\": $step, \"values\": {values}}}" >> $PAI_METRICS_FILE; echo step $step loss 0.1; done"""
-    cluster.submit(job("trains", f"{logs}; sleep 600", ports=ports))
+    cluster.submit(job("trains", f"{logs_of(values)}; sleep 600", ports=ports))
+    values = r"{\"train/loss\": $((100 - step / (PAI_TASK_INDEX + 1)))}"
+    swept = job("swept", logs_of(values), instances=4, parameters={"epochs": 99})
+    swept["extras"] = {
+        "gangAllocation": False,
+        "openpaisdk": {"array": {"lr": ["0.1", "0.01"], "seed": ["1", "2"]}},
+    }
+    cluster.run(swept)
     cluster.run(job("fails", "echo no data >&2; exit 3"))
     cluster.submit(job("waits", "true", gpu=64))
     cluster.wait_state("trains", "RUNNING")

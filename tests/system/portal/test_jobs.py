@@ -96,7 +96,7 @@ def test_several_jobs_are_selected_and_stopped(new_page: NewPage, cluster: TeamC
     assert cluster.status("many-1")["state"] in ("WAITING", "RUNNING")
 
 
-def test_selected_job_that_finishes_is_selected_no_more(new_page: NewPage, cluster: TeamCluster) -> None:
+def test_finished_job_is_compared_and_not_stopped(new_page: NewPage, cluster: TeamCluster) -> None:
     for number in range(3):
         cluster.submit(job(f"ends-{number}", "true", gpu=64))
     page = new_page(at="/jobs?keyword=ends-")
@@ -107,9 +107,11 @@ def test_selected_job_that_finishes_is_selected_no_more(new_page: NewPage, clust
     page.click("thead input")
     page.wait_for_text("3 jobs selected")
     cluster.stop("ends-0")
-    page.wait_for_text("2 jobs selected")
-    assert page.evaluate("document.querySelector(\"[aria-label='Select ends-0']\").checked") is False
+    page.wait_for("document.querySelector('.jobs .state.STOPPED') !== null")
+    compare = "decodeURIComponent(document.querySelector('.selected a').hash)"
+    page.wait_for(f"['ends-0', 'ends-1', 'ends-2'].every((name) => {compare}.includes('alice~' + name))")
     page.click("button", "Stop")
+    page.wait_for_text("Stop 2 jobs?")
     page.click("dialog button", "Stop")
     page.wait_for_text("2 jobs stopped.")
 

@@ -1,0 +1,191 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { JobRuns, MetricSummary, TaskRun } from "../src/api_types.ts";
+import { runColours } from "../src/compare/run_colours.ts";
+import { RunSeries, seriesOf, type SeriesAddress } from "../src/compare/run_series.ts";
+import { columnsOf, csvOf, filtered, formatOrder, parseOrder, sorted } from "../src/compare/run_table.ts";
+import { compareParameters, labelsOf, metricNames, runsOf, type Run } from "../src/compare/runs.ts";
+
+function summary(last: number | string, more: Partial<MetricSummary> = {}): MetricSummary {
+  const value = Number(last);
+  const bound = Number.isNaN(value) ? null : value;
+  return { count: 1, last, lastStep: 0, min: bound, minStep: 0, max: bound, maxStep: 0, ...more };
+}
+
+function task(index: number, metrics: Readonly<Record<string, MetricSummary>> = {}, more: Partial<TaskRun> = {}): TaskRun {
+  return { role: "main", index, state: "SUCCEEDED", launchedTime: 1000, completedTime: 3500, exitCode: 0, metrics, ...more };
+}
+
+function jobRuns(name: string, more: Partial<JobRuns>): JobRuns & { place: number } {
+  return {
+    name,
+    username: "alice",
+    state: "SUCCEEDED",
+    tags: [],
+    submissionTime: 0,
+    launchedTime: 1000,
+    completedTime: 3000,
+    isArray: false,
+    parameters: {},
+    array: {},
+    arrayRows: {},
+    tasks: [],
+    hasUnreadMetrics: false,
+    hasOmittedMetrics: false,
+    place: 0,
+    ...more,
+  };
+}
+
+function grid(): readonly Run[] {
+  const tasks = [3, 0.5, "NaN", 10].map((loss, index) => task(index, { loss: summary(loss) }));
+  tasks.push(task(4), task(5, { loss: summary("-Infinity") }));
+  const array = { lr: ["0.1", "0.01", "1e-3"], seed: ["1", "2"], kind: ["a, \"b\""] };
+  return runsOf([jobRuns("grid", { isArray: true, array, parameters: { epochs: 5 }, tasks })]);
+}
+
+const indexes = (runs: readonly Run[]) => runs.map(({ index }) => index);
+
+test("each task of an array is a run with its values and the job's parameters", () => {
+  const runs = grid();
+  assert.deepEqual(runs.map(({ key, task }) => [key, task])[5], ["0.5", "main[5]"]);
+  assert.deepEqual([...(runs[2]?.parameters ?? [])], [["epochs", "5"], ["lr", "0.01"], ["seed", "1"], ["kind", 'a, "b"']]);
+  const { differing, equal } = compareParameters(runs);
+  assert.deepEqual(differing, ["lr", "seed"]);
+  assert.deepEqual(equal, [["epochs", "5"], ["kind", 'a, "b"']]);
+});
+
+test("a job without an array is one run, with the metrics of its first task that has them", () => {
+  const tasks = [task(0, { loss: summary(1) }), task(1, { loss: summary(2), rate: summary(3) })];
+  const [run, ...more] = runsOf([jobRuns("gang", { tasks, place: 2, state: "FAILED" })]);
+  assert.equal(more.length, 0);
+  assert.ok(run);
+  assert.deepEqual([run.key, run.task, run.index, run.state], ["2", "", null, "FAILED"]);
+  assert.equal(run.metrics.get("loss")?.last, 1);
+  assert.equal(seriesOf(run, "rate")?.index, 1);
+  assert.equal(seriesOf(run, "other"), undefined);
+});
+
+test("a parameter that only some runs have differs", () => {
+  const runs = runsOf([jobRuns("one", { parameters: { a: 1, b: [1] } }), jobRuns("two", { parameters: { a: 1 }, place: 1 })]);
+  assert.deepEqual(compareParameters(runs), { differing: ["b"], equal: [["a", "1"]] });
+  assert.deepEqual([...labelsOf(runs, ["b"]).values()], ["b=[1]", "two"]);
+});
+
+test("labels have job and task where parameters name no single run", () => {
+  const runs = grid();
+  assert.equal(labelsOf(runs, ["lr", "seed"]).get("0.1"), "lr=0.1 seed=2");
+  assert.equal(labelsOf(runs, ["lr"]).get("0.1"), "main[1] lr=0.1");
+  const jobs = runsOf([jobRuns("one", {}), jobRuns("one", { username: "bob", place: 1 })]);
+  assert.deepEqual([...labelsOf(jobs, []).values()], ["alice~one", "bob~one"]);
+});
+
+test("numbers are sorted as numbers, and what is missing or NaN is last in both directions", () => {
+  const runs = grid();
+  const columns = columnsOf(runs, ["lr", "seed"], metricNames(runs));
+  const by = (id: string, isDescending: boolean) =>
+    indexes(sorted(runs, columns.find((column) => column.id === id), isDescending, 0));
+  assert.deepEqual(by("metric.loss.last", false), [5, 1, 0, 3, 2, 4]);
+  assert.deepEqual(by("metric.loss.last", true), [3, 0, 1, 5, 2, 4]);
+  assert.deepEqual(by("parameter.lr", false), [4, 5, 2, 3, 0, 1]);
+  assert.deepEqual(by("no-column", false), [0, 1, 2, 3, 4, 5]);
+  assert.deepEqual(columns.map(({ id }) => id).slice(0, 5), ["task", "parameter.lr", "parameter.seed", "state", "duration"]);
+});
+
+test("an order is read from the address as it was written, also with a comma in its name", () => {
+  for (const order of [{ column: "parameter.a,b", isDescending: true }, { column: "state", isDescending: false }]) {
+    assert.deepEqual(parseOrder(formatOrder(order)), order);
+  }
+  assert.equal(parseOrder("state"), undefined);
+  assert.equal(parseOrder("state,UP"), undefined);
+});
+
+test("a filter finds rows with all of its words, in any case", () => {
+  const runs = grid();
+  assert.deepEqual(indexes(filtered(runs, " LR=0.01  seed=2 ")), [3]);
+  assert.deepEqual(indexes(filtered(runs, "main[4]")), [4]);
+  assert.equal(filtered(runs, "succeeded grid").length, 6);
+  assert.equal(filtered(runs, "failed").length, 0);
+  assert.equal(filtered(runs, "").length, 6);
+});
+
+test("the CSV file has all digits, quotes, and columns whose names are unique", () => {
+  const metrics = { loss: summary(1 / 3, { max: "Infinity" }), state: summary("NaN") };
+  const [run] = runsOf([jobRuns("one", { parameters: { user: 'a "b"\n', loss: 1 }, tasks: [task(0, metrics)] })]);
+  assert.ok(run);
+  assert.equal(
+    csvOf([run], [run], 0),
+    "job,user,task,index,parameters.user,parameters.loss,state,duration,exit,loss,loss.min,loss.max,state.last,state.min,state.max\n" +
+      'one,alice,,,"a ""b""\n",1,SUCCEEDED,2,0,0.3333333333333333,0.3333333333333333,Infinity,NaN,,\n',
+  );
+});
+
+test("colours of runs are those of their place, and by a parameter those of its values in their order", () => {
+  const runs = grid();
+  const [first, second] = [runs[0], runs[1]];
+  assert.ok(first && second);
+  assert.equal(runColours([second, first], "").of(first), "var(--series-1)");
+  assert.deepEqual(runColours(runs, "lr").legend.map(({ text }) => text), ["1e-3", "0.01", "0.1"]);
+  assert.equal(runColours(runs, "lr").of(first), runColours(runs, "lr").of(second));
+  const values = Array.from({ length: 11 }, (_, at) => String(at));
+  const many = runsOf([jobRuns("scale", { array: { x: values }, tasks: values.map((_, at) => task(at)) })]);
+  assert.equal(runColours(many, "x").legend[10]?.colour, "color-mix(in oklab, var(--series-2) 100%, var(--series-1))");
+});
+
+function address(key: string, count: number, metric = "loss"): SeriesAddress {
+  return { key, framework: "alice~a", role: "main", index: 0, metric, count };
+}
+
+const line = (step: number) => new TextEncoder().encode(`{"step": ${step}, "values": {"loss": ${step}}}\n`);
+
+test("series are read with few requests at once, and again only when there is more", async () => {
+  let [active, most] = [0, 0];
+  const reads: string[] = [];
+  const changes: (() => void)[] = [];
+  const series = new RunSeries(
+    async ({ key }, start) => {
+      active += 1;
+      most = Math.max(most, active);
+      reads.push(`${key} ${start}`);
+      await new Promise(setImmediate);
+      active -= 1;
+      return line(reads.length);
+    },
+    () => changes.shift()?.(),
+  );
+  const read = (times: number) => {
+    const all = Array.from({ length: times }, () => new Promise<void>((resolve) => changes.push(resolve)));
+    return Promise.all(all);
+  };
+  const wanted = Array.from({ length: 10 }, (_, at) => address(String(at), 1));
+  const all = read(10);
+  series.want(wanted);
+  await all;
+  assert.equal(most, 4);
+  assert.equal(reads.length, 10);
+  assert.equal(series.metric(address("7", 1))?.count, 1);
+  series.want(wanted);
+  assert.equal(reads.length, 10);
+  const more = read(1);
+  series.want([...wanted.slice(1), address("0", 2)]);
+  await more;
+  assert.deepEqual(reads.slice(10), [`0 ${line(1).length}`]);
+});
+
+test("a series that cannot be read leaves the others, and says why", async () => {
+  let done = 0;
+  await new Promise<void>((resolve) => {
+    const series = new RunSeries(
+      ({ key }) => (key === "bad" ? Promise.reject(new Error("no such task")) : Promise.resolve(line(1))),
+      () => {
+        done += 1;
+        if (series.problem) assert.equal(series.problem, "no such task");
+        if (done === 2) {
+          assert.equal(series.metric(address("good", 1))?.count, 1);
+          resolve();
+        }
+      },
+    );
+    series.want([address("good", 1), address("bad", 1)]);
+  });
+});

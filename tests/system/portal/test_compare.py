@@ -1,0 +1,166 @@
+"""Comparison of runs: a sweep and jobs of the list, as a table and as a plot that a link reproduces."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.portal import NewPage
+from support.server_fixture import eventually, job
+from support.team_cluster import TeamCluster
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
+
+# Of task N: the loss begins at N + 1 and falls to (N + 1) / 10; the last task diverges, and one fails.
+LOG = f"""exec {sys.executable} -c '
+import os, sys
+from openpaisdk.runtime import log_metrics
+number = int(os.environ.get("PAI_TASK_INDEX", 0))
+for step in range(10):
+    log_metrics(step, loss=float("nan") if number == 5 else (number + 1) / (step + 1), rate=number)
+sys.exit(number == 4)
+'"""
+VALUES = {"lr": ["0.1", "0.01", "0.001"], "seed": ["1", "2"], "model": ["small"]}
+ROWS = "[...document.querySelectorAll('.virtual tbody tr')]"
+TASKS = f"{ROWS}.map((row) => row.querySelector('td:nth-child(2)').innerText.replace(/\\D/g, '')).join('')"
+CANVAS = "document.querySelector('.plot.metric canvas') !== null"
+# Names and values of the lines, without the place on the horizontal axis.
+LINES = "[...document.querySelectorAll('.readout > span')].slice(1).map((one) => one.innerText)"
+
+
+@pytest.fixture(scope="module", name="sweep")
+def finished_sweep(cluster: TeamCluster) -> str:
+    completion = {"minFailedInstances": -1}
+    spec = job("sweep", LOG, instances=6, memory_mb=128, completion=completion, parameters={"epochs": 10})
+    spec["extras"] = {"gangAllocation": False, "openpaisdk": {"array": VALUES}}
+    name = cluster.accept(spec)
+    eventually(lambda: cluster.status(name)["completedTime"] is not None, "the end of the sweep", 60)
+    return name
+
+
+def test_runs_of_a_sweep_are_a_table_and_a_plot(new_page: NewPage, sweep: str) -> None:
+    page = new_page(at=f"/jobs/alice~{sweep}")
+    page.click("a", "Compare runs")
+    page.wait_for(f"{TASKS} === '012345'")
+    page.wait_for_text("epochs=10")
+    heads = "[...document.querySelectorAll('.virtual th')].slice(1).map((one) => one.innerText).join()"
+    assert page.evaluate(heads) == (
+        "Task,lr,seed,State,Duration,loss,loss min,loss max,rate,rate min,rate max"
+    )
+    assert "model=small" in page.text
+    page.wait_for(CANVAS)
+    page.wait_for(f"{LINES}.length === 6 && {LINES}[0] === 'lr=0.1 seed=1 0.1'")
+    assert page.evaluate(f"{LINES}[5]") == "lr=0.001 seed=2 no value"
+    # The values at the cursor.
+    page.evaluate("document.querySelector('.plot-area').focus()")
+    page.press("Home")
+    page.wait_for(f"{LINES}[2] === 'lr=0.01 seed=1 3'")
+
+
+def test_order_filter_metric_and_selection_are_in_the_address(new_page: NewPage, sweep: str) -> None:
+    page = new_page(at=f"/compare?jobs=alice~{sweep}")
+    page.wait_for(f"{TASKS} === '012345'")
+    page.click("th button", "lr")
+    page.wait_for(f"{TASKS} === '450123' || {TASKS} === '452301'")
+    page.click("th button", "loss")
+    page.click("th button", "loss ↑")
+    # What is NaN comes last, also from the largest on.
+    page.wait_for(f"{TASKS} === '432105'")
+    page.fill("input[type=search]", "LR=0.01 seed")
+    page.wait_for_text("2 of 6 runs")
+    page.wait_for(f"{LINES}.length === 2")
+    page.fill("input[type=search]", "seed=")
+    page.wait_for(f"{LINES}.length === 6")
+    page.choose(".compare select", "rate")
+    page.wait_for(f"{LINES}[0] === 'lr=0.001 seed=1 4'")
+    page.choose(".compare label:nth-of-type(2) select", "seed")
+    page.wait_for("document.querySelector('.legend')?.innerText.split(/\\s+/).join() === '1,2'")
+    page.click("input[aria-label='Draw all runs']")
+    page.wait_for_text("No run is selected")
+    page.click("input[aria-label='Draw lr=0.01 seed=2']")
+    page.click("input[aria-label='Draw lr=0.1 seed=1']")
+    page.wait_for(f"{LINES}.join() === 'lr=0.01 seed=2 3,lr=0.1 seed=1 0'")
+    page.click("button", "Settings of rate")
+    page.click(".plot-fields label", "From 0")
+    page.wait_for("location.hash.includes('plots=')")
+    address = page.address
+    page.reload()
+    page.wait_for(f"{LINES}.join() === 'lr=0.01 seed=2 3,lr=0.1 seed=1 0' && {TASKS} === '432105'")
+    page.wait_for(CANVAS)
+    page.wait_for("document.querySelector('.legend')?.innerText.split(/\\s+/).join() === '1,2'")
+    assert page.address == address
+    assert "show=0.3%2C0.0" in address and "order=metric.loss.last%2CDESC" in address
+
+
+def test_the_table_is_saved_as_csv(new_page: NewPage, sweep: str, tmp_path: Path) -> None:
+    page = new_page(at=f"/compare?jobs=alice~{sweep}&order=metric.loss.last,ASC&filter=failed")
+    page.wait_for(f"{TASKS} === '4'")
+    page.accept_downloads(tmp_path)
+    page.click("button", "Download CSV")
+    file = tmp_path / "runs.csv"
+    eventually(lambda: file.exists() and file.read_text().endswith("\n"), "the file")
+    (row,) = csv.DictReader(file.read_text().splitlines())
+    assert (row["task"], row["lr"], row["exit"], row["loss"], row["loss.max"]) == (
+        "main[4]", "0.001", "1", "0.5", "5",
+    )  # fmt: skip
+
+
+def test_finished_jobs_of_the_list_are_compared(new_page: NewPage, cluster: TeamCluster) -> None:
+    for number in range(3):
+        spec = job(f"lone-{number}", LOG, memory_mb=128, parameters={"depth": number})
+        cluster.run(spec)
+    page = new_page(at="/jobs?keyword=lone-")
+    page.wait_for("document.querySelectorAll('.jobs tbody tr').length === 3")
+    page.click("thead input")
+    page.wait_for("document.querySelector('.selected button') === null")
+    page.click(".selected a", "Compare")
+    page.wait_for(f"{LINES}.length === 3 && {LINES}.some((one) => one === 'depth=2 0.1')")
+    assert cluster.ask("DELETE", "/api/v1/user/alice/jobs/lone-1").status < 300
+    page.reload()
+    page.wait_for_text("Job alice~lone-1 does not exist any more.")
+    page.wait_for(f"{ROWS}.length === 2 && {LINES}.length === 2")
+    page.click("button", "Leave it out")
+    page.wait_for("!location.hash.includes('lone-1')")
+    page.wait_for(f"{ROWS}.length === 2 && !document.body.innerText.includes('any more')")
+
+
+def test_values_of_running_jobs_arrive(new_page: NewPage, cluster: TeamCluster, tmp_path: Path) -> None:
+    more = tmp_path / "more"
+    line = r'echo "{\"step\": %d, \"values\": {\"loss\": %d}}" >> $PAI_METRICS_FILE'
+    logs = f"{line % (1, 8)}; until test -e {more}; do sleep 0.1; done; {line % (2, 4)}; sleep 600"
+    name = cluster.accept(job("growing", logs))
+    cluster.wait_state(name, "RUNNING")
+    page = new_page(at=f"/compare?jobs=alice~{name}")
+    page.wait_for(f"{LINES}.join() === 'growing 8'")
+    more.touch()
+    page.wait_for(f"{LINES}.join() === 'growing 4'")
+    page.wait_for("document.querySelector('.virtual tbody tr').innerText.includes('4\\t4\\t8')")
+    cluster.stop(name)
+
+
+def test_what_there_is_nothing_to_compare_of(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("silent", "true"))
+    page = new_page(at="/compare")
+    page.wait_for_text("No jobs are selected")
+    page.evaluate("location.hash = '#/compare?jobs=alice~silent'")
+    page.wait_for_text("No run has logged a metric yet.")
+    page.wait_for(f"{ROWS}.length === 1")
+    page.evaluate("location.hash = '#/compare?jobs=alice~never-was'")
+    page.wait_for_text("Job alice~never-was does not exist any more.")
+    page.wait_for_text("There is nothing to compare")
+
+
+def test_more_runs_than_can_be_drawn(new_page: NewPage, cluster: TeamCluster) -> None:
+    values = {"number": [str(number) for number in range(60)]}
+    logs = 'echo "{\\"step\\": 1, \\"values\\": {\\"index\\": $PAI_TASK_INDEX}}" >> $PAI_METRICS_FILE'
+    spec = job("sixty", logs, instances=60)
+    spec["extras"] = {"gangAllocation": False, "openpaisdk": {"array": values}}
+    cluster.run(spec)
+    page = new_page(at="/compare?jobs=alice~sixty&order=metric.index.last,DESC&colour=number")
+    page.wait_for_text("The plot has the first 50 of 60 selected runs, in the order of the table.")
+    page.wait_for(f"{LINES}.length === 50 && {LINES}[0] === 'number=59 59'")
+    page.click("input[aria-label='Draw number=58']")
+    page.wait_for(f"{LINES}.length === 49 && {LINES}[1] === 'number=57 57'")
