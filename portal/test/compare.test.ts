@@ -3,6 +3,7 @@ import { test } from "node:test";
 import type { JobRuns, MetricSummary, TaskRun } from "../src/api_types.ts";
 import { runColours } from "../src/compare/run_colours.ts";
 import { RunSeries, seriesOf, type SeriesAddress } from "../src/compare/run_series.ts";
+import { scatterOf } from "../src/compare/scatter.ts";
 import { columnsOf, csvOf, filtered, formatOrder, parseOrder, sorted } from "../src/compare/run_table.ts";
 import { compareParameters, labelsOf, metricNames, runsOf, type Run } from "../src/compare/runs.ts";
 
@@ -130,6 +131,30 @@ test("colours of runs are those of their place, and by a parameter those of its 
   const values = Array.from({ length: 11 }, (_, at) => String(at));
   const many = runsOf([jobRuns("scale", { array: { x: values }, tasks: values.map((_, at) => task(at)) })]);
   assert.equal(runColours(many, "x").legend[10]?.colour, "color-mix(in oklab, var(--series-2) 100%, var(--series-1))");
+});
+
+test("points are placed by their parameter, and what has no place is left out", () => {
+  const runs = grid();
+  const { points, xTicks, leftOut } = scatterOf(runs, "lr", "loss", false);
+  assert.deepEqual(points.map(({ run }) => run.index), [0, 1, 3]);
+  assert.equal(leftOut, 3);
+  // Of rates that differ by orders of magnitude each has its label.
+  assert.deepEqual(xTicks.map(({ label }) => label), ["0.01", "0.1"]);
+  assert.ok(points.every(({ x, y }) => x > 0 && x < 1 && y > 0 && y < 1));
+  const [first, second, third] = points;
+  assert.ok(first && second && third && first.x === second.x && third.x < first.x && third.y > first.y);
+});
+
+test("texts are categories, and axes have round numbers", () => {
+  const values = ["adam", "sgd", "adam", "lion"];
+  const tasks = values.map((_, at) => task(at, { loss: summary(10 ** at) }));
+  const runs = runsOf([jobRuns("kinds", { arrayRows: { opt: values, n: values.map((_, at) => String(at * 7)) }, tasks })]);
+  const { points, xTicks, yTicks } = scatterOf(runs, "opt", "loss", true);
+  assert.deepEqual(xTicks.map(({ label }) => label), ["adam", "lion", "sgd"]);
+  assert.equal(points[0]?.x, points[2]?.x);
+  assert.deepEqual(yTicks.map(({ label }) => label), ["1", "10", "100", "1000"]);
+  assert.deepEqual(scatterOf(runs, "n", "loss", false).yTicks.map(({ label }) => label), ["0", "500", "1000"]);
+  assert.deepEqual(scatterOf([], "n", "loss", false).points, []);
 });
 
 function address(key: string, count: number, metric = "loss"): SeriesAddress {

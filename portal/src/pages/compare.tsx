@@ -6,9 +6,11 @@ import { loadRuns, type LoadedRuns } from "../compare/load_runs.ts";
 import { runColours } from "../compare/run_colours.ts";
 import { RunSeries, seriesOf } from "../compare/run_series.ts";
 import { columnsOf, csvOf, filtered, formatOrder, parseOrder, sorted, type Order, type RunColumn } from "../compare/run_table.ts";
+import { scatterOf } from "../compare/scatter.ts";
 import { areActive, compareParameters, labelsOf, metricNames, runsOf, type Run } from "../compare/runs.ts";
 import { MetricPlot, Swatch } from "../components/metric_plot.tsx";
 import { Empty, ErrorNotice, Loading, State } from "../components/notices.tsx";
+import { ScatterPlot } from "../components/scatter_plot.tsx";
 import { useNow } from "../components/use_now.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { saveFile } from "../files/save_file.ts";
@@ -26,6 +28,8 @@ const LARGE_RUNS = 300;
 const FINISHED_REFRESH_MS = 60_000;
 /** Lines that can still be told apart, and are drawn quickly. */
 const MAX_DRAWN = 50;
+/** Points of a scatter plot. */
+const MAX_POINTS = 1000;
 /** Metrics that have columns in the table. */
 const MAX_TABLE_METRICS = 12;
 /** Series that arrive within this time are drawn together. */
@@ -130,7 +134,9 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
   const colour = parameters.differing.find((name) => name === query.get("colour")) ?? "";
   const shown = useMemo(() => shownKeys(query.get("show")), [query.get("show")]);
   const chosen = shown ? rows.filter(({ key }) => shown.has(key)) : rows;
-  const drawn = chosen.slice(0, MAX_DRAWN);
+  const against = parameters.differing.find((name) => name === query.get("against")) ?? "";
+  const most = against ? MAX_POINTS : MAX_DRAWN;
+  const drawn = chosen.slice(0, most);
   const colours = runColours(drawn, colour);
   const title = jobs.length === 1 ? `Compare runs of ${jobs[0]?.name ?? ""}` : "Compare";
   const show = (keys: readonly string[] | undefined) =>
@@ -186,6 +192,15 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
                 onChange={(name) => setQuery({ colour: name })}
               />
             )}
+            {parameters.differing.length > 0 && (
+              <Choice
+                label="Against"
+                value={against}
+                none="steps or time"
+                choices={parameters.differing}
+                onChange={(name) => setQuery({ against: name })}
+              />
+            )}
             {colours.legend.length > 0 && (
               <span class="legend">
                 {colours.legend.map(({ text, colour: ofText }) => (
@@ -197,7 +212,16 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
               </span>
             )}
           </div>
-          <Overlay metric={metric} drawn={drawn} chosen={chosen.length} labels={labels} colourOf={colours.of} loaded={loaded} query={query} />
+          {against ? (
+            <RunScatter parameter={against} metric={metric} drawn={drawn} labels={labels} colourOf={colours.of} query={query} />
+          ) : (
+            <Overlay metric={metric} drawn={drawn} labels={labels} colourOf={colours.of} loaded={loaded} query={query} />
+          )}
+          {chosen.length > drawn.length && (
+            <p class="quiet">
+              The plot has the first {grouped(most)} of {grouped(chosen.length)} selected runs, in the order of the table.
+            </p>
+          )}
         </section>
       )}
       <section class="stack" aria-labelledby="runs">
@@ -293,15 +317,13 @@ function Choice({ label, value, choices, none, onChange }: ChoiceProps) {
 interface OverlayProps {
   readonly metric: string;
   readonly drawn: readonly Run[];
-  /** How many are selected, of which the first are drawn. */
-  readonly chosen: number;
   readonly labels: ReadonlyMap<string, string>;
   readonly colourOf: (run: Run) => string;
   readonly loaded: LoadedRuns;
   readonly query: URLSearchParams;
 }
 
-function Overlay({ metric, drawn, chosen, labels, colourOf, loaded, query }: OverlayProps) {
+function Overlay({ metric, drawn, labels, colourOf, loaded, query }: OverlayProps) {
   const withMetric = drawn.flatMap((run) => {
     const wanted = seriesOf(run, metric);
     return wanted ? [{ run, wanted }] : [];
@@ -336,11 +358,6 @@ function Overlay({ metric, drawn, chosen, labels, colourOf, loaded, query }: Ove
       />
       <div class="plot-notes quiet">
         {drawn.length === 0 && <p>No run is selected: select some in the table.</p>}
-        {chosen > drawn.length && (
-          <p>
-            The plot has the first {MAX_DRAWN} of {grouped(chosen)} selected runs, in the order of the table.
-          </p>
-        )}
         {missing > 0 && <p>{missing === 1 ? "One selected run has" : `${grouped(missing)} selected runs have`} no value of {metric}.</p>}
         {pending > 0 && !series.problem && <p role="status">Loading the values of {counted(pending, "run")} …</p>}
         {pending > 0 && series.problem && (
@@ -349,6 +366,33 @@ function Overlay({ metric, drawn, chosen, labels, colourOf, loaded, query }: Ove
           </p>
         )}
       </div>
+    </>
+  );
+}
+
+interface RunScatterProps extends Omit<OverlayProps, "loaded"> {
+  readonly parameter: string;
+}
+
+function RunScatter({ parameter, metric, drawn, labels, colourOf, query }: RunScatterProps) {
+  const own = parseSettings(query.get(ALL_PLOTS) ?? "");
+  const { isLogY } = settingsOf(metric, own);
+  const scatter = scatterOf(drawn, parameter, metric, isLogY);
+  const change = (isLog: boolean) =>
+    setQuery({ [ALL_PLOTS]: formatSettings(differing(settingsOf(metric), { ...own, isLogY: isLog })) }, { replace: true });
+  return (
+    <>
+      <label class="check">
+        <input type="checkbox" checked={isLogY} onChange={({ currentTarget }) => change(currentTarget.checked)} />
+        Log y
+      </label>
+      <ScatterPlot parameter={parameter} metric={metric} scatter={scatter} labels={labels} colourOf={colourOf} />
+      {scatter.leftOut > 0 && (
+        <p class="quiet">
+          {counted(scatter.leftOut, "selected run")} {scatter.leftOut === 1 ? "is" : "are"} left out: without a value of {parameter}, or
+          without one of {metric} that the axis has.
+        </p>
+      )}
     </>
   );
 }

@@ -44,6 +44,10 @@ PAGES = {
         " && document.querySelectorAll('.readout > span').length === 5"
         " && document.querySelector('.plot.metric canvas') !== null",
     ),
+    "compare-parameter": (
+        "/compare?jobs=alice~swept&colour=seed&against=lr",
+        "document.querySelectorAll('.scatter circle').length === 4",
+    ),
     "config": ("/jobs/alice~trains?tab=config", "document.querySelector('pre.config') !== null"),
     "commands": ("/jobs/alice~trains?tab=commands", "document.querySelector('.copy') !== null"),
     "terminal": (

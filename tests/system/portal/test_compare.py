@@ -108,6 +108,21 @@ def test_the_table_is_saved_as_csv(new_page: NewPage, sweep: str, tmp_path: Path
     )  # fmt: skip
 
 
+def test_a_metric_is_plotted_against_a_parameter(new_page: NewPage, sweep: str, tmp_path: Path) -> None:
+    page = new_page(at=f"/compare?jobs=alice~{sweep}&against=lr&colour=seed")
+    page.wait_for("document.querySelectorAll('.scatter circle').length === 5")
+    page.wait_for_text("1 selected run is left out")
+    points = "[...document.querySelectorAll('.scatter circle title')].map((one) => one.textContent).join()"
+    assert "lr=0.1 seed=1: 0.1,lr=0.1 seed=2: 0.2" in page.evaluate(points)
+    page.accept_downloads(tmp_path)
+    page.click("button", "Download SVG")
+    file = tmp_path / "loss-against-lr.svg"
+    eventually(lambda: file.exists() and file.read_text().endswith("</svg>"), "the picture")
+    assert file.read_text().count("<circle") == 5 and "var(" not in file.read_text()
+    page.choose(".compare label:nth-of-type(3) select", "")
+    page.wait_for(f"{LINES}.length === 6")
+
+
 def test_finished_jobs_of_the_list_are_compared(new_page: NewPage, cluster: TeamCluster) -> None:
     for number in range(3):
         spec = job(f"lone-{number}", LOG, memory_mb=128, parameters={"depth": number})
