@@ -17,6 +17,7 @@ import {
 import { seriesColour } from "../plot/colours.ts";
 import type { Metric } from "../plot/logged_metrics.ts";
 import type { ChartLine, Hovered, MetricChart, MetricView } from "../plot/metric_chart.ts";
+import { savePicture } from "../plot/picture.ts";
 import type { Best, PlotSettings, SomeSettings } from "../plot/plot_settings.ts";
 import { theme } from "../theme.ts";
 import { PlotFields } from "./plot_fields.tsx";
@@ -125,6 +126,12 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
     if (changed) chart.current?.update(changed);
   }, [curves]);
 
+  const save = () => {
+    const box = host.current;
+    if (!box) return;
+    const named = metrics.map(({ name }, at) => ({ name, colour: computed(box, colourOf(at)) }));
+    savePicture(box, title, named, { text: computed(box, "var(--text)"), surface: computed(box, "var(--surface)") });
+  };
   const isZoomed = !Number.isNaN(settings.from) || !Number.isNaN(settings.to);
   const onKeyDown = (event: KeyboardEvent) => {
     const by = event.shiftKey ? PAGE_OF_POINTS : 1;
@@ -153,6 +160,11 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
           {isOwn && (
             <button class="link" type="button" onClick={onReset}>
               As all plots
+            </button>
+          )}
+          {isComparison && (
+            <button class="link" type="button" onClick={save}>
+              Download PNG
             </button>
           )}
           <button

@@ -17,22 +17,22 @@ interface Props {
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [76, 24, 14, 46];
 const RADIUS = 5;
-const HEIGHT = 272;
 
 export function ScatterPlot({ parameter, metric, scatter, labels, colourOf }: Props) {
   const host = useRef<HTMLDivElement>(null);
-  const width = useSignal(0);
+  const size = useSignal({ width: 0, height: 0 });
   useEffect(() => {
     const box = host.current;
     if (!box) return;
-    const observer = new ResizeObserver(() => (width.value = box.clientWidth));
+    const observer = new ResizeObserver(() => (size.value = { width: box.clientWidth, height: box.clientHeight }));
     observer.observe(box);
     return () => observer.disconnect();
   }, []);
+  const { width, height } = size.value;
   const title = `${metric} against ${parameter}`;
   const { points, xTicks, yTicks } = scatter;
-  const xOf = (place: number) => LEFT + place * Math.max(1, width.value - LEFT - RIGHT);
-  const yOf = (place: number) => HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM);
+  const xOf = (place: number) => LEFT + place * Math.max(1, width - LEFT - RIGHT);
+  const yOf = (place: number) => height - BOTTOM - place * (height - TOP - BOTTOM);
   const save = () => {
     const drawing = host.current?.querySelector("svg");
     if (drawing) saveFile(standalone(drawing), `${title.replace(/[^\w.-]+/g, "-")}.svg`, "image/svg+xml");
@@ -48,31 +48,31 @@ export function ScatterPlot({ parameter, metric, scatter, labels, colourOf }: Pr
         </span>
       </figcaption>
       <div class="plot-area tall scatter" ref={host}>
-        {width.value > 0 && (
+        {width > 0 && (
           <svg
-            width={width.value}
-            height={HEIGHT}
-            viewBox={`0 0 ${width.value} ${HEIGHT}`}
+            width={width}
+            height={height}
+            viewBox={`0 0 ${width} ${height}`}
             role="img"
             aria-label={`${title}: ${counted(points.length, "run")}, which the table lists`}
           >
             {xTicks.map(({ place, label }) => (
               <g key={place}>
-                <line class="grid" x1={xOf(place)} x2={xOf(place)} y1={TOP} y2={HEIGHT - BOTTOM} />
-                <text x={xOf(place)} y={HEIGHT - BOTTOM + 16} text-anchor="middle">
+                <line class="grid" x1={xOf(place)} x2={xOf(place)} y1={TOP} y2={height - BOTTOM} />
+                <text x={xOf(place)} y={height - BOTTOM + 16} text-anchor="middle">
                   {label}
                 </text>
               </g>
             ))}
             {yTicks.map(({ place, label }) => (
               <g key={place}>
-                <line class="grid" x1={LEFT} x2={width.value - RIGHT} y1={yOf(place)} y2={yOf(place)} />
+                <line class="grid" x1={LEFT} x2={width - RIGHT} y1={yOf(place)} y2={yOf(place)} />
                 <text x={LEFT - 8} y={yOf(place) + 4} text-anchor="end">
                   {label}
                 </text>
               </g>
             ))}
-            <text x={(LEFT + width.value - RIGHT) / 2} y={HEIGHT - 8} text-anchor="middle">
+            <text x={(LEFT + width - RIGHT) / 2} y={height - 8} text-anchor="middle">
               {parameter}
             </text>
             {points.map(({ run, x, y, value }) => (

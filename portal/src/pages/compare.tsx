@@ -33,7 +33,7 @@ const MAX_POINTS = 1000;
 /** Metrics that have columns in the table. */
 const MAX_TABLE_METRICS = 12;
 /** Series that arrive within this time are drawn together. */
-const DRAW_MS = 200;
+const DRAW_MS = 500;
 /** In the address: no run is drawn. */
 const NONE = "none";
 

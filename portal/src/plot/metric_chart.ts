@@ -59,6 +59,8 @@ const LOG_BASE = 10;
 const MARK_PX = 5;
 const LABEL_PX = 76;
 const MIN_DRAG_PX = 4;
+/** Of more lines the points at the cursor are not marked: each is an element that moves. */
+const MAX_POINTED = 16;
 
 export function drawMetrics(host: HTMLElement, first: MetricView, listeners: Listeners): MetricChart {
   addRules();
@@ -82,7 +84,7 @@ export function drawMetrics(host: HTMLElement, first: MetricView, listeners: Lis
           y: false,
           drag: { x: true, y: false, setScale: false, dist: MIN_DRAG_PX },
           hover: { skip: [null, undefined] },
-          points: { size: 7, width: 1.5, stroke: colours.surface, fill: (_, line) => view.lines[line - 1]?.colour ?? "" },
+          points: { show: view.lines.length <= MAX_POINTED, size: 7, width: 1.5, stroke: colours.surface, fill: (_, line) => view.lines[line - 1]?.colour ?? "" },
           sync: {
             key: isTime ? "metrics over time" : "metrics over steps",
             setSeries: false,

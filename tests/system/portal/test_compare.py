@@ -41,7 +41,7 @@ def finished_sweep(cluster: TeamCluster) -> str:
     return name
 
 
-def test_runs_of_a_sweep_are_a_table_and_a_plot(new_page: NewPage, sweep: str) -> None:
+def test_runs_of_a_sweep_are_a_table_and_a_plot(new_page: NewPage, sweep: str, tmp_path: Path) -> None:
     page = new_page(at=f"/jobs/alice~{sweep}")
     page.click("a", "Compare runs")
     page.wait_for(f"{TASKS} === '012345'")
@@ -54,6 +54,10 @@ def test_runs_of_a_sweep_are_a_table_and_a_plot(new_page: NewPage, sweep: str) -
     page.wait_for(CANVAS)
     page.wait_for(f"{LINES}.length === 6 && {LINES}[0] === 'lr=0.1 seed=1 0.1'")
     assert page.evaluate(f"{LINES}[5]") == "lr=0.001 seed=2 no value"
+    page.accept_downloads(tmp_path)
+    page.click("button", "Download PNG")
+    picture = tmp_path / "loss.png"
+    eventually(lambda: picture.exists() and picture.read_bytes().endswith(b"IEND\xaeB`\x82"), "the picture")
     # The values at the cursor.
     page.evaluate("document.querySelector('.plot-area').focus()")
     page.press("Home")
