@@ -28,7 +28,7 @@ let isSearchWanted = false;
 
 /** Focus the search of this page, which is shown now, if a shortcut has opened it for that. */
 export function focusWantedSearch(path: string): boolean {
-  // The page before it may be told late that it is shown.
+  // The effect of the page before it may run late.
   if (!isSearchWanted || path !== SEARCH_PAGE) return false;
   isSearchWanted = false;
   return focusSearch();

@@ -26,7 +26,7 @@ const REFRESH_MS = 5000;
 const REFRESH_LARGE_MS = 30_000;
 const LARGE_RUNS = 300;
 const FINISHED_REFRESH_MS = 60_000;
-/** Lines that can still be told apart, and are drawn quickly. */
+/** More lines cannot be distinguished, and are drawn slowly. */
 const MAX_DRAWN = 50;
 /** Points of a scatter plot. */
 const MAX_POINTS = 1000;

@@ -141,7 +141,7 @@ def _print_values(cluster: ClusterClient, job: str, user: str, index: int) -> No
 
 
 def _plain(series: MetricSeries) -> dict[str, object]:
-    from openpaisdk.output.numbers import plain_number
+    from paiprotocol.plain_numbers import plain_number
 
     values = [plain_number(value) for value in series.values]
     # Only where there was one: most programs are not started again.

@@ -207,7 +207,7 @@ def _csv(chosen: RunTable) -> str:
 
 
 def _plain(run: Run) -> dict[str, object]:
-    from openpaisdk.output.numbers import plain_number
+    from paiprotocol.plain_numbers import plain_number
 
     def number(value: float | None) -> float | str | None:
         return None if value is None else plain_number(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from paicluster.store.rows import JobRow, decode_tags
 from paiprotocol.errors import InvalidParameters
 from paiprotocol.jobs.completion import STOPPED_TO_COMPLETE
 from paiprotocol.jobs.states import SubState, job_state
+from paiprotocol.plain_numbers import plain_number
 
 route = Routes("job")
 
@@ -40,7 +42,6 @@ MAX_METRICS = 200_000
 _JOB_BYTES = 1024
 _TASK_BYTES = 128
 _METRIC_BYTES = 128
-_INFINITIES = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
 class _Additions(msgspec.Struct, frozen=True):
@@ -89,9 +90,12 @@ async def runs(request: Request) -> Encoded[RunPage]:
     identity = await authenticate(request)
     ctx = context(request)
     selected = await _selected_jobs(request, ctx, identity)
-    unread = await ctx.jobs.metrics.catch_up([row.id for row in selected])
     metrics = tuple(dict.fromkeys(request.query_params.getlist("metric")))
-    page = await ctx.store.read(lambda conn: _page(conn, selected, query_of(request)))
+    query = query_of(request)
+    # Only the files of jobs that the response may have are read; it has fewer if they add many metrics.
+    known = await ctx.store.read(lambda conn: _page(conn, selected, query))
+    unread = await ctx.jobs.metrics.catch_up([row.id for row in known.rows])
+    page = await ctx.store.read(lambda conn: _page(conn, selected, query))
     tasks = sum(row.total_tasks for row in page.rows)
     size = len(page.rows) * _JOB_BYTES + tasks * _TASK_BYTES
     await admit_response(request, identity, size + min(page.metrics, MAX_METRICS) * _METRIC_BYTES)
@@ -226,14 +230,10 @@ def _tasks(
 def _summary(values: MetricValues) -> MetricSummary:
     return MetricSummary(
         values.times,
-        "NaN" if values.last is None else _plain(values.last),
+        plain_number(math.nan if values.last is None else values.last),
         values.last_step,
-        None if values.min is None else _plain(values.min),
+        None if values.min is None else plain_number(values.min),
         values.min_step,
-        None if values.max is None else _plain(values.max),
+        None if values.max is None else plain_number(values.max),
         values.max_step,
     )
-
-
-def _plain(value: float) -> float | str:
-    return _INFINITIES.get(value, value)
