@@ -1,6 +1,7 @@
-"""Checks of the portal's sources: `checks.py lint` (types and rules), `checks.py test` (unit tests).
+"""Checks of the portal's sources: `checks.py lint` (types, rules, style sheets), `checks.py test` (unit).
 
-Where there is no Node.js, or no npm registry, nothing is checked, and a sentence says so; in CI that is a failure.
+Where there is no Node.js, or no npm registry, only the style sheets are checked, and a sentence says so; in CI that
+is a failure.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import subprocess
 import sys
 
+import check_styles
 from bundle_build import PORTAL, NoBundle, Tools, install, install_node
 
 _BIN = PORTAL / "node_modules/.bin"
@@ -25,6 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check the sources of the web portal.")
     parser.add_argument("check", choices=("lint", "test"))
     check = parser.parse_args().check
+    styles = check_styles.main() if check == "lint" else 0
     in_ci = os.environ.get("CI", "").lower() in ("1", "true", "yes")
     try:
         if in_ci:
@@ -32,12 +35,12 @@ def main() -> int:
         tools = install(with_checks=True)
     except NoBundle as error:
         print(f"The portal's sources are not checked: {error}.", file=sys.stderr)
-        return 1 if in_ci else 0
+        return 1 if in_ci else styles
     results = [
         subprocess.run(command, cwd=PORTAL, env=tools.environment(), check=False).returncode
         for command in _commands(check, tools)
     ]
-    return max(results)
+    return max(styles, *results)
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ function LeftPane({ path, version, onHelp }: PaneProps) {
             Sign out
           </button>
           <SignOutEverywhere class="link everywhere" />
-          <button class="link theme" type="button" onClick={toggleTheme}>
+          <button class="link" type="button" onClick={toggleTheme}>
             {theme.value === "dark" ? "Light theme" : "Dark theme"}
           </button>
           <button class="link help" type="button" onClick={onHelp}>

@@ -58,7 +58,7 @@ export function ScatterPlot({ parameter, metric, scatter, labels, colourOf }: Pr
           >
             {xTicks.map(({ place, label }) => (
               <g key={place}>
-                <line class="grid" x1={xOf(place)} x2={xOf(place)} y1={TOP} y2={height - BOTTOM} />
+                <line x1={xOf(place)} x2={xOf(place)} y1={TOP} y2={height - BOTTOM} />
                 <text x={xOf(place)} y={height - BOTTOM + 16} text-anchor="middle">
                   {label}
                 </text>
@@ -66,7 +66,7 @@ export function ScatterPlot({ parameter, metric, scatter, labels, colourOf }: Pr
             ))}
             {yTicks.map(({ place, label }) => (
               <g key={place}>
-                <line class="grid" x1={LEFT} x2={width - RIGHT} y1={yOf(place)} y2={yOf(place)} />
+                <line x1={LEFT} x2={width - RIGHT} y1={yOf(place)} y2={yOf(place)} />
                 <text x={LEFT - 8} y={yOf(place) + 4} text-anchor="end">
                   {label}
                 </text>

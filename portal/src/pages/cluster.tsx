@@ -51,7 +51,7 @@ function Uses({ id, title, uses }: UsesProps) {
   const count = Object.keys(uses).length;
   const isMany = count > MANY;
   return (
-    <section class={`card padded${isMany ? " many" : ""}`} aria-labelledby={id}>
+    <section class={`card padded${isMany ? " many-uses" : ""}`} aria-labelledby={id}>
       <h2 id={id}>
         {title} {count > 1 && <span class="quiet">{count}</span>}
       </h2>

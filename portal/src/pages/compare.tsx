@@ -356,7 +356,7 @@ function Overlay({ metric, drawn, labels, colourOf, loaded, query }: OverlayProp
         colours={lines.map(({ run }) => colourOf(run))}
         onChange={change}
       />
-      <div class="plot-notes quiet">
+      <div class="quiet">
         {drawn.length === 0 && <p>No run is selected: select some in the table.</p>}
         {missing > 0 && <p>{missing === 1 ? "One selected run has" : `${grouped(missing)} selected runs have`} no value of {metric}.</p>}
         {pending > 0 && !series.problem && <p role="status">Loading the values of {counted(pending, "run")} …</p>}

@@ -117,7 +117,7 @@ function Group({ group: { name, metrics }, ofAll }: { group: MetricGroup; ofAll:
   const key = `${name}/`;
   const { settings, isOwn, change, reset } = useSettings(key, ofAll);
   return (
-    <section class="stack plot-group" aria-label={name || "Metrics without a group"}>
+    <section class="stack" aria-label={name || "Metrics without a group"}>
       {name && (
         <div class="group-head">
           <h3>{name}</h3>

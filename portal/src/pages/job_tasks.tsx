@@ -102,7 +102,7 @@ function StateFilter({ counts, all, wanted }: StateFilterProps) {
   const choices: [string, string, number][] = [["", "All", all]];
   for (const [state, count] of counts) choices.push([state, stateName(state), count]);
   return (
-    <div class="actions task-states" role="group" aria-label="State of the tasks">
+    <div class="actions" role="group" aria-label="State of the tasks">
       {choices.map(([state, label, count]) => (
         <button
           key={state}

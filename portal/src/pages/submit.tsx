@@ -213,7 +213,7 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
         </div>
       </div>
       {draft && (
-        <p class="notice draft">
+        <p class="notice">
           You changed this job and did not submit it.{" "}
           <button class="link" type="button" onClick={onStartAgain}>
             Start again

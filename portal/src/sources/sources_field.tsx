@@ -118,7 +118,7 @@ function Chosen({ sources }: { sources: SourceFiles }) {
           </li>
         ))}
       </ul>
-      <p class="quiet chosen-total">
+      <p class="quiet">
         {files.length > LISTED && `and ${files.length - LISTED} more; `}
         {counted(files.length, "file")}, {fileSize(size)}
         {ignored > 0 && `; ${ignored} left out by ignore files or as caches`}.{" "}
