@@ -1,8 +1,8 @@
 """Check of the portal's style sheets: each rule belongs to one file, and each class is used.
 
-The first part of a selector names what it belongs to: `.jobs td.name` belongs to the file that has `jobs`. No two
-files have the same name, so no rule meets by accident what another file has. Rules of elements are in `src/style`
-only.
+The first part of a selector names what it belongs to: `.jobs td.name` belongs to the file that has `jobs`. No
+two files have the same name, so no rule meets by accident what another file has. Rules of elements are in
+`src/style` only.
 """
 
 from __future__ import annotations

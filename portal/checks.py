@@ -1,7 +1,7 @@
 """Checks of the portal's sources: `checks.py lint` (types, rules, style sheets), `checks.py test` (unit).
 
-Where there is no Node.js, or no npm registry, only the style sheets are checked, and a sentence says so; in CI that
-is a failure.
+Where there is no Node.js, or no npm registry, only the style sheets are checked, and a sentence says so; in CI
+that is a failure.
 """
 
 from __future__ import annotations
