@@ -1,6 +1,6 @@
 """Checks of the portal's sources: `checks.py lint` (types, rules, style sheets), `checks.py test` (unit).
 
-Where there is no Node.js, or no npm registry, only the style sheets are checked, and a sentence says so; in CI
+Where there is no Node.js, or no npm registry, only style sheets are checked, and a sentence says so; in CI
 that is a failure.
 """
 
@@ -20,7 +20,8 @@ _BIN = PORTAL / "node_modules/.bin"
 def _commands(check: str, tools: Tools) -> list[list[str]]:
     if check == "test":
         return [[tools.node, "test.mjs"]]
-    return [[str(_BIN / "tsc"), "--noEmit"], [str(_BIN / "oxlint")]]
+    tsc = [str(_BIN / "tsc"), "--noEmit"]
+    return [tsc, [*tsc, "--project", "tsconfig.test.json"], [str(_BIN / "oxlint")]]
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ function task(index: number, metrics: Readonly<Record<string, MetricSummary>> = 
   return { role: "main", index, state: "SUCCEEDED", launchedTime: 1000, completedTime: 3500, exitCode: 0, metrics, ...more };
 }
 
-function jobRuns(name: string, more: Partial<JobRuns>): JobRuns & { place: number } {
+function jobRuns(name: string, more: Partial<JobRuns & { place: number }>): JobRuns & { place: number } {
   return {
     name,
     username: "alice",

@@ -40,7 +40,9 @@ test("100 000 values are thinned in little time, and their extremes stay", () =>
   const began = processorMs();
   const { segments } = drawn(long, { smoothing: 0.9 });
   assert.ok(processorMs() - began < 1000);
-  const [{ raw, line } = { raw: { x: [], y: [] }, line: { x: [] } }] = segments;
+  const [segment] = segments;
+  assert.ok(segment);
+  const { raw, line } = segment;
   assert.ok(raw.x.length <= 4 * 2049 && line.x.length <= 4 * 2049);
   const at = raw.x.indexOf(77_777);
   assert.ok((raw.y[at] ?? 0) > 99);

@@ -6,7 +6,6 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { test } from "node:test";
 import { packed } from "../src/sources/archive.ts";
-import { isIgnored, readRules } from "../src/sources/ignore.ts";
 import { sourcesOf, withoutCommonFolder } from "../src/sources/selection.ts";
 
 const HOUR_MS = 3_600_000;
@@ -53,23 +52,6 @@ test("packing ends when it is cancelled", async () => {
   const abort = new AbortController();
   abort.abort();
   await assert.rejects(packed([chosen("a", "1")], abort.signal));
-});
-
-test("ignore files mean what they mean for git", () => {
-  const ignored = (patterns: string, name: string, isFolder = false) => isIgnored(name, isFolder, readRules(patterns, ""));
-  assert.ok(ignored("*.pt", "models/a.pt"));
-  assert.ok(!ignored("/*.pt", "models/a.pt"));
-  assert.ok(ignored("/*.pt", "a.pt"));
-  assert.ok(ignored("data/", "data", true));
-  assert.ok(!ignored("data/", "data"));
-  assert.ok(ignored("a/**/z", "a/b/c/z"));
-  assert.ok(ignored("**/logs", "x/logs", true));
-  assert.ok(!ignored("*.log\n!keep.log", "keep.log"));
-  assert.ok(ignored("# c\n\nfile?[0-9].txt", "fileA3.txt"));
-  assert.ok(!ignored("file[!0-9]", "file3"));
-  assert.ok(!ignored("[broken", "b"));
-  assert.ok(isIgnored("sub/x.tmp", false, readRules("*.tmp", "sub/")));
-  assert.ok(!isIgnored("x.tmp", false, readRules("*.tmp", "sub/")));
 });
 
 test("one folder is the working directory; several things keep their names", () => {

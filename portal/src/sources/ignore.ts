@@ -1,73 +1,35 @@
-// Ignore files (`.paiignore`, else `.gitignore`), with git's patterns, as `pai sub` reads them.
+// Patterns of ignore files, which mean what they mean for git; loaded when there is such a file.
+import ignore from "ignore";
 
-export const IGNORE_FILES = [".paiignore", ".gitignore"] as const;
+/** Patterns of several ignore files; those of outer folders are added first. The last one that matches decides. */
+export class IgnoreRules {
+  private readonly rules = ignore({ ignorecase: false });
 
-/** No job needs these, and some of them contain secrets or grow without limit. */
-export const ALWAYS_IGNORED: ReadonlySet<string> = new Set([
-  ".git",
-  ".hg",
-  ".svn",
-  ".openpai",
-  ".pai",
-  ".DS_Store",
-  "__pycache__",
-  ".mypy_cache",
-  ".pytest_cache",
-  ".ruff_cache",
-  ".ipynb_checkpoints",
-]);
-
-/** One pattern of an ignore file, for paths below `root`, the file's folder. */
-export interface Rule {
-  readonly root: string;
-  readonly pattern: RegExp;
-  readonly isNegated: boolean;
-  readonly foldersOnly: boolean;
-}
-
-export function readRules(text: string, root: string): Rule[] {
-  return text.split(/\r?\n/).flatMap((line) => readRule(line, root) ?? []);
-}
-
-/** Whether a path is ignored. The last matching rule decides. */
-export function isIgnored(path: string, isFolder: boolean, rules: readonly Rule[]): boolean {
-  for (let at = rules.length - 1; at >= 0; at -= 1) {
-    const rule = rules[at];
-    if (!rule || (rule.foldersOnly && !isFolder) || !path.startsWith(rule.root)) continue;
-    if (rule.pattern.test(path.slice(rule.root.length))) return !rule.isNegated;
+  /** Add the patterns of a file in the folder `root`, which is empty or ends with a slash. */
+  add(text: string, root: string): void {
+    const lines = text.replace(/^\uFEFF/, "").split(/\r?\n/);
+    this.rules.add(lines.flatMap((line) => patternBelow(root, asBytes(line)) ?? []));
   }
-  return false;
-}
 
-function readRule(line: string, root: string): Rule | null {
-  let text = line.replace(/(?<!\\) +$/, "");
-  if (!text || text.startsWith("#")) return null;
-  const isNegated = text.startsWith("!");
-  if (isNegated) text = text.slice(1);
-  const foldersOnly = text.endsWith("/");
-  text = text.replace(/\/$/, "");
-  if (!text) return null;
-  const start = text.includes("/") ? "" : "(?:.*/)?";
-  try {
-    return { root, pattern: new RegExp(`^${start}${regexOf(text.replace(/^\//, ""))}$`, "s"), isNegated, foldersOnly };
-  } catch {
-    // git, too, ignores an invalid pattern.
-    return null;
+  /** Whether a path is left out, or a folder in which it is. */
+  ignores(path: string, isFolder: boolean): boolean {
+    return this.rules.ignores(asBytes(`${path}${isFolder ? "/" : ""}`));
   }
 }
 
-function regexOf(glob: string): string {
-  return glob.replace(
-    /(^|\/)\*\*\/|(^|\/)\*\*$|\*+|\?|\[([!^]?)(\]?[^\]]*)\]|\\?(.)/gs,
-    (match, before: string | undefined, last: string | undefined, negation: string | undefined, members: string | undefined, letter: string | undefined) => {
-      if (before !== undefined) return `${before}(?:.*/)?`;
-      if (last !== undefined) return `${last}.*`;
-      if (members !== undefined) return `[${negation ? "^/" : ""}${members.replace(/[\\\]^[]/g, "\\$&")}]`;
-      if (match.startsWith("*")) return "[^/]*";
-      if (match === "?") return "[^/]";
-      // An open bracket is an invalid pattern.
-      if (match === "[") return "[";
-      return (letter ?? match).replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
-    },
-  );
+/** The same pattern for paths from the outermost folder on. */
+function patternBelow(root: string, line: string): string | null {
+  if (!line || line.startsWith("#")) return null;
+  if (!root) return line;
+  const [, negation = "", pattern = ""] = /^(!?)(.*)$/s.exec(line) ?? [];
+  const written = pattern.replace(/(?<!\\) +$/, "");
+  if (!written || written === "/") return null;
+  const isAnywhere = !written.slice(0, -1).includes("/");
+  const folder = asBytes(root).replace(/[\\*?[\]!# ]/g, "\\$&");
+  return `${negation}/${folder}${isAnywhere ? "**/" : ""}${pattern.replace(/^\//, "")}`;
+}
+
+/** A letter for each byte, as git matches bytes: a `?` is one of the two of an ü. */
+function asBytes(text: string): string {
+  return Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
 }

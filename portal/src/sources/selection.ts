@@ -1,6 +1,6 @@
 // Files of a job that a user chose: their paths in the working directory, without what `pai sub` leaves out, too.
 import type { NewFile } from "../files/upload.ts";
-import { ALWAYS_IGNORED, IGNORE_FILES, isIgnored, readRules, type Rule } from "./ignore.ts";
+import type { IgnoreRules } from "./ignore.ts";
 
 export interface Selection {
   /** Sorted by path; paths are relative, with the chosen folder. */
@@ -8,6 +8,24 @@ export interface Selection {
   /** Paths of those that are left out. */
   readonly ignored: readonly string[];
 }
+
+/** The first one of a folder counts. */
+const IGNORE_FILES = [".paiignore", ".gitignore"] as const;
+
+/** No job needs these, and some of them contain secrets or grow without limit. */
+const ALWAYS_IGNORED: ReadonlySet<string> = new Set([
+  ".git",
+  ".hg",
+  ".svn",
+  ".openpai",
+  ".pai",
+  ".DS_Store",
+  "__pycache__",
+  ".mypy_cache",
+  ".pytest_cache",
+  ".ruff_cache",
+  ".ipynb_checkpoints",
+]);
 
 /** What makes a folder an environment, which works only in its own place. */
 const ENVIRONMENT_MARKS = ["pyvenv.cfg", "conda-meta"];
@@ -46,7 +64,7 @@ function commonFolder(files: readonly NewFile[]): string {
 }
 
 /** Rules of all ignore files, those of outer folders first. */
-async function rulesOf(files: readonly NewFile[]): Promise<Rule[]> {
+async function rulesOf(files: readonly NewFile[]): Promise<IgnoreRules | null> {
   const byFolder = new Map<string, Map<string, File>>();
   for (const { file, path } of files) {
     const folder = path.slice(0, path.lastIndexOf("/") + 1);
@@ -54,18 +72,20 @@ async function rulesOf(files: readonly NewFile[]): Promise<Rule[]> {
     if (!IGNORE_FILES.some((one) => one === name)) continue;
     byFolder.set(folder, (byFolder.get(folder) ?? new Map<string, File>()).set(name, file));
   }
-  const rules: Rule[] = [];
+  if (!byFolder.size) return null;
+  const { IgnoreRules } = await import("./ignore.ts");
+  const rules = new IgnoreRules();
   for (const [folder, ignoreFiles] of [...byFolder].sort(([one], [other]) => one.length - other.length)) {
     const file = IGNORE_FILES.map((name) => ignoreFiles.get(name)).find((one) => one !== undefined);
-    if (file) rules.push(...readRules(await file.text(), folder));
+    if (file) rules.add(await file.text(), folder);
   }
   return rules;
 }
 
-function isLeftOut(path: string, rules: readonly Rule[], environments: ReadonlySet<string>): boolean {
+function isLeftOut(path: string, rules: IgnoreRules | null, environments: ReadonlySet<string>): boolean {
   const names = path.split("/");
   return names.some((name, at) => {
     const here = names.slice(0, at + 1).join("/");
-    return ALWAYS_IGNORED.has(name) || environments.has(here) || isIgnored(here, at < names.length - 1, rules);
+    return ALWAYS_IGNORED.has(name) || environments.has(here) || rules?.ignores(here, at < names.length - 1) === true;
   });
 }
