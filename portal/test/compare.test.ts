@@ -2,9 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobRuns, MetricSummary, TaskRun } from "../src/api_types.ts";
 import { runColours } from "../src/compare/run_colours.ts";
+import { nearestLine, parallelOf } from "../src/compare/parallel.ts";
+import { groupChoices, groupColours, groupCsv, meanOf, runGroups } from "../src/compare/run_groups.ts";
 import { RunSeries, seriesOf, type SeriesAddress } from "../src/compare/run_series.ts";
 import { scatterOf } from "../src/compare/scatter.ts";
-import { columnsOf, csvOf, filtered, formatOrder, parseOrder, sorted } from "../src/compare/run_table.ts";
+import { chosenColumns, columnsOf, csvOf, filtered, formatColumns, formatOrder, parseOrder, sorted } from "../src/compare/run_table.ts";
 import { compareParameters, labelsOf, metricNames, runsOf, type Run } from "../src/compare/runs.ts";
 
 function summary(last: number | string, more: Partial<MetricSummary> = {}): MetricSummary {
@@ -155,6 +157,97 @@ test("texts are categories, and axes have round numbers", () => {
   assert.deepEqual(yTicks.map(({ label }) => label), ["1", "10", "100", "1000"]);
   assert.deepEqual(scatterOf(runs, "n", "loss", false).yTicks.map(({ label }) => label), ["0", "500", "1000"]);
   assert.deepEqual(scatterOf([], "n", "loss", false).points, []);
+});
+
+test("runs are grouped by a parameter, or by all but one", () => {
+  const runs = grid();
+  assert.deepEqual(groupChoices(["lr", "seed"]).map(({ value }) => value), ["lr", "seed"]);
+  assert.deepEqual(groupChoices(["lr", "seed", "opt"])[4], { value: "!seed", label: "all but seed", parameters: ["lr", "opt"] });
+  const groups = runGroups(runs, ["lr"]);
+  assert.deepEqual(groups.map(({ label, runs: members }) => [label, indexes(members)]), [
+    ["lr=0.1", [0, 1]],
+    ["lr=0.01", [2, 3]],
+    ["lr=1e-3", [4, 5]],
+  ]);
+  assert.equal(new Set(groups.map(({ colour }) => colour)).size, 3);
+  const colourOf = groupColours(runs, ["lr"]);
+  assert.deepEqual(runs.map(colourOf), [0, 0, 1, 1, 2, 2].map((at) => groups[at]?.colour));
+  assert.equal(runGroups(runs, ["lr", "seed"]).length, 6);
+  assert.equal(runGroups(runs, ["none"])[0]?.label, "none=none");
+});
+
+function lineOf(steps: number[], values: number[], ...again: readonly [number[], number[]][]) {
+  const segments = [[steps, values] as const, ...again].map(([at, of], attempt) => ({
+    attempt: attempt + 1,
+    steps: at,
+    times: at.map(() => NaN),
+    values: of,
+  }));
+  return { name: "", count: steps.length, segments };
+}
+
+test("the mean is that of the runs that have a value at a step, between their steps in proportion", () => {
+  const curve = meanOf("loss", [lineOf([0, 2, 4], [4, 2, 0]), lineOf([0, 1, 2], [6, 6, 6]), lineOf([], [])], "range");
+  const [mean, low, high] = [curve.mean, curve.low, curve.high].map(({ segments }) => segments[0]?.values);
+  assert.deepEqual(curve.mean.segments[0]?.steps, [0, 1, 2, 4]);
+  assert.deepEqual([mean, low, high, curve.counts], [[5, 4.5, 4, 0], [4, 3, 2, 0], [6, 6, 6, 0], [2, 2, 2, 1]]);
+});
+
+test("a band is one standard deviation of a sample, and above 0 where all values are", () => {
+  const { low, high } = meanOf("", [lineOf([1, 2], [1, 1]), lineOf([1, 2], [3, 100])], "deviation");
+  assert.ok(Math.abs((high.segments[0]?.values[0] ?? 0) - (2 + Math.SQRT2)) < 1e-9);
+  assert.equal(low.segments[0]?.values[1], 1);
+});
+
+test("NaN and its neighbours are no part of a mean, and what an attempt did again counts", () => {
+  const { mean, counts } = meanOf("", [lineOf([0, 2, 4], [1, NaN, 1]), lineOf([0, 1, 2, 3], [3, 3, 3, 3], [[2, 4], [5, 5]])], "range");
+  assert.deepEqual(mean.segments[0]?.steps, [0, 1, 2, 4]);
+  assert.deepEqual(mean.segments[0]?.values, [2, 3, 5, 3]);
+  assert.deepEqual(counts, [2, 1, 1, 2]);
+});
+
+test("means of long series have as many steps as a plot can show, with the first and the last", () => {
+  const steps = Array.from({ length: 10_000 }, (_, at) => at);
+  const { mean } = meanOf("", [lineOf(steps, steps), lineOf(steps, steps)], "deviation");
+  const found = mean.segments[0]?.steps ?? [];
+  assert.deepEqual([found.length, found[0], found[found.length - 1]], [1000, 0, 9999]);
+});
+
+test("means are saved with the parameters of their group", () => {
+  const groups = runGroups(grid(), ["kind"]);
+  const curves = groups.map(() => meanOf("", [lineOf([1], [2]), lineOf([1], [4])], "range"));
+  assert.equal(groupCsv(groups, ["kind"], curves), 'kind,step,runs,mean,low,high\n"a, ""b""",1,2,3,2,4\n');
+});
+
+test("each parameter is an axis, the metric is the last one, and runs without a parameter have a place below", () => {
+  const values = ["adam", "sgd"];
+  const runs = runsOf([
+    jobRuns("kinds", { arrayRows: { opt: values, n: ["1", "3"] }, tasks: values.map((_, at) => task(at, { loss: summary(2 - at) })) }),
+    jobRuns("lone", { parameters: { n: 2 }, place: 1, tasks: [task(0, { loss: summary(5) })] }),
+    jobRuns("without", { place: 2, tasks: [task(0)] }),
+  ]);
+  const { axes, lines, leftOut } = parallelOf(runs, ["opt", "n"], "loss", false);
+  assert.deepEqual(axes.map(({ name }) => name), ["opt", "n", "loss"]);
+  assert.deepEqual(axes[0]?.ticks.map(({ label }) => label), ["none", "adam", "sgd"]);
+  assert.deepEqual(lines.map(({ value }) => value), [1, 2, 5]);
+  assert.equal(leftOut, 1);
+  const [sgd, adam, lone] = lines.map(({ places }) => places);
+  assert.ok(sgd && adam && lone);
+  assert.ok((lone[0] ?? 1) < 0.1 && (adam[0] ?? 0) < (sgd[0] ?? 0) && (sgd[2] ?? 1) < (adam[2] ?? 0));
+  assert.equal(nearestLine(lines, 0, sgd[0] ?? 0, 0.05)?.value, 1);
+  assert.equal(nearestLine(lines, 1.5, ((adam[1] ?? 0) + (adam[2] ?? 0)) / 2, 0.05)?.value, 2);
+  assert.equal(nearestLine(lines, 2, 0.5, 0.001), undefined);
+  assert.equal(parallelOf(runs, Array.from({ length: 20 }, (_, at) => `p${at}`), "loss", false).axes.length, 9);
+});
+
+test("columns are those that the address names, also with commas; those that name a run stay", () => {
+  const tasks = [task(0, Object.fromEntries(Array.from({ length: 13 }, (_, at) => [`m,${at}`, summary(at)])))];
+  const all = columnsOf(runsOf([jobRuns("one", { isArray: true, array: { lr: ["1"] }, tasks })]), ["lr"], Array.from({ length: 13 }, (_, at) => `m,${at}`));
+  assert.equal(chosenColumns(all, null).length, 4 + 12 * 3);
+  const some = all.filter(({ id }) => ["parameter.lr", "metric.m,12.min"].includes(id));
+  assert.equal(formatColumns(some), "parameter.lr,metric.m%2C12.min");
+  assert.deepEqual(chosenColumns(all, formatColumns(some)).map(({ id }) => id), ["task", "parameter.lr", "metric.m,12.min"]);
+  assert.deepEqual(chosenColumns(all, "none,%").map(({ id }) => id), ["task"]);
 });
 
 function address(key: string, count: number, metric = "loss"): SeriesAddress {

@@ -18,6 +18,8 @@ export interface Order {
   readonly isDescending: boolean;
 }
 
+/** Metrics that have columns in the table before the user chooses. */
+export const MAX_TABLE_METRICS = 12;
 const PARTS = ["last", "min", "max"] as const;
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
 
@@ -46,6 +48,29 @@ export function columnsOf(runs: readonly Run[], parameters: readonly string[], m
     }
   }
   return columns;
+}
+
+/** Columns that the address names; those that name a run are always there. Without a choice the first metrics are. */
+export function chosenColumns(all: readonly RunColumn[], text: string | null): readonly RunColumn[] {
+  if (text === null) {
+    const metrics = new Set([...new Set(all.filter(({ kind }) => kind === "metric").map(({ name }) => name))].slice(0, MAX_TABLE_METRICS));
+    return all.filter(({ kind, name }) => kind !== "metric" || metrics.has(name));
+  }
+  const ids = new Set(text.split(",").map(decoded));
+  return all.filter(({ id, kind }) => kind === "job" || kind === "task" || ids.has(id));
+}
+
+/** As in the address; a name may have a comma. */
+export function formatColumns(columns: readonly RunColumn[]): string {
+  return columns.map(({ id }) => id.replace(/[%,]/g, encodeURIComponent)).join(",");
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** Milliseconds; null before the start. */
@@ -129,7 +154,8 @@ export function csvOf(rows: readonly Run[], all: readonly Run[], now: number): s
   return [head, ...lines].map((line) => line.map(cellOf).join(",") + "\n").join("");
 }
 
-function cellOf(value: Value | undefined): string {
+/** A cell of a CSV file. */
+export function cellOf(value: Value | undefined): string {
   const text = String(value ?? "");
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

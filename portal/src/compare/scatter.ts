@@ -1,12 +1,7 @@
 // A metric of runs against a parameter: places of points between 0 and 1, and labels of both axes.
-import { tickLabels } from "../plot/curve.ts";
 import { plain } from "./run_table.ts";
 import type { Run } from "./runs.ts";
-
-export interface Tick {
-  readonly place: number;
-  readonly label: string;
-}
+import { spanScale, valueScale, type Tick } from "./scales.ts";
 
 export interface ScatterPoint {
   readonly run: Run;
@@ -23,96 +18,18 @@ export interface Scatter {
   readonly leftOut: number;
 }
 
-interface Scale {
-  readonly placeOf: (value: number) => number;
-  readonly ticks: readonly Tick[];
-}
-
-const MAX_VALUE_TICKS = 6;
-const MAX_TICKS = 6;
-/** Positive values whose largest is so many times the smallest are on a logarithmic axis. */
-const LOG_RATIO = 50;
-const LABEL_CHARACTERS = 14;
-
 export function scatterOf(runs: readonly Run[], parameter: string, metric: string, isLogY: boolean): Scatter {
   const known = runs.flatMap((run) => {
     const value = run.metrics.get(metric)?.last ?? NaN;
     const x = plain(run.parameters.get(parameter));
     return x === null || x === "" || !Number.isFinite(value) || (isLogY && value <= 0) ? [] : [{ run, x, value }];
   });
-  const numbers = known.map(({ x }) => x).filter((x) => typeof x === "number");
-  const isNumber = numbers.length === known.length;
-  const texts = isNumber ? [] : [...new Set(known.map(({ x }) => String(x)))].sort();
-  const xScale = isNumber ? numberScale(numbers) : textScale(texts);
-  const values = known.map(({ value }) => value);
-  const yScale = spanScale(values, isLogY, undefined);
+  const xScale = valueScale(known.map(({ x }) => x));
+  const yScale = spanScale(known.map(({ value }) => value), isLogY);
   return {
-    points: known.map(({ run, x, value }) => ({
-      run,
-      value,
-      x: xScale.placeOf(typeof x === "number" && isNumber ? x : texts.indexOf(String(x))),
-      y: yScale.placeOf(value),
-    })),
+    points: known.map(({ run, x, value }) => ({ run, value, x: xScale.placeOf(x), y: yScale.placeOf(value) })),
     xTicks: xScale.ticks,
     yTicks: yScale.ticks,
     leftOut: runs.length - known.length,
   };
-}
-
-function numberScale(values: readonly number[]): Scale {
-  const distinct = [...new Set(values)].sort((one, other) => one - other);
-  const [low = 0] = distinct;
-  const high = distinct[distinct.length - 1] ?? 0;
-  // The values of a grid are the labels.
-  return spanScale(distinct, low > 0 && high / low >= LOG_RATIO, distinct.length <= MAX_VALUE_TICKS ? distinct : undefined);
-}
-
-function textScale(texts: readonly string[]): Scale {
-  const placeOf = (at: number) => (at + 0.5) / Math.max(1, texts.length);
-  const step = Math.ceil(texts.length / MAX_VALUE_TICKS);
-  const ticks = texts.flatMap((text, at) => {
-    const label = text.length > LABEL_CHARACTERS ? `${text.slice(0, LABEL_CHARACTERS)}…` : text;
-    return at % step ? [] : [{ place: placeOf(at), label }];
-  });
-  return { placeOf, ticks };
-}
-
-/** From the lowest to the highest value, with a margin. */
-function spanScale(values: readonly number[], isLog: boolean, ticks: readonly number[] | undefined): Scale {
-  const position = isLog ? Math.log10 : (value: number) => value;
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of values) {
-    low = Math.min(low, position(value));
-    high = Math.max(high, position(value));
-  }
-  if (low > high) return { placeOf: () => 0.5, ticks: [] };
-  const margin = (high - low) * 0.06 || (isLog ? 0.5 : Math.abs(high) * 0.1) || 1;
-  [low, high] = [low - margin, high + margin];
-  const placeOf = (value: number) => (position(value) - low) / (high - low);
-  const marks = ticks ?? (isLog && high - low >= 2 ? powers(low, high) : steps(isLog ? 10 ** low : low, isLog ? 10 ** high : high));
-  const labels = ticks || isLog ? marks.map(shortNumber) : tickLabels(marks);
-  return { placeOf, ticks: marks.map((mark, at) => ({ place: placeOf(mark), label: labels[at] ?? "" })) };
-}
-
-function shortNumber(value: number): string {
-  return tickLabels([Number(value.toPrecision(6))])[0] ?? "";
-}
-
-function powers(low: number, high: number): number[] {
-  const [first, last] = [Math.ceil(low), Math.floor(high)];
-  const step = Math.max(1, Math.ceil((last - first + 1) / MAX_TICKS));
-  return range(first, last, step).map((power) => 10 ** power);
-}
-
-/** Round numbers between two. */
-function steps(low: number, high: number): number[] {
-  const raw = (high - low) / (MAX_TICKS - 1);
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = ([1, 2, 5, 10].find((factor) => factor * power >= raw) ?? 10) * power;
-  return range(Math.ceil(low / step), Math.floor(high / step), 1).map((at) => at * step);
-}
-
-function range(first: number, last: number, step: number): number[] {
-  const count = Math.max(0, Math.floor((last - first) / step) + 1);
-  return Array.from({ length: Math.min(count, 2 * MAX_TICKS) }, (_, at) => first + at * step);
 }

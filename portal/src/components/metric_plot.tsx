@@ -1,6 +1,7 @@
 // Plot of a metric, or of a group of them: values at the cursor, zoom, axes, smoothing, and the same as a table.
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useId, useMemo, useRef } from "preact/hooks";
+import { saveFile } from "../files/save_file.ts";
 import { exactTime, grouped } from "../format.ts";
 import {
   curveOf,
@@ -19,6 +20,7 @@ import type { Metric } from "../plot/logged_metrics.ts";
 import type { ChartLine, Hovered, MetricChart, MetricView } from "../plot/metric_chart.ts";
 import { savePicture } from "../plot/picture.ts";
 import type { Best, PlotSettings, SomeSettings } from "../plot/plot_settings.ts";
+import { fileName } from "../plot/svg_picture.ts";
 import { theme } from "../theme.ts";
 import { PlotFields } from "./plot_fields.tsx";
 
@@ -35,6 +37,15 @@ interface Props {
   readonly onReset?: () => void;
   /** Of runs that are compared: the colour of each, as CSS. `metrics` is then one metric, named by its run. */
   readonly colours?: readonly string[];
+  /** Of groups of runs: what is around each of `metrics`, at the same steps. */
+  readonly bands?: readonly MetricBand[];
+  /** The values as a file, if it can be saved. */
+  readonly csvOf?: () => string;
+}
+
+export interface MetricBand {
+  readonly low: Metric;
+  readonly high: Metric;
 }
 
 /** Plots are drawn when they are this near to the window. */
@@ -50,11 +61,13 @@ interface LinePart {
   readonly metric: number;
   readonly attempt: number;
   readonly isRaw: boolean;
+  /** Of a band, which has no value of its own. */
+  readonly edge?: "low" | "high";
   readonly low: number;
   readonly high: number;
 }
 
-export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onChange, onReset, colours }: Props) {
+export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onChange, onReset, colours, bands, csvOf }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const figure = useRef<HTMLElement>(null);
   const chart = useRef<MetricChart | null>(null);
@@ -66,8 +79,8 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
   const colourOf = (at: number) => colours?.[at] ?? seriesColour(at);
   const count = metrics.reduce((sum, metric) => sum + metric.count, 0);
   const { curves, parts, lines, shown } = useMemo(
-    () => drawingOf(isNear.value ? metrics : [], settings, bests, colourOf),
-    [isNear.value, count, metrics[0], metrics.map(({ name }) => name).join("\n"), JSON.stringify([settings, bests, colours])],
+    () => drawingOf(isNear.value ? metrics : [], settings, bests, colourOf, bands),
+    [isNear.value, count, metrics[0], metrics.map(({ name }) => name).join("\n"), JSON.stringify([settings, bests, colours]), bands?.[0]],
   );
   const onZoom = useRef<(part: { low: number; high: number } | undefined) => void>(() => undefined);
   onZoom.current = (part) => onChange(part ? zoomTo(part, settings) : { from: NaN, to: NaN });
@@ -162,6 +175,11 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
               As all plots
             </button>
           )}
+          {csvOf && (
+            <button class="link" type="button" onClick={() => saveFile(csvOf(), `${fileName(title)}.csv`, "text/csv")}>
+              Download CSV
+            </button>
+          )}
           {isComparison && (
             <button class="link" type="button" onClick={save}>
               Download PNG
@@ -204,7 +222,7 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
           {note}
         </p>
       ))}
-      <ValueTable title={title} metrics={metrics} nameOf={isComparison ? "Run" : "Metric"} />
+      <ValueTable title={title} metrics={metrics} nameOf={bands ? "Group" : isComparison ? "Run" : "Metric"} bands={bands} />
     </figure>
   );
 }
@@ -213,7 +231,13 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
 
 type ColourOf = (metric: number) => string;
 
-function drawingOf(metrics: readonly Metric[], settings: PlotSettings, bests: readonly Best[], colourOf: ColourOf) {
+function drawingOf(
+  metrics: readonly Metric[],
+  settings: PlotSettings,
+  bests: readonly Best[],
+  colourOf: ColourOf,
+  bands: readonly MetricBand[] = [],
+) {
   const whole = spanOf(metrics, settings);
   const shown = whole && shownSpan(whole, settings);
   const columns = Math.ceil(MAX_COLUMNS / Math.max(1, metrics.length / MAX_NAMED));
@@ -235,8 +259,19 @@ function drawingOf(metrics: readonly Metric[], settings: PlotSettings, bests: re
       if (own.x.length < line.x.length) add(repeated, false, true);
     }
   }
-  // Behind the others.
-  drawn.sort((one, other) => Number(other.line.isPale) - Number(one.line.isPale));
+  for (const [metric, band] of bands.entries()) {
+    if (!shown) break;
+    for (const edge of ["low", "high"] as const) {
+      for (const { attempt, line } of curveOf(band[edge], { ...settings, best: "none" }, shown, columns).segments) {
+        if (!line.x.length) continue;
+        const [low = 0, high = low] = [line.x[0], line.x[line.x.length - 1]];
+        drawn.push({ line: { ...line, colour: colourOf(metric), isPale: true, edge }, part: { metric, attempt, isRaw: false, edge, low, high } });
+      }
+    }
+  }
+  // Behind the others; a band behind all lines, its high edge after its low one.
+  const layer = ({ isPale, edge }: ChartLine) => (edge ? 0 : isPale ? 1 : 2);
+  drawn.sort((one, other) => layer(one.line) - layer(other.line));
   return { curves, shown, lines: drawn.map(({ line }) => line), parts: drawn.map(({ part }) => part) };
 }
 
@@ -318,10 +353,12 @@ export function Swatch({ colour }: { colour: string }) {
 function valuesAt(at: Hovered, metric: number, parts: readonly LinePart[]): string {
   const found = new Map<number, { raw?: Point; line?: Point }>();
   const places: { attempt: number; isRaw: boolean; point: Point }[] = [];
+  const band: { low?: number; high?: number } = {};
   for (const [line, part] of parts.entries()) {
     const point = at.points[line];
     if (part.metric === metric && point && part.low <= at.x && at.x <= part.high) {
-      places.push({ attempt: part.attempt, isRaw: part.isRaw, point });
+      if (part.edge) band[part.edge] = point.y;
+      else places.push({ attempt: part.attempt, isRaw: part.isRaw, point });
     }
   }
   for (const { attempt, isRaw, point } of places) {
@@ -333,9 +370,13 @@ function valuesAt(at: Hovered, metric: number, parts: readonly LinePart[]): stri
     .map(([attempt, { raw, line }]) => {
       const value = significant((raw ?? line)?.y ?? NaN);
       const average = raw && line ? ` (smoothed ${significant(line.y)})` : "";
-      return `${found.size > 1 ? `attempt ${attempt}: ` : ""}${value}${average}`;
+      return `${found.size > 1 ? `attempt ${attempt}: ` : ""}${value}${average}${bandText(band)}`;
     })
     .join(", ");
+}
+
+function bandText({ low, high }: { readonly low?: number; readonly high?: number }): string {
+  return low === undefined || high === undefined ? "" : ` (${significant(low)} to ${significant(high)})`;
 }
 
 function placeOf(x: number, { isTime }: PlotSettings): string {
@@ -383,19 +424,22 @@ interface ValueTableProps {
   readonly metrics: readonly Metric[];
   /** What each of several metrics is. */
   readonly nameOf: string;
+  readonly bands: readonly MetricBand[] | undefined;
 }
 
-function ValueTable({ title, metrics, nameOf }: ValueTableProps) {
+function ValueTable({ title, metrics, nameOf, bands }: ValueTableProps) {
   const isOpen = useSignal(false);
   return (
     <details onToggle={({ currentTarget }) => (isOpen.value = currentTarget.open)}>
       <summary>{title} as a table</summary>
-      {isOpen.value && <Rows title={title} metrics={metrics} nameOf={nameOf} />}
+      {isOpen.value && <Rows title={title} metrics={metrics} nameOf={nameOf} bands={bands} />}
     </details>
   );
 }
 
-function Rows({ title, metrics, nameOf }: ValueTableProps) {
+function Rows({ title, metrics, nameOf, bands }: ValueTableProps) {
+  const isNamed = metrics.length > 1 || bands !== undefined;
+  const edgeAt = (metric: number, edge: "low" | "high", at: number) => bands?.[metric]?.[edge].segments[0]?.values[at] ?? NaN;
   const hasAttempts = metrics.some(({ segments }) => segments.length > 1);
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={`Values of ${title}`}>
@@ -404,20 +448,24 @@ function Rows({ title, metrics, nameOf }: ValueTableProps) {
           <tr>
             {hasAttempts && <th>Attempt</th>}
             <th>Step</th>
-            <th>Time</th>
-            <th>{metrics.length > 1 ? nameOf : title}</th>
-            {metrics.length > 1 && <th>Value</th>}
+            {!bands && <th>Time</th>}
+            <th>{isNamed ? nameOf : title}</th>
+            {isNamed && <th>{bands ? "Mean" : "Value"}</th>}
+            {bands && <th>From</th>}
+            {bands && <th>To</th>}
           </tr>
         </thead>
         <tbody>
-          {metrics.flatMap((metric) =>
-            rowsOf(metric).map(({ attempt, step, time, value }, at) => (
-              <tr key={`${metric.name} ${at}`}>
+          {metrics.flatMap((metric, number) =>
+            rowsOf(metric).map(({ attempt, step, time, value, at }) => (
+              <tr key={`${metric.name} ${attempt} ${at}`}>
                 {hasAttempts && <td>{attempt}</td>}
                 <td>{step}</td>
-                <td>{exactTime(Number.isNaN(time) ? null : time)}</td>
-                {metrics.length > 1 && <td>{metric.name}</td>}
+                {!bands && <td>{exactTime(Number.isNaN(time) ? null : time)}</td>}
+                {isNamed && <td>{metric.name}</td>}
                 <td>{significant(value)}</td>
+                {bands && <td>{significant(edgeAt(number, "low", at))}</td>}
+                {bands && <td>{significant(edgeAt(number, "high", at))}</td>}
               </tr>
             )),
           )}
@@ -430,12 +478,12 @@ function Rows({ title, metrics, nameOf }: ValueTableProps) {
 /** Values spread evenly over all; the last is one of them. */
 function rowsOf({ segments, count }: Metric) {
   const step = Math.max(1, Math.ceil(count / MAX_ROWS));
-  const rows: { attempt: number; step: number; time: number; value: number }[] = [];
+  const rows: { attempt: number; step: number; time: number; value: number; at: number }[] = [];
   let place = 0;
   for (const { attempt, steps, times, values } of segments) {
     for (let at = 0; at < steps.length; at += 1, place += 1) {
       if ((count - 1 - place) % step !== 0) continue;
-      rows.push({ attempt, step: steps[at] ?? 0, time: times[at] ?? NaN, value: values[at] ?? NaN });
+      rows.push({ attempt, step: steps[at] ?? 0, time: times[at] ?? NaN, value: values[at] ?? NaN, at });
     }
   }
   return rows;

@@ -7,6 +7,8 @@ export interface ChartLine extends Curve {
   readonly colour: string;
   /** Behind the others: what is smoothed, and earlier attempts. */
   readonly isPale: boolean;
+  /** Edge of a band, which is filled up to the edge before or after it, and is no line. */
+  readonly edge?: "low" | "high";
 }
 
 export interface ChartMark {
@@ -55,6 +57,7 @@ interface Listeners {
 }
 
 const PALE = 0.3;
+const BAND_PERCENT = 20;
 const LOG_BASE = 10;
 const MARK_PX = 5;
 const LABEL_PX = 76;
@@ -105,7 +108,8 @@ export function drawMetrics(host: HTMLElement, first: MetricView, listeners: Lis
           { ...axis, space: 72, size: 30, values: (_, values) => (isTime ? timeLabels(values) : tickLabels(values)) },
           { ...axis, size: 76, values: (_, values) => tickLabels(values) },
         ],
-        series: [{}, ...view.lines.map(({ colour, isPale }) => lineOf(colour, isPale))],
+        series: [{}, ...view.lines.map(lineOf)],
+        bands: bandsOf(view.lines),
         hooks: {
           drawAxes: [(drawing) => drawStarts(drawing, view)],
           draw: [(drawing) => drawMarks(drawing, view)],
@@ -156,16 +160,23 @@ function sizeOf(host: HTMLElement) {
 
 /** What a chart is built for; anything else it can take over. */
 function structureOf({ lines, isTime, isLogX, isLogY, colours }: MetricView): string {
-  return JSON.stringify([lines.map(({ colour, isPale }) => [colour, isPale]), isTime, isLogX, isLogY, colours]);
+  return JSON.stringify([lines.map(({ colour, isPale, edge }) => [colour, isPale, edge]), isTime, isLogX, isLogY, colours]);
 }
 
-function lineOf(colour: string, isPale: boolean): uPlot.Series {
+/** A low edge is followed by its high one. */
+function bandsOf(lines: readonly ChartLine[]): uPlot.Band[] {
+  return lines.flatMap(({ colour, edge }, at) =>
+    edge === "high" ? [{ series: [at + 1, at] as [number, number], fill: `color-mix(in srgb, ${colour} ${BAND_PERCENT}%, transparent)` }] : [],
+  );
+}
+
+function lineOf({ colour, isPale, edge }: ChartLine): uPlot.Series {
   return {
-    stroke: colour,
+    stroke: edge ? "transparent" : colour,
     width: 1.5,
     // Between pixels, so that a straight line has no steps.
     pxAlign: 0,
-    ...(isPale ? { alpha: PALE } : {}),
+    ...(isPale && !edge ? { alpha: PALE } : {}),
     points: {
       show: false,
       size: 5,

@@ -1,5 +1,6 @@
 // Picture of a plot with its title and the names of its lines, as a PNG file.
 import { saveBlob } from "../files/save_file.ts";
+import { fileName } from "./svg_picture.ts";
 
 interface NamedLine {
   readonly name: string;
@@ -40,5 +41,5 @@ export function savePicture(host: HTMLElement, title: string, lines: readonly Na
     context.fillStyle = colours.text;
     context.fillText(name, MARGIN_PX + SWATCH_PX + 8, middle);
   }
-  picture.toBlob((blob) => blob && saveBlob(blob, `${title.replace(/[^\w.-]+/g, "-")}.png`));
+  picture.toBlob((blob) => blob && saveBlob(blob, `${fileName(title)}.png`));
 }

@@ -127,6 +127,82 @@ def test_a_metric_is_plotted_against_a_parameter(new_page: NewPage, sweep: str, 
     page.wait_for(f"{LINES}.length === 6")
 
 
+def test_runs_are_grouped_with_their_mean_and_a_band(
+    new_page: NewPage, sweep: str, tmp_path: Path
+) -> None:
+    page = new_page(at=f"/compare?jobs=alice~{sweep}")
+    page.wait_for(f"{LINES}.length === 6")
+    page.choose(".compare label:nth-of-type(4) select", "lr")
+    page.wait_for(f"{LINES}.length === 3 && {LINES}[0] === 'lr=0.1 (2 runs) 0.15'")
+    page.choose(".compare label:nth-of-type(4) select", "range")
+    page.wait_for(CANVAS)
+    # The band is drawn: with it there are more colours between the lines.
+    page.evaluate("document.querySelector('.plot-area').focus()")
+    page.press("End")
+    page.wait_for(f"{LINES}[0] === 'lr=0.1 (2 runs) 0.15 (0.1 to 0.2)'")
+    assert page.evaluate(f"{LINES}[1]") == "lr=0.01 (2 runs) 0.35 (0.3 to 0.4)"
+    page.click(".plot.metric summary")
+    page.wait_for("document.querySelector('.plot.metric tbody tr')?.innerText === '0\\tlr=0.1 (2 runs)\\t1.5\\t1\\t2'")
+    page.accept_downloads(tmp_path)
+    page.click(".plot.metric button", "Download CSV")
+    file = tmp_path / "Mean-of-loss.csv"
+    eventually(lambda: file.exists() and file.read_text().endswith("\n"), "the file")
+    first, *_, last = csv.DictReader(file.read_text().splitlines())
+    assert first == {"lr": "0.1", "step": "0", "runs": "2", "mean": "1.5", "low": "1", "high": "2"}
+    assert (last["lr"], last["runs"]) == ("0.001", "1")
+    assert "group=lr" in page.address and "band=range" in page.address
+    page.reload()
+    page.wait_for(f"{LINES}.length === 3")
+    # The colours of the table are those of the groups.
+    swatches = "new Set([...document.querySelectorAll('.c-draw .swatch')].map((one) => one.style.background)).size"
+    assert page.evaluate(swatches) == 3
+
+
+def test_all_parameters_are_axes_beside_the_metric(new_page: NewPage, sweep: str, tmp_path: Path) -> None:
+    page = new_page(at=f"/compare?jobs=alice~{sweep}")
+    page.wait_for(f"{LINES}.length === 6")
+    page.choose(".compare label:nth-of-type(3) select", "*")
+    page.wait_for("document.querySelectorAll('.parallel polyline').length === 5")
+    names = "[...document.querySelectorAll('.parallel .name')].map((one) => one.textContent).join()"
+    assert page.evaluate(names) == "lr,seed,loss"
+    page.wait_for_text("1 selected run is left out: without a value of loss that the axis has.")
+    marked = "document.querySelector('.readout').innerText"
+    page.evaluate("document.querySelector('.parallel').focus()")
+    page.press("Home")
+    page.wait_for(f"{marked} === 'lr=0.1 seed=1: loss 0.1'")
+    page.press("ArrowUp")
+    page.wait_for(f"{marked} === 'lr=0.1 seed=2: loss 0.2'")
+    page.press("End")
+    page.wait_for(f"{marked} === 'lr=0.001 seed=1: loss 0.5'")
+    assert page.evaluate("document.querySelectorAll('.parallel polyline.pale').length") == 4
+    page.press("Escape")
+    page.wait_for(f"{marked}.startsWith('5 runs, loss from 0.1')")
+    page.accept_downloads(tmp_path)
+    page.click("button", "Download SVG")
+    page.click("button", "Download PNG")
+    drawing, picture = tmp_path / "loss-and-parameters.svg", tmp_path / "loss-and-parameters.png"
+    eventually(lambda: drawing.exists() and drawing.read_text().endswith("</svg>"), "the drawing")
+    assert drawing.read_text().count("<polyline") == 5 and "var(" not in drawing.read_text()
+    eventually(lambda: picture.exists() and picture.read_bytes().endswith(b"IEND\xaeB`\x82"), "the picture")
+    page.reload()
+    page.wait_for("document.querySelectorAll('.parallel polyline').length === 5")
+
+
+def test_columns_are_chosen_and_are_in_the_address(new_page: NewPage, sweep: str) -> None:
+    page = new_page(at=f"/compare?jobs=alice~{sweep}")
+    page.wait_for(f"{TASKS} === '012345'")
+    page.click("summary", "Columns")
+    page.click(".column-boxes label", "rate min")
+    page.click(".column-boxes label", "State")
+    heads = "[...document.querySelectorAll('.virtual th')].slice(1).map((one) => one.innerText).join()"
+    page.wait_for(f"{heads} === 'Task,lr,seed,Duration,loss,loss min,loss max,rate,rate max'")
+    page.reload()
+    page.wait_for(f"{heads} === 'Task,lr,seed,Duration,loss,loss min,loss max,rate,rate max'")
+    page.click("summary", "Columns")
+    page.click("button", "The usual columns")
+    page.wait_for(f"{heads}.includes('State')")
+
+
 def test_finished_jobs_of_the_list_are_compared(new_page: NewPage, cluster: TeamCluster) -> None:
     for number in range(3):
         spec = job(f"lone-{number}", LOG, memory_mb=128, parameters={"depth": number})
