@@ -90,6 +90,19 @@ class Identity:
             return (self.token_id,)
         return self.token_id, admin_holder_id(self.username)
 
+    def holders_of_transfers(self) -> tuple[str, ...]:
+        """Ids that the downloads of this caller depend on: see `Tokens.is_live`.
+
+        Those of a job go on when its user is disabled, as the job does. A local administrator's token
+        cannot be revoked.
+        """
+        if self.job_id is not None:
+            return (self.token_id,)
+        if self.token_id.startswith(local_admin.CLAIM):
+            return ()
+        # A ticket has no token.
+        return (*((self.token_id,) if self.token_id else ()), user_holder_id(self.username))
+
     def check_enabled(self, consequence: str) -> None:
         """Raise Forbidden for a job of a disabled user; ``consequence`` ends the sentence."""
         if self.is_disabled:
@@ -177,6 +190,12 @@ class Tokens:
             if not await self.is_live(holder):
                 return False
         return True
+
+    async def has_same_rights(self, identity: Identity) -> bool:
+        """Whether the user still has the groups, and the administrator rights, that an identity has."""
+        access = await self._store.read(lambda conn: groups.access_of(conn, identity.username))
+        had = identity.access
+        return (access.groups, access.admin) == (had.groups, had.admin)
 
     @contextlib.contextmanager
     def watch_all(self, holders: Sequence[str], on_change: Callable[[], None]) -> Iterator[None]:

@@ -37,6 +37,7 @@ from paicluster.api.paddlecloud.cloud_paths import CloudPath
 from paicluster.api.requests.authentication import authenticate
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import JSON, Body, Handler, Query, Routes, Text
+from paicluster.api.transfer.transfer_rights import TransferRights
 from paicluster.api.wire.paddlecloud import (
     PaddleChangeBody,
     PaddleChangeReply,
@@ -267,7 +268,8 @@ async def get_chunk(request: Request, files: CloudFiles) -> Response:
     except PaiError as error:
         err = error.message
     # Clients know the boundary, and read neither type nor length.
-    return StreamingResponse(_chunk_parts(service, file, chunk, err), media_type="text/plain; charset=utf-8")
+    parts = TransferRights.of(request).while_kept(_chunk_parts(service, file, chunk, err))
+    return StreamingResponse(parts, media_type="text/plain; charset=utf-8")
 
 
 async def _chunk_parts(

@@ -26,6 +26,7 @@ from paicluster.api.requests.own_url import own_url
 from paicluster.api.routing.authority import CLUSTER, JOBS, PUBLIC
 from paicluster.api.routing.route import JSON, Body, Bound, Query, Routes, Text
 from paicluster.api.transfer.file_response import RangeResponse
+from paicluster.api.transfer.transfer_rights import TransferRights
 from paicluster.api.wire.paddlecloud import (
     PaddleNames,
     PaddlePath,
@@ -38,6 +39,7 @@ from paicluster.api.wire.responses import json_response
 from paicluster.files import StagedFile, StorageUser
 from paicluster.services.file_service import storage_user
 from paicluster.store import groups, user_records, users
+from paicluster.store.rows import UserGrants
 from paicluster.store.user_records import UserRecord
 from paiprotocol.errors import InvalidParameters, NotFound, PaiError
 
@@ -72,10 +74,10 @@ async def get_file(request: Request) -> Response:
     ctx = context(request)
     files = await _files_of(ctx, storage_user(caller(request)))
     path = files.resolve(request.query_params.get("path", ""))
-    return await _download(ctx, files, path)
+    return await _download(ctx, files, path, TransferRights.of(request))
 
 
-async def _download(ctx: Context, files: CloudFiles, path: CloudPath) -> Response:
+async def _download(ctx: Context, files: CloudFiles, path: CloudPath, rights: TransferRights) -> Response:
     try:
         file = await ctx.files.own.run(files.open, path)
     except PaiError as error:
@@ -90,7 +92,7 @@ async def _download(ctx: Context, files: CloudFiles, path: CloudPath) -> Respons
         "Content-Disposition": f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(name)}",
         "Content-Length": str(size),
     }
-    return RangeResponse(ctx.files.own, file, 0, size, headers)
+    return RangeResponse(ctx.files.own, file, 0, size, headers, rights=rights)
 
 
 @route(
@@ -203,21 +205,21 @@ async def get_published(request: Request) -> Response:
     ctx = context(request)
     name = request.query_params.get("uuid", "")
 
-    def read(conn: Connection) -> tuple[UserRecord, StorageUser] | None:
+    def read(conn: Connection) -> tuple[UserRecord, UserGrants] | None:
         record = user_records.find_record(conn, PUBLISHED, name)
         user = None if record is None else users.get_user(conn, record.username)
         if record is None or user is None or user.disabled_ms is not None:
             return None
-        grants = groups.access_of(conn, record.username)
-        return record, StorageUser(record.username, frozenset(grants.groups))
+        return record, groups.access_of(conn, record.username)
 
     published = await ctx.store.read(read)
     if published is None:
         return json_response(PaddleReply(404, _MISSING), 404)
-    record, user = published
-    files = await _files_of(ctx, user)
+    record, grants = published
+    files = await _files_of(ctx, StorageUser(record.username, frozenset(grants.groups)))
+    rights = TransferRights.of_user(request, record.username, grants)
     try:
-        return await _download(ctx, files, files.resolve(_path_of(ctx, record)))
+        return await _download(ctx, files, files.resolve(_path_of(ctx, record)), rights)
     except PaiError as error:
         return json_response(error_reply(error))
 

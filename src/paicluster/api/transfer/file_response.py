@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from paicluster.api.routing.route import OCTET_STREAM
 from paicluster.api.transfer.socket_io import send_file
+from paicluster.api.transfer.transfer_rights import TransferRights
 from paicluster.services.file_service import FileService
 
 TYPE_CHECKING = False
@@ -24,7 +25,8 @@ _PIECE_BYTES = 512 << 10
 class RangeResponse(Response):
     """Range of a file.
 
-    The headers contain its length. With ``range_hash`` the bytes are followed by their hash.
+    The headers contain its length. With ``range_hash`` the bytes are followed by their hash. The connection
+    is cut when the ``rights`` end that the request was made with.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class RangeResponse(Response):
         length: int,
         headers: Mapping[str, str],
         *,
+        rights: TransferRights,
         status: int = 200,
         range_hash: RangeHash | None = None,
     ):
@@ -44,6 +47,7 @@ class RangeResponse(Response):
         self._file = file
         self._at = offset
         self._end = offset + length
+        self._rights = rights
         self._range_hash = range_hash
         self._hasher = range_hash.hasher if range_hash is not None else None
 
@@ -57,12 +61,13 @@ class RangeResponse(Response):
                 await send({"type": "http.response.body", "body": b""})
                 return
             fd = self._file.fileno()
-            result = await send_file(receive, fd, self._at, self._end - self._at, self._hasher)
-            hashed = self._at + result.hashed
-            self._at += result.sent
-            if self._at == self._end or await self._stream(fd, hashed, disconnect, send):
-                last = b"" if self._range_hash is None else self._range_hash.digest(fd)
-                await send({"type": "http.response.body", "body": last})
+            with self._rights.cutting(receive):
+                result = await send_file(receive, fd, self._at, self._end - self._at, self._hasher)
+                hashed = self._at + result.hashed
+                self._at += result.sent
+                if self._at == self._end or await self._stream(fd, hashed, disconnect, send):
+                    last = b"" if self._range_hash is None else self._range_hash.digest(fd)
+                    await send({"type": "http.response.body", "body": last})
         finally:
             disconnect.cancel()
             self._file.close()

@@ -17,6 +17,7 @@ from paicluster.api.routing.authority import FILES
 from paicluster.api.routing.route import OCTET_STREAM, Audit, Body, Bound, Routes
 from paicluster.api.transfer.file_response import RangeResponse
 from paicluster.api.transfer.receive_part import receive_part
+from paicluster.api.transfer.transfer_rights import TransferRights
 from paicluster.api.wire.query_parameters import int_param
 from paicluster.api.wire.request_body import read_body
 from paicluster.api.wire.responses import encode, json_response
@@ -76,7 +77,8 @@ async def tree(request: Request) -> Response:
         max_files = max(max_files, _MIN_TREE_LINE_FILES)
     lines = tree_listing.tree_lines(files.storage, _path(request), user, max_files)
     first = await files.run(_next_chunk, lines)
-    return StreamingResponse(_stream(files, first, lines), media_type="application/x-ndjson")
+    blocks = TransferRights.of(request).while_kept(_stream(files, first, lines))
+    return StreamingResponse(blocks, media_type="application/x-ndjson")
 
 
 def _next_chunk(lines: Iterator[bytes]) -> bytes:
@@ -120,7 +122,10 @@ async def read_file(request: Request) -> Response:
     range_hash = RangeHash(
         transfers.range_hashes, opened.fd, offset, opened.length, algorithm, recompute=recompute
     )
-    return RangeResponse(files, file, offset, opened.length, opened.headers, range_hash=range_hash)
+    rights = TransferRights.of(request)
+    return RangeResponse(
+        files, file, offset, opened.length, opened.headers, rights=rights, range_hash=range_hash
+    )
 
 
 class _OpenRange(NamedTuple):
@@ -180,7 +185,7 @@ async def fetch(request: Request) -> Response:
             yield block
             block = await files.run(next, blocks, b"")
 
-    return StreamingResponse(send(), media_type=OCTET_STREAM)
+    return StreamingResponse(TransferRights.of(request).while_kept(send()), media_type=OCTET_STREAM)
 
 
 @route("POST /api/v2/transfer/pack", authority=FILES, body=Body(limit=MAX_PACK_BYTES))

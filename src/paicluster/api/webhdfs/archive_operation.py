@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
+from paicluster.api.transfer.transfer_rights import TransferRights
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files.transfer.folder_archive import archive_blocks, check_folder
 
@@ -22,7 +23,8 @@ async def get_archive(call: WebHdfsRequest) -> Response:
         return call.redirect()
     name = call.path.rstrip("/").rpartition("/")[2] or _ROOT_NAME
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name + '.tar', safe='')}"}
-    return StreamingResponse(_blocks(call, name), headers=headers, media_type=_TAR)
+    blocks = TransferRights.of(call.request).while_kept(_blocks(call, name))
+    return StreamingResponse(blocks, headers=headers, media_type=_TAR)
 
 
 async def _blocks(call: WebHdfsRequest, name: str) -> AsyncIterator[bytes]:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from paicluster.api.routing.route import OCTET_STREAM
 from paicluster.api.transfer.file_response import RangeResponse
+from paicluster.api.transfer.transfer_rights import TransferRights
 from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files import Entry
@@ -75,7 +76,10 @@ def _open(call: WebHdfsRequest) -> Response:
         file.close()
         raise
     status = 206 if part.is_partial else 200
-    return RangeResponse(call.files, file, part.offset, part.length, part.headers(), status=status)
+    rights = TransferRights.of(call.request)
+    return RangeResponse(
+        call.files, file, part.offset, part.length, part.headers(), rights=rights, status=status
+    )
 
 
 def _read_whole(call: WebHdfsRequest, file: FileIO, part: FileRange) -> bytes:
