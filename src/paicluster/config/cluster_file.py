@@ -373,6 +373,7 @@ _LIMITS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "sources-mb": ("sources_mb", int),
     "slow-client": ("slow_client_s", lambda value: float(seconds(value))),
     "connections-per-address": ("connections_per_address", lambda value: value),
+    "connections-per-token": ("connections_per_token", lambda value: value),
     "requests-per-minute": ("requests_per_minute", lambda value: value),
     "lists-per-minute": ("lists_per_minute", lambda value: value),
     "submissions-per-hour": ("submissions_per_hour", lambda value: value),

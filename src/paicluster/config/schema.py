@@ -242,6 +242,7 @@ _SECTIONS: dict[str, Node] = {
             "sources-mb": Int(minimum=1),
             "slow-client": Duration(),
             "connections-per-address": _LIMIT,
+            "connections-per-token": _LIMIT,
             "requests-per-minute": _LIMIT,
             "lists-per-minute": _LIMIT,
             "submissions-per-hour": _LIMIT,

@@ -38,6 +38,8 @@ class RequestLimits:
     slow_client_s: float = 60.0
     # Open ones without a user; loopback and trusted proxies are exempt.
     connections_per_address: int | None = 256
+    # With requests of one token, from any address.
+    connections_per_token: int | None = 2048
     # Per token; without one per address.
     requests_per_minute: int | None = 60_000
     # Per user.

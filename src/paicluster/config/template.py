@@ -59,6 +59,7 @@ limits:
   sources-mb: 4096                      # of an uploaded folder
   slow-client: 60s                      # a connection without progress is closed after this time
   connections-per-address: 256          # of clients that are not signed in; null: no limit
+  connections-per-token: 2048           # of one token, also over loopback and proxies; null: no limit
   requests-per-minute: 60000            # per token, without one per address; null: no limit
   lists-per-minute: 6000                # per user
   submissions-per-hour: 360000          # per user

@@ -36,6 +36,7 @@ def test_limits_are_those_of_the_code() -> None:
     limits, logins = RequestLimits(), Authentication()
     assert [row[1] for row in rows_of("Limits")] == [
         str(limits.connections_per_address),
+        str(limits.connections_per_token),
         str(limits.requests_per_minute),
         str(limits.lists_per_minute),
         str(limits.submissions_per_hour),

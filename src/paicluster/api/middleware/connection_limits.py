@@ -1,4 +1,4 @@
-"""Limits of open connections: of one address, and of all of them.
+"""Limits of open connections: of one address, of one token, and of all of them.
 
 Connections that no user has signed in on and that wait for a request cost a client nothing, but the server a
 descriptor. Where there are too many, the oldest of these are closed, never one whose request is processed.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
+
+from starlette.types import Receive
 
 from paicluster.api.routing.scope import IDENTITY_KEY
+from paiprotocol.errors import TooManyRequests
 
 RESERVED_CONNECTIONS = 64
 """Connections beyond the maximum: anonymous ones in them are the next to be closed."""
@@ -26,6 +29,8 @@ class Connection(Protocol):
     flow: Any
     opened: float
     transport: Any
+    # Those of the token of its latest request.
+    of_token: ConnectionsOfToken | None
 
 
 class ConnectionLimits:
@@ -75,6 +80,55 @@ class ConnectionLimits:
         anonymous = [other for other in own if not _is_signed_in(other)]
         if len(anonymous) > limit and not _shed(anonymous, connection):
             connection.transport.abort()
+
+
+class ConnectionsOfToken:
+    """Open connections whose latest request had the same token."""
+
+    def __init__(self, token_id: str) -> None:
+        self.token_id = token_id
+        self.members: set[Connection] = set()
+
+
+class TokenConnectionLimit:
+    """Limit of the connections of one token, from any address: loopback and proxies have no other one."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # Each is kept by its connections.
+        self._of_token: WeakValueDictionary[str, ConnectionsOfToken] = WeakValueDictionary()
+
+    def count(self, connection: Connection, token_id: str) -> None:
+        """Count the connection of a request for its token; TooManyRequests if no idle one makes room."""
+        own = connection.of_token
+        if own is not None and own.token_id == token_id:
+            return
+        leave_token(connection)
+        own = self._of_token.get(token_id)
+        if own is None:
+            own = self._of_token[token_id] = ConnectionsOfToken(token_id)
+        if len(own.members) >= self._limit and not _shed(own.members, connection):
+            raise TooManyRequests(
+                f"This token has {self._limit} open connections, which is the limit.",
+                limit=self._limit,
+                hint="Close some of them first, or use another token for each program.",
+            )
+        own.members.add(connection)
+        connection.of_token = own
+
+
+def leave_token(connection: Connection) -> None:
+    """Count a connection for its token no longer: it was lost, or is no longer one of HTTP requests."""
+    if connection.of_token is not None:
+        connection.of_token.members.discard(connection)
+        connection.of_token = None
+
+
+def connection_of(receive: Receive) -> Connection | None:
+    """uvicorn's connection that a request came on; None for requests of the server itself."""
+    transport = getattr(getattr(receive, "__self__", None), "transport", None)
+    protocol: Any = None if transport is None else transport.get_protocol()
+    return protocol if hasattr(protocol, "of_token") else None
 
 
 def is_loopback_address(address: str) -> bool:

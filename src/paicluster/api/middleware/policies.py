@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from paicluster.api.middleware.audit import AuditLog
 from paicluster.api.middleware.body_budget import BodyBudget
+from paicluster.api.middleware.connection_limits import TokenConnectionLimit
 from paicluster.api.middleware.rate_limits import LoginThrottle, RateLimits, RateWindow, rate_window
 from paicluster.api.middleware.response_budget import ResponseBudget
 from paicluster.api.middleware.security_headers import SecurityHeaders
@@ -33,6 +34,7 @@ class HttpPolicies:
     """One per server. Without arguments nothing is limited or recorded."""
 
     rate_limits: RateLimits = field(default_factory=RateLimits)
+    token_connections: TokenConnectionLimit | None = None
     login_throttle: LoginThrottle = field(default_factory=LoginThrottle)
     headers: SecurityHeaders = field(default_factory=SecurityHeaders)
     metrics: HttpMetrics = field(default_factory=HttpMetrics)
@@ -47,6 +49,7 @@ class HttpPolicies:
     def open(cls, settings: Settings) -> HttpPolicies:
         """Built from the settings. The embedded cluster has one user: no rate limits, no audit log."""
         limits, authentication = settings.limits, settings.authentication
+        per_token = None if settings.embedded else limits.connections_per_token
         largest_body = max(limits.body_mb << 20, MAX_UPLOAD_MEMORY_BYTES)
         return cls(
             rate_limits=RateLimits()
@@ -56,6 +59,7 @@ class HttpPolicies:
                 rate_window(limits.lists_per_minute, 60),
                 rate_window(limits.submissions_per_hour, 3600),
             ),
+            token_connections=None if per_token is None else TokenConnectionLimit(per_token),
             login_throttle=LoginThrottle(
                 authentication.logins_per_account, authentication.logins_per_address
             ),

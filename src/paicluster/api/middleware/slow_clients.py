@@ -13,7 +13,11 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from paicluster.api.middleware.connection_limits import ConnectionLimits
+from paicluster.api.middleware.connection_limits import (
+    ConnectionLimits,
+    ConnectionsOfToken,
+    leave_token,
+)
 from paicluster.api.middleware.raw_targets import RawTargetHttpProtocol
 
 # A slower client is considered dead or malicious.
@@ -62,6 +66,7 @@ class LimitedHttpProtocol(RawTargetHttpProtocol):
 
     received_bytes = 0
     opened = 0.0
+    of_token: ConnectionsOfToken | None = None
     _head_bytes = 0
     _head_scope: object = None
     # Bytes received after the request was refused; None before.
@@ -80,6 +85,7 @@ class LimitedHttpProtocol(RawTargetHttpProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._limits.discard(self)
+        leave_token(self)
 
     def data_received(self, data: bytes) -> None:
         if self._discarded_bytes is not None:

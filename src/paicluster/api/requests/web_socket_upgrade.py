@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from paicluster.api.identity.browser_login import PROOF_HEADER
+from paicluster.api.middleware.connection_limits import leave_token
 from paicluster.api.requests.own_url import own_url
 from paicluster.api.wire.responses import error_response
 from paiprotocol.errors import Forbidden, InvalidParameters, PaiError, Unavailable
@@ -107,8 +108,7 @@ class UpgradeResponse(Response):
         except BaseException:
             ours.close()
             raise
-        protocol: Any = transport.get_protocol()
-        protocol.connections.discard(protocol)
+        _end_requests(transport)
         transport.set_protocol(Relay(peer))
         transport.write(self._head())
         transport.resume_reading()
@@ -155,10 +155,16 @@ def detach_connection(receive: Receive) -> asyncio.Transport:
     cycle, transport = _uvicorn_connection(receive)
     _keep_alive(transport)
     transport.pause_reading()
-    protocol: Any = transport.get_protocol()
-    protocol.connections.discard(protocol)
+    _end_requests(transport)
     cycle.response_started = cycle.response_complete = True
     return transport
+
+
+def _end_requests(transport: asyncio.Transport) -> None:
+    """The connection has no more requests; what it is now has a limit of its own."""
+    protocol: Any = transport.get_protocol()
+    protocol.connections.discard(protocol)
+    leave_token(protocol)
 
 
 def _keep_alive(transport: asyncio.Transport) -> None:

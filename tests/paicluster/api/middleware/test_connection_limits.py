@@ -13,11 +13,16 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from paicluster.api.middleware.connection_limits import RESERVED_CONNECTIONS, ConnectionLimits
+from paicluster.api.middleware.connection_limits import (
+    RESERVED_CONNECTIONS,
+    ConnectionLimits,
+    TokenConnectionLimit,
+    connection_of,
+)
 from paicluster.api.middleware.slow_clients import LimitedHttpProtocol
 from paicluster.api.routing.scope import IDENTITY_KEY
 from support.process_template import COMMAND
-from support.server_fixture import DEADLINE_S
+from support.server_fixture import DEADLINE_S, eventually, job
 from support.team_cluster import TeamCluster
 
 SIGNED_IN = b"GET /user HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -39,13 +44,14 @@ Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Listener:
     """A server with limits, and connections with it in the order in which they were opened."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(self, limits: ConnectionLimits, served: Any = application) -> None:
         self._limits = limits
+        self._application = served
         self.state = ServerState()
         self._peers: list[Peer] = []
 
     async def __aenter__(self) -> Listener:
-        config = uvicorn.Config(application, ws="none", lifespan="off", log_config=None)
+        config = uvicorn.Config(self._application, ws="none", lifespan="off", log_config=None)
         config.load()
         self._server = await asyncio.get_running_loop().create_server(
             lambda: LimitedHttpProtocol(
@@ -151,6 +157,61 @@ def test_busy_connections_leave_the_reserved_ones() -> None:
             assert await ends(await listener.open())
 
     asyncio.run(scenario())
+
+
+def test_idle_connections_of_a_token_make_room() -> None:
+    limit = TokenConnectionLimit(2)
+
+    async def counting(scope: Any, receive: Any, send: Any) -> None:
+        connection = connection_of(receive)
+        assert connection is not None
+        limit.count(connection, "a token")
+        await application(scope, receive, send)
+
+    async def scenario() -> None:
+        async with Listener(ConnectionLimits(1000), counting) as listener:
+            peers = [await listener.open(SIGNED_IN) for _ in range(3)]
+            assert await ends(peers[0])
+            assert await is_served(peers[1]) and await is_served(peers[2])
+
+    asyncio.run(scenario())
+
+
+class Client:
+    """A connection with the API on loopback, where the address has no limit."""
+
+    def __init__(self, cluster: TeamCluster, token: str) -> None:
+        self._token = token
+        self._socket = socket.create_connection(cluster.address, DEADLINE_S)
+
+    def ask(self, path: str = "/api/v2/info") -> int:
+        """Send a request; the status of its response."""
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self._token}\r\n\r\n"
+        self._socket.sendall(head.encode())
+        return int(self._socket.recv(1 << 16).split(b" ")[1])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def limited(new_team: Any) -> TeamCluster:
+    cluster: TeamCluster = new_team("limits: {connections-per-token: 3}\n")
+    return cluster
+
+
+def test_token_with_busy_connections_only_gets_no_more(limited: TeamCluster) -> None:
+    limited.accept(job("long", "sleep 600"))
+    limited.wait_state("long", "RUNNING")
+    alice, bob = limited.tokens["alice"], limited.tokens["bob"]
+    with contextlib.ExitStack() as stack:
+        followers = [stack.enter_context(contextlib.closing(Client(limited, alice))) for _ in range(3)]
+        assert [one.ask(limited.path("long", "/follow")) for one in followers] == [200] * 3
+        refused = limited.get("/api/v2/info", token=alice)
+        assert (refused.status, "3 open connections" in refused.json()["message"]) == (429, True)
+        assert limited.get("/api/v2/info", token=bob).status == 200
+        followers[0].close()
+        eventually(lambda: limited.get("/api/v2/info", token=alice).status == 200, "room for another one")
 
 
 # Starts the command that follows with few descriptors.
