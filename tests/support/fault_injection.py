@@ -6,6 +6,7 @@ The engine is a few dictionaries: what matters is what the controller writes.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
 import time
@@ -61,6 +62,8 @@ class FakeEngine:
         self.launches: dict[str, int] = {}
         # Tasks for which `stop` fails.
         self.unstoppable: set[str] = set()
+        # Whether its disk is full: then no task can be asked to stop.
+        self.is_full = False
         self._dice = dice
         self._hint: Hint = lambda uid: None
 
@@ -106,6 +109,8 @@ class FakeEngine:
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         if not self.unstoppable.isdisjoint(uids):
             raise PermissionError("unstoppable")
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
         for uid in uids:
             if uid not in self.observations:
                 self.observations[uid] = Observation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import time
@@ -46,6 +47,8 @@ log = logging.getLogger("paicluster.controller")
 T = TypeVar("T")
 
 _READ_BATCH = 500
+# Until a stop is repeated that a full disk prevented.
+_STOP_RETRY_INTERVAL_S = 1.0
 
 
 class Controller:
@@ -366,7 +369,20 @@ class Controller:
             await self._engines.remove(forgotten)
         if changes.stop:
             self._active.stop_sent.update(changes.stop)
-            await self._engines.stop(changes.stop, self._grace_s)
+            await self._stop(changes.stop)
+
+    async def _stop(self, uids: Sequence[str]) -> None:
+        """Ask tasks to stop; on a full disk again in a moment. The state in memory is right nevertheless."""
+        try:
+            await self._engines.stop(uids, self._grace_s)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            log.warning("Tasks cannot be asked to stop, and will be asked again: %s", error)
+            self._active.stop_sent.difference_update(uids)
+            loop = asyncio.get_running_loop()
+            for uid in uids:
+                loop.call_later(_STOP_RETRY_INTERVAL_S, self._wakeups.hint, uid)
 
     # -- queues --------------------------------------------------------------------------------
 

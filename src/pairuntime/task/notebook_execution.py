@@ -218,6 +218,8 @@ def _make_client(
 
         def create_kernel_manager(self) -> "Any":
             manager = NotebookClient.create_kernel_manager(self)
+            # With the key of the kernel; in the temporary folder it would stay there if the task is killed.
+            manager.connection_file = os.path.join(socket_folder, "connection.json")
             # Not all languages know sockets in a folder.
             is_python = any("ipykernel" in word for word in manager.kernel_spec.argv)
             if is_python and len(socket_folder) < _MAX_SOCKET_FOLDER:

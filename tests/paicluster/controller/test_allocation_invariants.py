@@ -111,6 +111,33 @@ def test_job_whose_tasks_cannot_be_stopped_does_not_block_others(
     assert "Cannot load jobs" not in caplog.text
 
 
+def test_stop_is_repeated_that_a_full_disk_prevented(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        cluster = Cluster(tmp_path, random.Random(1))
+        engine = cluster.engine
+        await cluster.controller.start()
+        try:
+            while not engine.running:
+                await cluster.submit()
+                await cluster.wait_idle()
+            stopped = engine.running[0]
+            (task,) = await cluster.store.read(lambda conn: [jobs.get_task(conn, stopped)])
+            assert task is not None
+            engine.is_full = True
+            await cluster.store.write(lambda conn: jobs.stop(conn, task.job_id))
+            await _until(lambda: "will be asked again" in caplog.text)
+            engine.is_full = False
+            await _until(lambda: stopped in engine.stop_requested)
+        finally:
+            await cluster.controller.close()
+            cluster.store.close()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
+    assert "reloading state" not in caplog.text
+
+
 async def _run_steps(cluster: Cluster, *, with_unwritable_jobs: bool = False) -> None:
     dice = cluster.dice
     await cluster.controller.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,27 @@ def test_full_disk_leaves_no_folder_of_the_kernel(tmp_path: Path) -> None:
         )
     assert done.returncode != 0 and "No space left on device" in done.stderr
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_killed_notebook_leaves_one_closed_folder(tmp_path: Path) -> None:
+    """With the kernel's key in it: nothing else lies in the temporary folder."""
+    kill = "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"
+    (tmp_path / "work.ipynb").write_text(json.dumps(notebook(kill)))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "pairuntime", "notebook", "work.ipynb"],
+        cwd=tmp_path,
+        env={**os.environ, "PAI_OUTPUT_DIR": str(tmp_path), "TMPDIR": str(temporary)},
+        capture_output=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    (left,) = temporary.iterdir()
+    assert left.name.startswith("kernel-") and left.stat().st_mode & 0o777 == 0o700
+    assert (left / "connection.json").exists()
 
 
 @pytest.mark.parametrize("spec", INCOMPLETE, ids=str)

@@ -236,6 +236,8 @@ def _link_instead(error: OSError, folder: Path, name: str) -> bool:
         os.link(folder / attempt.SPEC, folder / name)
     except FileExistsError:
         return False
+    except FileNotFoundError:  # the disk was full before the spec was written, too
+        raise error from None
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import signal
@@ -115,6 +116,20 @@ async def test_stop_that_fails_on_a_full_disk_does_not_end_a_later_launch(small_
             await driven.engine.stop([one.uid], 0)
         filler.unlink()
         assert (await driven.run(one))[0].exit_code == 45
+
+
+async def test_attempt_without_a_spec_cannot_be_stopped_on_a_full_disk(small_disk: ProcessRig) -> None:
+    """The disk was full before the spec could be written: the error says that, and the stop is repeated."""
+    one = task(small_disk, "true")
+    async with Driven(small_disk) as driven:
+        small_disk.folder(one.uid).mkdir(parents=True)
+        filler = fill(small_disk.home)
+        with pytest.raises(OSError, match="No space left") as refused:
+            await driven.engine.stop([one.uid], 0)
+        assert refused.value.errno == errno.ENOSPC
+        filler.unlink()
+        await driven.engine.stop([one.uid], 0)
+        assert (await driven.ended(one.uid)).stopped
 
 
 async def test_gang_on_a_full_disk_fails_and_leaves_no_folders(
