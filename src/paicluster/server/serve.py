@@ -187,7 +187,11 @@ class _Server:
                 checks.append(loop.create_task(self._check_certificate_name(cluster.urls.external)))
 
         server = _Uvicorn(config, on_ready, cluster.context.close_streams)
-        reaper = SlowClientReaper(server.server_state.connections, settings.limits.slow_client_s)
+        reaper = SlowClientReaper(
+            server.server_state.connections,
+            settings.limits.slow_client_s,
+            cluster.context.server.policies.response_budget,
+        )
         idle = None
         if settings.idle_exit_s is not None:
             idle = asyncio.create_task(

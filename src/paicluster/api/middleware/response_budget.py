@@ -7,7 +7,9 @@ pieces, as the client reads them, and a response is rendered only when its user 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
+import math
+import time
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from starlette.responses import Response
@@ -23,6 +25,8 @@ MAX_WAITING = 64
 """Requests of a user that wait for space."""
 _WAIT_S = 10.0
 _RETRY_AFTER_S = 2.0
+_WANTED_S = 30.0
+"""Space that a request had no place in counts as wanted for this long: its client may try again."""
 
 HELD_KEY = "paicluster.response-bytes"
 """Key of a request's scope: what it holds of the budget."""
@@ -75,6 +79,16 @@ class ResponseBudget:
         self._bodies: dict[int, _Share] = {}
         self._waiters: list[_Waiter] = []
         self._waiting_of: dict[str, int] = {}
+        # When requests last found no space: of users among their own responses, and among those of all.
+        self._wanted_of: dict[str, float] = {}
+        self._wanted = -math.inf
+
+    def is_wanted(self, scope: Mapping[str, Any], now: float) -> bool:
+        """Whether others wait for what a request holds, or did a moment ago. ``now``: monotonic time."""
+        share: _Share | None = scope.get(HELD_KEY)
+        if share is None:
+            return False
+        return now - max(self._wanted, self._wanted_of.get(share.owner, -math.inf)) < _WANTED_S
 
     @property
     def in_use(self) -> int:
@@ -89,6 +103,7 @@ class ResponseBudget:
         if not waiting and self._fits(owner, size):
             self._take(scope, owner, size)
             return
+        self._want(owner, size)
         if waiting >= self._max_waiting:
             raise self._refusal(owner, size)
         waiter = _Waiter(scope, owner, size)
@@ -97,6 +112,7 @@ class ResponseBudget:
         try:
             await asyncio.wait([waiter.granted], timeout=self._wait_s)
             if not waiter.granted.done():
+                self._want(owner, size)
                 raise self._refusal(owner, size)
         finally:
             if not waiter.granted.done():
@@ -113,6 +129,7 @@ class ResponseBudget:
             share.uses += 1
         else:
             if held is None and not self._fits(owner, len(body)):
+                self._want(owner, len(body))
                 raise self._refusal(owner, len(body))
             share = self._bodies[id(body)] = self._add(owner, len(body), body)
         scope[HELD_KEY] = share
@@ -125,10 +142,20 @@ class ResponseBudget:
         self._wake()
 
     def _fits(self, owner: str, size: int) -> bool:
-        of_owner = self._of_owner.get(owner, 0)
-        if of_owner and of_owner + size > self._per_owner_bytes:
+        if self._exceeds_own(owner, size):
             return False
         return not self._in_use or self._in_use + size <= self._total_bytes
+
+    def _want(self, owner: str, size: int) -> None:
+        now = time.monotonic()
+        if self._exceeds_own(owner, size):
+            self._wanted_of[owner] = now
+        else:
+            self._wanted = now
+
+    def _exceeds_own(self, owner: str, size: int) -> bool:
+        of_owner = self._of_owner.get(owner, 0)
+        return of_owner > 0 and of_owner + size > self._per_owner_bytes
 
     def _take(self, scope: MutableMapping[str, Any], owner: str, size: int) -> None:
         scope[HELD_KEY] = self._add(owner, size, None)
@@ -150,6 +177,7 @@ class ResponseBudget:
             self._of_owner[share.owner] = reserved
         else:
             del self._of_owner[share.owner]
+            self._wanted_of.pop(share.owner, None)
 
     def _wake(self) -> None:
         """Grant what fits, in the order of arrival; a user who has no space does not delay the others."""
@@ -168,10 +196,9 @@ class ResponseBudget:
             del self._waiting_of[waiter.owner]
 
     def _refusal(self, owner: str, size: int) -> Unavailable:
-        of_owner = self._of_owner.get(owner, 0)
-        is_own = of_owner > 0 and of_owner + size > self._per_owner_bytes
+        of_whom = "this user" if self._exceeds_own(owner, size) else "all users"
         return Unavailable(
-            f"Too many large responses to {'this user' if is_own else 'all users'} have not been read yet.",
+            f"Too many large responses to {of_whom} have not been read yet.",
             hint="Try again in a moment, with fewer requests at a time, or ask for smaller pages.",
             retry_after_s=_RETRY_AFTER_S,
         )

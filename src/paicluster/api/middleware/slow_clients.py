@@ -10,6 +10,7 @@ import contextlib
 import resource
 import socket
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -19,9 +20,15 @@ from paicluster.api.middleware.connection_limits import (
     leave_token,
 )
 from paicluster.api.middleware.raw_targets import RawTargetHttpProtocol
+from paicluster.api.middleware.response_budget import ResponseBudget
 
 # A slower client is considered dead or malicious.
 MIN_BYTES_PER_S = 1024
+# Of a response that occupies memory which other requests wait for.
+MIN_WANTED_BYTES_PER_S = 8 << 10
+# So long such a response may take to show its speed.
+_WANTED_TIMEOUT_S = 15.0
+_MAX_INTERVAL_S = 5.0
 MAX_HEAD_BYTES = 256 << 10
 
 # Offset of tcpi_bytes_acked in Linux's `struct tcp_info`.
@@ -129,12 +136,18 @@ class _Progress(NamedTuple):
 
 
 class SlowClientReaper:
-    """Drops connections without progress, or slower than `MIN_BYTES_PER_S`, for ``timeout_s`` seconds."""
+    """Drops connections without progress, or slower than `MIN_BYTES_PER_S`, for ``timeout_s`` seconds.
 
-    def __init__(self, connections: Iterable[Any], timeout_s: float) -> None:
+    A response for which a ``budget`` has no space left for others must be read faster.
+    """
+
+    def __init__(
+        self, connections: Iterable[Any], timeout_s: float, budget: ResponseBudget | None = None
+    ) -> None:
         self._connections = connections
         self._timeout_s = timeout_s
-        self._interval_s = min(max(timeout_s / 4, 0.1), 15.0)
+        self._budget = budget
+        self._interval_s = min(max(timeout_s / 4, 0.1), _MAX_INTERVAL_S)
         self._progress: dict[Any, _Progress] = {}
         self._loop = asyncio.get_running_loop()
         self._next = self._loop.call_later(self._interval_s, self._check_all)
@@ -163,10 +176,16 @@ class SlowClientReaper:
         if previous is None or previous.phase != phase or previous.request is not request:
             return _Progress(phase, request, byte_count, now)
         elapsed_s = now - previous.since
+        moved = byte_count - previous.byte_count
+        if phase == "response" and elapsed_s >= min(self._timeout_s, _WANTED_TIMEOUT_S):
+            is_wanted = self._budget is not None and self._budget.is_wanted(request.scope, time.monotonic())
+            if is_wanted and moved < elapsed_s * MIN_WANTED_BYTES_PER_S:
+                _drop(connection, phase)
+                return None
         if elapsed_s < self._timeout_s:
             return previous
         # A request head must arrive within the timeout, at whatever speed.
-        if phase != "head" and byte_count - previous.byte_count >= elapsed_s * MIN_BYTES_PER_S:
+        if phase != "head" and moved >= elapsed_s * MIN_BYTES_PER_S:
             return _Progress(phase, request, byte_count, now)
         _drop(connection, phase)
         return None

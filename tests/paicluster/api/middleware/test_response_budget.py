@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import socket
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from starlette.responses import Response
 
 from paicluster.api.middleware.response_budget import PIECE_BYTES, ResponseBudget, sent_in_pieces
+from paicluster.api.middleware.slow_clients import MIN_BYTES_PER_S
 from paiprotocol.errors import Unavailable
 from support.server_fixture import DEADLINE_S, eventually, job
 from support.team_cluster import TeamCluster
@@ -213,6 +216,80 @@ def test_unread_details_take_little_memory(new_team: Any) -> None:
             assert memory_mb(cluster) - before < 128
         # Connections that read nothing are closed, which makes space for the user's next request.
         eventually(lambda: cluster.get(path, token=token).status == 200, "space for a response")
+
+
+class SlowReaders:
+    """Clients that read so many bytes a second, each with its own thread."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def read(self, cluster: TeamCluster, path: str, token: str) -> None:
+        """Begin to read a response; returns when it has begun."""
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.settimeout(DEADLINE_S)
+        peer.connect(cluster.address)
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+        assert peer.recv(100).startswith(b"HTTP/1.1 200")
+        self._threads.append(threading.Thread(target=self._go_on, args=(peer,), daemon=True))
+        self._threads[-1].start()
+
+    def _go_on(self, peer: socket.socket) -> None:
+        began = time.monotonic()
+        done = 0
+        with peer, contextlib.suppress(OSError):
+            while not self._stopped.wait(0.1):
+                due = int((time.monotonic() - began) * self._bytes_per_s) - done
+                if due > 0:
+                    data = peer.recv(due)
+                    if not data:
+                        return
+                    done += len(data)
+
+    def close(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+
+
+@pytest.mark.slow
+def test_slow_readers_make_room_for_waiting_requests(new_team: Any) -> None:
+    """Also those that are fast enough while nothing waits."""
+    cluster: TeamCluster = new_team("limits: {slow-client: 4s}\n")
+    token = cluster.token_of_job("holder", cluster.token)
+    cluster.accept(job("large", "sleep 600", instances=10_000, cpu=40, extras={"gangAllocation": False}))
+    cluster.wait_state("large", "RUNNING")
+    path = cluster.path("large")
+    with contextlib.closing(SlowReaders(3 * MIN_BYTES_PER_S)) as readers:
+        for number in range(3):
+            # Each is another response.
+            tag = {"value": f"change-{number}"}
+            assert cluster.ask("PUT", cluster.path("large", "/tag"), tag).status == 200
+            readers.read(cluster, path, token)
+        assert cluster.ask("PUT", cluster.path("large", "/tag"), {"value": "another"}).status == 200
+        eventually(lambda: cluster.get(path, token=token).status == 200, "space for a response")
+
+
+def test_space_is_wanted_by_those_who_wait_for_it() -> None:
+    async def scenario() -> None:
+        budget = small_budget(wait_s=0.01)
+        own: dict[str, Any] = {}
+        other: dict[str, Any] = {}
+        await budget.admit(own, "alice", 10)
+        await budget.admit(other, "bob", 10)
+        assert not budget.is_wanted(own, time.monotonic()) and not budget.is_wanted({}, time.monotonic())
+        with pytest.raises(Unavailable, match="this user"):
+            await budget.admit({}, "alice", 1)
+        assert budget.is_wanted(own, time.monotonic()) and not budget.is_wanted(other, time.monotonic())
+        assert not budget.is_wanted(own, time.monotonic() + 60)
+        with pytest.raises(Unavailable, match="all users"):
+            await budget.admit({}, "carol", 10)
+        assert budget.is_wanted(other, time.monotonic())
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.slow
