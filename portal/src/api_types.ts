@@ -398,6 +398,32 @@ export interface JobSummary {
   readonly reason?: string | null;
 }
 
+export interface JobTemplate {
+  readonly username: string;
+  readonly name: string;
+  readonly group: string | null;
+  readonly description: string;
+  readonly modifiedTime: number;
+  readonly mayChange: boolean;
+  readonly protocol: string;
+}
+
+/** `protocol` is a job file of version 2, in YAML or JSON. Without a group only its owner may use it. */
+export interface JobTemplateBody {
+  readonly protocol: string;
+  readonly group?: string | null;
+  readonly description?: string;
+}
+
+export interface JobTemplateSummary {
+  readonly username: string;
+  readonly name: string;
+  readonly group: string | null;
+  readonly description: string;
+  readonly modifiedTime: number;
+  readonly mayChange: boolean;
+}
+
 export interface JobUsage {
   readonly user: string;
   readonly name: string;

@@ -40,6 +40,7 @@ from paicluster.api.v2 import (
     job_checks,
     job_runs,
     job_schemas,
+    job_templates,
     jobs,
     kubernetes_lists,
     legacy_storage_configs,
@@ -88,7 +89,7 @@ _OPENPAI = (
     # The most frequent first.
     *(jobs, follow, forward, exec, apps, task_logs, sources, virtual_clusters, login, browser_logins),
     *(ssh, task_metrics, job_runs, usage, log_search, job_attempts, job_checks, job_schemas),
-    *(users, certificates, quotas, groups, administration),
+    *(job_templates, users, certificates, quotas, groups, administration),
     *(storages, storage_files, storage_changes, legacy_storage_configs, alerts, kubernetes_lists),
     *(v1_jobs, v1_virtual_clusters, v1_users, v1_ssh, v1_task_logs),
     *(

@@ -143,6 +143,22 @@ user_records = Table(
     Index("user_records_by_name", "kind", "name"),
 )
 
+# Job files that users keep to start from, for themselves or for a group.
+job_templates = Table(
+    "job_templates",
+    metadata,
+    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    # The group whose members may use it; NULL: only its owner.
+    Column("groupname", Text, ForeignKey("user_groups.groupname", ondelete="SET NULL")),
+    Column("description", Text, nullable=False),
+    # The job file, its secrets masked.
+    Column("protocol", Text, nullable=False),
+    Column("modified_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("username", "name"),
+    Index("job_templates_by_group", "groupname", "name"),
+)
+
 jobs = Table(
     "jobs",
     metadata,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import socket
 from collections.abc import Callable
@@ -63,6 +64,7 @@ def test_every_described_route_succeeds(new_team: NewTeam) -> None:
     call = SuccessfulCalls(cluster)
     call_server_routes(call)
     call_token_routes(call)
+    call_template_routes(call)
     call_job_routes(call)
     call_log_routes(call)
     call_v1_job_routes(call)
@@ -98,6 +100,14 @@ def call_server_routes(call: SuccessfulCalls) -> None:
     call("GET", "/api/v2/usage")
     call("GET", f"/api/v2/usage/nodes/{socket.gethostname()}")
     call("GET", "/api/v2/usage/virtual-clusters/default")
+
+
+def call_template_routes(call: SuccessfulCalls) -> None:
+    one = "/api/v2/job-templates/admin/from-here"
+    call("PUT", one, {"protocol": json.dumps(job("from-here", "true")), "group": "default"})
+    call("GET", "/api/v2/job-templates")
+    call("GET", one)
+    call("DELETE", one)
 
 
 def call_token_routes(call: SuccessfulCalls) -> None:

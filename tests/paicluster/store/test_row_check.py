@@ -141,7 +141,7 @@ def test_repair_leaves_what_is_of_no_job(home: Path) -> None:
 
 def test_share_of_random_overwrites_that_is_noticed(home: Path) -> None:
     """Not all are: a letter in a name or a text, which any value may have, or a time that is possible."""
-    by_pages, by_rows, changed = measure(home, 80)
+    by_pages, by_rows, changed = measure(home, 120)
     assert changed > 8
     assert by_rows > by_pages and by_rows >= changed * 0.6, (by_pages, by_rows, changed)
 
