@@ -11,6 +11,9 @@ import type {
   JobCheck,
   JobDetail,
   JobPage,
+  JobTemplate,
+  JobTemplateBody,
+  JobTemplateSummary,
   JobUsageOverTime,
   LogLocations,
   NamedUsage,
@@ -336,6 +339,27 @@ export function clusterInfo(): Promise<Info> {
 /** JSON Schema of job files, for completion. */
 export function jobSchema(version: "v1" | "v2"): Promise<object> {
   return get(`api/v2/job-schemas/${version}`);
+}
+
+type TemplateAddress = Pick<JobTemplateSummary, "username" | "name">;
+
+const templatePath = ({ username, name }: TemplateAddress) => `api/v2/job-templates/${encodeURIComponent(username)}/${encodeURIComponent(name)}`;
+
+export function jobTemplates(signal?: AbortSignal): Promise<readonly JobTemplateSummary[]> {
+  return get("api/v2/job-templates", signal);
+}
+
+export function jobTemplate(address: TemplateAddress): Promise<JobTemplate> {
+  return get(templatePath(address));
+}
+
+/** Add a template, or replace the one of this name. */
+export async function saveJobTemplate(username: string, name: string, body: JobTemplateBody): Promise<void> {
+  await request("PUT", templatePath({ username, name }), { body });
+}
+
+export async function deleteJobTemplate(address: TemplateAddress): Promise<void> {
+  await request("DELETE", templatePath(address));
 }
 
 /** Whether the cluster has an archive of source files that belongs to the caller. */

@@ -1,8 +1,8 @@
 // Submit: a form for the common case and an editor for everything, which show the same job.
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { ApiError, checkJob, clusterInfo, jobConfig, jobSchema, submitJob, virtualClusters } from "../api.ts";
-import type { Info, JobCheck } from "../api_types.ts";
+import { ApiError, checkJob, clusterInfo, jobConfig, jobSchema, jobTemplate, submitJob, virtualClusters } from "../api.ts";
+import type { Info, JobCheck, JobTemplateSummary } from "../api_types.ts";
 import { Dialog } from "../components/dialogs.tsx";
 import { ErrorNotice, Loading } from "../components/notices.tsx";
 import { toast } from "../components/toasts.tsx";
@@ -11,6 +11,7 @@ import { isFunctionCall, nameOf, nextName, type JobConfig } from "../editor/job_
 import { draftOf, dropDraft, keepDraft, type Draft } from "../editor/draft.ts";
 import { createEditor, type JobEditor } from "../editor/job_editor.ts";
 import { asJson, asYaml, copyText, formOf, isJson, missingSecrets, newJob, versionOf, withChange, withSecrets, type Change } from "../editor/job_file.ts";
+import { jobOfTemplate } from "../editor/job_template.ts";
 import { chosenText } from "../files/chosen_text.ts";
 import { saveFile } from "../files/save_file.ts";
 import { listStorages } from "../files/storage.ts";
@@ -20,6 +21,7 @@ import { useSources } from "../sources/use_sources.ts";
 import { theme } from "../theme.ts";
 import { SubmitFields } from "./submit_form.tsx";
 import { StartDialog } from "./submit_start.tsx";
+import { SaveTemplate } from "./submit_templates.tsx";
 
 const TYPING_MS = 300;
 /** Larger files are no jobs. */
@@ -91,7 +93,9 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
   const check = useSignal<JobCheck | null>(null);
   const error = useSignal<ApiError | null>(null);
   const isBusy = useSignal(false);
-  const opened = useSignal<"json" | "start" | null>(null);
+  const opened = useSignal<"json" | "start" | "template" | null>(null);
+  /** What the job was started from, if that was a template. */
+  const template = useSignal<JobTemplateSummary | null>(null);
   /** How often another job was started from. */
   const starts = useSignal(0);
   const page = useRef(new AbortController());
@@ -103,8 +107,9 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
     view.current?.setText(to);
   };
   /** Nothing that was entered for the job before belongs to this one. */
-  const startFrom = (job: string) => {
+  const startFrom = (job: string, of: JobTemplateSummary | null = null) => {
     starts.value += 1;
+    template.value = of;
     role.value = "";
     secrets.value = new Map();
     change(job);
@@ -207,6 +212,9 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
           <button class="button" type="button" onClick={() => (opened.value = "json")}>
             JSON
           </button>
+          <button class="button" type="button" disabled={version === 1} onClick={() => (opened.value = "template")}>
+            Save as template
+          </button>
           <button class="button" type="button" onClick={() => save(text.value, form?.basics.name ?? "")}>
             Export
           </button>
@@ -287,12 +295,21 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
       {opened.value === "json" && (
         <JsonDialog text={asJson(text.value)} onSave={change} onClose={() => (opened.value = null)} />
       )}
+      {opened.value === "template" && (
+        <SaveTemplate
+          text={text.value}
+          name={form?.basics.name.replace(/_[a-z0-9]{6}$/, "") ?? ""}
+          started={template.value}
+          onClose={() => (opened.value = null)}
+        />
+      )}
       {opened.value === "start" && (
         <StartDialog
           onExample={(example) => {
             const made = example.text(imageOf(info));
             startFrom(withChange(made, { basic: "name", value: nextName(example.name) }));
           }}
+          onTemplate={(one) => void attempt(async () => startFrom(jobOfTemplate((await jobTemplate(one)).protocol), one))}
           onJob={(framework) => void attempt(async () => startFrom(await copyOfJob(framework)))}
           onFile={(file) => void readFile(file)}
           onClose={() => (opened.value = null)}

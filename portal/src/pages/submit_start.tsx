@@ -1,24 +1,27 @@
-// What a job can start from: an example, an earlier job, a file.
+// What a job can start from: an example, a template, an earlier job, a file.
 import { useSignal } from "@preact/signals";
 import { listJobs } from "../api.ts";
+import type { JobTemplateSummary } from "../api_types.ts";
 import { Dialog } from "../components/dialogs.tsx";
 import { ErrorNotice, Loading, State } from "../components/notices.tsx";
 import { EXAMPLES, type Example } from "../editor/examples.ts";
 import { shortTime } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { session } from "../session.ts";
+import { TemplateList } from "./submit_templates.tsx";
 
 const JOBS_SHOWN = 8;
 const REFRESH_MS = 30_000;
 
 interface Props {
   readonly onExample: (example: Example) => void;
+  readonly onTemplate: (template: JobTemplateSummary) => void;
   readonly onJob: (framework: string) => void;
   readonly onFile: (file: File) => void;
   readonly onClose: () => void;
 }
 
-export function StartDialog({ onExample, onJob, onFile, onClose }: Props) {
+export function StartDialog({ onExample, onTemplate, onJob, onFile, onClose }: Props) {
   const pick = (action: () => void) => () => {
     action();
     onClose();
@@ -38,6 +41,10 @@ export function StartDialog({ onExample, onJob, onFile, onClose }: Props) {
               </li>
             ))}
           </ul>
+        </section>
+        <section aria-label="A template">
+          <h3>A template</h3>
+          <TemplateList onTemplate={(template) => pick(() => onTemplate(template))()} />
         </section>
         <section aria-label="An earlier job">
           <h3>An earlier job</h3>

@@ -249,6 +249,7 @@ def test_form_over_the_pages_of_an_expired_session_is_accessible_and_fits(
     [
         ("/submit", "JSON", "textarea"),
         ("/submit", "Start from …", ".earlier li"),
+        ("/submit", "Save as template", "[name=template]"),
         ("/jobs/alice~fails", "Resubmit", "[name=name]"),
     ],
 )
