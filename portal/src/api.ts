@@ -2,8 +2,8 @@
 import { signal } from "@preact/signals";
 import { ApiError } from "./api_error.ts";
 import type {
-  ApplicationToken,
   AppLink,
+  ApplicationToken,
   BrowserSignIn,
   ClusterUsage,
   ExecutionTypeBody,
@@ -16,6 +16,7 @@ import type {
   JobTemplateSummary,
   JobUsageOverTime,
   LogLocations,
+  MetricSeriesPart,
   NamedUsage,
   NodeUse,
   OwnUserChange,
@@ -318,11 +319,16 @@ export function usageOverTime(kind: "nodes" | "virtual-clusters", name: string, 
   return get(`api/v2/usage/${kind}/${encodeURIComponent(name)}`, signal);
 }
 
-/** Lines that the program of a task logged, from that byte on; a response has a part of many. */
-export async function metricLines(framework: string, { role, index }: TaskAddress, start: number, signal?: AbortSignal): Promise<Uint8Array> {
-  const query = new URLSearchParams({ role, index: String(index), start: String(start) });
-  const path = `api/v2/jobs/${encodeURIComponent(framework)}/metrics?${query}`;
-  return new Uint8Array(await (await request("GET", path, signal ? { signal } : {})).arrayBuffer());
+/** Metrics that a task logged, from a byte on: of each at most about so many values, or of one of them only. */
+export function metricSeries(
+  framework: string,
+  { role, index }: TaskAddress,
+  { start, points, metric }: { readonly start: number; readonly points: number; readonly metric?: string },
+  signal?: AbortSignal,
+): Promise<MetricSeriesPart> {
+  const query = new URLSearchParams({ role, index: String(index), start: String(start), points: String(points) });
+  if (metric !== undefined) query.set("metric", metric);
+  return get(`api/v2/jobs/${encodeURIComponent(framework)}/metric-series?${query}`, signal);
 }
 
 // -- job files -------------------------------------------------------------------------------------

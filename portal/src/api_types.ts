@@ -542,6 +542,23 @@ export interface MessageWithStatus {
   readonly message: string;
 }
 
+/** Values of a metric that one attempt of a task logged, or one of several runs within it. */
+export interface MetricSegment {
+  readonly name: string;
+  readonly attempt: number;
+  readonly steps: readonly number[];
+  readonly times: readonly (number | null)[];
+  readonly values: readonly (number | string)[];
+}
+
+/** Metrics of a task, thinned for plots. `next`: the byte offset of what follows. */
+export interface MetricSeriesPart {
+  readonly segments: readonly MetricSegment[];
+  readonly counts: readonly SeriesCount[];
+  readonly next: number;
+  readonly hasMore: boolean;
+}
+
 /** Summary of a metric. What JSON has no number for is a text: `NaN`, `Infinity`, `-Infinity`. */
 export interface MetricSummary {
   readonly count: number;
@@ -792,6 +809,13 @@ export interface RuntimeExit {
   readonly solution?: string;
   readonly errorLogs?: ErrorLogs;
   readonly name: string;
+}
+
+/** How many values of a metric were read, and how many of them are not finite. */
+export interface SeriesCount {
+  readonly name: string;
+  readonly count: number;
+  readonly notFinite: number;
 }
 
 export interface ServerNameBody {

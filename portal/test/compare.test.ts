@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobRuns, MetricSummary, TaskRun } from "../src/api_types.ts";
+import type { JobRuns, MetricSeriesPart, MetricSummary, TaskRun } from "../src/api_types.ts";
 import { runColours } from "../src/compare/run_colours.ts";
 import { nearestLine, parallelOf } from "../src/compare/parallel.ts";
 import { groupChoices, groupColours, groupCsv, meanOf, runGroups } from "../src/compare/run_groups.ts";
@@ -254,7 +254,12 @@ function address(key: string, count: number, metric = "loss"): SeriesAddress {
   return { key, framework: "alice~a", role: "main", index: 0, metric, count };
 }
 
-const line = (step: number) => new TextEncoder().encode(`{"step": ${step}, "values": {"loss": ${step}}}\n`);
+const part = (step: number, next = 0, hasMore = false): MetricSeriesPart => ({
+  segments: [{ name: "loss", attempt: 1, steps: [step], times: [null], values: [step] }],
+  counts: [{ name: "loss", count: 1, notFinite: 0 }],
+  next,
+  hasMore,
+});
 
 test("series are read with few requests at once, and again only when there is more", async () => {
   let [active, most] = [0, 0];
@@ -267,7 +272,7 @@ test("series are read with few requests at once, and again only when there is mo
       reads.push(`${key} ${start}`);
       await new Promise(setImmediate);
       active -= 1;
-      return line(reads.length);
+      return part(reads.length, 40);
     },
     () => changes.shift()?.(),
   );
@@ -287,14 +292,14 @@ test("series are read with few requests at once, and again only when there is mo
   const more = read(1);
   series.want([...wanted.slice(1), address("0", 2)]);
   await more;
-  assert.deepEqual(reads.slice(10), [`0 ${line(1).length}`]);
+  assert.deepEqual(reads.slice(10), ["0 40"]);
 });
 
 test("a series that cannot be read leaves the others, and says why", async () => {
   let done = 0;
   await new Promise<void>((resolve) => {
     const series = new RunSeries(
-      ({ key }) => (key === "bad" ? Promise.reject(new Error("no such task")) : Promise.resolve(line(1))),
+      ({ key }) => (key === "bad" ? Promise.reject(new Error("no such task")) : Promise.resolve(part(1))),
       () => {
         done += 1;
         if (series.problem) assert.equal(series.problem, "no such task");
@@ -306,4 +311,16 @@ test("a series that cannot be read leaves the others, and says why", async () =>
     );
     series.want([address("good", 1), address("bad", 1)]);
   });
+});
+
+test("a series is read part by part, until there is no more", async () => {
+  const starts: number[] = [];
+  await new Promise<void>((resolve) => {
+    const series = new RunSeries((_, start) => {
+      starts.push(start);
+      return Promise.resolve(part(starts.length, starts.length * 10, starts.length < 3));
+    }, resolve);
+    series.want([address("long", 3)]);
+  });
+  assert.deepEqual(starts, [0, 10, 20]);
 });

@@ -1,87 +1,83 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { MetricSegment, MetricSeriesPart } from "../src/api_types.ts";
 import { groupsOf, LoggedMetrics } from "../src/plot/logged_metrics.ts";
+import { processorMs } from "./processor_time.ts";
 
-function logged(...lines: (object | string)[]): LoggedMetrics {
+function segment(name: string, steps: number[], values: (number | string)[] = steps, more: Partial<MetricSegment> = {}): MetricSegment {
+  return { name, attempt: 1, steps, times: steps.map(() => null), values, ...more };
+}
+
+function part(...segments: MetricSegment[]): MetricSeriesPart {
+  const counts = segments.map(({ name, values }) => ({ name, count: values.length, notFinite: values.filter((one) => typeof one === "string").length }));
+  return { segments, counts, next: 100, hasMore: false };
+}
+
+function logged(...segments: MetricSegment[]): LoggedMetrics {
   const metrics = new LoggedMetrics();
-  metrics.add(bytes(...lines));
+  metrics.add(part(...segments));
   return metrics;
 }
 
-function bytes(...lines: (object | string)[]): Uint8Array {
-  return new TextEncoder().encode(lines.map((line) => `${typeof line === "string" ? line : JSON.stringify(line)}\n`).join(""));
-}
+const stepsOf = (metrics: LoggedMetrics) => metrics.metrics[0]?.segments.map(({ steps }) => steps);
 
-test("values of a line are those of its metrics", () => {
-  const [loss, rate, ...more] = logged(
-    { step: 1, time: 1000.5, values: { loss: 0.5, rate: 3 } },
-    { step: 2, time: 1001, values: { loss: 0.25 } },
-  ).metrics;
-  assert.deepEqual(loss?.segments, [{ attempt: 1, steps: [1, 2], times: [1_000_500, 1_001_000], values: [0.5, 0.25] }]);
+test("values are those of their metric, with their times", () => {
+  const [loss, rate, ...more] = logged(segment("loss", [1, 2], [0.5, 0.25], { times: [1000, null] }), segment("rate", [1], [3])).metrics;
+  assert.deepEqual([loss?.segments[0]?.times, loss?.segments[0]?.values], [[1000, NaN], [0.5, 0.25]]);
   assert.equal(loss?.count, 2);
   assert.deepEqual(rate?.segments[0]?.values, [3]);
   assert.equal(more.length, 0);
 });
 
-test("names of numbers that JSON does not have are numbers, also as words of Python", () => {
-  const values = { a: "NaN", b: "Infinity", c: "-Infinity", d: "low", e: null, f: true };
-  const names = ["a", "b", "c"];
-  const found = logged({ step: 1, values }).metrics;
-  assert.deepEqual(found.map(({ name }) => name), names);
-  assert.deepEqual(found.map(({ segments }) => segments[0]?.values[0]), [NaN, Infinity, -Infinity]);
-  const words = logged('{"step": 1, "values": {"a": NaN, "b": Infinity, "c":-Infinity}}').metrics;
-  assert.deepEqual(words.map(({ segments }) => segments[0]?.values[0]), [NaN, Infinity, -Infinity]);
+test("names of numbers that JSON does not have are numbers, and are counted", () => {
+  const [metric] = logged(segment("a", [1, 2, 3], ["NaN", "Infinity", "-Infinity"])).metrics;
+  assert.deepEqual(metric?.segments[0]?.values, [NaN, Infinity, -Infinity]);
+  assert.equal(metric?.notFinite, 3);
 });
 
-test("lines that are no objects of numbers are skipped", () => {
-  const odd = ["", "{", "[]", "null", "3", '{"step": "x", "values": {"a": 1}}', '{"step": 1, "values": null}', '{"step": 1}'];
-  assert.deepEqual(logged(...odd, { step: 1, values: { a: 1 } }).metrics.map(({ count }) => count), [1]);
-});
-
-test("each attempt has a segment", () => {
-  const [loss] = logged(
-    { step: 1, values: { loss: 4 } },
-    { step: 2, values: { loss: 3 } },
-    { step: 2, values: { loss: 2.9 }, attempt: "0.1" },
-    { step: 3, values: { loss: 2 }, attempt: "1.1" },
-  ).metrics;
-  assert.deepEqual(loss?.segments.map(({ attempt, steps }) => [attempt, steps]), [
-    [1, [1, 2]],
-    [2, [2]],
-    [3, [3]],
-  ]);
+test("each attempt has a segment, and a part that follows goes on with the last one", () => {
+  const metrics = logged(segment("loss", [1, 2]), segment("loss", [2, 3], [0, 0], { attempt: 2 }));
+  assert.equal(metrics.next, 100);
+  metrics.add(part(segment("loss", [4], [0], { attempt: 2 }), segment("loss", [5], [0], { attempt: 3 })));
+  assert.deepEqual(stepsOf(metrics), [[1, 2], [2, 3, 4], [5]]);
+  assert.equal(metrics.metrics[0]?.count, 6);
 });
 
 test("a program that counts its steps from the beginning again begins a segment", () => {
-  const [loss] = logged(...[0, 1, 2, 0, 1].map((step) => ({ step, values: { loss: step } }))).metrics;
-  assert.deepEqual(loss?.segments.map(({ steps }) => steps), [
-    [0, 1, 2],
-    [0, 1],
-  ]);
+  assert.deepEqual(stepsOf(logged(segment("loss", [0, 1, 2]), segment("loss", [0, 1]))), [[0, 1, 2], [0, 1]]);
 });
 
-test("steps that come a little late are put in their place", () => {
-  const [loss] = logged(...[0, 1, 3, 2, 3, 4].map((step, at) => ({ step, values: { loss: at } }))).metrics;
-  assert.deepEqual(loss?.segments.map(({ steps, values }) => [steps, values]), [
-    [
-      [0, 1, 2, 3, 3, 4],
-      [0, 1, 3, 2, 4, 5],
-    ],
-  ]);
+test("steps that come a little late are put in their place, those of one step in their order", () => {
+  const [loss] = logged(segment("loss", [0, 1, 3, 2, 3, 4], [0, 1, 2, 3, 4, 5])).metrics;
+  assert.deepEqual([loss?.segments[0]?.steps, loss?.segments[0]?.values], [[0, 1, 2, 3, 3, 4], [0, 1, 3, 2, 4, 5]]);
 });
 
-test("only complete lines are read, each once", () => {
+test("descending steps cost as little as ascending ones", () => {
+  const count = 100_000;
+  const steps = [0, ...Array.from({ length: count }, (_, at) => count - at)];
+  const began = processorMs();
   const metrics = new LoggedMetrics();
-  const all = bytes({ step: 1, values: { a: 1 } }, { step: 2, values: { a: 2 } });
-  metrics.add(all.subarray(0, all.length - 3));
-  metrics.add(all.subarray(metrics.next));
-  assert.equal(metrics.next, all.length);
-  assert.deepEqual(metrics.metrics[0]?.segments[0]?.values, [1, 2]);
+  for (let from = 0; from < steps.length; from += 10_000) metrics.add(part(segment("loss", steps.slice(from, from + 10_000))));
+  assert.ok(processorMs() - began < 2000, `${processorMs() - began} ms`);
+  const [found] = stepsOf(metrics) ?? [];
+  assert.ok(found?.every((step, at) => at === 0 || step >= (found[at - 1] ?? 0)));
+});
+
+test("of a series without an end a bounded number of points is kept, among them its extremes", () => {
+  const metrics = new LoggedMetrics();
+  for (let from = 0; from < 300_000; from += 10_000) {
+    const steps = Array.from({ length: 10_000 }, (_, at) => from + at);
+    metrics.add(part(segment("loss", steps, steps.map((step) => (step === 123_456 ? -5 : Math.sin(step))))));
+  }
+  const [loss] = metrics.metrics;
+  const [{ steps, values } = { steps: [], values: [] }] = loss?.segments ?? [];
+  assert.ok(steps.length > 5000 && steps.length <= 20_000);
+  assert.deepEqual([steps[0], steps[steps.length - 1], loss?.count, Math.min(...values)], [0, 299_999, 300_000, -5]);
 });
 
 test("what is before the first slash is a group", () => {
-  const values = { "train/loss": 1, rate: 1, "val/loss": 1, "train/a/b": 1, "/x": 1 };
-  const groups = groupsOf(logged({ step: 1, values }).metrics);
+  const names = ["train/loss", "rate", "val/loss", "train/a/b", "/x"];
+  const groups = groupsOf(logged(...names.map((name) => segment(name, [1]))).metrics);
   assert.deepEqual(groups.map(({ name, metrics }) => [name, metrics.map((metric) => metric.name)]), [
     ["", ["rate", "/x"]],
     ["train", ["train/loss", "train/a/b"]],

@@ -1,10 +1,9 @@
 // Series of the runs that are drawn: few requests at once, and only for what is new.
+import type { MetricSeriesPart } from "../api_types.ts";
 import { LoggedMetrics, type Metric } from "../plot/logged_metrics.ts";
 import type { Run } from "./runs.ts";
 
 const MAX_REQUESTS = 4;
-/** A response with less than this has all that there is. */
-const PART_BYTES = 1 << 20;
 
 export interface SeriesAddress {
   readonly key: string;
@@ -16,7 +15,7 @@ export interface SeriesAddress {
   readonly count: number;
 }
 
-type ReadLines = (address: SeriesAddress, start: number, signal: AbortSignal) => Promise<Uint8Array>;
+type ReadSeries = (address: SeriesAddress, start: number, signal: AbortSignal) => Promise<MetricSeriesPart>;
 
 /** Where the series of a metric is; a task that began again has a new one. */
 export function seriesOf(run: Run, metric: string): SeriesAddress | undefined {
@@ -24,7 +23,7 @@ export function seriesOf(run: Run, metric: string): SeriesAddress | undefined {
   if (!found) return undefined;
   const { role, index, count, launchedTime } = found;
   const { framework } = run;
-  return { key: `${framework} ${role} ${index} ${launchedTime ?? ""}`, framework, role, index, metric, count };
+  return { key: `${framework} ${role} ${index} ${launchedTime ?? ""} ${metric}`, framework, role, index, metric, count };
 }
 
 export class RunSeries {
@@ -34,10 +33,11 @@ export class RunSeries {
   private readonly active = new Set<string>();
   private readonly abort = new AbortController();
   private waiting: readonly SeriesAddress[] = [];
-  private readonly read: ReadLines;
-  private readonly onChange: () => void;
+  private readonly read: ReadSeries;
+  /** `isLast`: nothing more is being read. */
+  private readonly onChange: (isLast: boolean) => void;
 
-  constructor(read: ReadLines, onChange: () => void) {
+  constructor(read: ReadSeries, onChange: (isLast: boolean) => void) {
     this.read = read;
     this.onChange = onChange;
   }
@@ -77,11 +77,11 @@ export class RunSeries {
     const logged = this.byKey.get(key) ?? new LoggedMetrics();
     this.byKey.set(key, logged);
     try {
-      let size = PART_BYTES;
-      while (size >= PART_BYTES) {
-        const lines = await this.read(wanted, logged.next, this.abort.signal);
-        logged.add(lines);
-        size = lines.length;
+      let hasMore = true;
+      while (hasMore) {
+        const part = await this.read(wanted, logged.next, this.abort.signal);
+        logged.add(part);
+        hasMore = part.hasMore;
       }
       this.problem = "";
     } catch (error) {
@@ -89,7 +89,7 @@ export class RunSeries {
     }
     this.active.delete(key);
     if (this.abort.signal.aborted) return;
-    this.onChange();
     this.fill();
+    this.onChange(this.active.size === 0);
   }
 }

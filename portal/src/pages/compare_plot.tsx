@@ -1,7 +1,7 @@
 // Plot of the runs that are compared: lines over steps, means of groups, or the last values against parameters.
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { metricLines } from "../api.ts";
+import { metricSeries } from "../api.ts";
 import type { LoadedRuns } from "../compare/load_runs.ts";
 import { MAX_AXES, parallelOf } from "../compare/parallel.ts";
 import type { RunColours } from "../compare/run_colours.ts";
@@ -17,10 +17,12 @@ import type { Metric } from "../plot/logged_metrics.ts";
 import { ALL_PLOTS, differing, formatSettings, parseSettings, settingsOf, type SomeSettings } from "../plot/plot_settings.ts";
 import { setQuery } from "../router.ts";
 
-/** Series that arrive within this time are drawn together. */
+/** Series that arrive within this time are drawn together, the last one at once. */
 const DRAW_MS = 500;
 /** More lines cannot be distinguished, and are drawn slowly. */
 export const MAX_DRAWN = 50;
+/** Values of a run that are requested: of each metric so many that a part of it can be looked at, too. */
+const RUN_POINTS = 2048;
 /** Runs whose mean is drawn. */
 const MAX_GROUPED = 200;
 /** Runs in a plot of last values. */
@@ -337,8 +339,12 @@ function useSeries(): { readonly series: RunSeries; readonly version: number } {
       version.value += 1;
     };
     return new RunSeries(
-      ({ framework, role, index }, start, signal) => metricLines(framework, { role, index }, start, signal),
-      () => (timer ??= setTimeout(draw, DRAW_MS)),
+      ({ framework, role, index, metric }, start, signal) =>
+        metricSeries(framework, { role, index }, { start, points: RUN_POINTS, metric }, signal),
+      (isLast) => {
+        if (isLast) clearTimeout(timer);
+        timer = isLast ? setTimeout(draw) : (timer ?? setTimeout(draw, DRAW_MS));
+      },
     );
   }, []);
   useEffect(() => () => series.close(), [series]);

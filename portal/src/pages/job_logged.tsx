@@ -1,7 +1,7 @@
 // What the program of a task logged, as plots; their settings are in the address.
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { metricLines } from "../api.ts";
+import { metricSeries } from "../api.ts";
 import { MetricPlot } from "../components/metric_plot.tsx";
 import { ErrorNotice, Loading } from "../components/notices.tsx";
 import { PlotFields } from "../components/plot_fields.tsx";
@@ -24,8 +24,8 @@ import { address, setQuery } from "../router.ts";
 const MAX_SHOWN = 24;
 /** From so many metrics on they can be filtered by name. */
 const MIN_FILTERED = 7;
-/** A response with less than this has all that there is. */
-const PART_BYTES = 1 << 20;
+/** Values of each metric that are requested: so many that a part of it can be looked at, too. */
+const POINTS = 8192;
 
 interface TaskChoice {
   readonly role: string;
@@ -47,12 +47,12 @@ export function useLogged(
     `${key} ${refreshMs}`,
     async (signal) => {
       if (task) {
-        let size = 0;
-        do {
-          const lines = await metricLines(framework, task, logged.next, signal);
-          logged.add(lines);
-          size = lines.length;
-        } while (size >= PART_BYTES);
+        let hasMore = true;
+        while (hasMore) {
+          const part = await metricSeries(framework, task, { start: logged.next, points: POINTS }, signal);
+          logged.add(part);
+          hasMore = part.hasMore;
+        }
       }
       return logged.metrics;
     },

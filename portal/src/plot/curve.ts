@@ -160,7 +160,7 @@ export function curveOf(metric: Metric, settings: PlotSettings, shown: Span, col
     odd: state.odd,
     best: best && { ...best, kind: settings.best },
     last: state.last,
-    oddCount: state.oddCount,
+    oddCount: Math.max(state.oddCount, state.oddCount && (metric.notFinite ?? 0)),
     firstOdd,
     hiddenCount: state.hidden,
   };

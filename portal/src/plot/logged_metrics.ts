@@ -1,4 +1,5 @@
-// What the program of a task logged: lines of JSON, read into metrics with their values by step.
+// What the program of a task logged: metrics with their values by step, as the server thins them for plots.
+import type { MetricSeriesPart } from "../api_types.ts";
 
 /** Values whose steps ascend: of one attempt of a task, or of one of several runs within it. */
 export interface Segment {
@@ -15,7 +16,10 @@ export interface Metric {
   readonly name: string;
   /** In the order in which they were logged. */
   readonly segments: readonly Segment[];
+  /** Values that were logged; the segments have as many as a plot needs. */
   readonly count: number;
+  /** How many of them are NaN or infinite. */
+  readonly notFinite?: number;
 }
 
 export interface MetricGroup {
@@ -24,97 +28,117 @@ export interface MetricGroup {
   readonly metrics: readonly Metric[];
 }
 
-interface GrowingMetric extends Metric {
-  readonly segments: Segment[];
-  count: number;
+interface GrowingSegment extends Segment {
+  first: number;
+  latest: number;
+  isOrdered: boolean;
 }
 
-const NEWLINE = 10;
-const NUMBER_NAMES: Readonly<Record<string, number>> = { NaN, Infinity, "-Infinity": -Infinity };
+interface GrowingMetric extends Metric {
+  readonly segments: GrowingSegment[];
+  count: number;
+  notFinite: number;
+}
+
+/** Points of a segment that are kept, and of all metrics together: further parts of a long series make it coarser. */
+const MAX_SEGMENT_POINTS = 20_000;
+const MAX_ALL_POINTS = 1_000_000;
+const MIN_SEGMENT_POINTS = 256;
+/** Of so many points four are kept: the first, the lowest, the highest and the last. */
+const THINNED_WIDTH = 8;
 
 export class LoggedMetrics {
   /** The byte from which on nothing was read. */
   next = 0;
   private readonly byName = new Map<string, GrowingMetric>();
-  private readonly decoder = new TextDecoder();
 
   get metrics(): readonly Metric[] {
     return [...this.byName.values()];
   }
 
-  /** Add complete lines. A line that is no object of numbers is skipped. */
-  add(lines: Uint8Array): void {
-    const end = lines.lastIndexOf(NEWLINE) + 1;
-    for (const line of this.decoder.decode(lines.subarray(0, end)).split("\n")) if (line) this.addLine(line);
-    this.next += end;
-  }
-
-  private addLine(line: string): void {
-    const { step, time, values, attempt } = parsed(line);
-    if (typeof step !== "number" || typeof values !== "object" || values === null) return;
-    const timeMs = typeof time === "number" ? time * 1000 : NaN;
-    const number = attemptNumber(attempt);
-    for (const [name, entry] of Object.entries(values)) {
-      const value = typeof entry === "number" ? entry : typeof entry === "string" ? NUMBER_NAMES[entry] : undefined;
-      if (value === undefined) continue;
-      let metric = this.byName.get(name);
-      if (!metric) this.byName.set(name, (metric = { name, segments: [], count: 0 }));
-      addValue(segmentFor(metric, number, step), step, timeMs, value);
-      metric.count += 1;
+  /** Add what follows the part before. */
+  add({ segments, counts, next }: MetricSeriesPart): void {
+    this.next = next;
+    const changed = new Set<GrowingSegment>();
+    for (const { name, attempt, steps, times, values } of segments) {
+      const metric = this.metricOf(name);
+      for (const [at, step] of steps.entries()) {
+        changed.add(addValue(metric, attempt, step, times[at] ?? NaN, Number(values[at])));
+      }
     }
-  }
-}
-
-interface Line {
-  readonly step?: unknown;
-  readonly time?: unknown;
-  readonly values?: unknown;
-  readonly attempt?: unknown;
-}
-
-function parsed(line: string): Line {
-  // Python writes NaN and infinity as words, which are no JSON.
-  for (const text of [line, line.replace(/(?<=[:\s])(NaN|-?Infinity)\b/g, '"$1"')]) {
-    try {
-      const value: unknown = JSON.parse(text);
-      return typeof value === "object" && value !== null ? value : {};
-    } catch {
-      // The second text, or none.
+    for (const { name, count, notFinite } of counts) {
+      const metric = this.metricOf(name);
+      metric.count += count;
+      metric.notFinite += notFinite;
     }
+    for (const segment of changed) sortBySteps(segment);
+    this.thin();
   }
-  return {};
+
+  private metricOf(name: string): GrowingMetric {
+    let metric = this.byName.get(name);
+    if (!metric) this.byName.set(name, (metric = { name, segments: [], count: 0, notFinite: 0 }));
+    return metric;
+  }
+
+  private thin(): void {
+    const all = [...this.byName.values()].flatMap(({ segments }) => segments);
+    const most = Math.max(MIN_SEGMENT_POINTS, Math.min(MAX_SEGMENT_POINTS, Math.floor(MAX_ALL_POINTS / Math.max(1, all.length))));
+    for (const segment of all) while (segment.steps.length > most) thinSegment(segment);
+  }
 }
 
-/** "1.2" is what follows one attempt of the job and two of the task. */
-function attemptNumber(mark: unknown): number {
-  const [, job, task] = /^(\d+)\.(\d+)$/.exec(typeof mark === "string" ? mark : "") ?? [];
-  return 1 + Number(job ?? 0) + Number(task ?? 0);
-}
-
-/** The segment of a value; a program that counts its steps from the beginning again gets a new one. */
-function segmentFor(metric: GrowingMetric, attempt: number, step: number): Segment {
-  const last = metric.segments[metric.segments.length - 1];
-  const [first = -Infinity] = last?.steps ?? [];
-  const latest = last?.steps[last.steps.length - 1] ?? -Infinity;
-  if (last?.attempt === attempt && !(step <= first && step < latest)) return last;
-  const segment = { attempt, steps: [], times: [], values: [] };
-  metric.segments.push(segment);
+/** The segment of the value; a program that counts its steps from the beginning again gets a new one. */
+function addValue(metric: GrowingMetric, attempt: number, step: number, time: number, value: number): GrowingSegment {
+  let segment = metric.segments[metric.segments.length - 1];
+  if (segment?.attempt !== attempt || (step <= segment.first && step < segment.latest)) {
+    segment = { attempt, steps: [], times: [], values: [], first: step, latest: step, isOrdered: true };
+    metric.segments.push(segment);
+  }
+  if (step < segment.latest) segment.isOrdered = false;
+  segment.first = Math.min(segment.first, step);
+  segment.latest = Math.max(segment.latest, step);
+  segment.steps.push(step);
+  segment.times.push(time);
+  segment.values.push(value);
   return segment;
 }
 
 /** Several processes of a task may log the same steps, one a little later than the other. */
-function addValue({ steps, times, values }: Segment, step: number, time: number, value: number): void {
-  let at = steps.length;
-  while (at > 0 && (steps[at - 1] ?? 0) > step) at -= 1;
-  if (at === steps.length) {
-    steps.push(step);
-    times.push(time);
-    values.push(value);
-    return;
+function sortBySteps(segment: GrowingSegment): void {
+  if (segment.isOrdered) return;
+  const { steps } = segment;
+  keep(segment, steps.map((_, at) => at).sort((one, other) => (steps[one] ?? 0) - (steps[other] ?? 0)));
+  segment.isOrdered = true;
+}
+
+function thinSegment(segment: GrowingSegment): void {
+  const { values } = segment;
+  const kept: number[] = [];
+  for (let from = 0; from < values.length; from += THINNED_WIDTH) kept.push(...outline(values, from, Math.min(values.length, from + THINNED_WIDTH)));
+  keep(segment, kept);
+}
+
+/** Of a part the first, the lowest, the highest and the last value, and one that is no number if it has any. */
+function outline(values: readonly number[], from: number, to: number): number[] {
+  let [low, high, odd] = [-1, -1, -1];
+  for (let at = from; at < to; at += 1) {
+    const value = values[at] ?? NaN;
+    if (!Number.isFinite(value)) odd = at;
+    else {
+      if (low < 0 || value < (values[low] ?? 0)) low = at;
+      if (high < 0 || value > (values[high] ?? 0)) high = at;
+    }
   }
-  steps.splice(at, 0, step);
-  times.splice(at, 0, time);
-  values.splice(at, 0, value);
+  return [...new Set([from, low, high, odd, to - 1])].filter((at) => at >= 0).sort((one, other) => one - other);
+}
+
+function keep({ steps, times, values }: GrowingSegment, places: readonly number[]): void {
+  for (const column of [steps, times, values]) {
+    const kept = places.map((at) => column[at] ?? NaN);
+    column.length = 0;
+    for (const value of kept) column.push(value);
+  }
 }
 
 /** Metrics without a slash first, then each group in the order in which it was logged. */

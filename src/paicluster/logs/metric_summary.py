@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -40,26 +41,29 @@ class SeriesSummary:
             self.max_step = step
 
 
-class _Line(msgspec.Struct):
+class LoggedLine(msgspec.Struct):
+    """Values of a step; time and attempt as the line has them, None without one."""
+
     step: int
     values: dict[str, float | int | str]
+    time: Any = None
+    attempt: Any = None
 
 
-_decode_lines = msgspec.json.Decoder(_Line).decode_lines
-_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_lines = msgspec.json.Decoder(LoggedLine).decode_lines
+_decode_line = msgspec.json.Decoder(LoggedLine).decode
 
 
 def summarize(lines: bytes) -> tuple[dict[str, SeriesSummary], bool]:
     """Summary of each metric in these lines, and whether a name was left out. Malformed lines are skipped."""
     summaries: dict[str, SeriesSummary] = {}
     is_omitted = False
-    for step, values in _steps(lines):
-        if not -_MAX_STEP <= step < _MAX_STEP:
-            continue
+    for line in logged_lines(lines):
+        step, values = line.step, line.values
         for name, value in values.items():
             summary = summaries.get(name)
             if summary is None:
-                if not _is_storable(name):
+                if not is_storable(name):
                     is_omitted = True
                     continue
                 summary = SeriesSummary()
@@ -73,7 +77,8 @@ def summarize(lines: bytes) -> tuple[dict[str, SeriesSummary], bool]:
     return summaries, is_omitted
 
 
-def _is_storable(name: str) -> bool:
+def is_storable(name: str) -> bool:
+    """Whether it can be the name of a row: of a text of that length, which is valid UTF-8."""
     if len(name) > MAX_NAME_LENGTH or "\0" in name:
         return False
     try:
@@ -83,22 +88,20 @@ def _is_storable(name: str) -> bool:
     return True
 
 
-def _steps(lines: bytes) -> Iterator[tuple[int, Mapping[str, object]]]:
+def logged_lines(lines: bytes) -> list[LoggedLine]:
+    """Lines of a file of metrics, without the malformed ones."""
     try:
         parsed = _decode_lines(lines)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        yield from _checked_steps(lines)
-        return
-    for line in parsed:
-        yield line.step, line.values
+        parsed = list(_checked_lines(lines))
+    return [line for line in parsed if -_MAX_STEP <= line.step < _MAX_STEP]
 
 
-def _checked_steps(lines: bytes) -> Iterator[tuple[int, Mapping[str, object]]]:
-    """Line by line, without the malformed ones. Programs may write what strict JSON has not, such as NaN."""
+def _checked_lines(lines: bytes) -> Iterator[LoggedLine]:
+    """Line by line. Programs may write what strict JSON has not, such as NaN."""
     for text in lines.split(b"\n"):
         try:
-            line = _decode_line(text)
-            yield line.step, line.values
+            yield _decode_line(text)
             continue
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
@@ -108,4 +111,4 @@ def _checked_steps(lines: bytes) -> Iterator[tuple[int, Mapping[str, object]]]:
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
         if isinstance(values, dict):
-            yield step, values
+            yield LoggedLine(step, values, fields.get("time"), fields.get("attempt"))

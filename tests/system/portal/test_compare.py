@@ -127,9 +127,7 @@ def test_a_metric_is_plotted_against_a_parameter(new_page: NewPage, sweep: str, 
     page.wait_for(f"{LINES}.length === 6")
 
 
-def test_runs_are_grouped_with_their_mean_and_a_band(
-    new_page: NewPage, sweep: str, tmp_path: Path
-) -> None:
+def test_runs_are_grouped_with_their_mean_and_a_band(new_page: NewPage, sweep: str, tmp_path: Path) -> None:
     page = new_page(at=f"/compare?jobs=alice~{sweep}")
     page.wait_for(f"{LINES}.length === 6")
     page.choose(".compare label:nth-of-type(4) select", "lr")
@@ -142,7 +140,8 @@ def test_runs_are_grouped_with_their_mean_and_a_band(
     page.wait_for(f"{LINES}[0] === 'lr=0.1 (2 runs) 0.15 (0.1 to 0.2)'")
     assert page.evaluate(f"{LINES}[1]") == "lr=0.01 (2 runs) 0.35 (0.3 to 0.4)"
     page.click(".plot.metric summary")
-    page.wait_for("document.querySelector('.plot.metric tbody tr')?.innerText === '0\\tlr=0.1 (2 runs)\\t1.5\\t1\\t2'")
+    first_row = "document.querySelector('.plot.metric tbody tr')?.innerText"
+    page.wait_for(f"{first_row} === '0\\tlr=0.1 (2 runs)\\t1.5\\t1\\t2'")
     page.accept_downloads(tmp_path)
     page.click(".plot.metric button", "Download CSV")
     file = tmp_path / "Mean-of-loss.csv"
@@ -154,8 +153,8 @@ def test_runs_are_grouped_with_their_mean_and_a_band(
     page.reload()
     page.wait_for(f"{LINES}.length === 3")
     # The colours of the table are those of the groups.
-    swatches = "new Set([...document.querySelectorAll('.c-draw .swatch')].map((one) => one.style.background)).size"
-    assert page.evaluate(swatches) == 3
+    colours = "[...document.querySelectorAll('.c-draw .swatch')].map((one) => one.style.background)"
+    assert len(set(page.evaluate(colours))) == 3
 
 
 def test_all_parameters_are_axes_beside_the_metric(new_page: NewPage, sweep: str, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from pathlib import Path
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -12,16 +14,25 @@ from paicluster.api.context import context
 from paicluster.api.requests.authentication import authenticate
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import Query, Routes, Text
-from paicluster.api.v2.jobs import job_row
-from paicluster.api.wire.jobs import Count
+from paicluster.api.v2.jobs import admit_response, job_row
+from paicluster.api.wire.jobs import Count, MetricSegment, MetricSeriesPart, SeriesCount
 from paicluster.api.wire.query_parameters import int_param
-from paicluster.logs.task_metrics import read_metrics
+from paicluster.api.wire.responses import Encoded, encode
+from paicluster.auth.tokens import Identity
+from paicluster.logs.metric_series import MAX_ALL_POINTS, MAX_NAMES, read_series
+from paicluster.logs.task_metrics import metrics_size, read_metrics
 from paicluster.store import history
 from paicluster.store.rows import TaskRow
+from paiprotocol.errors import InvalidParameters
+from paiprotocol.plain_numbers import plain_number
 
 route = Routes("job")
 
 MEDIA_TYPE = "application/x-ndjson"
+# Values of a series that a plot requests without saying how many, and about what each takes in a response.
+_POINTS = 2048
+_POINT_BYTES = 40
+_MAX_TIME_S = 1e12
 
 
 @route(
@@ -38,12 +49,72 @@ MEDIA_TYPE = "application/x-ndjson"
 )
 async def metrics(request: Request) -> Response:
     """One line of JSON per step, from a byte offset on; by default of the first task."""
+    folder = await _folder(request, await authenticate(request))
+    if folder is None:
+        return Response(b"", media_type=MEDIA_TYPE)
+    start = int_param(request.query_params.get("start"), "start", 0)
+    return Response(await asyncio.to_thread(read_metrics, folder, start), media_type=MEDIA_TYPE)
+
+
+@route(
+    "GET /api/v2/jobs/{framework}/metric-series",
+    authority=JOBS,
+    summary="Metrics of a task for plots: of each as many values as a plot can show, with its extremes",
+    query=(
+        Query("role"),
+        Query("index", Count),
+        Query("start", Count, description="Byte offset to start from: `next` of the part before."),
+        Query("points", Count, description="Values of each metric, at most about so many."),
+        Query("metric", description="Only this metric; may be repeated."),
+    ),
+    other_methods=405,
+)
+async def metric_series(request: Request) -> Encoded[MetricSeriesPart]:
+    """A part of the file at a time, thinned; by default of the first task."""
     identity = await authenticate(request)
+    folder = await _folder(request, identity)
+    get = request.query_params.get
+    start = int_param(get("start"), "start", 0)
+    points = int_param(get("points"), "points", _POINTS)
+    names = request.query_params.getlist("metric")
+    if len(names) > MAX_NAMES:
+        raise InvalidParameters(f"A request may have {MAX_NAMES} metrics.")
+    if folder is None:
+        return Encoded(encode(MetricSeriesPart([], [], start, False)))
+    await admit_response(request, identity, min(MAX_ALL_POINTS * _POINT_BYTES, metrics_size(folder) - start))
+    return Encoded(await asyncio.to_thread(_encoded_series, folder, start, points, names))
+
+
+def _encoded_series(folder: Path, start: int, points: int, names: Collection[str]) -> bytes:
+    found = read_series(folder, start, points, names)
+    # Names that came late leave the others fewer points.
+    segments = [
+        MetricSegment(
+            name,
+            segment.attempt,
+            kept.steps,
+            [_milliseconds(time_s) for time_s in kept.times],
+            [plain_number(value) for value in kept.values],
+        )
+        for name, series in found.series.items()
+        for segment, kept in series.thinned(found.most)
+    ]
+    counts = [SeriesCount(name, series.count, series.not_finite) for name, series in found.series.items()]
+    return encode(MetricSeriesPart(segments, counts, found.end, found.has_more))
+
+
+def _milliseconds(time_s: object) -> int | None:
+    if not isinstance(time_s, int | float) or not 0 <= time_s < _MAX_TIME_S:
+        return None
+    return round(time_s * 1000)
+
+
+async def _folder(request: Request, identity: Identity) -> Path | None:
+    """Folder of the last attempt of the task that the query names; None before its start."""
     ctx = context(request)
     row = await job_row(request, identity)
     get = request.query_params.get
     role, index = get("role"), int_param(get("index"), "index", 0)
-    start = int_param(get("start"), "start", 0)
 
     def read(conn: Connection) -> TaskRow | None:
         tasks = [
@@ -54,7 +125,4 @@ async def metrics(request: Request) -> Response:
         return max(tasks, key=lambda task: (-task.role_order, task.task_attempt), default=None)
 
     task = await ctx.store.read(read)
-    if task is None:
-        return Response(b"", media_type=MEDIA_TYPE)
-    data = await asyncio.to_thread(read_metrics, ctx.engines.log_folder(task.uid), start)
-    return Response(data, media_type=MEDIA_TYPE)
+    return None if task is None else ctx.engines.log_folder(task.uid)

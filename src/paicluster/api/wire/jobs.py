@@ -75,6 +75,35 @@ class MetricSummary(WireModel):
     max_step: int | None
 
 
+class MetricSegment(WireModel):
+    """Values of a metric that one attempt of a task logged, or one of several runs within it."""
+
+    name: str
+    # From 1.
+    attempt: Count
+    steps: list[int]
+    times: list[Milliseconds | None]
+    # What JSON has no number for is a text: `NaN`, `Infinity`, `-Infinity`.
+    values: list[float | str]
+
+
+class SeriesCount(WireModel):
+    """How many values of a metric were read, and how many of them are not finite."""
+
+    name: str
+    count: Count
+    not_finite: Count
+
+
+class MetricSeriesPart(WireModel):
+    """Metrics of a task, thinned for plots. ``next``: the byte offset of what follows."""
+
+    segments: list[MetricSegment]
+    counts: list[SeriesCount]
+    next: Count
+    has_more: bool
+
+
 class TaskRun(WireModel):
     role: str
     index: Count
