@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench import portal_compare
 from bench.server import Server, follow_to_end, job
 from bench.store import fill
 from bench.table import SMOKE, Row, alternate, limit_row, ms, ratio_row, sized, skipped_row
@@ -61,7 +62,7 @@ def rows() -> list[Row]:
         room = ("--cpus", str(2 * TASKS), "--memory-mb", str(2 * TASKS * 64))
         with Server("--keep-jobs", "1000000", *room, home=home) as server:
             found = [first_load(), list_request(server), *rows_on_screen(server)]
-            found += [job_of_many_tasks(server), *log_rows(server)]
+            found += [job_of_many_tasks(server), *log_rows(server), *portal_compare.rows(server, new_browser)]
         return [*found, quickstart()]
 
 
