@@ -200,6 +200,11 @@ export async function jobConfig(framework: string, signal?: AbortSignal): Promis
   return (await request("GET", `${jobPath(framework)}/config`, signal ? { signal } : {})).text();
 }
 
+/** The text that was posted, with masked secrets. */
+export async function submittedText(framework: string, signal?: AbortSignal): Promise<string> {
+  return (await request("GET", `${jobPath(framework)}/config?submitted=true`, signal ? { signal } : {})).text();
+}
+
 export async function stopJob(framework: string): Promise<void> {
   await request("PUT", `${jobPath(framework)}/executionType`, { body: { value: "STOP" } satisfies ExecutionTypeBody });
 }

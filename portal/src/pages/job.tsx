@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob } from "../api.ts";
+import { ApiError, changeTag, deleteJob, jobConfig, jobDetail, stopJob, submittedText } from "../api.ts";
 import type { JobDetail } from "../api_types.ts";
 import { CopyButton } from "../components/command.tsx";
 import { Confirm } from "../components/dialogs.tsx";
@@ -450,7 +450,7 @@ function useConfig(framework: string) {
 }
 
 function Config({ framework }: { framework: string }) {
-  const config = useConfig(framework);
+  const config = usePolled(`submitted ${framework}`, (signal) => submittedText(framework, signal), FINISHED_REFRESH_MS);
   if (config.error) return <ErrorNotice error={config.error} />;
   if (config.value === undefined) return <Loading what="the configuration" />;
   const text = readable(config.value);
@@ -475,6 +475,7 @@ function isJson(text: string): boolean {
   return text.startsWith("{");
 }
 
+/** A text that is JSON, with a line for each value. */
 function readable(json: string): string {
   try {
     return JSON.stringify(JSON.parse(json), null, 2);

@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import yaml
 
 from openpaisdk.jobs.job_options import JobOptions
 from openpaisdk.jobs.pre_commands import PreCommands
@@ -420,6 +421,20 @@ def test_configuration_events_and_commands(new_page: NewPage, cluster: TeamClust
     page.wait_for_text("pai resubmit parts")
     for command in ("logs -f", "exec", "top", "ssh-container", "forward", "stop-job"):
         assert f"pai {command}" not in page.text, "only a job that runs has this"
+
+
+def test_configuration_is_the_text_that_was_submitted(
+    new_page: NewPage, cluster: TeamCluster, tmp_path: Path
+) -> None:
+    text = "# Of the second try.\n" + yaml.safe_dump(job("commented", "true"), sort_keys=False)
+    cluster.submit(text)
+    page = new_page(at="/jobs/alice~commented?tab=config")
+    page.wait_for_text("# Of the second try.")
+    assert page.evaluate("document.querySelector('pre.config').textContent") == text
+    page.accept_downloads(tmp_path)
+    page.click("button", "Download")
+    file = tmp_path / "commented.yaml"
+    eventually(lambda: file.exists() and file.read_text() == text, "the file")
 
 
 def test_earlier_attempts_keep_their_reason_log_and_place_in_the_timeline(

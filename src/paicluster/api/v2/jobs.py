@@ -345,15 +345,18 @@ def job_and_attempt(
     "GET /api/v2/jobs/{framework}/config",
     authority=JOBS,
     summary="Get the job as submitted, secrets masked",
+    query=(Query("submitted", bool, description="The text that was posted, with its comments; else JSON."),),
     returns={200: Text(YAML)},
 )
 async def config(request: Request) -> Response:
     identity = await authenticate(request)
     row = await job_row(request, identity)
-    # As OpenPAI: JSON text with a YAML media type, which parsers of both accept.
     ctx = context(request)
-    text = await config_as_json(ctx, identity, row, await spec_of(ctx, row))
-    return Response(text, media_type="text/yaml")
+    spec = await spec_of(ctx, row)
+    if bool_param(request.query_params, "submitted"):
+        return Response(spec.config, media_type="text/yaml")
+    # As OpenPAI: JSON text with a YAML media type, which parsers of both accept.
+    return Response(await config_as_json(ctx, identity, row, spec), media_type="text/yaml")
 
 
 async def spec_of(ctx: Context, row: JobRow) -> JobSpecRow:

@@ -123,6 +123,26 @@ def test_tasks_not_needed_for_completion_never_start(cluster: TeamCluster, name:
     assert tasks[2]["containerExitDiagnostics"] == "Stop to complete current FrameworkAttempt"
 
 
+def test_config_is_also_the_text_that_was_posted(cluster: TeamCluster, name: str) -> None:
+    text = "# Why it is there.\n" + yaml.safe_dump(job(name, "true"), sort_keys=False)
+    cluster.submit(text)
+    reply = cluster.get(cluster.path(name, "/config?submitted=true"))
+    assert (reply.status, reply.text) == (200, text)
+    assert reply.headers["content-type"].startswith("text/yaml")
+    secret = {"secrets": {"token": "open-sesame"}}
+    spec = {**job(name + "-secret", "echo <% $secrets.token %>"), **secret}
+    cluster.submit("# About the password.\n" + yaml.safe_dump(spec, sort_keys=False))
+    shown = cluster.get(cluster.path(name + "-secret", "/config?submitted=true")).text
+    assert "# About the password." in shown and 'secrets: "******"' in shown
+    spec["name"] = name + "-repeated"
+    cluster.submit("# The password is open-sesame.\n" + yaml.safe_dump(spec, sort_keys=False))
+    for query in ("", "?submitted=true"):
+        for one in (name + "-secret", name + "-repeated"):
+            assert "open-sesame" not in cluster.get(cluster.path(one, f"/config{query}")).text
+    stored = [path for path in cluster.home.glob("cluster.db*") if b"open-sesame" in path.read_bytes()]
+    assert stored == []
+
+
 def test_config_parses_as_json_and_as_yaml(cluster: TeamCluster, name: str) -> None:
     spec = job(name, "echo  'two  spaces'", contributor="née")
     cluster.submit(yaml.safe_dump(spec, allow_unicode=True))
