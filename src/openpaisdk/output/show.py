@@ -9,7 +9,7 @@ from openpaisdk.output.untrusted_text import is_printable, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 FORMATS = ("table", "json", "yaml")
 
@@ -24,6 +24,24 @@ def show(value: object, output_format: str, render: Callable[[], str]) -> None:
         text = visible(render())
     if text:
         _write(text + "\n")
+
+
+def show_csv(records: Sequence[Mapping[str, object]]) -> None:
+    """Print records with the same keys as CSV: a line with the keys, one for each record; None is empty.
+
+    Texts are as they are, for programs; at a terminal without the characters that control it.
+    """
+    if not records:
+        return
+    import csv
+    import io
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(records[0])
+    writer.writerows(record.values() for record in records)
+    text = out.getvalue()
+    _write(visible(text) if sys.stdout.isatty() else text)
 
 
 def show_all(values: Iterable[object], output_format: str, render: Callable[[], Iterable[str]]) -> None:

@@ -8,7 +8,7 @@ from openpaisdk.cli.parser import command_parser, int_at_least
 from openpaisdk.client.models import check_states
 from openpaisdk.connect import open_cluster
 from openpaisdk.jobs.runs import load_runs
-from openpaisdk.output import format_duration, palette, print_notice, show, table, terminal_columns
+from openpaisdk.output import format_duration, palette, print_notice, show, show_csv, table, terminal_columns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def runs(argv: list[str]) -> int:
     if args.best:
         chosen = chosen.best(args.best)
     if args.output == "csv":
-        show(None, "table", lambda: _csv(chosen))
+        # What is missing is empty; numbers are exact.
+        show_csv(chosen.records())
     else:
         show([_plain(run) for run in chosen.runs], args.output, lambda: _table(chosen, args.metric))
     _print_notices(args, loaded, chosen, has_more)
@@ -188,22 +189,6 @@ def _text(value: object) -> str:
     import json
 
     return json.dumps(value)
-
-
-def _csv(chosen: RunTable) -> str:
-    """A header and a line for each run; what is missing is empty. Numbers are exact."""
-    import csv
-    import io
-
-    records = chosen.records()
-    if not records:
-        return ""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(records[0])
-    for record in records:
-        writer.writerow(["" if value is None else value for value in record.values()])
-    return out.getvalue().rstrip("\n")
 
 
 def _plain(run: Run) -> dict[str, object]:
