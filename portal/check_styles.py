@@ -20,8 +20,8 @@ _CLASS = re.compile(r"\.([a-zA-Z][\w-]*)")
 # Classes, attributes of scripts, and ranges of text that scripts highlight.
 _NAME = re.compile(r"\.([a-zA-Z][\w-]*)|\[(data-[\w-]+)|::highlight\(([\w-]+)")
 _FIRST_PART = re.compile(r"(?:[^\s>+~(\[]|\((?:[^()]|\([^()]*\))*\)|\[[^\]]*\])+")
-# Of uPlot and xterm.
-_OF_LIBRARIES = ("u-", "xterm")
+# Of uPlot, xterm, and the highlighter of Lezer.
+_OF_LIBRARIES = ("u-", "xterm", "tok-")
 # Cells have the name of their column, for tests and for rules to come.
 _COLUMN = "c-"
 _STRING = re.compile(r'"([^"\n]*)"|`([^`]*)`')

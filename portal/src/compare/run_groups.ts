@@ -13,6 +13,8 @@ export type BandKind = "deviation" | "range";
 const ALL_BUT = "!";
 /** Steps of a mean. */
 const MAX_STEPS = 1000;
+/** A band around values above 0 ends at this part of the lowest of them. */
+const FLOOR_PART = 10;
 
 export interface GroupChoice {
   /** As in the address. */
@@ -76,6 +78,7 @@ export function meanOf(name: string, metrics: readonly Metric[], kind: BandKind)
   const series = metrics.map(flat);
   const grid = gridOf(series);
   const places = series.map(() => 0);
+  let floor = Infinity;
   const [means, lows, highs, counts]: [number[], number[], number[], number[]] = [[], [], [], []];
   for (const step of grid) {
     let [count, sum, low, high] = [0, 0, Infinity, -Infinity];
@@ -96,11 +99,12 @@ export function meanOf(name: string, metrics: readonly Metric[], kind: BandKind)
     const spread = count > 1 ? Math.sqrt(values.reduce((squares, value) => squares + (value - mean) ** 2, 0) / (count - 1)) : 0;
     means.push(mean);
     counts.push(count);
-    // Of values above 0 the band is, too: a logarithmic axis has no other place.
-    const least = low > 0 && mean - spread <= 0 ? low : mean - spread;
-    lows.push(count ? (kind === "range" ? low : least) : NaN);
+    floor = Math.min(floor, low);
+    lows.push(count ? (kind === "range" ? low : mean - spread) : NaN);
     highs.push(count ? (kind === "range" ? high : mean + spread) : NaN);
   }
+  // Of values above 0 the band is, too: a logarithmic axis has no other place.
+  if (floor > 0) for (const [at, low] of lows.entries()) lows[at] = Math.max(low, floor / FLOOR_PART);
   const metricOf = (values: number[]): Metric => ({
     name,
     count: grid.length,

@@ -16,8 +16,8 @@ interface Props {
   readonly colourOf: ((run: Run) => string) | undefined;
 }
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [70, 70, 34, 18];
-const MIN_AXIS_PX = 110;
+const [LEFT, RIGHT, TOP, BOTTOM] = [70, 50, 34, 18];
+const MIN_AXIS_PX = 90;
 /** How far from a line the pointer may be. */
 const REACH_PX = 24;
 const NAME_CHARACTERS = 18;

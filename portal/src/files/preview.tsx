@@ -6,7 +6,11 @@ import { ApiError } from "../api.ts";
 import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { counted, fileSize } from "../format.ts";
+import { address, setQuery } from "../router.ts";
 import { parseTable } from "./csv.ts";
+import { HighlightedCode } from "./highlighted_code.tsx";
+import type { Block } from "./markdown.ts";
+import { MarkdownView } from "./markdown_view.tsx";
 import { parseNotebook, type Cell } from "./notebook.ts";
 import { endingOf } from "./paths.ts";
 import { shownCells, shownText } from "./shown_part.ts";
@@ -33,12 +37,13 @@ const IMAGE_TYPES: Readonly<Record<string, string>> = {
   svg: "image/svg+xml",
 };
 
-type Kind = "image" | "notebook" | "table" | "text";
+type Kind = "image" | "notebook" | "table" | "markdown" | "text";
 
 function kindOf(name: string): Kind {
   const ending = endingOf(name);
   if (ending in IMAGE_TYPES) return "image";
   if (ending === "ipynb") return "notebook";
+  if (ending === "md" || ending === "markdown") return "markdown";
   return ending === "csv" || ending === "tsv" ? "table" : "text";
 }
 
@@ -61,7 +66,7 @@ export function Preview({ reader, path, name, entry }: PreviewProps) {
   const isComplete = content.bytes.length >= entry.size;
   if (kind === "image" && endingOf(name) === "svg") return <VectorPicture bytes={content.bytes} name={name} />;
   if (kind === "image") return <Picture bytes={content.bytes} type={IMAGE_TYPES[endingOf(name)] ?? ""} name={name} />;
-  return <Text bytes={content.bytes} kind={kind} isComplete={isComplete} size={entry.size} />;
+  return <Text bytes={content.bytes} kind={kind} ending={endingOf(name)} isComplete={isComplete} size={entry.size} />;
 }
 
 /** The first bytes of a file, read again when it has changed. */
@@ -138,27 +143,57 @@ function Picture({ bytes, type, name }: { bytes: Uint8Array; type: string; name:
 interface TextProps {
   readonly bytes: Uint8Array;
   readonly kind: Kind;
+  readonly ending: string;
   readonly isComplete: boolean;
   readonly size: number;
 }
 
-function Text({ bytes, kind, isComplete, size }: TextProps) {
+function Text({ bytes, kind, ending, isComplete, size }: TextProps) {
   const text = useMemo(() => decodeText(bytes, isComplete), [bytes, isComplete]);
   const cells = useMemo(() => (kind === "notebook" && text !== null ? parseNotebook(text) : null), [text, kind]);
   if (text === null) return <NoPreview text="It is not a text." />;
   if (cells) return <Notebook cells={cells} />;
   if (kind === "table") return <TableView text={text} isComplete={isComplete} />;
-  return <Lines text={text} rest={isComplete ? "" : `The first ${fileSize(bytes.length)} of ${fileSize(size)}.`} />;
+  const rest = isComplete ? "" : `The first ${fileSize(bytes.length)} of ${fileSize(size)}.`;
+  if (kind === "markdown") return <Markdown text={text} rest={rest} />;
+  return <Lines text={text} ending={ending} rest={rest} />;
+}
+
+/** As elements, or as it was written; the address has which. */
+function Markdown({ text, rest }: { text: string; rest: string }) {
+  const blocks = useSignal<{ readonly of: string; readonly found: readonly Block[] | null } | null>(null);
+  const isSource = address.value.query.get("view") === "source";
+  useEffect(() => {
+    void import("./markdown.ts").then(({ parseMarkdown }) => (blocks.value = { of: text, found: parseMarkdown(text) }));
+  }, [text]);
+  if (blocks.value?.of !== text) return <Loading what="the file" />;
+  const { found } = blocks.value;
+  if (!found) return <Lines text={text} ending="" rest={rest} />;
+  const show = (view: string | undefined) => () => setQuery({ view });
+  return (
+    <>
+      <div class="markdown-tools" role="group" aria-label="View of the file">
+        <button class="button" type="button" aria-pressed={!isSource} onClick={show(undefined)}>
+          Formatted
+        </button>
+        <button class="button" type="button" aria-pressed={isSource} onClick={show("source")}>
+          Source
+        </button>
+      </div>
+      {isSource ? <Lines text={text} ending="" rest={rest} /> : <MarkdownView blocks={found} />}
+      {!isSource && rest && <Cut text={rest} />}
+    </>
+  );
 }
 
 /** `rest`: what is said where this is not all of the file. */
-function Lines({ text, rest }: { text: string; rest: string }) {
+function Lines({ text, ending, rest }: { text: string; ending: string; rest: string }) {
   const shown = useMemo(() => shownText(text), [text]);
   const isCut = shown.isCut ? "Only the first lines." : rest;
   return (
     <>
       <pre class="card config" tabIndex={0} aria-label="Content of the file">
-        {shown.text}
+        <HighlightedCode text={shown.text} ending={ending} />
       </pre>
       {isCut && <Cut text={isCut} />}
     </>

@@ -48,6 +48,15 @@ PAGES = {
         "/compare?jobs=alice~swept&colour=seed&against=lr",
         "document.querySelectorAll('.scatter circle').length === 4",
     ),
+    "compare-groups": (
+        "/compare?jobs=alice~swept&group=lr&columns=parameter.lr,metric.train/loss.last",
+        "document.querySelectorAll('.readout > span').length === 3"
+        " && document.querySelector('.plot.metric canvas') !== null",
+    ),
+    "compare-parallel": (
+        "/compare?jobs=alice~swept&against=*",
+        "document.querySelectorAll('.parallel polyline').length === 4",
+    ),
     "config": ("/jobs/alice~trains?tab=config", "document.querySelector('pre.config') !== null"),
     "commands": ("/jobs/alice~trains?tab=commands", "document.querySelector('.copy') !== null"),
     "terminal": (
@@ -69,6 +78,8 @@ PAGES = {
     "files": (FILES, "document.querySelectorAll('.files tbody tr').length > 4"),
     "no-files": (f"{FILES}/plots", "document.querySelector('.empty h2') !== null"),
     "file-text": (f"{FILES}/train.py", "document.querySelector('pre.config') !== null"),
+    "file-code": (f"{FILES}/train.py", "document.querySelector('.tok-keyword') !== null"),
+    "file-markdown": (f"{FILES}/README.md", "document.querySelector('.markdown .tok-keyword') !== null"),
     "file-table": (f"{FILES}/results.csv", "document.querySelector('.csv tbody tr') !== null"),
     "file-notebook": (f"{FILES}/explore.ipynb", "document.querySelector('.cell img') !== null"),
     "file-image": (f"{FILES}/loss.svg", "document.querySelector('.picture img') !== null"),
@@ -148,11 +159,50 @@ NOTEBOOK = {
 }
 
 
+CODE = """\
+\"\"\"Train on digits.\"\"\"
+import torch
+
+RATE = 0.01  # of Adam
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return self.layers(x)
+
+
+for epoch in range(10):
+    train(epoch, name="digits")
+"""
+README = """\
+# Digits
+
+A **small** net, trained with `train.py`; see [the paper](https://papers.example/digits).
+
+## Runs
+
+| lr | loss |
+|---|---|
+| 0.1 | 0.31 |
+| 0.01 | 0.27 |
+
+1. download
+2. train
+   - with *seeds*
+
+- [x] baseline
+- [ ] larger net
+
+> Do not use the test set.
+"""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def files(cluster: TeamCluster) -> None:
     rows = "".join(f"{step},{1 / step:.4f},{0.9 + step / 20000:.4f}\n" for step in range(1, 400))
     for name, text in {
-        "train.py": "import torch\n\nfor epoch in range(10):\n    train(epoch)\n",
+        "train.py": CODE,
+        "README.md": f"{README}\n```python\n{CODE}```\n",
         "results.csv": "step,loss,accuracy\n" + rows,
         "explore.ipynb": json.dumps(NOTEBOOK),
         "loss.svg": PLOT,

@@ -393,6 +393,65 @@ def test_hostile_files_are_shown_as_text(new_page: NewPage, cluster: TeamCluster
     assert not page.evaluate("window.isHacked === true")
 
 
+def test_markdown_is_formatted_and_loads_nothing(
+    new_page: NewPage, cluster: TeamCluster, folder: str
+) -> None:
+    dot = base64.b64encode(png(3, 2)).decode()
+    text = "\n\n".join(
+        [
+            "# Title",
+            "Some *words* and [a page](https://pages.example/x).",
+            "<script>hacked()</script>",
+            '<img src=x onerror="hacked()"> in a line <b onclick="hacked()">bold</b>',
+            '<iframe src="javascript:parent.hacked()"></iframe>',
+            "[run](javascript:hacked()) [text](data:text/html,<script>hacked()</script>)",
+            "![far](https://tracker.example/dot.png) ![near](/api/v2/info)",
+            "![drawn](data:image/svg+xml;base64,PHN2Zz4=)",
+            f"![dot](data:image/png;base64,{dot})",
+            "```py\ndef f():\n    return 1\n```",
+        ]
+    )
+    put(cluster, f"{folder}/README.md", text.encode())
+    put(cluster, f"{folder}/deep.md", (">" * 100_000 + "_a_" * 20_000).encode())
+    page = new_page(at=at(folder))
+    page.wait_for_text("2 entries")
+    page.evaluate("window.hacked = () => { window.isHacked = true; }")
+    page.click(".files a", "README.md")
+    page.wait_for("document.querySelector('.markdown .tok-keyword')?.innerText === 'def'")
+    assert page.evaluate("document.querySelector('.markdown h2').innerText") == "Title"
+    page.wait_for("document.querySelector('.markdown img')?.naturalWidth === 3")
+    inside = "[...document.querySelectorAll('.markdown *')]"
+    names = set(page.evaluate(f"{inside}.map((one) => one.localName)"))
+    assert names == {"h2", "p", "em", "a", "img", "pre", "span"}
+    links = page.evaluate("[...document.querySelectorAll('.markdown a')].map((one) => [one.href, one.rel])")
+    assert links == [["https://pages.example/x", "noopener noreferrer"]]
+    attributes = page.evaluate(f"{inside}.flatMap((one) => one.getAttributeNames())")
+    assert not [one for one in attributes if one.startswith("on") or one == "style"]
+    for shown in ("<script>hacked()</script>", "[image far: https://tracker.example/dot.png]"):
+        assert shown in page.text
+    requested = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
+    assert not [one for one in requested if "example" in one or one.endswith("/api/v2/info")]
+    assert not page.evaluate("window.isHacked === true")
+    page.click("button", "Source")
+    page.wait_for("document.querySelector('pre.config')?.innerText.startsWith('# Title')")
+    assert "view=source" in page.address
+    page.reload()
+    page.wait_for("document.querySelector('pre.config')?.innerText.startsWith('# Title')")
+    page.evaluate(f"location.hash = {json.dumps('#' + at(f'{folder}/deep.md'))}")
+    page.wait_for("document.body.innerText.includes('_a__a_')")
+
+
+def test_code_has_colours(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
+    code = 'def f():\n    return "<b>"  # why\n'
+    put(cluster, f"{folder}/f.py", code.encode())
+    page = new_page(at=at(f"{folder}/f.py"))
+    page.wait_for("document.querySelector('pre.config .tok-comment')?.innerText === '# why'")
+    assert page.evaluate("document.querySelector('pre.config').textContent") == code
+    pieces = "[...document.querySelectorAll('pre.config span')]"
+    colours = page.evaluate(f"{pieces}.map((one) => getComputedStyle(one).color)")
+    assert len(set(colours)) >= 3
+
+
 def test_hostile_files_do_not_stop_the_page(new_page: NewPage, cluster: TeamCluster, folder: str) -> None:
     """Each of these is shown in a moment; as a whole they take a browser minutes, or for ever."""
     uses = [f'<use href="#a{at}"/>' * 10 for at in range(9)]
