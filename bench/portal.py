@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench import portal_compare
 from bench.server import Server, follow_to_end, job
-from bench.store import fill
+from bench.store import fill, fill_metrics
 from bench.table import SMOKE, Row, alternate, limit_row, ms, ratio_row, sized, skipped_row
 from paicluster.api.portal.bundle import FOLDER
 from paicluster.api.v2.job_summaries import render_summary
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 JOBS = sized(100_000, 500)
 RUNS = sized(7, 1)
+LIST_REQUESTS = sized(50, 1)
+METRICS = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "lr")
 TASKS = sized(2000, 20)
 QUICKSTARTS = 3
 LOG_BYTES = sized(1 << 30, 8 << 20)
@@ -58,10 +60,11 @@ def rows() -> list[Row]:
             pass
         store = Store.open(home / "cluster.db", render_summary)
         fill(store, JOBS, all_finished=True)
+        fill_metrics(store, METRICS)
         store.close()
         room = ("--cpus", str(2 * TASKS), "--memory-mb", str(2 * TASKS * 64))
         with Server("--keep-jobs", "1000000", *room, home=home) as server:
-            found = [first_load(), list_request(server), *rows_on_screen(server)]
+            found = [first_load(), list_request(server), list_with_metrics(server), *rows_on_screen(server)]
             found += [job_of_many_tasks(server), *log_rows(server), *portal_compare.rows(server, new_browser)]
         return [*found, quickstart()]
 
@@ -86,6 +89,26 @@ def list_request(server: Server) -> Row:
         f"portal: API's share of the job list, {JOBS} jobs",
         [once() for _ in range(RUNS)],
         at_most=0.015,
+        show=ms,
+    )
+
+
+def list_with_metrics(server: Server) -> Row:
+    """A page of the list with columns of metrics, against the same page without; each is requested often."""
+
+    def several(path: str) -> float:
+        began = time.perf_counter()
+        for _ in range(LIST_REQUESTS):
+            server.call("GET", path)
+        return (time.perf_counter() - began) / LIST_REQUESTS
+
+    columns = "".join(f"&metric={name}" for name in METRICS)
+    (first, *_) = server.call("GET", _LIST + columns)["data"]
+    assert set(first["metrics"]) == set(METRICS)
+    return ratio_row(
+        f"portal: list of {JOBS} jobs with {len(METRICS)} columns of metrics / without",
+        *alternate(lambda: several(_LIST + columns), lambda: several(_LIST), RUNS),
+        at_most=2,
         show=ms,
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -15,6 +16,7 @@ from sqlalchemy import Connection
 from bench.table import Row, limit_row, ms, sized
 from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store
+from paicluster.store.compiled_statements import execute
 from paicluster.store.jobs import INSERT_JOB, Inserted, JobQuery, NewJob, insert_jobs, list_jobs, update_job
 
 JOBS = sized(100_000, 500)
@@ -174,3 +176,23 @@ def fill(store: Store, count: int, *, all_finished: bool = False) -> None:
     for start in range(0, count, 1000):
         new = [make(n) for n in range(start, min(count, start + 1000))]
         store.write_sync(lambda conn, new=new: write(conn, new))  # type: ignore[misc]
+
+
+def fill_metrics(store: Store, names: Sequence[str]) -> None:
+    """Give each task of all jobs metrics with these names, which are read to their end."""
+    texts = (
+        "INSERT INTO tasks (uid, job_id, attempt, role, role_order, task_index, task_attempt, task_uid,"
+        " sub_state, cpu, memory_mb, launched_ms, completed_ms, retries_total, retries_accountable,"
+        " stop_requested, lost)"
+        " SELECT jobs.id || '-' || number, jobs.id, jobs.attempt, 'main', 0, number, 0,"
+        " jobs.id || '-' || number, 'Completed', 1, 1024, jobs.launched_ms, jobs.completed_ms, 0, 0, false,"
+        " false FROM jobs CROSS JOIN (SELECT value AS number FROM json_each('[0, 1, 2, 3, 4, 5, 6, 7]'))"
+        " WHERE number < jobs.total_tasks",
+        "INSERT INTO metric_files (job_id, uid, read_bytes, complete, names_omitted)"
+        " SELECT job_id, uid, 1000, true, false FROM tasks",
+        "INSERT INTO task_metrics (job_id, uid, name, count, last_value, last_step, min_value, min_step,"
+        " max_value, max_step) SELECT job_id, uid, value, 100, 0.1 * task_index, 99, 0.05, 98, 0.9, 0"
+        f" FROM tasks CROSS JOIN json_each('{json.dumps(names)}')",
+    )
+    for text in texts:
+        store.write_sync(lambda conn, text=text: execute(conn, text).close())  # type: ignore[misc]

@@ -279,6 +279,12 @@ export interface JobCheck {
   readonly warnings: readonly string[];
 }
 
+/** What the jobs of a list can be asked for. */
+export interface JobColumns {
+  readonly parameters: readonly string[];
+  readonly metrics: readonly string[];
+}
+
 export interface JobDetail {
   readonly debugId: string;
   readonly name: string;
@@ -396,6 +402,8 @@ export interface JobSummary {
   readonly totalTaskRoleNumber: number;
   readonly jobPriority: string | null;
   readonly reason?: string | null;
+  readonly metrics?: Readonly<Record<string, ListedMetric>> | null;
+  readonly parameters?: Readonly<Record<string, readonly string[]>>;
 }
 
 export interface JobTemplate {
@@ -503,6 +511,13 @@ export interface LegacyStorageServer {
 export interface ListMetadata {
   readonly resourceVersion?: string;
   readonly continue?: string;
+}
+
+/** Metric of a job in a list: of its first task that logged it, or of all tasks of an array. */
+export interface ListedMetric {
+  readonly last: number | string | null;
+  readonly min: number | string | null;
+  readonly max: number | string | null;
 }
 
 export interface LogLocation {

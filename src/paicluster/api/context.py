@@ -13,6 +13,7 @@ from starlette.requests import Request
 from paicluster.api.connections.exec_sessions import ExecSessions
 from paicluster.api.connections.forwarders import Forwarders
 from paicluster.api.identity.sign_in_links import SignInLinks
+from paicluster.api.jobs.column_cache import ColumnCache
 from paicluster.api.jobs.detail_cache import ResponseCache
 from paicluster.api.jobs.follow_turns import FollowTurns
 from paicluster.api.jobs.job_parser import JobParser
@@ -144,6 +145,7 @@ class JobContext:
     retention: JobRemover
     detail_cache: ResponseCache
     metrics: MetricCollector
+    column_cache: ColumnCache = field(default_factory=ColumnCache)
     log_watcher: LogWatcher = field(default_factory=LogWatcher)
     follow_turns: FollowTurns = field(default_factory=FollowTurns)
     log_search_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOG_SEARCHES))

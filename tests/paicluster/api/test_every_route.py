@@ -88,6 +88,7 @@ def call_server_routes(call: SuccessfulCalls) -> None:
         "/api/v2/authn/info",
         "/api/v1/authn/info",
         "/api/v2/runs",
+        "/api/v2/job-columns",
     ):
         call("GET", path)
     for method in ("GET", "POST"):

@@ -1,13 +1,12 @@
-"""Route of runs: parameters, states and metrics of all tasks of several jobs, in one response."""
+"""Routes of runs: parameters, states and metrics of all tasks of several jobs, and the names of these."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 from sqlalchemy import Connection
 from starlette.requests import Request
 
@@ -16,9 +15,10 @@ from paicluster.api.requests.authentication import authenticate
 from paicluster.api.requests.permissions import check_may_see, visible_jobs
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import Query, Rate, Routes
+from paicluster.api.v2.job_columns import column_names, run_config
 from paicluster.api.v2.job_detail import TaskColumns, exit_summary
 from paicluster.api.v2.jobs import admit_response, query_of
-from paicluster.api.wire.jobs import JOB_FILTERS, JobRuns, MetricSummary, RunPage, TaskRun
+from paicluster.api.wire.jobs import JOB_FILTERS, JobColumns, JobRuns, MetricSummary, RunPage, TaskRun
 from paicluster.api.wire.responses import Encoded, encode
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
@@ -44,26 +44,6 @@ _TASK_BYTES = 128
 _METRIC_BYTES = 128
 
 
-class _Additions(msgspec.Struct, frozen=True):
-    array: dict[str, list[str]] = {}
-    arrayRows: dict[str, list[str]] = {}  # noqa: N815 - a key of jobs
-
-
-class _RunExtras(msgspec.Struct, frozen=True):
-    gangAllocation: bool = True  # noqa: N815 - a key of jobs
-    openpaisdk: _Additions = _Additions()
-
-
-class _Config(msgspec.Struct, frozen=True):
-    """The parts of a job that describe its runs."""
-
-    parameters: dict[str, Any] = {}
-    extras: _RunExtras = _RunExtras()
-
-
-_decode_config = msgspec.json.Decoder(_Config).decode
-
-
 class _Selection(NamedTuple):
     """The jobs of a response, the number of their metrics, and the offset of the next job."""
 
@@ -72,12 +52,29 @@ class _Selection(NamedTuple):
     next: int | None
 
 
+_FILTERS = tuple(query for query in JOB_FILTERS if query.name != "withTotalCount")
+
+
+@route(
+    "GET /api/v2/job-columns",
+    authority=JOBS,
+    summary="Names of the parameters and metrics of jobs",
+    query=_FILTERS,
+    rate=Rate.LISTS,
+)
+async def columns(request: Request) -> JobColumns:
+    """Names in the jobs of a page, at most 200: what a list can have as ``parameter`` and ``metric``."""
+    identity = await authenticate(request)
+    query = visible_jobs(identity, query_of(request))
+    return await context(request).store.read(lambda conn: column_names(conn, query))
+
+
 @route(
     "GET /api/v2/runs",
     authority=JOBS,
     summary="Parameters, states and metrics of the tasks of jobs",
     query=(
-        *(query for query in JOB_FILTERS if query.name != "withTotalCount"),
+        *_FILTERS,
         Query("jobs", description="Full names of jobs, separated by commas, instead of filters."),
         Query("metric", description="Only this metric; may be repeated."),
     ),
@@ -149,17 +146,13 @@ def _page(conn: Connection, selected: Sequence[JobRow], query: JobQuery) -> _Sel
 
 def _job_runs(conn: Connection, row: JobRow, metrics: Collection[str], is_unread: bool) -> JobRuns:
     spec = jobs.job_spec(conn, row.id)
-    try:
-        config = _decode_config(spec.job) if spec is not None else _Config()
-    except msgspec.DecodeError:  # of another shape, as old jobs may be
-        config = _Config()
+    config = run_config(spec.job if spec is not None else None)
     names, is_cut = _names_within_bound(conn, row.id, metrics)
     by_task: dict[tuple[int, int], dict[str, MetricValues]] = {}
     for order, index, name, values in metric_rows.metrics_of(conn, row.id, names):
         of_task = by_task.setdefault((order, index), {})
         # The earlier attempts of a task come first.
         of_task[name] = metric_rows.merged(of_task[name], values) if name in of_task else values
-    additions = config.extras.openpaisdk
     return JobRuns(
         name=row.name,
         username=row.username,
@@ -168,10 +161,10 @@ def _job_runs(conn: Connection, row: JobRow, metrics: Collection[str], is_unread
         submission_time=row.submission_ms,
         launched_time=row.launched_ms,
         completed_time=row.completed_ms,
-        is_array=not config.extras.gangAllocation and row.total_roles == 1,
+        is_array=config.is_array(row.total_roles),
         parameters=config.parameters,
-        array=additions.array,
-        array_rows=additions.arrayRows,
+        array=config.array,
+        array_rows=config.array_rows,
         tasks=_tasks(conn, row, by_task),
         has_unread_metrics=is_unread,
         has_omitted_metrics=is_cut or metric_rows.has_omitted_names(conn, row.id),

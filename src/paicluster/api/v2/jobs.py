@@ -22,6 +22,7 @@ from paicluster.api.requests.permissions import check_may_see, check_owner_or_ad
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import PAGE, YAML, Query, Rate, Routes, Text
 from paicluster.api.v2 import job_detail, serializers
+from paicluster.api.v2.job_columns import COLUMN_BYTES, COLUMNS, columns_of, with_columns
 from paicluster.api.v2.job_summaries import MAX_CAUSES, page_body, with_causes, with_reasons
 from paicluster.api.wire.base import MessageWithStatus
 from paicluster.api.wire.jobs import (
@@ -131,6 +132,7 @@ async def admit(
             bool,
             description="Our addition: with the cause of the first 1000 failed jobs, as their reason.",
         ),
+        *COLUMNS,
     ),
     rate=Rate.LISTS,
 )
@@ -138,14 +140,16 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
     identity = await authenticate(request)
     query = visible_jobs(identity, query_of(request))
     with_reason, with_cause = (_is_set(request, name) for name in ("reasons", "causes"))
+    columns = columns_of(request, query)
     ctx = context(request)
     store = ctx.store
     if query.limit > _LONG_PAGE:
         jobs.check_page(query)
         await admit_response(request, identity, 2 * _JOBS_PER_PART * _SUMMARY_BYTES)
         return await _long_list(ctx, query, with_reason, with_cause)
-    if query.limit > _SHORT_PAGE:
-        await admit_page(request, identity, query)
+    if query.limit > _SHORT_PAGE or columns:
+        size = _SUMMARY_BYTES + len(columns) * COLUMN_BYTES
+        await admit_response(request, identity, min(query.limit, MAX_LIMIT) * size)
 
     def read(conn: Connection) -> ListPage:
         page = jobs.list_jobs(conn, query)
@@ -153,6 +157,15 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
             page = with_reasons(conn, page, ctx.controller.degraded_reason)
         return with_causes(conn, page) if with_cause else page
 
+    def read_with_columns(conn: Connection) -> tuple[ListPage, list[int]]:
+        return with_columns(conn, read(conn), columns, ctx.jobs.column_cache)
+
+    if columns:
+        page, missed = await store.read(read_with_columns)
+        if missed:
+            await ctx.jobs.metrics.catch_up(missed)
+            page, _ = await store.read(read_with_columns)
+        return Encoded(page_body(page))
     # The pages that clients poll are read faster than the read could be passed to a thread.
     inline = query.is_first_page(_SHORT_PAGE) and not (with_reason or with_cause)
     page = store.read_inline(read) if inline else await store.read(read)

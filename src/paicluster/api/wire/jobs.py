@@ -33,6 +33,16 @@ class RetryDetails(WireModel):
     resource: Count
 
 
+class ListedMetric(WireModel):
+    """Metric of a job in a list: of its first task that logged it, or of all tasks of an array."""
+
+    # None: of an array, whose tasks are runs of their own.
+    last: float | str | None
+    # None: all values are NaN.
+    min: float | str | None
+    max: float | str | None
+
+
 class JobSummary(WireModel):
     debug_id: str
     name: str
@@ -55,6 +65,17 @@ class JobSummary(WireModel):
     total_task_role_number: Count
     job_priority: str | None
     reason: str | UnsetType | None = UNSET
+    # Of those that were asked for. None: the jobs of the list have too many tasks.
+    metrics: dict[str, ListedMetric] | UnsetType | None = UNSET
+    # Texts of the values, without what is beyond 200 characters; of an array the first of its values.
+    parameters: dict[str, list[str]] | UnsetType = UNSET
+
+
+class JobColumns(WireModel):
+    """What the jobs of a list can be asked for."""
+
+    parameters: list[str]
+    metrics: list[str]
 
 
 class JobPage(WireModel):

@@ -1,0 +1,229 @@
+"""Columns of lists of jobs: parameters and metrics of the jobs of a page, and the names that there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection
+from starlette.requests import Request
+
+from paicluster.api.jobs.column_cache import ColumnCache, Names
+from paicluster.api.routing.route import Query
+from paicluster.api.wire.jobs import JobColumns, ListedMetric
+from paicluster.store import job_columns, metric_rows
+from paicluster.store.job_columns import ListedJob
+from paicluster.store.job_list import ListPage, long_page
+from paicluster.store.job_query import JobQuery
+from paiprotocol.errors import InvalidParameters
+from paiprotocol.plain_numbers import plain_number
+
+# Bounds of a page with columns.
+MAX_JOBS = 200
+MAX_COLUMNS = 50
+# Tasks whose metrics are read for a page; jobs beyond have none.
+MAX_TASKS = 10_000
+# Of an array, and of each value.
+_MAX_VALUES = 20
+_MAX_CHARS = 200
+_MAX_NAMES = 1000
+# About what a column takes in the summary of a job.
+COLUMN_BYTES = 128
+
+COLUMNS = (
+    Query("metric", description="Our addition: with this metric of each job; may be repeated."),
+    Query("parameter", description="Our addition: with this parameter of each job; may be repeated."),
+)
+
+
+class _Additions(msgspec.Struct, frozen=True):
+    array: dict[str, list[str]] = {}
+    arrayRows: dict[str, list[str]] = {}  # noqa: N815 - a key of jobs
+
+
+class _RunExtras(msgspec.Struct, frozen=True):
+    gangAllocation: bool = True  # noqa: N815 - a key of jobs
+    openpaisdk: _Additions = _Additions()
+
+
+class RunConfig(msgspec.Struct, frozen=True):
+    """The parts of a job that describe its runs."""
+
+    parameters: dict[str, Any] = {}
+    extras: _RunExtras = _RunExtras()
+
+    @property
+    def array(self) -> dict[str, list[str]]:
+        return self.extras.openpaisdk.array
+
+    @property
+    def array_rows(self) -> dict[str, list[str]]:
+        return self.extras.openpaisdk.arrayRows
+
+    def is_array(self, total_roles: int) -> bool:
+        """Whether the tasks are independent: each is a run."""
+        return not self.extras.gangAllocation and total_roles == 1
+
+
+_decode = msgspec.json.Decoder(RunConfig).decode
+_encode = msgspec.json.Encoder().encode
+_texts_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class _Listed(msgspec.Struct, rename="camel"):
+    """What is read of a stored summary: it may be of another version of the server."""
+
+    username: str
+    name: str
+    completed_time: int | None = None
+
+
+_listed = msgspec.json.Decoder(list[_Listed]).decode
+
+
+def run_config(text: str | None) -> RunConfig:
+    """The configuration of a job; empty for one of another shape, as old jobs may be."""
+    try:
+        return _decode(text) if text else RunConfig()
+    except msgspec.DecodeError:
+        return RunConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Metrics and parameters that a list is asked for."""
+
+    metrics: tuple[str, ...]
+    parameters: tuple[str, ...]
+
+    @property
+    def names(self) -> Names:
+        return self.metrics, self.parameters
+
+    def __len__(self) -> int:
+        return len(self.metrics) + len(self.parameters)
+
+
+def columns_of(request: Request, query: JobQuery) -> Columns:
+    """The columns of a request; raises InvalidParameters for more than a page can have."""
+    if b"metric=" not in (text := request.scope["query_string"]) and b"parameter=" not in text:
+        return Columns((), ())
+    metrics, parameters = (
+        tuple(dict.fromkeys(filter(None, request.query_params.getlist(name))))
+        for name in ("metric", "parameter")
+    )
+    columns = Columns(metrics, parameters)
+    if len(columns) > MAX_COLUMNS:
+        raise InvalidParameters(f"A list may have {MAX_COLUMNS} metrics and parameters, not {len(columns)}.")
+    if len(columns) and query.limit > MAX_JOBS:
+        raise InvalidParameters(
+            f"limit must be at most {MAX_JOBS} in a list with metrics or parameters, not {query.limit}."
+        )
+    return columns
+
+
+def with_columns(
+    conn: Connection, page: ListPage, columns: Columns, cache: ColumnCache
+) -> tuple[ListPage, list[int]]:
+    """The page with these columns, and the ids of jobs with metrics that a server has missed."""
+    texts = [bytes(text) for text in _texts_of(b"[%b]" % page.summaries)]
+    fields = [cache.get(text, columns.names) for text in texts]
+    new = [text for text, known in zip(texts, fields, strict=True) if known is None]
+    found, missed = _read_columns(conn, new, columns, cache) if new else (iter(()), [])
+    whole = [
+        b"%b,%b" % (text[:-1], (known or next(found))[1:]) for text, known in zip(texts, fields, strict=True)
+    ]
+    return ListPage(b",".join(whole), page.total), missed
+
+
+def _read_columns(
+    conn: Connection, texts: Sequence[bytes], columns: Columns, cache: ColumnCache
+) -> tuple[Iterator[bytes], list[int]]:
+    """The fields of each of these summaries, as JSON objects, and the ids of jobs with missed metrics."""
+    summaries = _listed(b"[%b]" % b",".join(texts))
+    jobs_by_name = job_columns.listed_jobs(conn, [f"{job.username}~{job.name}" for job in summaries])
+    jobs = [jobs_by_name.get(f"{job.username}~{job.name}") for job in summaries]
+    present = [job for job in jobs if job is not None]
+    files = metric_rows.unread_files(conn, [job.id for job in present]) if columns.metrics else []
+    unread = {file.job_id for file in files}
+    # Those of running tasks are read all the time.
+    missed = {file.job_id for file in files if file.has_ended}
+    measured = _within_bound(present) if columns.metrics else []
+    # Whether a job of one task is an array is nothing to its metrics.
+    wanted = present if columns.parameters else [job for job in measured if job.total_tasks > 1]
+    specs = job_columns.specs_of(conn, [job.id for job in wanted])
+    configs = {job.id: run_config(specs.get(job.id)) for job in wanted}
+    metrics = _metrics_of(conn, measured, configs, columns)
+    found: list[bytes] = []
+    for text, summary, job in zip(texts, summaries, jobs, strict=True):
+        fields: dict[str, Any] = {}
+        if columns.metrics:
+            fields["metrics"] = {} if job is None else metrics.get(job.id)
+        if columns.parameters:
+            fields["parameters"] = {} if job is None else _values(configs[job.id], columns.parameters)
+        encoded = _encode(fields)
+        found.append(encoded)
+        is_final = job is not None and summary.completed_time is not None and job.id not in unread
+        if is_final and fields.get("metrics", {}) is not None:
+            cache.put(text, columns.names, encoded)
+    return iter(found), sorted(missed)
+
+
+def _metrics_of(
+    conn: Connection, jobs: Sequence[ListedJob], configs: Mapping[int, RunConfig], columns: Columns
+) -> dict[int, dict[str, ListedMetric]]:
+    metrics: dict[int, dict[str, ListedMetric]] = {job.id: {} for job in jobs}
+    several = (job for job in jobs if job.total_tasks > 1)
+    arrays = {job.id for job in several if configs[job.id].is_array(job.total_roles)}
+    for job_id, name, last, low, high in job_columns.metrics_of(conn, jobs, arrays, columns.metrics):
+        metrics[job_id][name] = ListedMetric(
+            None if job_id in arrays else plain_number(math.nan if last is None else last),
+            _bound(low),
+            _bound(high),
+        )
+    return metrics
+
+
+def _within_bound(jobs: Sequence[ListedJob]) -> list[ListedJob]:
+    """The first jobs that have together as many tasks as are read for a page."""
+    tasks, found = 0, []
+    for job in jobs:
+        if tasks + job.total_tasks <= MAX_TASKS:
+            tasks += job.total_tasks
+            found.append(job)
+    return found
+
+
+def _bound(value: float | None) -> float | str | None:
+    return None if value is None else plain_number(value)
+
+
+def _values(config: RunConfig, names: Sequence[str]) -> dict[str, list[str]]:
+    """The values that the job has of these parameters; of an array all different ones, up to a bound."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        values: Sequence[Any] = config.array_rows.get(name) or config.array.get(name) or ()
+        if not values and name in config.parameters:
+            values = (config.parameters[name],)
+        if values:
+            different = list(dict.fromkeys(map(_text, values)))
+            found[name] = different[:_MAX_VALUES]
+    return found
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else _encode(value).decode()
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
+
+
+def column_names(conn: Connection, query: JobQuery) -> JobColumns:
+    """Names in the jobs of a page; of metrics those of the first task of each role."""
+    ids = list(long_page(conn, replace(query, limit=min(query.limit, MAX_JOBS), with_total=False))[0])
+    parameters: dict[str, None] = {}
+    for text in job_columns.specs_of(conn, ids).values():
+        config = run_config(text)
+        parameters.update(dict.fromkeys((*config.array_rows, *config.array, *config.parameters)))
+    return JobColumns(sorted(parameters)[:_MAX_NAMES], job_columns.metric_names(conn, ids, _MAX_NAMES))
