@@ -319,7 +319,7 @@ test("a series is read part by part, until there is no more", async () => {
     const series = new RunSeries((_, start) => {
       starts.push(start);
       return Promise.resolve(part(starts.length, starts.length * 10, starts.length < 3));
-    }, resolve);
+    }, () => resolve());
     series.want([address("long", 3)]);
   });
   assert.deepEqual(starts, [0, 10, 20]);
