@@ -146,6 +146,7 @@ def call_job_routes(call: SuccessfulCalls) -> None:
         "/config",
         "/events",
         "/metrics",
+        "/metric-series",
         "/usage",
         "/attempts/0",
         "/attempts/0/taskRoles/main/taskIndex/0/attempts",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from support.browser import Page
@@ -15,12 +17,14 @@ SECRET = "s3cret-of-alice"
 
 
 @pytest.fixture
-def group(cluster: TeamCluster) -> str:
+def group(cluster: TeamCluster) -> Iterator[str]:
     admin = cluster.tokens["admin"]
     cluster.ask("POST", "/api/v2/groups", {"groupname": "vision", "description": ""}, token=admin)
     for user in ("alice", "bob"):
         cluster.ask("PUT", f"/api/v2/users/{user}/group", {"groupname": "vision"}, token=admin)
-    return "vision"
+    yield "vision"
+    for user in ("alice", "bob"):
+        cluster.ask("DELETE", f"/api/v2/users/{user}/group", {"groupname": "vision"}, token=admin)
 
 
 def save(page: Page, name: str, description: str, group: str) -> None:

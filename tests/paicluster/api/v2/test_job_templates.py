@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,11 +37,12 @@ def listed(cluster: TeamCluster, user: str) -> list[str]:
 
 
 @pytest.fixture
-def group(cluster: TeamCluster) -> str:
+def group(cluster: TeamCluster) -> Iterator[str]:
     name = f"templates_{next(_numbers)}"
     assert admin(cluster, "POST", "/api/v2/groups", {"groupname": name, "description": ""}).status == 201
     assert admin(cluster, "PUT", "/api/v2/users/alice/group", {"groupname": name}).status == 201
-    return name
+    yield name
+    admin(cluster, "DELETE", "/api/v2/users/alice/group", {"groupname": name})
 
 
 def test_template_of_a_user_is_listed_replaced_and_deleted(cluster: TeamCluster) -> None:
