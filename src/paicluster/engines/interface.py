@@ -293,6 +293,9 @@ class LogSource(Protocol):
     def log_folder(self, uid: str) -> Path:
         """Folder of an attempt's log segments."""
 
+    def may_stall(self, uid: str) -> bool:
+        """Whether `log_folder`, and reads of it, may wait long: then never on the event loop."""
+
 
 @runtime_checkable
 class PreparesLaunch(Protocol):

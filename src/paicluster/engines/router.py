@@ -226,6 +226,12 @@ class EngineRouter:
     def log_folder(self, uid: str) -> Path:
         return self._engine_for(uid).log_folder(uid)
 
+    def may_stall(self, uid: str) -> bool:
+        """Without a look at any file: where the engine is not known, the answer for all of them."""
+        known = next(iter(self._factories)) if len(self._factories) == 1 else self._engine_by_uid.get(uid)
+        engines = self.all() if known is None else [self.get(known)]
+        return any(engine.may_stall(uid) for engine in engines)
+
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         for name, group in self._grouped(uids).items():
             # An unknown attempt goes to the first engine, whose tombstone prevents a later launch.

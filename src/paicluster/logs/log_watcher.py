@@ -9,11 +9,16 @@ import asyncio
 import ctypes
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from paicluster.logs.reader import STREAMS, Chunk, LogReader, Stream
+from paicluster.logs.stallable_reads import LONG_TIMEOUT_S, StallableReads
 from pairuntime.local_files.network_fs import is_on_network
+
+T = TypeVar("T")
 
 _MODIFY = 0x2
 _CREATE = 0x100
@@ -58,6 +63,7 @@ class LogWatcher:
         self._watched: dict[int, dict[Stream, _WatchedLog]] = {}
         self._started = False
         self._open: set[Watch] = set()
+        self.stallable_reads = StallableReads()
 
     @property
     def chunk_size(self) -> int:
@@ -71,19 +77,29 @@ class LogWatcher:
             os.close(self._fd)
             self._fd = -1
 
-    def watch(self, folder: Path, stream: Stream) -> Watch:
+    async def run(self, read: Callable[[], T], *, may_stall: bool) -> T:
+        """The result of a read in a thread; of a folder that may not answer in one of its own.
+
+        The read may take long, as that of a whole log.
+        """
+        if may_stall:
+            return await self.stallable_reads.run(read, timeout_s=LONG_TIMEOUT_S)
+        return await asyncio.to_thread(read)
+
+    def watch(self, folder: Path, stream: Stream, *, may_stall: bool = False) -> Watch:
+        """``may_stall``: the folder may not answer, so it is not looked at here, and has no inotify."""
         if not self._started and self._fd >= 0:
             asyncio.get_running_loop().add_reader(self._fd, self._read)
             self._started = True
         wd = -1
-        if self._fd >= 0 and not is_on_network(folder):
+        if self._fd >= 0 and not may_stall and not is_on_network(folder):
             mask = _MODIFY | _CREATE | _DELETE | _MOVED_TO
             # The kernel returns the same descriptor for the same folder.
             wd = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), mask)
         log = None
         if wd >= 0:
             log = self._watched.setdefault(wd, {}).setdefault(stream, _WatchedLog())
-        watch = Watch(self, wd, stream, log)
+        watch = Watch(self, wd, stream, log, may_stall=may_stall)
         if log is not None:
             log.events.add(watch.event)
         self._open.add(watch)
@@ -129,8 +145,11 @@ class LogWatcher:
 class Watch:
     """One follower's watch on a log; ``event`` is set when the log changes."""
 
-    def __init__(self, watcher: LogWatcher, wd: int, stream: Stream, log: _WatchedLog | None):
+    def __init__(
+        self, watcher: LogWatcher, wd: int, stream: Stream, log: _WatchedLog | None, *, may_stall: bool
+    ):
         self._watcher = watcher
+        self._may_stall = may_stall
         self._wd = wd
         self._stream: Stream = stream
         self._log = log
@@ -140,6 +159,13 @@ class Watch:
     def has_inotify(self) -> bool:
         """False: nothing sets the event; the caller must poll every `POLL_INTERVAL_S`."""
         return self._log is not None
+
+    async def next_chunk(self, log: LogReader, offset: int, *, is_complete: bool) -> Chunk:
+        """See `read`; Unavailable if the folder does not answer."""
+        if not self._may_stall:
+            return self.read(log, offset, is_complete=is_complete)
+        limit = self._watcher.chunk_size
+        return await self._watcher.stallable_reads.run(lambda: log.read(offset, limit))
 
     def read(self, log: LogReader, offset: int, *, is_complete: bool) -> Chunk:
         """The next bytes of the log, as of the last change that was noticed.

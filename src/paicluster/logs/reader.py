@@ -34,7 +34,7 @@ class LogReader:
     """Reads one stream of an attempt folder."""
 
     def __init__(self, folder: Path, stream: Stream):
-        self._folder = folder
+        self.folder = folder
         self.stream: Stream = stream
         self._known: list[tuple[int, Path]] = []
         """Segments as the last read listed them."""
@@ -43,14 +43,14 @@ class LogReader:
         prefix = self.stream + "."
         segments = []
         try:
-            with os.scandir(self._folder) as entries:
+            with os.scandir(self.folder) as entries:
                 for entry in entries:
                     start = entry.name[len(prefix) :]
                     ours = entry.name.startswith(prefix) and start.isascii() and start.isdecimal()
                     # No links or pipes: the folder may belong to another account, which must not make the
                     # server read other files, nor block it.
                     if ours and entry.is_file(follow_symlinks=False):
-                        segments.append((int(start), self._folder / entry.name))
+                        segments.append((int(start), self.folder / entry.name))
         except FileNotFoundError:
             return []
         return sorted(segments)

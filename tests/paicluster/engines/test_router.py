@@ -67,6 +67,9 @@ class FakeEngine:
     def log_folder(self, uid: str) -> Path:
         return Path("/logs") / self.name / uid
 
+    def may_stall(self, uid: str) -> bool:
+        return self.name == "two"
+
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         for uid in uids:
             self.attempts[uid] = Observation(Phase.ENDED, stopped=True)

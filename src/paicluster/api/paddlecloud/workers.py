@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -117,7 +117,10 @@ async def logs(request: Request) -> PaddleReply:
             raise NotFound(f"Job {row.name} has no worker {worker[:200]}.")
     else:
         tasks = [task for task in tasks if task.role not in (MASTER, PSERVER)] or tasks
-    text = await asyncio.to_thread(_log_text, ctx, row, tasks, lines, with_banners=not worker)
+    text = await ctx.jobs.log_watcher.run(
+        partial(_log_text, ctx, row, tasks, lines, with_banners=not worker),
+        may_stall=any(ctx.engines.may_stall(task.uid) for task in tasks),
+    )
     return PaddleReply(200, text)
 
 

@@ -5,7 +5,6 @@ Clients append a file name and parse the page's `<pre>`; `Accept: text/plain` ge
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from starlette.requests import Request
@@ -13,11 +12,12 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from paicluster.api.context import Context, context
 from paicluster.api.requests.own_url import own_url
+from paicluster.api.requests.task_log import TaskLog, open_log
 from paicluster.api.routing.authority import TICKET
 from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.task_logs import read_range
 from paicluster.auth.tokens import INVALID
-from paicluster.logs.reader import LogReader, Stream
+from paicluster.logs.reader import Stream
 from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
 from paiprotocol.errors import InvalidParameters, NotFound, Unauthorized
@@ -80,8 +80,8 @@ async def read_file(request: Request) -> Response:
     file = request.path_params["file"]
     if file not in _STREAMS:
         raise NotFound(f"There is no log {file!r} of task {task.uid!r}.", code="NoTaskLogError")
-    log = LogReader(ctx.engines.log_folder(task.uid), _STREAMS[file])
-    size = await asyncio.to_thread(log.size)
+    log = await open_log(ctx, task.uid, _STREAMS[file])
+    size = await log.run(log.reader.size)
     start = _start(request.query_params.get("start"), size)
     if "text/plain" in request.headers.get("accept", ""):
         return StreamingResponse(read_range(log, start, size), media_type="text/plain", headers=_HEADERS)
@@ -106,7 +106,7 @@ def _start(value: str | None, size: int) -> int:
     return int(text) if digits is text else max(0, size - int(digits))
 
 
-async def _page(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
+async def _page(log: TaskLog, start: int, end: int) -> AsyncIterator[bytes]:
     # Browsers drop a line break right after <pre>: without this one, the log's own first could be lost.
     yield b"<!DOCTYPE html><meta charset=utf-8><pre>\n"
     async for data in read_range(log, start, end):

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from paicluster.api.context import Context, context
 from paicluster.api.jobs.degraded import degraded_event, degraded_reason
 from paicluster.api.requests.authentication import authenticate
 from paicluster.api.requests.permissions import check_may_see
+from paicluster.api.requests.task_log import TaskLog, open_log
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.task_logs import wait_for_first
@@ -24,12 +26,12 @@ from paicluster.api.wire.jobs import Count
 from paicluster.api.wire.query_parameters import choice_param, int_param
 from paicluster.api.wire.responses import encode
 from paicluster.logs.log_watcher import POLL_INTERVAL_S, Watch
-from paicluster.logs.reader import STREAMS, LogReader, Stream
+from paicluster.logs.reader import STREAMS, Chunk, Stream
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import no_job
 from paicluster.store import jobs
 from paicluster.store.rows import EventRow, JobRow, TaskRow
-from paiprotocol.errors import InvalidParameters
+from paiprotocol.errors import InvalidParameters, Unavailable
 
 route = Routes("job")
 
@@ -143,8 +145,12 @@ class _Follower:
         self._role = role
         self._index = index
         self._stream = stream
-        # That of the followed task attempt.
-        self._log: LogReader | None = None
+        # Those of the followed task attempt.
+        self._log: TaskLog | None = None
+        self._log_watch: Watch | None = None
+        self._log_uid = ""
+        # Whether the folder of the log does not answer: its next bytes, and its end, are unknown.
+        self._is_stalled = False
         self._token_id = token_id
         self._until_end = until_end
         self.attempt = 0
@@ -161,35 +167,16 @@ class _Follower:
 
     async def frames(self) -> AsyncIterator[bytes]:
         feed = self._ctx.store.changes
-        log_watch: Watch | None = None
-        watched_uid = ""
         tokens = self._ctx.identity.tokens
         with feed.watch(self._job_id) as watch, tokens.watch(self._token_id, watch.notify):
             changed = asyncio.ensure_future(watch.wait())
             try:
                 view = await self._read_in_turn()
                 while view is not None and await tokens.is_live(self._token_id):
-                    # The intent to run a task is stored before its log folder exists: retry the watch.
-                    task = view.task
-                    if task is None or self._stream is None:
-                        self._log = None
-                    elif self._log is None or watched_uid != task.uid or not _has_inotify(log_watch):
-                        folder = self._ctx.engines.log_folder(task.uid)
-                        if log_watch is not None:
-                            log_watch.close()
-                        log_watch = self._ctx.jobs.log_watcher.watch(folder, self._stream)
-                        if self._log is None or watched_uid != task.uid:
-                            self._log = LogReader(folder, self._stream)
-                        watched_uid = task.uid
-                    if self._log is not None and self.tail is not None:
-                        # In a thread: finding the first line of the tail may read the whole log.
-                        self.offset = await asyncio.to_thread(self._log.tail, self.tail, self.tail_bytes)
-                        self.tail = None
-                    if log_watch is not None:
-                        log_watch.event.clear()
-                    frames = [*self._log_frames(view, log_watch), *self._state_frames(view)]
-                    has_more = self._advance(view)
-                    ends = not has_more and (not self._until_end or view.job.sub_state == "Completed")
+                    frames = [*await self._log_frames(view), *self._state_frames(view)]
+                    has_more = not self._is_stalled and self._advance(view)
+                    is_last = not self._until_end or view.job.sub_state == "Completed"
+                    ends = is_last and not has_more and not self._is_stalled
                     if ends and self._until_end:
                         frames.append(_frame(kind="end", state=view.job.state, exitCode=view.job.exit_code))
                     if frames:
@@ -204,7 +191,7 @@ class _Follower:
                         continue
                     if ends or self._ctx.server.closing.is_set():
                         return
-                    await self._wait(changed, log_watch)
+                    await self._wait(changed)
                     if time.monotonic() - self._last_sent >= PING_INTERVAL_S:
                         yield _frame(kind="ping")
                         self._last_sent = time.monotonic()
@@ -213,15 +200,29 @@ class _Follower:
                         view = await self._read_in_turn()
             finally:
                 changed.cancel()
-                if log_watch is not None:
-                    log_watch.close()
+                if self._log_watch is not None:
+                    self._log_watch.close()
 
-    async def _wait(self, changed: asyncio.Future[None], log_watch: Watch | None) -> None:
+    async def _open_log(self, task: TaskRow, stream: Stream) -> tuple[TaskLog, Watch]:
+        """The log of this task, and a watch on it."""
+        log, watch = self._log, self._log_watch
+        if log is None or self._log_uid != task.uid:
+            log = await open_log(self._ctx, task.uid, stream)
+        elif watch is not None and (watch.has_inotify or log.may_stall):
+            return log, watch
+        # The intent to run a task is stored before its log folder exists: also the watch is retried.
+        if watch is not None:
+            watch.close()
+        self._log, self._log_watch, self._log_uid = log, log.watch(), task.uid
+        return log, self._log_watch
+
+    async def _wait(self, changed: asyncio.Future[None]) -> None:
         """Wait for a change, for new output, or until the next ping or poll is due."""
         timeout_s = max(0.0, self._last_sent + PING_INTERVAL_S - time.monotonic())
-        if log_watch is not None and not log_watch.has_inotify:
+        watch = self._log_watch
+        if self._is_stalled or (watch is not None and not watch.has_inotify):
             timeout_s = min(timeout_s, POLL_INTERVAL_S)
-        await wait_for_first(changed, log_watch, timeout_s)
+        await wait_for_first(changed, watch, timeout_s)
 
     async def _read_in_turn(self) -> _View | None:
         await self._ctx.jobs.follow_turns.take()
@@ -243,13 +244,20 @@ class _Follower:
 
         return self._ctx.store.read_inline(read)
 
-    def _log_frames(self, view: _View, log_watch: Watch | None) -> list[bytes]:
+    async def _log_frames(self, view: _View) -> list[bytes]:
         """The next chunk of the log. Bounded, so that a task with much output cannot fill the memory."""
-        task, log = view.task, self._log
-        if task is None or log is None or log_watch is None:
+        task = view.task
+        self._is_stalled = False
+        if task is None or self._stream is None:
+            self._log = None
+            return []
+        try:
+            chunk = await self._next_chunk(task, self._stream)
+        except Unavailable:
+            self._is_stalled = True
+            self._drained = False
             return []
         frames = []
-        chunk = log_watch.read(log, self.offset, is_complete=task.ended)
         if chunk.data:
             head = _frame(
                 kind="log",
@@ -265,6 +273,15 @@ class _Follower:
             self.offset = chunk.end
         self._drained = not chunk.data
         return frames
+
+    async def _next_chunk(self, task: TaskRow, stream: Stream) -> Chunk:
+        log, watch = await self._open_log(task, stream)
+        if self.tail is not None:
+            # In a thread: finding the first line of the tail may read the whole log.
+            self.offset = await log.run(partial(log.reader.tail, self.tail, self.tail_bytes))
+            self.tail = None
+        watch.event.clear()
+        return await watch.next_chunk(log.reader, self.offset, is_complete=task.ended)
 
     def _state_frames(self, view: _View) -> list[bytes]:
         frames = []
@@ -312,10 +329,6 @@ class _Follower:
             self.attempt, self.task_attempt, self.offset = self.attempt + 1, 0, 0
             return True
         return False
-
-
-def _has_inotify(log_watch: Watch | None) -> bool:
-    return log_watch is not None and log_watch.has_inotify
 
 
 def _event(event: EventRow) -> bytes:

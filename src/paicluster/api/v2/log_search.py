@@ -6,9 +6,9 @@ a few blocks at a time, in turns.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -19,13 +19,14 @@ from starlette.responses import Response, StreamingResponse
 from paicluster.api.context import Context, context
 from paicluster.api.requests.authentication import authenticate
 from paicluster.api.requests.permissions import check_may_see
+from paicluster.api.requests.task_log import TaskLog, open_log
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.follow import job_and_roles, selected_task
 from paicluster.api.wire.jobs import Count
 from paicluster.api.wire.query_parameters import choice_param, int_param
 from paicluster.api.wire.responses import encode
-from paicluster.logs.reader import STREAMS, LogReader
+from paicluster.logs.reader import STREAMS
 from paicluster.logs.search import MAX_TEXT_BYTES, Hit, LogSearch
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow, TaskRow
@@ -90,15 +91,16 @@ async def search(request: Request) -> Response:
         if attempt >= 0 or task_attempt >= 0:
             raise NotFound(f"Job {row.name} has no such attempt of this task.", code="NoTaskLogError")
         return StreamingResponse(_nothing(), media_type=MEDIA_TYPE)
-    log = LogReader(ctx.engines.log_folder(task.uid), stream)
+    log = await open_log(ctx, task.uid, stream)
     if start < 0:
-        start = await asyncio.to_thread(log.size) if backward else 0
+        start = await log.run(log.reader.size) if backward else 0
     matches_case = get("matchCase") == "true"
-    begun = await asyncio.to_thread(
-        lambda: LogSearch(log, text, start, backward=backward, matches_case=matches_case)
+    begun = await log.run(
+        lambda: LogSearch(log.reader, text, start, backward=backward, matches_case=matches_case)
     )
     place = {"attempt": task.attempt, "taskAttempt": task.task_attempt}
-    return StreamingResponse(_frames(ctx, begun, limit, place, identity.token_id), media_type=MEDIA_TYPE)
+    frames = _frames(ctx, log, begun, limit, place, identity.token_id)
+    return StreamingResponse(frames, media_type=MEDIA_TYPE)
 
 
 def _text(value: str | None) -> bytes:
@@ -109,7 +111,7 @@ def _text(value: str | None) -> bytes:
 
 
 async def _frames(
-    ctx: Context, search: LogSearch, limit: int, place: dict[str, int], token_id: str
+    ctx: Context, log: TaskLog, search: LogSearch, limit: int, place: dict[str, int], token_id: str
 ) -> AsyncIterator[bytes]:
     sent = time.monotonic()
     while (
@@ -118,7 +120,7 @@ async def _frames(
         and await ctx.identity.tokens.is_live(token_id)
     ):
         async with ctx.jobs.log_search_turns:
-            hits = await asyncio.to_thread(search.step, limit)
+            hits = await log.run(partial(search.step, limit))
         limit -= len(hits)
         if hits:
             yield b"".join(_hit(hit, place) for hit in hits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -15,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from paicluster.api.context import Context, context
 from paicluster.api.requests.authentication import authenticate
 from paicluster.api.requests.permissions import check_may_see
+from paicluster.api.requests.task_log import TaskLog, open_log
 from paicluster.api.routing.authority import JOBS, READABLE_BY_TICKET
 from paicluster.api.routing.route import Query, Routes, Text
 from paicluster.api.v2.jobs import job_row
@@ -23,7 +25,7 @@ from paicluster.api.wire.query_parameters import int_param
 from paicluster.auth.tickets import holder_of
 from paicluster.auth.tokens import INVALID
 from paicluster.logs.log_watcher import POLL_INTERVAL_S, Watch
-from paicluster.logs.reader import STREAMS, LogReader, Stream
+from paicluster.logs.reader import STREAMS, Stream
 from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
 from paiprotocol.errors import NotFound, Unauthorized
@@ -124,14 +126,14 @@ async def read_log(request: Request) -> Response:
     uid = task.uid
     if stream not in STREAMS:
         raise _no_log(stream, uid)
-    log = LogReader(ctx.engines.log_folder(uid), stream)
+    log = await open_log(ctx, uid, stream)
     headers = {"Content-Disposition": f'attachment; filename="{_file_name(name, task, stream)}"'}
     if get("follow") == "true":
         start = int_param(get("start"), "start", 0)
         return StreamingResponse(
             _follow(ctx, task, log, start, holder), media_type="text/plain", headers=headers
         )
-    size = await asyncio.to_thread(log.size)
+    size = await log.run(log.reader.size)
     start, end, status = 0, size, 200
     requested = _parse_range(request.headers.get("range", ""), size)
     if get("tail-mode") == "true":
@@ -211,10 +213,10 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | None:
     return first, size if last is None else min(size, last + 1)
 
 
-async def read_range(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
+async def read_range(log: TaskLog, start: int, end: int) -> AsyncIterator[bytes]:
     """The bytes between two offsets; a marker line counts the bytes that were already dropped."""
     while start < end:
-        chunk = await asyncio.to_thread(log.read, start, min(_CHUNK_BYTES, end - start))
+        chunk = await log.run(partial(log.reader.read, start, min(_CHUNK_BYTES, end - start)))
         if not chunk.data or chunk.offset >= end:
             return
         if chunk.offset > start:
@@ -223,19 +225,16 @@ async def read_range(log: LogReader, start: int, end: int) -> AsyncIterator[byte
         start = chunk.end
 
 
-async def _follow(
-    ctx: Context, task: TaskRow, log: LogReader, start: int, holder: str
-) -> AsyncIterator[bytes]:
+async def _follow(ctx: Context, task: TaskRow, log: TaskLog, start: int, holder: str) -> AsyncIterator[bytes]:
     """The log from ``start`` until the task or the token with this id ends."""
-    folder = ctx.engines.log_folder(task.uid)
-    watch = ctx.jobs.log_watcher.watch(folder, log.stream)
+    watch = log.watch()
     with ctx.store.changes.watch(task.job_id) as changes, ctx.identity.tokens.watch(holder, changes.notify):
         changed = asyncio.ensure_future(changes.wait())
         try:
             finished = await _is_finished(ctx, task.uid)
             while await ctx.identity.tokens.is_live(holder):
                 watch.event.clear()
-                chunk = watch.read(log, start, is_complete=finished)
+                chunk = await watch.next_chunk(log.reader, start, is_complete=finished)
                 if chunk.data:
                     if chunk.offset > start:
                         yield dropped_marker(chunk.offset - start)
@@ -247,9 +246,9 @@ async def _follow(
                 if finished or ctx.server.closing.is_set():
                     return
                 await wait_for_first(changed, watch, None if watch.has_inotify else POLL_INTERVAL_S)
-                if not watch.has_inotify:  # the folder did not exist yet
+                if not watch.has_inotify and not log.may_stall:  # the folder did not exist yet
                     watch.close()
-                    watch = ctx.jobs.log_watcher.watch(folder, log.stream)
+                    watch = log.watch()
                 if changed.done():
                     changed = asyncio.ensure_future(changes.wait())
                     finished = await _is_finished(ctx, task.uid)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -27,6 +27,7 @@ from paiprotocol.errors import InvalidParameters
 from paiprotocol.plain_numbers import plain_number
 
 route = Routes("job")
+T = TypeVar("T")
 
 MEDIA_TYPE = "application/x-ndjson"
 # Values of a series that a plot requests without saying how many, and about what each takes in a response.
@@ -49,11 +50,12 @@ _MAX_TIME_S = 1e12
 )
 async def metrics(request: Request) -> Response:
     """One line of JSON per step, from a byte offset on; by default of the first task."""
-    folder = await _folder(request, await authenticate(request))
-    if folder is None:
+    uid = await _attempt_uid(request, await authenticate(request))
+    if uid is None:
         return Response(b"", media_type=MEDIA_TYPE)
     start = int_param(request.query_params.get("start"), "start", 0)
-    return Response(await asyncio.to_thread(read_metrics, folder, start), media_type=MEDIA_TYPE)
+    data = await _read_folder(request, uid, lambda folder: read_metrics(folder, start))
+    return Response(data, media_type=MEDIA_TYPE)
 
 
 @route(
@@ -72,17 +74,20 @@ async def metrics(request: Request) -> Response:
 async def metric_series(request: Request) -> Encoded[MetricSeriesPart]:
     """A part of the file at a time, thinned; by default of the first task."""
     identity = await authenticate(request)
-    folder = await _folder(request, identity)
+    uid = await _attempt_uid(request, identity)
     get = request.query_params.get
     start = int_param(get("start"), "start", 0)
     points = int_param(get("points"), "points", _POINTS)
     names = request.query_params.getlist("metric")
     if len(names) > MAX_NAMES:
         raise InvalidParameters(f"A request may have {MAX_NAMES} metrics.")
-    if folder is None:
+    if uid is None:
         return Encoded(encode(MetricSeriesPart([], [], start, False)))
-    await admit_response(request, identity, min(MAX_ALL_POINTS * _POINT_BYTES, metrics_size(folder) - start))
-    return Encoded(await asyncio.to_thread(_encoded_series, folder, start, points, names))
+    size = await _read_folder(request, uid, metrics_size)
+    await admit_response(request, identity, min(MAX_ALL_POINTS * _POINT_BYTES, size - start))
+    return Encoded(
+        await _read_folder(request, uid, lambda folder: _encoded_series(folder, start, points, names))
+    )
 
 
 def _encoded_series(folder: Path, start: int, points: int, names: Collection[str]) -> bytes:
@@ -109,8 +114,8 @@ def _milliseconds(time_s: object) -> int | None:
     return round(time_s * 1000)
 
 
-async def _folder(request: Request, identity: Identity) -> Path | None:
-    """Folder of the last attempt of the task that the query names; None before its start."""
+async def _attempt_uid(request: Request, identity: Identity) -> str | None:
+    """Of the last attempt of the task that the query names; None before its start."""
     ctx = context(request)
     row = await job_row(request, identity)
     get = request.query_params.get
@@ -125,4 +130,13 @@ async def _folder(request: Request, identity: Identity) -> Path | None:
         return max(tasks, key=lambda task: (-task.role_order, task.task_attempt), default=None)
 
     task = await ctx.store.read(read)
-    return None if task is None else ctx.engines.log_folder(task.uid)
+    return None if task is None else task.uid
+
+
+async def _read_folder(request: Request, uid: str, read: Callable[[Path], T]) -> T:
+    """In a thread; the folder of an engine whose files may stall, in one of those that wait for such."""
+    ctx = context(request)
+    engines = ctx.engines
+    return await ctx.jobs.log_watcher.run(
+        lambda: read(engines.log_folder(uid)), may_stall=engines.may_stall(uid)
+    )

@@ -225,6 +225,9 @@ class ProcessEngine:
     def has(self, uid: str) -> bool:
         return attempt_folder.path_of(self._tasks, uid).exists()
 
+    def may_stall(self, uid: str) -> bool:
+        return False
+
     def log_folder(self, uid: str) -> Path:
         return attempt_folder.path_of(self._tasks, uid)
 

@@ -191,6 +191,9 @@ class SlurmEngine:
     def log_folder(self, uid: str) -> Path:
         return self._home.task(uid)
 
+    def may_stall(self, uid: str) -> bool:
+        return self._is_on_network
+
     async def log_tail(self, uid: str, size: int) -> bytes:
         written = LogReader(self.log_folder(uid), "all")
         return await self._in_files(lambda: written.last(size))

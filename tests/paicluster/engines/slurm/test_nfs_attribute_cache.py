@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from paicluster.engines.interface import Phase
 from pairuntime.local_files.network_fs import is_on_network
 from support.engine_rig import DEADLINE_S, Driven, task
 from support.external_services import debian
-from support.server_fixture import Cluster, job
+from support.server_fixture import Cluster, FollowStream, job
 from support.slurm_cluster import NODE_COUNT, RealSlurm, eventually, open_folder, running_slurm
 from support.slurm_rig import SlurmRig
 
@@ -220,6 +221,38 @@ def test_follower_reads_to_the_last_line(cluster: Cluster) -> None:
         finally:
             frames.close()
         assert read.decode() == wrote
+
+
+def test_server_answers_while_the_folder_of_followed_logs_does_not(cluster: Cluster, shared: Shared) -> None:
+    """A stalled read on the event loop would hold up all requests until the end of the stall."""
+    name = cluster.accept(job("read-later", "for i in $(seq 100); do echo line $i; sleep 0.1; done"))
+    cluster.wait_state(name, "RUNNING")
+    followers = [cluster.follow(name) for _ in range(2)]
+    read = [_log_until(frames, b"line 1\n") for frames in followers]
+    with shared.not_answering():
+        ends = time.monotonic() + 5
+        # Also one that begins now.
+        followers.append(cluster.follow(name))
+        read.append(b"")
+        while time.monotonic() < ends:
+            assert cluster.get("/api/v2/jobs?limit=10").status == 200
+            time.sleep(0.05)
+    for begun, frames in zip(read, followers, strict=True):
+        try:
+            rest = b"".join(frame["data"] for frame in frames if frame["kind"] == "log")
+        finally:
+            frames.close()
+        assert (begun + rest).decode() == "".join(f"line {n}\n" for n in range(1, 101))
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+
+
+def _log_until(frames: FollowStream, text: bytes) -> bytes:
+    read = b""
+    for frame in frames:
+        read += frame["data"] if frame["kind"] == "log" else b""
+        if text in read:
+            break
+    return read
 
 
 def test_killed_server_adopts_all_jobs(cluster: Cluster, base: Path) -> None:
