@@ -1,4 +1,4 @@
-"""Unmodified third-party clients: Luigi, Microsoft's JavaScript SDK, paicli."""
+"""Unmodified third-party clients: Luigi, Microsoft's JavaScript SDK, paicli; and recorded calls of NNI."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.nni_calls import NniManager
 from support.node import node, npm_package
 from support.paths import TESTS
 from support.server_fixture import eventually, job
@@ -172,3 +173,34 @@ def test_paicli_submits_reads_and_stops_jobs(cluster: TeamCluster, paicli_api: A
     eventually(lambda: state() == "STOPPED", "a stopped job")
     cluster.run(job("another", "true"))
     assert len(json.loads(paicli_api.get_jobs())) == 2
+
+
+# -- NNI -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_calls_of_nni_run_trials_over_a_shared_folder(new_team: NewTeam, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    cluster = new_team(f"storages:\n  - {{name: nni, type: mount, path: {shared}}}\n")
+    # Without containers the tasks have the folder at its own path.
+    manager = NniManager(cluster, "nni", shared, shared)
+    for environment, rate in (("one", "0.1"), ("two", "0.2")):
+        assert manager.start(environment).status in (200, 201, 202)
+        eventually(lambda name=environment: manager.reports(name) == ["started"], "a runner")
+        assert manager.state(environment) == "RUNNING"
+        manager.order(environment, rate)
+        eventually(lambda name=environment: manager.state(name) == "SUCCEEDED", "the end of an environment")
+        assert manager.reports(environment) == ["started", f"metric {rate}"]
+
+    # At the end of an experiment NNI stops the environments that still run.
+    manager.start("three")
+    eventually(lambda: manager.reports("three") == ["started"], "a runner")
+    assert manager.stop("three").status == 202
+    eventually(lambda: manager.state("three") == "USER_CANCELED", "a stopped environment")
+    assert manager.start("four", command="exit 3").status in (200, 201, 202)
+    eventually(lambda: manager.state("four") == "FAILED", "a failed environment")
+    again = manager.cluster.ask(
+        "PUT", "/rest-server/api/v2/jobs/alice~nothing/executionType", {"value": "STOP"}
+    )
+    assert again.status == 404
