@@ -7,8 +7,10 @@ import type {
   BrowserSignIn,
   ClusterUsage,
   ExecutionTypeBody,
+  ExtensionBody,
   Info,
   JobCheck,
+  JobColumns,
   JobDetail,
   JobPage,
   JobTemplate,
@@ -217,6 +219,18 @@ export async function deleteJob(username: string, name: string): Promise<void> {
   await request("DELETE", `api/v1/user/${encodeURIComponent(username)}/jobs/${encodeURIComponent(name)}`);
 }
 
+/** Delete a job that has finished; one that has not is refused, not stopped. */
+export async function deleteFinishedJob(framework: string): Promise<void> {
+  const [username = "", name = ""] = framework.split("~", 2);
+  const path = `api/v1/user/${encodeURIComponent(username)}/jobs/${encodeURIComponent(name)}`;
+  await request("DELETE", `${path}?finished=only`);
+}
+
+/** Names of parameters and metrics in the jobs of a page of the list. */
+export function jobColumnNames(query: URLSearchParams, signal?: AbortSignal): Promise<JobColumns> {
+  return get(`api/v2/job-columns?${query.toString()}`, signal);
+}
+
 export interface SubmittedJob {
   readonly warning: string;
 }
@@ -394,6 +408,11 @@ const ownPath = () => `api/v2/users/${encodeURIComponent(session.value?.user ?? 
 
 export function ownUser(signal?: AbortSignal): Promise<UserInfo> {
   return get(ownPath(), signal);
+}
+
+/** Keep a value with the user, under a name of its own. */
+export async function keepInExtension(name: string, value: unknown): Promise<void> {
+  await request("PUT", `${ownPath()}/extension`, { body: { extension: { [name]: value } } satisfies ExtensionBody });
 }
 
 /** Add a key to those that the cluster has now, which may be more than the page shows. */

@@ -2,9 +2,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { ApiError, request } from "./api.ts";
-
-const RETRY_MIN_MS = 500;
-const RETRY_MAX_MS = 10_000;
+import { backoffMs, pause } from "./pause.ts";
 
 export interface Polled<T> {
   readonly value: T | undefined;
@@ -172,18 +170,6 @@ function joined(first: Uint8Array, second: Uint8Array): Uint8Array {
   all.set(first);
   all.set(second, first.length);
   return all;
-}
-
-export function backoffMs(failures: number): number {
-  return Math.min(RETRY_MIN_MS * 2 ** (failures - 1), RETRY_MAX_MS);
-}
-
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
-  });
 }
 
 function untilVisible(signal: AbortSignal): Promise<void> {

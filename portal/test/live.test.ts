@@ -8,7 +8,8 @@ Object.assign(globalThis, {
   localStorage: { getItem: () => null, setItem: () => undefined, removeItem: () => undefined },
   addEventListener: () => undefined,
 });
-const { backoffMs, followJob, pause } = await import("../src/live.ts");
+const { followJob } = await import("../src/live.ts");
+const { backoffMs, pause } = await import("../src/pause.ts");
 type OnFrame = Parameters<typeof followJob>[2];
 
 type Answer = (response: ServerResponse, query: URLSearchParams) => Promise<void> | void;

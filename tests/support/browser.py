@@ -278,15 +278,13 @@ class Page:
     def address(self) -> str:
         return str(self.evaluate("location.href"))
 
-    def click(self, selector: str, text: str | None = None) -> None:
+    def click(self, selector: str, text: str | None = None, *, modifiers: int = 0) -> None:
         """Click the element with this selector and text (or accessible name), once it can be clicked."""
 
         def click_at(x: float, y: float) -> None:
             for kind in ("mousePressed", "mouseReleased"):
-                self.send(
-                    "Input.dispatchMouseEvent",
-                    {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1},
-                )
+                event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+                self.send("Input.dispatchMouseEvent", {**event, "modifiers": modifiers})
 
         kinds = ("pointerdown", "mousedown", "pointerup", "mouseup", "click")
         self._reach(selector, text, kinds, click_at)
@@ -399,7 +397,7 @@ class Page:
         self._reach(selector, None, ("dragenter", "dragover", "drop"), drop_at)
 
     def press(self, key: str, *, modifiers: int = 0) -> None:
-        arrows = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35}
+        arrows = {"ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "ArrowLeft": 37, "Home": 36, "End": 35}
         codes = {"Enter": 13, "Escape": 27, "Tab": 9, **arrows}
         common = {
             "key": key,
@@ -409,8 +407,8 @@ class Page:
         if key == "a" and modifiers == 2:
             common["commands"] = ["selectAll"]
         down = {**common, "type": "rawKeyDown" if len(key) > 1 and key != "Enter" else "keyDown"}
-        if key == "Enter":
-            down["text"] = "\r"
+        if key in (text := {"Enter": "\r", " ": " "}):
+            down["text"] = text[key]
         self.send("Input.dispatchKeyEvent", down)
         self.send("Input.dispatchKeyEvent", {**common, "type": "keyUp"})
 

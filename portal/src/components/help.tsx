@@ -12,6 +12,8 @@ const COMMON: readonly Shortcut[] = [
 const OF_PARTS: readonly Shortcut[] = [
   [["←", "→"], "in a line of tabs: the next tab; in a plot: the value at the next point"],
   [["Enter"], "in the search of a log: the next match; with Shift the one before"],
+  [["↑", "↓"], "at a box of the list of jobs: the next one; with Shift it is selected, too"],
+  [["Shift", "Space"], "in the list of jobs: select all from the last one on"],
   [["Ctrl", "."], "leave a terminal"],
   [["Esc"], "close a dialog"],
 ];

@@ -4,7 +4,7 @@ import { computed, signal } from "@preact/signals";
 import { ApiError } from "../api.ts";
 import { toast } from "../components/toasts.tsx";
 import { counted } from "../format.ts";
-import { backoffMs, pause } from "../live.ts";
+import { backoffMs, pause } from "../pause.ts";
 import { onOtherUser } from "../session.ts";
 import { firstPack, SMALL_BYTES } from "./pack.ts";
 import { UNREADABLE, type SentFile, type StorageFiles } from "./storage.ts";

@@ -28,7 +28,7 @@ export function ColumnChoice({ columns, shown, isOwn }: Props) {
     <details class="column-choice" onToggle={({ currentTarget }) => (isOpen.value = currentTarget.open)}>
       <summary>Columns</summary>
       {isOpen.value && (
-        <div class="column-list">
+        <div class="shown-columns">
           {choices.length > MAX_SHOWN && (
             <input
               type="search"

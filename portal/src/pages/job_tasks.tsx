@@ -1,11 +1,14 @@
 // Tasks of a job, of which there may be thousands.
-import { useMemo } from "preact/hooks";
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { JobDetail, TaskDetail } from "../api_types.ts";
 import { Empty, State } from "../components/notices.tsx";
 import { useNow } from "../components/use_now.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { isArray, taskValuesOf, type TaskValues } from "../job_array.ts";
-import { exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
+import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
+import { keepInEntry, keptInEntry } from "../history_entry.ts";
+import { useRowSelection, type BoxHandlers } from "../job_list/selection.ts";
 import { address, href, setQuery } from "../router.ts";
 
 export interface Task extends TaskDetail {
@@ -34,12 +37,23 @@ const HEADS: readonly [label: string, name: string][] = [
 
 /** The values of an array, after the first columns. */
 const VALUES_AT = 2;
+/** Name of the selection in the history. */
+const SELECTED = "tasks";
 
 /** `config`: the job's configuration as JSON, if it has come. */
 export function TaskTable({ job, config }: { job: JobDetail; config: string | undefined }) {
   const tasks = tasksOf(job);
   const values = useMemo(() => taskValuesOf(config ?? ""), [config]);
   const now = useNow(!isFinished(job.jobStatus.state));
+  const wanted = address.value.query.get("tasks") ?? "";
+  const counts = countStates(tasks);
+  const shown = counts.has(wanted) ? tasks.filter((task) => task.taskState === wanted) : tasks;
+  // Only tasks of an array are runs of their own.
+  const areRuns = tasks.length > 1 && (values !== null || isArray(config));
+  const { selected, select, clear } = useSelectedTasks();
+  const compare = useRef<HTMLAnchorElement>(null);
+  const keys = shown.map(({ taskIndex }) => String(taskIndex));
+  const boxOf = useRowSelection(keys, { onSelect: select, onClear: clear, onEnter: () => compare.current?.focus() });
   if (!tasks.length) {
     return (
       <div class="card">
@@ -49,9 +63,6 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
       </div>
     );
   }
-  const wanted = address.value.query.get("tasks") ?? "";
-  const counts = countStates(tasks);
-  const shown = counts.has(wanted) ? tasks.filter((task) => task.taskState === wanted) : tasks;
   const heads = [
     ...HEADS.slice(0, VALUES_AT),
     ...(values?.names ?? []).map((name): [string, string] => [name, "c-value"]),
@@ -61,6 +72,15 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
     <tr>
       {heads.map(([label, name], at) => (
         <th key={at} class={name}>
+          {at === 0 && areRuns && (
+            <input
+              type="checkbox"
+              aria-label="Select all tasks that are shown"
+              checked={keys.every((key) => selected.has(key))}
+              indeterminate={keys.some((key) => selected.has(key)) && !keys.every((key) => selected.has(key))}
+              onChange={(event) => select(keys, event.currentTarget.checked)}
+            />
+          )}
           {label}
         </th>
       ))}
@@ -71,18 +91,61 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
       {tasks.length > 1 && (
         <div class="task-tools">
           <StateFilter counts={counts} all={tasks.length} wanted={counts.has(wanted) ? wanted : ""} />
-          {(values || isArray(config)) && (
-            <a class="button" href={href("/compare", { jobs: `${job.jobStatus.username}~${job.name}` })}>
-              Compare runs
-            </a>
+          {areRuns && (
+            <div class="selected">
+              {selected.size > 0 && (
+                <>
+                  <span role="status">{counted(selected.size, "task")} selected</span>
+                  <button class="link" type="button" onClick={clear}>
+                    Clear
+                  </button>
+                </>
+              )}
+              <a class="button" href={compareHref(job, tasks, selected)} ref={compare}>
+                {selected.size ? "Compare selected" : "Compare runs"}
+              </a>
+            </div>
           )}
         </div>
       )}
       <VirtualRows key={wanted} rows={shown} columns={heads.length} head={head} label="Tasks">
-        {(task) => <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} values={values} />}
+        {(task) => {
+          const key = String(task.taskIndex);
+          const box = areRuns ? { isSelected: selected.has(key), handlers: boxOf(key) } : undefined;
+          return <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} values={values} box={box} />;
+        }}
       </VirtualRows>
     </>
   );
+}
+
+/** Indexes of the selected tasks, as texts. Back restores them. */
+function useSelectedTasks() {
+  const selected = useSignal<ReadonlySet<string>>(new Set(selectedBefore()));
+  useEffect(() => {
+    if (selectedBefore().length || selected.value.size) keepInEntry(SELECTED, [...selected.value]);
+  }, [selected.value]);
+  const select = (keys: readonly string[], isOn: boolean) => {
+    const all = new Set(selected.value);
+    for (const key of keys) {
+      if (isOn) all.add(key);
+      else all.delete(key);
+    }
+    selected.value = all;
+  };
+  return { selected: selected.value, select, clear: () => void (selected.value = new Set()) };
+}
+
+function selectedBefore(): readonly string[] {
+  const kept = keptInEntry(SELECTED);
+  return Array.isArray(kept) ? kept.map(String) : [];
+}
+
+/** The comparison of the runs of an array, in which these are drawn; of all, if none is selected. */
+function compareHref(job: JobDetail, tasks: readonly Task[], selected: ReadonlySet<string>): string {
+  const chosen = tasks.filter(({ taskIndex }) => selected.has(String(taskIndex)));
+  const show = chosen.map(({ taskIndex }) => `0.${taskIndex}`).join(",");
+  return href("/compare", { jobs: `${job.jobStatus.username}~${job.name}`, show: show || undefined });
 }
 
 function countStates(tasks: readonly Task[]): ReadonlyMap<string, number> {
@@ -122,15 +185,26 @@ interface TaskRowProps {
   readonly task: Task;
   readonly now: number;
   readonly values: TaskValues | null;
+  /** Of a task that can be selected. */
+  readonly box: { readonly isSelected: boolean; readonly handlers: BoxHandlers } | undefined;
 }
 
-function TaskRow({ task, now, values }: TaskRowProps) {
+function TaskRow({ task, now, values, box }: TaskRowProps) {
   const ports = Object.entries(task.containerPorts ?? {}).map(([name, port]) => `${name} ${port}`);
   const toLog = { tab: "log", role: task.role, index: String(task.taskIndex) };
   const attempt = address.value.query.get("attempt") ?? undefined;
   return (
     <tr>
       <td class="c-task" title={`${task.role}[${task.taskIndex}]`}>
+        {box && (
+          <input
+            class="task-choice"
+            type="checkbox"
+            aria-label={`Select ${task.role}[${task.taskIndex}]`}
+            checked={box.isSelected}
+            {...box.handlers}
+          />
+        )}
         {task.role}[{task.taskIndex}]
       </td>
       <td>

@@ -1,179 +1,219 @@
 // Job list: filter, order and page are in the address; rows are renewed while the page is visible.
 import { useComputed, useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { listJobs, stopJob, virtualClusters } from "../api.ts";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { listJobs, virtualClusters } from "../api.ts";
 import type { JobPage, JobSummary } from "../api_types.ts";
-import { attemptEach } from "../components/forms.tsx";
-import { Confirm } from "../components/dialogs.tsx";
-import { Empty, ErrorNotice, Loading, State } from "../components/notices.tsx";
-import { toast } from "../components/toasts.tsx";
+import { attempt } from "../components/forms.tsx";
+import { lazy } from "../components/lazy.tsx";
+import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { useNow } from "../components/use_now.ts";
-import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
+import { counted, grouped, isFinished, stateName } from "../format.ts";
 import { keepInEntry, keptInEntry } from "../history_entry.ts";
+import type { BulkKind, BulkProps, SelectedJobs } from "../job_list/bulk_dialog.tsx";
+import { isDefault, jobColumns, loadJobColumns } from "../job_list/column_settings.ts";
+import { askedValues, columnsOf } from "../job_list/columns.ts";
+import { frameworkOf, JobTable, Pager } from "../job_list/job_table.tsx";
+import { useRowSelection } from "../job_list/selection.ts";
 import { usePolled } from "../live.ts";
-import { address, href, jobHref, setQuery } from "../router.ts";
+import { address, href, setQuery } from "../router.ts";
 import { onOtherUser, session } from "../session.ts";
 
 const PAGE_SIZE = 50;
 const REFRESH_MS = 2000;
 const CLUSTERS_REFRESH_MS = 60_000;
 const TYPING_MS = 250;
-/** Rows are at least so high. */
-const ROW_PX = 36;
+/** Of the jobs of a filter, which the user selects with one click. */
+const MAX_SELECTED = 1000;
 const STATES = ["WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
+const FILTERS = { state: "state", user: "username", vc: "vc", tag: "tagsContain", keyword: "keyword" } as const;
 /** Name of the selection in the history. */
 const SELECTED = "selected";
 const DEFAULT_ORDER = "submissionTime,DESC";
 
-interface Column {
-  readonly name: string;
-  readonly label: string;
-  /** The API's name of the order by this column. */
-  readonly order?: string;
-  readonly isNumber?: boolean;
-}
-
-const COLUMNS: readonly Column[] = [
-  { name: "name", label: "Name", order: "jobName" },
-  { name: "state", label: "State", order: "state" },
-  { name: "user", label: "User", order: "username" },
-  { name: "vc", label: "Virtual cluster", order: "vc" },
-  { name: "priority", label: "Priority", order: "jobPriority" },
-  { name: "tasks", label: "Tasks", order: "totalTaskNumber", isNumber: true },
-  { name: "gpus", label: "GPUs", order: "totalGpuNumber", isNumber: true },
-  { name: "submitted", label: "Submitted", order: "submissionTime" },
-  { name: "duration", label: "Duration", order: "duration" },
-  { name: "retries", label: "Retries", order: "retries", isNumber: true },
-];
-
-const frameworkOf = (job: JobSummary) => `${job.username}~${job.name}`;
+const BulkDialog = lazy<BulkProps>("the dialog", async () => (await import("../job_list/bulk_dialog.tsx")).BulkDialog);
+const ColumnsDialog = lazy("the columns", async () => (await import("../job_list/columns_dialog.tsx")).ColumnsDialog);
 
 export function JobsPage({ query }: { query: URLSearchParams }) {
   const page = pageNumber(query);
   const asked = apiQuery(query, page);
   const key = asked.toString();
   const { value, error, reload } = usePolled(key, (signal) => earlyAnswer(key) ?? listJobs(asked, signal), REFRESH_MS);
-  const selected = useSignal<ReadonlySet<string>>(new Set(selectedBefore()));
-  const isStopping = useSignal(false);
   const jobs = value?.data ?? [];
-  const rows = useFirstRows(jobs);
+  const total = value?.totalCount ?? 0;
   const now = useNow(jobs.some((job) => !isFinished(job.state)));
-  const chosen = [...selected.value];
-  // A job may finish after it was selected; of one that is on another page by now, this list does not know.
-  const finished = new Set(jobs.filter((job) => isFinished(job.state)).map(frameworkOf));
-  const stoppable = chosen.filter((job) => !finished.has(job));
+  const { selected, change } = useSelection(filterOf(query).toString(), jobs);
+  const bulk = useSignal<BulkKind | null>(null);
+  const areColumnsOpen = useSignal(false);
+  const bar = useRef<HTMLDivElement>(null);
+  const ids = jobColumns();
+  const columns = useMemo(() => columnsOf(ids), [ids.join("\n")]);
+  const isLoaded = value !== undefined;
 
   useEffect(() => {
     document.title = "Jobs · OpenPAI";
   }, []);
   useEffect(() => {
-    selected.value = new Set(selectedBefore());
-  }, [key]);
-  useEffect(() => {
-    if (selectedBefore().length || selected.value.size) keepInEntry(SELECTED, [...selected.value]);
-  }, [selected.value]);
-  useEffect(() => {
-    if (!stoppable.length) isStopping.value = false;
-  }, [stoppable.length]);
+    // After the list, for which the user waits.
+    if (isLoaded) void loadJobColumns().catch(() => undefined);
+  }, [isLoaded]);
 
-  const select = (framework: string, isOn: boolean) => {
-    const names = new Set(selected.value);
-    if (isOn) names.add(framework);
-    else names.delete(framework);
-    selected.value = names;
+  const setSelected = (frameworks: readonly string[], isOn: boolean) => {
+    const names = new Map(selected);
+    for (const framework of frameworks) {
+      if (isOn) names.set(framework, jobs.find((job) => frameworkOf(job) === framework)?.state ?? names.get(framework));
+      else names.delete(framework);
+    }
+    change(names);
   };
-  const stopSelected = async () => {
-    selected.value = new Set();
-    await stopAll(stoppable);
-    reload();
+  const boxOf = useRowSelection(jobs.map(frameworkOf), {
+    onSelect: setSelected,
+    onClear: () => change(new Map()),
+    onEnter: () => bar.current?.querySelector<HTMLElement>("a, button")?.focus(),
+  });
+  const selectAll = async () => {
+    const all = apiQuery(query, 1);
+    for (const name of ["metric", "parameter", "reasons", "causes"]) all.delete(name);
+    all.set("limit", String(MAX_SELECTED));
+    const found = await listJobs(all);
+    change(new Map(found.data.map((job) => [frameworkOf(job), job.state])));
   };
-
   return (
     <>
-      <div class="head">
+      <div class={selected.size ? "head selecting" : "head"}>
         <h1>Jobs</h1>
-        {chosen.length > 0 && (
-          <div class="selected">
-            <span>{counted(chosen.length, "job")} selected</span>
-            <a class="button" href={href("/compare", { jobs: chosen.join(",") })}>
-              Compare
-            </a>
-            {stoppable.length > 0 && (
-              <button class="button danger" type="button" onClick={() => (isStopping.value = true)}>
-                Stop
-              </button>
-            )}
-          </div>
+        {selected.size > 0 && (
+          <SelectionBar
+            element={bar}
+            selected={selected}
+            isPageSelected={jobs.length > 0 && jobs.every((job) => selected.has(frameworkOf(job)))}
+            total={total}
+            onAction={(kind) => (bulk.value = kind)}
+            onAll={() => void attempt(selectAll)}
+            onClear={() => change(new Map())}
+          />
         )}
       </div>
-      <Filters query={query} jobs={jobs} isLoaded={value !== undefined} />
+      <Filters query={query} jobs={jobs} isLoaded={isLoaded} onColumns={() => (areColumnsOpen.value = true)} />
       {error && <ErrorNotice error={error} />}
       {!error && !value && <Loading what="jobs" />}
-      {value && jobs.length === 0 && <NoJobs isFiltered={isFiltered(query)} />}
+      {value && jobs.length === 0 && <NoJobs isFiltered={isFiltered(query)} total={total} />}
       {jobs.length > 0 && (
         <>
-          <div class="card scroll">
-            <table class="jobs">
-              <caption class="sr">Jobs</caption>
-              <thead>
-                <tr>
-                  <th class="c-select">
-                    <input
-                      type="checkbox"
-                      aria-label="Select all jobs of this page"
-                      checked={jobs.every((job) => selected.value.has(frameworkOf(job)))}
-                      onChange={(event) => (selected.value = new Set(event.currentTarget.checked ? jobs.map(frameworkOf) : []))}
-                    />
-                  </th>
-                  {COLUMNS.map((column) => (
-                    <ColumnHead key={column.name} column={column} order={query.get("order") ?? DEFAULT_ORDER} />
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {rows.map((job) => (
-                  <Row
-                    key={frameworkOf(job)}
-                    job={job}
-                    now={now}
-                    isSelected={selected.value.has(frameworkOf(job))}
-                    onSelect={select}
-                  />
-                ))}
-              </tbody>
-            </table>
-          </div>
-          <Pager page={page} total={value?.totalCount ?? 0} />
+          <JobTable
+            jobs={jobs}
+            columns={columns}
+            isChosen={!isDefault(ids)}
+            order={query.get("order") ?? DEFAULT_ORDER}
+            now={now}
+            selected={selected}
+            onSelectPage={(isOn) => setSelected(jobs.map(frameworkOf), isOn)}
+            boxOf={boxOf}
+          />
+          <Pager page={page} total={total} pageSize={PAGE_SIZE} />
         </>
       )}
-      {isStopping.value && (
-        <Confirm
-          title={`Stop ${counted(stoppable.length, "job")}?`}
-          text="Their tasks end, and a stopped job does not continue. Logs and outputs stay."
-          action="Stop"
-          onConfirm={() => void stopSelected()}
-          onClose={() => (isStopping.value = false)}
+      {bulk.value && (
+        <BulkDialog
+          kind={bulk.value}
+          jobs={selected}
+          tags={[...new Set(jobs.flatMap((job) => job.tags))]}
+          onDone={(kind, outcomes) => {
+            // What is deleted is gone; a second click must not submit a second copy.
+            const isOff = kind === "delete" || kind === "resubmit";
+            const done = outcomes.filter((one) => one.kind === "done" || one.kind === "unchanged");
+            if (isOff) setSelected(done.map(({ framework }) => framework), false);
+            reload();
+          }}
+          onClose={() => (bulk.value = null)}
         />
       )}
+      {areColumnsOpen.value && <ColumnsDialog query={filterOf(query)} onClose={() => (areColumnsOpen.value = false)} />}
     </>
   );
 }
 
-/** Jobs that were selected when the user left this entry of the history. */
-function selectedBefore(): string[] {
-  const names = keptInEntry(SELECTED);
-  return Array.isArray(names) ? names.filter((name) => typeof name === "string") : [];
+// -- selection -------------------------------------------------------------------------------------
+
+/** The selected jobs of a filter, on all of its pages. Back restores them. */
+function useSelection(filter: string, jobs: readonly JobSummary[]) {
+  const selected = useSignal<SelectedJobs>(selectedBefore());
+  const page = address.value.query.get("page");
+  useEffect(() => {
+    // Another list, or one to which the user has come back.
+    selected.value = selectedBefore();
+  }, [filter]);
+  useEffect(() => {
+    if (selectedBefore().size || selected.value.size) keepInEntry(SELECTED, [...selected.value]);
+  }, [selected.value, filter, page]);
+  useEffect(() => {
+    // A job may finish after it was selected.
+    const states = new Map(jobs.map((job) => [frameworkOf(job), job.state]));
+    const isOther = ([name, state]: readonly [string, unknown]) => states.has(name) && states.get(name) !== state;
+    if (![...selected.value].some(isOther)) return;
+    selected.value = new Map([...selected.value].map(([name, state]) => [name, states.get(name) ?? state]));
+  }, [jobs]);
+  return { selected: selected.value, change: (names: SelectedJobs) => void (selected.value = names) };
 }
 
-/** Rows that fill the window; those below it follow when these are painted. */
-function useFirstRows(jobs: readonly JobSummary[]): readonly JobSummary[] {
-  const isPainted = useSignal(false);
-  const hasRows = jobs.length > 0;
-  useEffect(() => {
-    isPainted.value ||= hasRows;
-  }, [hasRows]);
-  return isPainted.value ? jobs : jobs.slice(0, Math.ceil(innerHeight / ROW_PX));
+/** Jobs that were selected when the user left this entry of the history, with their states. */
+function selectedBefore(): SelectedJobs {
+  const kept = keptInEntry(SELECTED);
+  return new Map(Array.isArray(kept) ? (kept as [string, JobSummary["state"]][]) : []);
 }
+
+interface BarProps {
+  readonly element: { current: HTMLDivElement | null };
+  readonly selected: SelectedJobs;
+  readonly isPageSelected: boolean;
+  /** Jobs of the filter. */
+  readonly total: number;
+  readonly onAction: (kind: BulkKind) => void;
+  readonly onAll: () => void;
+  readonly onClear: () => void;
+}
+
+function SelectionBar({ element, selected, isPageSelected, total, onAction, onAll, onClear }: BarProps) {
+  const states = [...selected.values()];
+  const hasFinished = states.some((state) => state === undefined || isFinished(state));
+  const hasOthers = states.some((state) => state === undefined || !isFinished(state));
+  const most = Math.min(total, MAX_SELECTED);
+  return (
+    <div class="selected selected-jobs" role="group" aria-label="Selected jobs" ref={element}>
+      <span role="status">{counted(selected.size, "job")} selected</span>
+      {isPageSelected && selected.size < most && (
+        <button class="link" type="button" onClick={onAll}>
+          Select {most < total ? `the first ${grouped(most)}` : `all ${grouped(most)}`}
+        </button>
+      )}
+      <a class="button" href={href("/compare", { jobs: [...selected.keys()].join(",") })}>
+        Compare
+      </a>
+      <button class="button" type="button" onClick={() => onAction("tag")}>
+        Tag
+      </button>
+      {hasFinished && (
+        <button class="button" type="button" onClick={() => onAction("resubmit")}>
+          Resubmit
+        </button>
+      )}
+      {hasOthers && (
+        <button class="button danger" type="button" onClick={() => onAction("stop")}>
+          Stop
+        </button>
+      )}
+      {hasFinished && (
+        <button class="button danger" type="button" onClick={() => onAction("delete")}>
+          Delete
+        </button>
+      )}
+      <button class="button" type="button" onClick={onClear}>
+        Clear
+      </button>
+    </div>
+  );
+}
+
+// -- requests --------------------------------------------------------------------------------------
 
 let early: { readonly key: string; readonly answer: Promise<JobPage> } | undefined;
 onOtherUser(() => (early = undefined));
@@ -208,22 +248,36 @@ function apiQuery(query: URLSearchParams, page: number): URLSearchParams {
     reasons: "true",
     causes: "true",
   });
-  const names = { state: "state", user: "username", vc: "vc", tag: "tagsContain", keyword: "keyword" };
-  for (const [ours, theirs] of Object.entries(names)) {
-    const value = query.get(ours);
-    if (value) asked.set(theirs, value);
-  }
+  for (const [name, value] of filterOf(query)) asked.set(name, value);
+  for (const [kind, name] of askedValues(columnsOf(jobColumns()))) asked.append(kind, name);
   return asked;
 }
 
-function isFiltered(query: URLSearchParams): boolean {
-  return ["state", "user", "vc", "tag", "keyword", "page"].some((name) => query.has(name));
+/** The filter of the address, in the names of the API. */
+function filterOf(query: URLSearchParams): URLSearchParams {
+  const filter = new URLSearchParams();
+  for (const [ours, theirs] of Object.entries(FILTERS)) {
+    const value = query.get(ours);
+    if (value) filter.set(theirs, value);
+  }
+  return filter;
 }
 
-function NoJobs({ isFiltered }: { isFiltered: boolean }) {
+function isFiltered(query: URLSearchParams): boolean {
+  return ["page", ...Object.keys(FILTERS)].some((name) => query.has(name));
+}
+
+function NoJobs({ isFiltered, total }: { isFiltered: boolean; total: number }) {
+  const last = Math.ceil(total / PAGE_SIZE);
   return (
     <div class="card">
-      {isFiltered ? (
+      {total > 0 ? (
+        <Empty title={`The list has only ${counted(last, "page")}`}>
+          <button class="link" type="button" onClick={() => setQuery({ page: last > 1 ? String(last) : undefined }, { replace: true })}>
+            Show the last page
+          </button>
+        </Empty>
+      ) : isFiltered ? (
         <Empty title="No job matches">
           <a href={href("/jobs")}>Show all jobs</a>
         </Empty>
@@ -245,9 +299,10 @@ interface FiltersProps {
   readonly query: URLSearchParams;
   readonly jobs: readonly JobSummary[];
   readonly isLoaded: boolean;
+  readonly onColumns: () => void;
 }
 
-function Filters({ query, jobs, isLoaded }: FiltersProps) {
+function Filters({ query, jobs, isLoaded, onColumns }: FiltersProps) {
   // After the list, for which the user waits.
   const clusters = usePolled(isLoaded ? "clusters" : null, virtualClusters, CLUSTERS_REFRESH_MS).value;
   const user = session.value?.user ?? "";
@@ -259,14 +314,6 @@ function Filters({ query, jobs, isLoaded }: FiltersProps) {
   return (
     <div class="filters job-filters" role="search" aria-label="Filter of the jobs">
       <TypedFilter name="keyword" label="Search jobs" value={query.get("keyword") ?? ""} />
-      <select aria-label="State" value={query.get("state") ?? ""} onChange={change("state")}>
-        <option value="">All states</option>
-        {STATES.map((state) => (
-          <option key={state} value={state}>
-            {stateName(state)}
-          </option>
-        ))}
-      </select>
       <button
         class="button"
         type="button"
@@ -285,6 +332,36 @@ function Filters({ query, jobs, isLoaded }: FiltersProps) {
           </option>
         ))}
       </select>
+      <div class="state-line">
+        <StateFilter wanted={query.get("state") ?? ""} />
+        <button class="button" type="button" onClick={onColumns}>
+          Columns
+        </button>
+      </div>
+    </div>
+  );
+}
+
+/** Jobs in any of the pressed states; in all states, if none is pressed. */
+function StateFilter({ wanted }: { wanted: string }) {
+  const states = wanted.split(",").filter(Boolean);
+  const toggle = (state: string) => {
+    const others = states.filter((one) => one !== state);
+    const changed = others.length < states.length ? others : [...states, state];
+    // In one order: the same filter has one address.
+    const ordered = changed.length < STATES.length ? STATES.filter((one) => changed.includes(one)) : [];
+    setQuery({ state: ordered.join(",") || undefined, page: undefined });
+  };
+  return (
+    <div class="states" role="group" aria-label="States">
+      <button class="button" type="button" aria-pressed={!states.length} onClick={() => setQuery({ state: undefined, page: undefined })}>
+        All states
+      </button>
+      {STATES.map((state) => (
+        <button key={state} class="button" type="button" aria-pressed={states.includes(state)} onClick={() => toggle(state)}>
+          {stateName(state)}
+        </button>
+      ))}
     </div>
   );
 }
@@ -350,123 +427,4 @@ function ChosenFilter({ name, label, value, choices }: ChosenFilterProps) {
       </datalist>
     </>
   );
-}
-
-function ColumnHead({ column, order }: { column: Column; order: string }) {
-  const classes = `c-${column.name}${column.isNumber ? " number" : ""}`;
-  if (!column.order) return <th class={classes}>{column.label}</th>;
-  const [field, direction] = order.split(",");
-  const isSorted = field === column.order;
-  const isAscending = direction === "ASC";
-  // A first click sorts numbers and times from the largest, names from A.
-  const isTime = column.order === "submissionTime" || column.order === "duration";
-  const first = column.isNumber || isTime ? "DESC" : "ASC";
-  const next = isSorted ? (isAscending ? "DESC" : "ASC") : first;
-  return (
-    <th class={classes} aria-sort={isSorted ? (isAscending ? "ascending" : "descending") : undefined}>
-      <button type="button" onClick={() => setQuery({ order: `${column.order},${next}`, page: undefined })}>
-        {column.label}
-        {isSorted && <span aria-hidden="true">{isAscending ? " ↑" : " ↓"}</span>}
-      </button>
-    </th>
-  );
-}
-
-interface RowProps {
-  readonly job: JobSummary;
-  readonly now: number;
-  readonly isSelected: boolean;
-  readonly onSelect: (framework: string, isOn: boolean) => void;
-}
-
-function Row({ job, now, isSelected, onSelect }: RowProps) {
-  const framework = frameworkOf(job);
-  return (
-    <tr>
-      <td class="c-select">
-        <input
-          type="checkbox"
-          aria-label={`Select ${job.name}`}
-          checked={isSelected}
-          onChange={(event) => onSelect(framework, event.currentTarget.checked)}
-        />
-      </td>
-      <td class="name c-name">
-        <a href={jobHref(framework)} title={job.name}>
-          {job.name}
-        </a>
-        {job.tags.map((tag) => (
-          <a class="tag" key={tag} href={href("/jobs", { tag })}>
-            {tag}
-          </a>
-        ))}
-        {job.reason && (
-          <span class="reason" title={job.reason}>
-            {job.reason}
-          </span>
-        )}
-        {/* Where the window has no room for their columns. */}
-        <span class="meta">
-          <span class="phone">
-            {job.username} · {shortTime(job.submissionTime, now)}
-          </span>
-          {job.launchedTime !== null && (
-            <span class="phone">{runTime(job.launchedTime, job.completedTime, now)}</span>
-          )}
-          {job.virtualCluster !== "default" && <span>{job.virtualCluster}</span>}
-          {job.jobPriority !== null && <span>{job.jobPriority}</span>}
-          {job.retries > 0 && <span>{counted(job.retries, "retry", "retries")}</span>}
-        </span>
-      </td>
-      <td class="c-state">
-        <State state={job.state} />
-      </td>
-      <td class="c-user" title={job.username}>
-        {job.username}
-      </td>
-      <td class="c-vc" title={job.virtualCluster}>
-        {job.virtualCluster}
-      </td>
-      <td class={`c-priority${job.jobPriority === null ? " quiet" : ""}`}>{job.jobPriority ?? "default"}</td>
-      <td class="c-tasks number">{grouped(job.totalTaskNumber)}</td>
-      <td class={`c-gpus number${job.totalGpuNumber ? "" : " quiet"}`}>{grouped(job.totalGpuNumber)}</td>
-      <td class="c-submitted" title={exactTime(job.submissionTime)}>
-        {shortTime(job.submissionTime, now)}
-      </td>
-      <td class="c-duration">{runTime(job.launchedTime, job.completedTime, now)}</td>
-      <td class={`c-retries number${job.retries ? "" : " quiet"}`}>{job.retries}</td>
-    </tr>
-  );
-}
-
-function Pager({ page, total }: { page: number; total: number }) {
-  const last = Math.max(1, Math.ceil(total / PAGE_SIZE));
-  const from = (page - 1) * PAGE_SIZE;
-  const go = (to: number) => setQuery({ page: to === 1 ? undefined : String(to) });
-  return (
-    <nav class="pager" aria-label="Pages of the list">
-      <span class="quiet">
-        {total <= PAGE_SIZE
-          ? counted(total, "job")
-          : `${grouped(from + 1)} to ${grouped(Math.min(total, from + PAGE_SIZE))} of ${counted(total, "job")}`}
-      </span>
-      {last > 1 && (
-        <div class="actions">
-          <button class="button" type="button" disabled={page <= 1} onClick={() => go(page - 1)}>
-            Previous
-          </button>
-          <button class="button" type="button" disabled={page >= last} onClick={() => go(page + 1)}>
-            Next
-          </button>
-        </div>
-      )}
-    </nav>
-  );
-}
-
-async function stopAll(frameworks: readonly string[]): Promise<void> {
-  const problems = await attemptEach(frameworks, stopJob);
-  const stopped = frameworks.length - problems.length;
-  if (stopped) toast(`${counted(stopped, "job")} stopped.`);
-  if (problems.length) toast(`${counted(problems.length, "job")} not stopped: ${problems[0] ?? ""}`);
 }

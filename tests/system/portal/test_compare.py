@@ -24,6 +24,7 @@ for step in range(10):
 sys.exit(number == 4)
 '"""
 VALUES = {"lr": ["0.1", "0.01", "0.001"], "seed": ["1", "2"], "model": ["small"]}
+SHIFT = 8
 ROWS = "[...document.querySelectorAll('.virtual tbody tr')]"
 TASKS = f"{ROWS}.map((row) => row.querySelector('td:nth-child(2)').innerText.replace(/\\D/g, '')).join('')"
 CANVAS = "document.querySelector('.plot.metric canvas') !== null"
@@ -62,6 +63,26 @@ def test_runs_of_a_sweep_are_a_table_and_a_plot(new_page: NewPage, sweep: str, t
     page.evaluate("document.querySelector('.plot-area').focus()")
     page.press("Home")
     page.wait_for(f"{LINES}[2] === 'lr=0.01 seed=1 3'")
+
+
+def test_selected_tasks_of_a_sweep_are_compared(new_page: NewPage, sweep: str) -> None:
+    page = new_page(at=f"/jobs/alice~{sweep}")
+    page.click("input[aria-label='Select main[1]']")
+    page.press("ArrowDown", modifiers=SHIFT)
+    page.wait_for_text("2 tasks selected")
+    page.click("a", "Log")
+    page.wait_for("location.hash.includes('tab=log')")
+    page.evaluate("history.back()")
+    page.wait_for_text("2 tasks selected")
+    page.click("a", "Compare selected")
+    page.wait_for(f"{LINES}.join() === 'lr=0.1 seed=2 0.2,lr=0.01 seed=1 0.3'")
+    page.evaluate("history.back()")
+    page.click(".task-states button", "Failed 1")
+    page.click("button", "Clear")
+    page.click("thead input")
+    page.wait_for_text("1 task selected")
+    page.click("a", "Compare selected")
+    page.wait_for(f"{LINES}.join() === 'lr=0.001 seed=1 0.5'")
 
 
 def test_order_filter_metric_and_selection_are_in_the_address(new_page: NewPage, sweep: str) -> None:
@@ -209,7 +230,8 @@ def test_finished_jobs_of_the_list_are_compared(new_page: NewPage, cluster: Team
     page = new_page(at="/jobs?keyword=lone-")
     page.wait_for("document.querySelectorAll('.jobs tbody tr').length === 3")
     page.click("thead input")
-    page.wait_for("document.querySelector('.selected button') === null")
+    page.wait_for_text("3 jobs selected")
+    assert "Stop" not in page.evaluate("document.querySelector('.selected').innerText")
     page.click(".selected a", "Compare")
     page.wait_for(f"{LINES}.length === 3 && {LINES}.some((one) => one === 'depth=2 0.1')")
     assert cluster.ask("DELETE", "/api/v1/user/alice/jobs/lone-1").status < 300

@@ -53,7 +53,7 @@ def test_shortcuts_open_pages_search_and_help(new_page: NewPage, axe: str) -> No
 
 def test_back_undoes_tabs_and_filters(new_page: NewPage, waiting: list[str]) -> None:
     page = new_page(at="/jobs")
-    page.choose("select[aria-label=State]", "WAITING")
+    page.click(".states button", "Waiting")
     page.wait_for("location.hash === '#/jobs?state=WAITING'")
     page.click("a", waiting[0])
     page.click("[role=tab]", "Log")
@@ -62,13 +62,14 @@ def test_back_undoes_tabs_and_filters(new_page: NewPage, waiting: list[str]) -> 
     page.evaluate("history.back()")
     page.wait_for(f"{selected} === 'Tasks'")
     page.evaluate("history.back()")
-    page.wait_for("document.querySelector('select[aria-label=State]')?.value === 'WAITING'")
+    pressed = "document.querySelector('.states [aria-pressed=true]')?.innerText"
+    page.wait_for(f"{pressed} === 'Waiting'")
     page.evaluate("history.back()")
-    page.wait_for("document.querySelector('select[aria-label=State]')?.value === ''")
+    page.wait_for(f"{pressed} === 'All states'")
 
 
 def test_back_restores_scroll_and_selection(new_page: NewPage, waiting: list[str]) -> None:
-    page = new_page(at="/jobs", height=400)
+    page = new_page(at="/jobs", height=300)
     page.click(f"input[aria-label='Select {waiting[0]}']")
     page.wait_for_text("1 job selected")
     page.evaluate("scrollTo(0, 150)")
@@ -79,5 +80,5 @@ def test_back_restores_scroll_and_selection(new_page: NewPage, waiting: list[str
     page.wait_for(f"{HEADING} === 'Jobs' && scrollY === 150")
     page.wait_for_text("1 job selected")
     # Another list is another entry.
-    page.choose("select[aria-label=State]", "WAITING")
+    page.click(".states button", "Waiting")
     page.wait_for("!document.body.innerText.includes('1 job selected')")

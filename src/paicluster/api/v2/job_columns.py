@@ -219,11 +219,15 @@ def _text(value: Any) -> str:
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
 
 
-def column_names(conn: Connection, query: JobQuery) -> JobColumns:
-    """Names in the jobs of a page; of metrics those of the first task of each role."""
-    ids = list(long_page(conn, replace(query, limit=min(query.limit, MAX_JOBS), with_total=False))[0])
+def jobs_of_page(conn: Connection, query: JobQuery) -> list[int]:
+    """The ids of the jobs whose names of columns a page has."""
+    return list(long_page(conn, replace(query, limit=min(query.limit, MAX_JOBS), with_total=False))[0])
+
+
+def column_names(conn: Connection, job_ids: Sequence[int]) -> JobColumns:
+    """Names in these jobs; of metrics those of the first task of each role."""
     parameters: dict[str, None] = {}
-    for text in job_columns.specs_of(conn, ids).values():
+    for text in job_columns.specs_of(conn, job_ids).values():
         config = run_config(text)
         parameters.update(dict.fromkeys((*config.array_rows, *config.array, *config.parameters)))
-    return JobColumns(sorted(parameters)[:_MAX_NAMES], job_columns.metric_names(conn, ids, _MAX_NAMES))
+    return JobColumns(sorted(parameters)[:_MAX_NAMES], job_columns.metric_names(conn, job_ids, _MAX_NAMES))

@@ -15,7 +15,7 @@ from paicluster.api.requests.authentication import authenticate
 from paicluster.api.requests.permissions import check_may_see, visible_jobs
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import Query, Rate, Routes
-from paicluster.api.v2.job_columns import column_names, run_config
+from paicluster.api.v2.job_columns import column_names, jobs_of_page, run_config
 from paicluster.api.v2.job_detail import TaskColumns, exit_summary
 from paicluster.api.v2.jobs import admit_response, query_of
 from paicluster.api.wire.jobs import JOB_FILTERS, JobColumns, JobRuns, MetricSummary, RunPage, TaskRun
@@ -66,7 +66,10 @@ async def columns(request: Request) -> JobColumns:
     """Names in the jobs of a page, at most 200: what a list can have as ``parameter`` and ``metric``."""
     identity = await authenticate(request)
     query = visible_jobs(identity, query_of(request))
-    return await context(request).store.read(lambda conn: column_names(conn, query))
+    ctx = context(request)
+    job_ids = await ctx.store.read(lambda conn: jobs_of_page(conn, query))
+    await ctx.jobs.metrics.catch_up(job_ids)
+    return await ctx.store.read(lambda conn: column_names(conn, job_ids))
 
 
 @route(
