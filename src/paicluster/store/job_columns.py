@@ -11,14 +11,16 @@ from paicluster.store.bulk_insert import chunks
 from paicluster.store.compiled_statements import execute
 
 
-class ListedJob(NamedTuple):
+class JobSize(NamedTuple):
+    """Numbers of tasks and task roles of a job."""
+
     id: int
     framework: str
     total_tasks: int
     total_roles: int
 
 
-class ListedMetric(NamedTuple):
+class JobMetric(NamedTuple):
     """Metric of a job: of its first task that logged it, or of all tasks of an array.
 
     ``last`` is None for NaN, ``min`` and ``max`` if there is no other value.
@@ -31,11 +33,11 @@ class ListedMetric(NamedTuple):
     max: float | None
 
 
-def listed_jobs(conn: Connection, frameworks: Sequence[str]) -> dict[str, ListedJob]:
+def listed_jobs(conn: Connection, frameworks: Sequence[str]) -> dict[str, JobSize]:
     """These jobs by their full names; those that were deleted since are missing."""
     text = "SELECT id, framework, total_tasks, total_roles FROM jobs WHERE framework IN "
     rows = _in_chunks(conn, text, frameworks)
-    return {job.framework: job for job in map(ListedJob._make, rows)}
+    return {job.framework: job for job in map(JobSize._make, rows)}
 
 
 def specs_of(conn: Connection, job_ids: Sequence[int]) -> dict[int, str]:
@@ -46,8 +48,8 @@ def specs_of(conn: Connection, job_ids: Sequence[int]) -> dict[int, str]:
 
 
 def metrics_of(
-    conn: Connection, jobs: Sequence[ListedJob], arrays: Collection[int], names: Sequence[str]
-) -> list[ListedMetric]:
+    conn: Connection, jobs: Sequence[JobSize], arrays: Collection[int], names: Sequence[str]
+) -> list[JobMetric]:
     """Metrics with these names of the jobs, of which those are arrays.
 
     Of a task attempt only these are looked up. Of most jobs of several tasks the first one has logged them.
@@ -61,7 +63,7 @@ def metrics_of(
     ]
     found = _merged(_metric_rows(conn, others, names)) | found
     found |= _merged(_metric_rows(conn, sorted(arrays), names), of_all=True)
-    return [ListedMetric(*key, *values[2:]) for key, values in found.items()]
+    return [JobMetric(*key, *values[2:]) for key, values in found.items()]
 
 
 def _metric_rows(

@@ -15,7 +15,7 @@ from paicluster.api.jobs.column_cache import ColumnCache, Names
 from paicluster.api.routing.route import Query
 from paicluster.api.wire.jobs import JobColumns, ListedMetric
 from paicluster.store import job_columns, metric_rows
-from paicluster.store.job_columns import ListedJob
+from paicluster.store.job_columns import JobSize
 from paicluster.store.job_list import ListPage, long_page
 from paicluster.store.job_query import JobQuery
 from paiprotocol.errors import InvalidParameters
@@ -173,7 +173,7 @@ def _read_columns(
 
 
 def _metrics_of(
-    conn: Connection, jobs: Sequence[ListedJob], configs: Mapping[int, RunConfig], columns: Columns
+    conn: Connection, jobs: Sequence[JobSize], configs: Mapping[int, RunConfig], columns: Columns
 ) -> dict[int, dict[str, ListedMetric]]:
     metrics: dict[int, dict[str, ListedMetric]] = {job.id: {} for job in jobs}
     several = (job for job in jobs if job.total_tasks > 1)
@@ -187,7 +187,7 @@ def _metrics_of(
     return metrics
 
 
-def _within_bound(jobs: Sequence[ListedJob]) -> list[ListedJob]:
+def _within_bound(jobs: Sequence[JobSize]) -> list[JobSize]:
     """The first jobs that have together as many tasks as are read for a page."""
     tasks, found = 0, []
     for job in jobs:
