@@ -48,7 +48,7 @@ export function App() {
       clearTimeout(timer);
       end();
     };
-  }, [isSignedIn]);
+  }, [isSignedIn, isHelpOpen, version]);
   if (!session.value || path === "/sign-in") return <SignInPage code={query.get("code") ?? ""} />;
   const { user } = session.value;
   return (

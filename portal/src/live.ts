@@ -53,6 +53,7 @@ export function usePolled<T>(
     };
     void run();
     return () => abort.abort();
+    // oxlint-disable-next-line react/exhaustive-deps -- `key` names what is loaded; functions are new in each render
   }, [key, turn]);
   const { value, error } = state.value;
   return {

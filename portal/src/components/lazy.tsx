@@ -20,7 +20,7 @@ export function lazy<P extends object>(what: string, load: () => Promise<Compone
         // A newer portal was installed, or the connection is lost.
         () => (state.value = "failed"),
       );
-    }, []);
+    }, [state]);
     if (state.value === "failed") return <ErrorNotice error={notLoaded()} />;
     const Loaded = loaded;
     return Loaded ? <Loaded {...props} /> : <Loading what={what} />;

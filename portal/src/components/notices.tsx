@@ -24,7 +24,7 @@ export function Loading({ what }: { what: string }) {
   useEffect(() => {
     const timer = setTimeout(() => (isSlow.value = true), 300);
     return () => clearTimeout(timer);
-  }, []);
+  }, [isSlow]);
   return <div class="empty">{isSlow.value && <p role="status">Loading {what} …</p>}</div>;
 }
 

@@ -27,5 +27,5 @@ export function useScrollLine(line: RefObject<HTMLElement | null>, selector: str
       observer.disconnect();
       element.removeEventListener("scroll", mark);
     };
-  }, [selector, key]);
+  }, [line, selector, key]);
 }

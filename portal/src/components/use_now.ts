@@ -9,6 +9,6 @@ export function useNow(isRunning: boolean): number {
     if (!isRunning) return;
     const timer = setInterval(() => (now.value = Date.now()), 1000);
     return () => clearInterval(timer);
-  }, [isRunning]);
+  }, [isRunning, now]);
   return now.value;
 }

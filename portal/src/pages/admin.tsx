@@ -123,7 +123,7 @@ function AuditLog() {
   useEffect(() => {
     const timer = setTimeout(() => (keyword.value = typed.value), TYPING_MS);
     return () => clearTimeout(timer);
-  }, [typed.value]);
+  }, [typed.value, keyword]);
   const now = Date.now();
   const { value: report, error } = usePolled(`audit ${keyword.value}`, (signal) => auditReport(keyword.value, signal), REFRESH_MS);
   if (report && !report.isKept) {

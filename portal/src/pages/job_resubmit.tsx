@@ -47,7 +47,7 @@ export function ResubmitDialog({ framework, name, onClose }: Props) {
       },
     );
     return () => abort.abort();
-  }, [framework]);
+  }, [framework, config, error]);
   const found = config.value;
   if (!found || isFunctionCall(found)) {
     return (

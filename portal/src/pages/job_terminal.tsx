@@ -33,9 +33,11 @@ export function JobTerminal({ framework, job, isShown }: Props) {
   const named = nameOf({ role: query.get("role") ?? "", index: Number(query.get("index")) });
   const runs = (name: string) => running.find((candidate) => nameOf(candidate) === name);
   const task = runs(chosen.value) ?? isKept.value ?? runs(named) ?? running[0];
+  const taskName = task && nameOf(task);
   useEffect(() => {
     if (task) isKept.value = task;
-  }, [task && nameOf(task)]);
+    // oxlint-disable-next-line react/exhaustive-deps -- a task is a new object in each render
+  }, [taskName, isKept]);
   if (!task) {
     return (
       <div class="card">
@@ -143,6 +145,7 @@ function TerminalView({ framework, task, isShown, children }: ViewProps) {
       // Nothing connects any more: the shell would be invisible.
       screen.current = null;
     };
+    // oxlint-disable-next-line react/exhaustive-deps -- a view has one screen; another task is another view
   }, []);
   const hasShell = state.value === "open" || state.value === "silent";
   useEffect(() => {
@@ -152,10 +155,11 @@ function TerminalView({ framework, task, isShown, children }: ViewProps) {
     addEventListener("beforeunload", ask);
     return () => removeEventListener("beforeunload", ask);
   }, [hasShell]);
+  // oxlint-disable-next-line react/exhaustive-deps -- the theme is a signal of its module
   useEffect(() => screen.current?.applyTheme(), [theme.value]);
   useEffect(() => {
     if (isShown && state.peek() === "open" && screen.current) takeFocus(screen.current);
-  }, [isShown]);
+  }, [isShown, state]);
 
   const remedy = remedyOf(state.value);
   return (

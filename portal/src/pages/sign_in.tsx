@@ -88,12 +88,13 @@ function SignInForm({ code = "", user = "" }: { code?: string; user?: string }) 
   // Before anything is painted: the code is exchanged meanwhile.
   useLayoutEffect(() => {
     if (code) void start({ code });
+    // oxlint-disable-next-line react/exhaustive-deps -- a code is used once
   }, [code]);
 
   // Where to type next.
   useEffect(() => {
     form.current?.querySelector<HTMLElement>(username.value ? "[name=password]" : "[name=username]")?.focus();
-  }, [error.value]);
+  }, [error.value, username]);
 
   if (code && !error.value) return <Loading what="the portal" />;
   return (

@@ -48,6 +48,7 @@ export function SubmitPage({ clone }: { clone: string }) {
   useEffect(() => {
     document.title = "Submit Job · OpenPAI";
     void load();
+    // oxlint-disable-next-line react/exhaustive-deps -- another job is another page
   }, []);
   if (error.value) return <ErrorNotice error={error.value} />;
   if (!start.value) return <Loading what="the editor" />;
@@ -126,12 +127,14 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
 
   useEffect(() => {
     if (draft?.files.length) void sources.add(draft.files);
+    // oxlint-disable-next-line react/exhaustive-deps -- once: later the user chooses
   }, []);
   useEffect(() => {
     const { chosen: files } = sources;
     const isChanged = draft !== undefined || text.value !== first || files.length > 0;
     if (isChanged) keepDraft(original, { text: text.value, secrets: secrets.value, files });
     else dropDraft(original);
+    // oxlint-disable-next-line react/exhaustive-deps -- the rest stays as it is for the life of the editor
   }, [text.value, secrets.value, sources.chosen]);
   // At once: other effects end after the next frame.
   useLayoutEffect(() => () => page.current.abort(), []);
@@ -139,6 +142,7 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
     if (!host.current) return;
     view.current = createEditor(host.current, text.value, theme.value === "dark", change);
     return () => view.current?.destroy();
+    // oxlint-disable-next-line react/exhaustive-deps -- a change of the text is no reason for another editor
   }, [theme.value]);
   const version = versionOf(text.value);
   useCompletion(() => view.current, version, theme.value);
@@ -153,6 +157,7 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
       clearTimeout(timer);
       abort.abort();
     };
+    // oxlint-disable-next-line react/exhaustive-deps -- values of secrets change no problem
   }, [text.value]);
   const show = (found: JobCheck) => {
     check.value = found;
@@ -341,6 +346,7 @@ function useCompletion(editor: () => JobEditor | null, version: 1 | 2, look: str
     return () => {
       isGone = true;
     };
+    // oxlint-disable-next-line react/exhaustive-deps -- `editor` is a new function in each render; with the look there is another editor
   }, [version, look]);
 }
 

@@ -140,7 +140,7 @@ function EarlierSources({ named, onRemove }: { named: SourcesReference; onRemove
       (found) => (isThere.value = found),
       () => undefined,
     );
-  }, [named.sha256]);
+  }, [named.sha256, isThere]);
   const remove = (
     <button class="link" type="button" onClick={onRemove}>
       Remove

@@ -11,8 +11,9 @@ const STORE = {
 };
 
 export function useSources(maxBytes: number, onPacked: (archive: SourceArchive | null) => void): SourceFiles {
+  // oxlint-disable-next-line react/exhaustive-deps -- one for the life of the page
   const sources = useMemo(() => new SourceFiles(maxBytes, STORE, onPacked), []);
   // At once: other effects end after the next frame, when the job could be sent already.
-  useLayoutEffect(() => () => sources.close(), []);
+  useLayoutEffect(() => () => sources.close(), [sources]);
   return sources;
 }
