@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from paicluster.files import Storage, StorageUser
+from paicluster.files.transfer.passed_descriptors import PassedDescriptors
 from paicluster.files.transfer.upload import UploadRequest
 from paicluster.files.transfer.upload_registry import UploadRegistry
 from paiprotocol.errors import InvalidParameters, PaiError, Unauthorized, Unavailable
@@ -63,6 +64,7 @@ class FdServer:
         self._name = ""
         self._connection_slots = threading.Semaphore(_MAX_CONNECTIONS)
         self._connections_of_user: Counter[str] = Counter()
+        self._passed = PassedDescriptors()
 
     def issue_ticket(self, user: StorageUser, holder: str) -> dict[str, object]:
         """Ticket that is valid once, and the socket's address. The first call opens the socket.
@@ -189,9 +191,17 @@ class FdServer:
             os.close(opened.fd)
 
     def _begin(self, connection: socket.socket, line: bytes, user: StorageUser) -> None:
-        with self._uploads.begin(msgspec.json.decode(line, type=UploadRequest), user) as upload:
+        request = msgspec.json.decode(line, type=UploadRequest)
+        if request.size < 0:
+            raise InvalidParameters("A local upload announces its size.")
+        with self._uploads.begin(request, user) as upload:
             description = upload.describe()
             fd = upload.dup_fd()
+            try:
+                self._passed.add(upload, fd, request.size)
+            except BaseException:
+                os.close(fd)
+                raise
         try:
             _send(connection, description, fd)
         finally:

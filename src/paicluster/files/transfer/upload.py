@@ -94,6 +94,7 @@ class Upload:
         self.last_used = time.monotonic()
         self._parts: dict[int, tuple[int, str]] = {}
         self._is_fd_passed = False
+        self._is_rejected = False
         self._lines = 0
         # Protects the state of the parts.
         self._lock = threading.Lock()
@@ -169,6 +170,10 @@ class Upload:
                 self._is_fd_passed = True
             return os.dup(self.staged.fd)
 
+    def reject(self) -> None:
+        """More was written than was announced: the file was emptied, and is not published."""
+        self._is_rejected = True
+
     def resume(self, lines: list[str]) -> dict[int, tuple[int, str]]:
         """Load the journal. Returns the parts that must be verified by their hash first."""
         unverified: dict[int, tuple[int, str]] = {}
@@ -241,7 +246,7 @@ class Upload:
 
     def _is_oversized(self) -> bool:
         """Whether more was written through a passed descriptor than was announced, and admitted."""
-        return 0 <= self.request.size < self.staged.size
+        return self._is_rejected or 0 <= self.request.size < self.staged.size
 
     def _reject_oversized(self, size: int) -> NoReturn:
         self.staged.abandon()

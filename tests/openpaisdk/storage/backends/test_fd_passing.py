@@ -13,6 +13,7 @@ from openpaisdk.storage.backends.fd_passing import FdChannel
 from paiprotocol.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError, Unauthorized
 from paiprotocol.transfer import hashing
 from support.cluster_storage import BASE, cluster_backend, pack, upload_request
+from support.server_fixture import eventually
 from support.team_cluster import TeamCluster
 
 DISABLED = "/api/v2/users/alice/disabled"
@@ -114,6 +115,40 @@ def test_session_ends_with_what_opened_it(team: TeamCluster, folder: str) -> Non
     finally:
         assert team.ask("PUT", DISABLED, {"disabled": False}, token=team.tokens["admin"]).status == 201
     assert begins(second)
+
+
+def test_file_that_outgrows_its_announced_size_is_emptied(team: TeamCluster, folder: str) -> None:
+    """Also while its descriptor is open, so that it cannot fill the disk; nothing of it is published."""
+    channel = cluster_backend(team, "alice", over_http=False).descriptor_channel()
+    assert channel is not None
+    fd, said = channel.create(upload_request(f"{folder}/f", 5))
+    upload = str(said["id"])
+    for _ in range(3):
+        os.pwrite(fd, b"x" * 1_000_000, 0)
+        eventually(lambda: os.fstat(fd).st_size == 0, "the end of the bytes that were not announced")
+    os.pwrite(fd, b"hello", 0)
+    proof = hashing.hash_bytes(b"hello", hashing.XXH3)
+    channel.mark_written(upload, 0, 5, proof)
+    os.close(fd)
+    digest = hashing.combine([proof], hashing.XXH3).hex()
+    with pytest.raises(InvalidParameters, match="More than the announced 5 bytes"):
+        channel.finish(upload, {"size": 5, "mtime": 10**18, "digest": digest})
+    assert cluster_backend(team, "alice").status(f"{folder}/f") is None
+    with pytest.raises(InvalidParameters, match="announces its size"):
+        channel.create(upload_request(f"{folder}/f", -1))
+
+
+def test_file_of_a_dropped_upload_is_emptied(team: TeamCluster, folder: str) -> None:
+    """It counts for no quota any more, and exists as long as the client keeps its descriptor."""
+    channel = cluster_backend(team, "alice", over_http=False).descriptor_channel()
+    assert channel is not None
+    fd, said = channel.create(upload_request(f"{folder}/f", 1_000_000))
+    os.pwrite(fd, b"x" * 1_000_000, 0)
+    assert team.ask("DELETE", f"{BASE}/uploads/{said['id']}").status == 200
+    eventually(lambda: os.fstat(fd).st_size == 0, "the end of the bytes of a deleted file")
+    os.pwrite(fd, b"x" * 1000, 0)
+    eventually(lambda: os.fstat(fd).st_size == 0, "the end of what was written later")
+    os.close(fd)
 
 
 def test_session_has_the_rights_of_its_user_as_they_are_now(team: TeamCluster) -> None:

@@ -90,7 +90,7 @@ def test_passed_fd_is_the_requested_file(
         send(connection, message, fd)
 
     monkeypatch.setattr(fd_server, "_send", drop_then_send)
-    fd, _ = channel.create(msgspec.to_builtins(upload_request()))
+    fd, _ = channel.create(msgspec.to_builtins(upload_request(size=5)))
     assert "/.pai/partial/" in str(Path(f"/proc/self/fd/{fd}").readlink())
     channel.close()
     for opened_fd in (fd, *opened):
