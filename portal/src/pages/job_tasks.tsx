@@ -1,6 +1,6 @@
 // Tasks of a job, of which there may be thousands.
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { JobDetail, TaskDetail } from "../api_types.ts";
 import { Empty, State } from "../components/notices.tsx";
 import { useNow } from "../components/use_now.ts";
@@ -122,7 +122,7 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
 /** Indexes of the selected tasks, as texts. Back restores them. */
 function useSelectedTasks() {
   const selected = useSignal<ReadonlySet<string>>(new Set(selectedBefore()));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (selectedBefore().length || selected.value.size) keepInEntry(SELECTED, [...selected.value]);
   }, [selected.value]);
   const select = (keys: readonly string[], isOn: boolean) => {

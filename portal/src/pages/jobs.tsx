@@ -1,6 +1,6 @@
 // Job list: filter, order and page are in the address; rows are renewed while the page is visible.
 import { useComputed, useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { listJobs, virtualClusters } from "../api.ts";
 import type { JobPage, JobSummary } from "../api_types.ts";
 import { attempt } from "../components/forms.tsx";
@@ -41,7 +41,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   const jobs = value?.data ?? [];
   const total = value?.totalCount ?? 0;
   const now = useNow(jobs.some((job) => !isFinished(job.state)));
-  const { selected, change } = useSelection(filterOf(query).toString(), jobs);
+  const { selected, current, change } = useSelection(filterOf(query).toString(), jobs);
   const bulk = useSignal<BulkKind | null>(null);
   const areColumnsOpen = useSignal(false);
   const bar = useRef<HTMLDivElement>(null);
@@ -58,7 +58,7 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   }, [isLoaded]);
 
   const setSelected = (frameworks: readonly string[], isOn: boolean) => {
-    const names = new Map(selected);
+    const names = new Map(current());
     for (const framework of frameworks) {
       if (isOn) names.set(framework, jobs.find((job) => frameworkOf(job) === framework)?.state ?? names.get(framework));
       else names.delete(framework);
@@ -138,11 +138,12 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
 function useSelection(filter: string, jobs: readonly JobSummary[]) {
   const selected = useSignal<SelectedJobs>(selectedBefore());
   const page = address.value.query.get("page");
-  useEffect(() => {
+  // Not `useEffect`, which waits for a frame to be painted: the next click may lead away before.
+  useLayoutEffect(() => {
     // Another list, or one to which the user has come back.
     selected.value = selectedBefore();
   }, [filter]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (selectedBefore().size || selected.value.size) keepInEntry(SELECTED, [...selected.value]);
   }, [selected.value, filter, page]);
   useEffect(() => {
@@ -152,7 +153,12 @@ function useSelection(filter: string, jobs: readonly JobSummary[]) {
     if (![...selected.value].some(isOther)) return;
     selected.value = new Map([...selected.value].map(([name, state]) => [name, states.get(name) ?? state]));
   }, [jobs]);
-  return { selected: selected.value, change: (names: SelectedJobs) => void (selected.value = names) };
+  return {
+    selected: selected.value,
+    /** Also of a handler that was made before the last change. */
+    current: () => selected.value,
+    change: (names: SelectedJobs) => void (selected.value = names),
+  };
 }
 
 /** Jobs that were selected when the user left this entry of the history, with their states. */
