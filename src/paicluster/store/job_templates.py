@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, or_, select, update
 
 from paicluster.store.tables import job_templates as templates
 from paicluster.store.tables import user_groups as groups
@@ -33,12 +33,18 @@ _SUMMARY = tuple(templates.c[name] for name in TemplateSummary._fields)
 def list_templates(
     conn: Connection, username: str, groupnames: Collection[str] | None
 ) -> list[TemplateSummary]:
-    """A user's templates by name, then those of others for these groups; None stands for all groups."""
+    """A user's templates by name, then those of others by group; None stands for all groups."""
     shared = (
         templates.c.groupname.is_not(None) if groupnames is None else templates.c.groupname.in_(groupnames)
     )
     query = select(*_SUMMARY).where(or_(templates.c.username == username, shared))
-    order = (templates.c.username != username, templates.c.groupname, templates.c.name, templates.c.username)
+    is_others = templates.c.username != username
+    order = (
+        is_others,
+        case((is_others, templates.c.groupname), else_=""),
+        templates.c.name,
+        templates.c.username,
+    )
     return [TemplateSummary(*row) for row in conn.execute(query.order_by(*order).limit(MAX_LISTED))]
 
 

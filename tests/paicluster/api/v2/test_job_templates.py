@@ -170,6 +170,16 @@ def test_what_is_no_template_is_refused(
     assert not [one for one in listed(cluster, "alice") if one.endswith(f"/{name}")]
 
 
+def test_own_templates_come_first_by_name(cluster: TeamCluster, group: str) -> None:
+    admin(cluster, "PUT", "/api/v2/users/bob/group", {"groupname": group})
+    for name, shared in (("c-own", None), ("a-own", group), ("b-own", None)):
+        assert put(cluster, name, group=shared).status == 200
+    for name in ("z-others", "a-others"):
+        assert put(cluster, name, user="bob", owner="bob", group=group).status == 200
+    names = [one for one in listed(cluster, "alice") if one.endswith(("-own", "-others"))]
+    assert names == ["alice/a-own", "alice/b-own", "alice/c-own", "bob/a-others", "bob/z-others"]
+
+
 def test_number_of_a_users_templates_is_bounded(cluster: TeamCluster) -> None:
     have = sum(one.startswith("bob/") for one in listed(cluster, "bob"))
     names = [f"t{number}" for number in range(have, MAX_PER_USER)]
