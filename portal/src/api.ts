@@ -338,15 +338,24 @@ export function usageOverTime(kind: "nodes" | "virtual-clusters", name: string, 
   return get(`api/v2/usage/${kind}/${encodeURIComponent(name)}`, signal);
 }
 
+export interface SeriesChoice {
+  readonly start: number;
+  readonly points: number;
+  readonly metric?: string;
+  /** Scalars of event files of TensorBoard, instead of what the program logged. */
+  readonly source?: "tensorboard" | undefined;
+}
+
 /** Metrics that a task logged, from a byte on: of each at most about so many values, or of one of them only. */
 export function metricSeries(
   framework: string,
   { role, index }: TaskAddress,
-  { start, points, metric }: { readonly start: number; readonly points: number; readonly metric?: string },
+  { start, points, metric, source }: SeriesChoice,
   signal?: AbortSignal,
 ): Promise<MetricSeriesPart> {
   const query = new URLSearchParams({ role, index: String(index), start: String(start), points: String(points) });
   if (metric !== undefined) query.set("metric", metric);
+  if (source !== undefined) query.set("source", source);
   return get(`api/v2/jobs/${encodeURIComponent(framework)}/metric-series?${query}`, signal);
 }
 

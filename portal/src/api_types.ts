@@ -566,12 +566,13 @@ export interface MetricSegment {
   readonly values: readonly (number | string)[];
 }
 
-/** Metrics of a task, thinned for plots. `next`: the byte offset of what follows. */
+/** Metrics of a task, thinned for plots. `next`: the byte offset of what follows. `is_whole`: it has everything, and replaces the parts before. */
 export interface MetricSeriesPart {
   readonly segments: readonly MetricSegment[];
   readonly counts: readonly SeriesCount[];
   readonly next: number;
   readonly hasMore: boolean;
+  readonly isWhole?: boolean;
 }
 
 /** Summary of a metric. What JSON has no number for is a text: `NaN`, `Infinity`, `-Infinity`. */

@@ -259,6 +259,7 @@ const part = (step: number, next = 0, hasMore = false): MetricSeriesPart => ({
   counts: [{ name: "loss", count: 1, notFinite: 0 }],
   next,
   hasMore,
+  isWhole: false,
 });
 
 test("series are read with few requests at once, and again only when there is more", async () => {

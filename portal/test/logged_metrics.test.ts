@@ -10,7 +10,7 @@ function segment(name: string, steps: number[], values: (number | string)[] = st
 
 function part(...segments: MetricSegment[]): MetricSeriesPart {
   const counts = segments.map(({ name, values }) => ({ name, count: values.length, notFinite: values.filter((one) => typeof one === "string").length }));
-  return { segments, counts, next: 100, hasMore: false };
+  return { segments, counts, next: 100, hasMore: false, isWhole: false };
 }
 
 function logged(...segments: MetricSegment[]): LoggedMetrics {
@@ -41,6 +41,12 @@ test("each attempt has a segment, and a part that follows goes on with the last 
   metrics.add(part(segment("loss", [4], [0], { attempt: 2 }), segment("loss", [5], [0], { attempt: 3 })));
   assert.deepEqual(stepsOf(metrics), [[1, 2], [2, 3, 4], [5]]);
   assert.equal(metrics.metrics[0]?.count, 6);
+});
+
+test("a part that is whole replaces those before", () => {
+  const metrics = logged(segment("loss", [1, 2]), segment("rate", [1]));
+  metrics.add({ ...part(segment("loss", [1, 2, 3])), isWhole: true });
+  assert.deepEqual([stepsOf(metrics), metrics.metrics.length, metrics.metrics[0]?.count], [[[1, 2, 3]], 1, 3]);
 });
 
 test("a program that counts its steps from the beginning again begins a segment", () => {

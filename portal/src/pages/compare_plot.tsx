@@ -13,7 +13,7 @@ import { MetricPlot, Swatch } from "../components/metric_plot.tsx";
 import { ParallelPlot } from "../components/parallel_plot.tsx";
 import { ScatterPlot } from "../components/scatter_plot.tsx";
 import { counted, grouped } from "../format.ts";
-import type { Metric } from "../plot/logged_metrics.ts";
+import { isOfTensorBoard, TENSORBOARD, type Metric } from "../plot/logged_metrics.ts";
 import { ALL_PLOTS, differing, formatSettings, parseSettings, settingsOf, type SomeSettings } from "../plot/plot_settings.ts";
 import { setQuery } from "../router.ts";
 
@@ -340,7 +340,7 @@ function useSeries(): { readonly series: RunSeries; readonly version: number } {
     };
     return new RunSeries(
       ({ framework, role, index, metric }, start, signal) =>
-        metricSeries(framework, { role, index }, { start, points: RUN_POINTS, metric }, signal),
+        metricSeries(framework, { role, index }, { start, points: RUN_POINTS, metric, source: isOfTensorBoard(metric) ? TENSORBOARD : undefined }, signal),
       (isLast) => {
         if (isLast) clearTimeout(timer);
         timer = isLast ? setTimeout(draw) : (timer ?? setTimeout(draw, DRAW_MS));

@@ -7,7 +7,7 @@ import { ErrorNotice, Loading } from "../components/notices.tsx";
 import { PlotFields } from "../components/plot_fields.tsx";
 import { grouped } from "../format.ts";
 import { usePolled, type Polled } from "../live.ts";
-import { groupsOf, LoggedMetrics, type Metric, type MetricGroup } from "../plot/logged_metrics.ts";
+import { groupsOf, LoggedMetrics, TENSORBOARD, type Metric, type MetricGroup } from "../plot/logged_metrics.ts";
 import {
   ALL_PLOTS,
   differing,
@@ -39,10 +39,10 @@ export function useLogged(
   refreshMs: number,
 ): Polled<readonly Metric[]> {
   // Only what is new is loaded: a long training logs megabytes.
-  const known = useRef({ key: "", logged: new LoggedMetrics() });
+  const known = useRef({ key: "", logged: new LoggedMetrics(), events: new LoggedMetrics() });
   const key = `logged ${framework} ${task?.role ?? ""} ${task?.index ?? ""} ${tries}`;
-  if (known.current.key !== key) known.current = { key, logged: new LoggedMetrics() };
-  const { logged } = known.current;
+  if (known.current.key !== key) known.current = { key, logged: new LoggedMetrics(), events: new LoggedMetrics() };
+  const { logged, events } = known.current;
   return usePolled(
     `${key} ${refreshMs}`,
     async (signal) => {
@@ -53,8 +53,9 @@ export function useLogged(
           logged.add(part);
           hasMore = part.hasMore;
         }
+        events.add(await metricSeries(framework, task, { start: events.next, points: POINTS, source: TENSORBOARD }, signal));
       }
-      return logged.metrics;
+      return [...logged.metrics, ...events.metrics];
     },
     refreshMs,
   );
@@ -121,6 +122,7 @@ function Group({ group: { name, metrics }, ofAll }: { group: MetricGroup; ofAll:
       {name && (
         <div class="group-head">
           <h3>{name}</h3>
+          {name === TENSORBOARD && <span class="quiet">Scalars of event files in the outputs of the task</span>}
           {metrics.length > 1 && (
             <label class="check">
               <input

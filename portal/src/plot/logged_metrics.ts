@@ -47,8 +47,15 @@ const MIN_SEGMENT_POINTS = 256;
 /** Of so many points four are kept: the first, the lowest, the highest and the last. */
 const THINNED_WIDTH = 8;
 
+/** Names of metrics of event files begin with it. */
+export const TENSORBOARD = "tensorboard" as const;
+
+export function isOfTensorBoard(name: string): boolean {
+  return name.startsWith(`${TENSORBOARD}/`);
+}
+
 export class LoggedMetrics {
-  /** The byte from which on nothing was read. */
+  /** What the next request begins with: the byte from which on nothing was read. */
   next = 0;
   private readonly byName = new Map<string, GrowingMetric>();
 
@@ -57,8 +64,9 @@ export class LoggedMetrics {
   }
 
   /** Add what follows the part before. */
-  add({ segments, counts, next }: MetricSeriesPart): void {
+  add({ segments, counts, next, isWhole }: MetricSeriesPart): void {
     this.next = next;
+    if (isWhole) this.byName.clear();
     const changed = new Set<GrowingSegment>();
     for (const { name, attempt, steps, times, values } of segments) {
       const metric = this.metricOf(name);

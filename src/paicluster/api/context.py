@@ -45,6 +45,8 @@ from paicluster.store.rows import JobRow
 
 # Searches in logs at a time: each holds the interpreter and a few blocks of memory.
 _LOG_SEARCHES = 2
+# Processes that read event files for requests at one time.
+_EVENT_FILE_READS = 2
 
 
 class JobController(Protocol):
@@ -147,6 +149,7 @@ class JobContext:
     metrics: MetricCollector
     column_cache: ColumnCache = field(default_factory=ColumnCache)
     log_watcher: LogWatcher = field(default_factory=LogWatcher)
+    event_file_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_EVENT_FILE_READS))
     follow_turns: FollowTurns = field(default_factory=FollowTurns)
     log_search_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOG_SEARCHES))
 

@@ -54,8 +54,10 @@ class Segment:
     def add(self, points: Points, most: int) -> None:
         self.first = min(self.first, min(points.steps))
         self.latest = max(self.latest, max(points.steps))
-        for kept, added in zip(self._kept, _thinned(points, self._width), strict=True):
-            kept.extend(added)  # type: ignore[arg-type]
+        added = _thinned(points, self._width)
+        self._kept.steps.extend(added.steps)
+        self._kept.times.extend(added.times)
+        self._kept.values.extend(added.values)
         if len(self._kept.steps) > 2 * most:
             self.thin(most)
 
@@ -68,7 +70,7 @@ class Segment:
         return self._kept
 
 
-class Series:
+class ThinnedSeries:
     """Values of one metric, by segments."""
 
     __slots__ = ("count", "not_finite", "segments")
@@ -108,7 +110,7 @@ class Series:
 class MetricSeries(NamedTuple):
     """Series by name, the points of each, and the offset of what was not read, if ``has_more``."""
 
-    series: dict[str, Series]
+    series: dict[str, ThinnedSeries]
     most: int
     end: int
     has_more: bool
@@ -120,22 +122,24 @@ def read_series(
     points: int,
     names: Collection[str] = (),
     clock: Callable[[], float] = time.monotonic,
+    max_bytes: int = MAX_READ_BYTES,
+    block_bytes: int = _READ_BYTES,
 ) -> MetricSeries:
     """Series of these metrics, or of all, from an offset on, with at most about ``points`` values each."""
-    series: dict[str, Series] = {}
+    series: dict[str, ThinnedSeries] = {}
     wanted = frozenset(names)
     points = max(_MIN_POINTS, min(points, MAX_POINTS))
     most = points
     end, has_more = start, True
     deadline_s = clock() + _DEADLINE_S
-    while has_more and end - start < MAX_READ_BYTES and (end == start or clock() < deadline_s):
-        lines, end, has_more = read_metric_lines(folder, end, _READ_BYTES)
+    while has_more and end - start < max_bytes and (end == start or clock() < deadline_s):
+        lines, end, has_more = read_metric_lines(folder, end, block_bytes)
         for name, (columns, marks) in _columns(lines, wanted).items():
             found = series.get(name)
             if found is None:
                 if len(series) >= MAX_NAMES or not is_storable(name):
                     continue
-                found = series[name] = Series()
+                found = series[name] = ThinnedSeries()
                 most = min(points, max(_MIN_POINTS, MAX_ALL_POINTS // len(series)))
             found.add(columns, marks, most)
     return MetricSeries(series, most, end, has_more)

@@ -69,7 +69,7 @@ def summarize(lines: bytes) -> tuple[dict[str, SeriesSummary], bool]:
                 summary = SeriesSummary()
             try:
                 # Also reads what is written for NaN and infinity.
-                number = float(value)  # type: ignore[arg-type]
+                number = float(value)
             except (ValueError, TypeError, OverflowError):
                 continue
             summary.add(step, number)

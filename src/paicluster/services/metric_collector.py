@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from paicluster.logs.metric_summary import SeriesSummary, summarize
 from paicluster.logs.task_metrics import metrics_size, read_metric_lines
+from paicluster.services.event_metrics import event_values
 from paicluster.store import Store, metric_rows
 from paicluster.store.metric_rows import MetricPart, MetricValues
 from paiprotocol.errors import StoreError
@@ -230,7 +231,10 @@ def _read(files: Sequence[_File], read_bytes: int) -> tuple[list[MetricPart], se
         if end > start or is_last:
             summaries, is_omitted = summarize(lines)
             metrics = {name: _values(summary) for name, summary in summaries.items()}
-            parts.append(MetricPart(file.job_id, file.uid, start, end, metrics, is_last, is_omitted))
+            events = event_values(file.folder) if is_last else {}
+            if events:
+                size += _BATCH_BYTES
+            parts.append(MetricPart(file.job_id, file.uid, start, end, metrics, is_last, is_omitted, events))
     return parts, unread
 
 

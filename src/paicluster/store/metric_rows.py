@@ -6,7 +6,7 @@ Both are written in one transaction, so that no line is counted twice or lost, h
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -45,6 +45,8 @@ class MetricPart:
     metrics: Mapping[str, MetricValues]
     is_last: bool = False
     names_omitted: bool = False
+    # Of other files of the task, with the last part: they are added once.
+    events: Mapping[str, MetricValues] = field(default_factory=dict)
 
 
 class MetricFile(NamedTuple):
@@ -66,7 +68,7 @@ class TaskMetric(NamedTuple):
 
 
 _FILE = (
-    "SELECT tasks.uid, metric_files.read_bytes, metric_files.names_omitted,"
+    "SELECT tasks.uid, metric_files.read_bytes, metric_files.complete, metric_files.names_omitted,"
     " (SELECT count(*) FROM task_metrics WHERE task_metrics.job_id = tasks.job_id"
     " AND task_metrics.uid = tasks.uid)"
     " FROM tasks LEFT JOIN metric_files ON metric_files.job_id = tasks.job_id"
@@ -93,10 +95,12 @@ def add_parts(conn: Connection, parts: Sequence[MetricPart], now_ms: int) -> dic
         found = execute(conn, _FILE, (part.uid,)).fetchone()
         if found is None:
             continue
-        _, read_bytes, was_omitted, count = found
+        _, read_bytes, was_complete, was_omitted, count = found
         if (read_bytes or 0) != part.start:
             offsets[part.uid] = read_bytes or 0
             continue
+        if part.events and not was_complete:
+            part = replace(part, metrics={**part.metrics, **part.events})
         metrics, is_over = _within_bound(conn, part, count)
         rows += [(part.job_id, part.uid, name, *values) for name, values in metrics.items()]
         is_omitted = is_over or part.names_omitted

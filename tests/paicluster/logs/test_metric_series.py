@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paicluster.logs import metric_series
 from paicluster.logs.metric_series import MAX_ALL_POINTS, MAX_NAMES, MAX_SEGMENTS, MetricSeries, read_series
 
 _VALUES = st.floats() | st.integers(-(10**6), 10**6)
@@ -90,14 +89,12 @@ def test_a_part_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert not read_series(folder, second.end, 100).series
 
 
-def test_a_part_ends_after_a_time_and_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_ends_after_a_time_and_a_size(tmp_path: Path) -> None:
     folder = write(tmp_path, *losses(*range(2000)))
-    monkeypatch.setattr(metric_series, "_READ_BYTES", 10_000)
     ticks = itertools.count()
-    late = read_series(folder, 0, 100, clock=lambda: next(ticks) * 0.4)
+    late = read_series(folder, 0, 100, clock=lambda: next(ticks) * 0.4, block_bytes=10_000)
     assert late.has_more and 20_000 < late.end < 40_000
-    monkeypatch.setattr(metric_series, "MAX_READ_BYTES", 15_000)
-    large = read_series(folder, 0, 100)
+    large = read_series(folder, 0, 100, max_bytes=15_000, block_bytes=10_000)
     assert large.has_more and 15_000 <= large.end <= 20_000
     assert segments(read_series(folder, large.end, 100))[0][1][0] == segments(large)[0][1][-1] + 1
 

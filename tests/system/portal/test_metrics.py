@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from support.event_files import event, simple
 from support.portal import NewPage
 from support.server_fixture import job
 from support.team_cluster import TeamCluster
@@ -41,6 +43,23 @@ def caption(title: str) -> str:
         "[...document.querySelectorAll('.plot figcaption')].find((one) => "
         f"one.querySelector('strong').innerText === '{title}')?.querySelector('span').innerText"
     )
+
+
+def test_scalars_of_event_files_are_plotted_and_compared(
+    new_page: NewPage, cluster: TeamCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "events.out.tfevents.1"
+    file.write_bytes(b"".join(event(step, simple("loss", step / 2)) for step in range(1, 9)))
+    spec = job("events", f"cp {file} $PAI_OUTPUT_DIR", instances=2)
+    spec["extras"] = {"gangAllocation": False, "openpaisdk": {"array": {"lr": ["1", "2"]}}}
+    cluster.run(spec)
+    page = new_page(at="/jobs/alice~events?tab=metrics")
+    page.wait_for_text("Scalars of event files in the outputs of the task")
+    page.wait_for("document.querySelector('.plot.metric .readout')?.innerText.includes('4')")
+    assert page.evaluate("document.querySelector('.plot.metric strong').innerText") == "tensorboard/loss"
+    page.evaluate("location.hash = '#/compare?jobs=alice~events'")
+    lines = "[...document.querySelectorAll('.readout > span')].slice(1).map((one) => one.innerText).join()"
+    page.wait_for(f"{lines} === 'lr=1 4,lr=2 4'")
 
 
 def test_usage_and_logged_metrics_of_a_job_are_plotted(new_page: NewPage, training: str) -> None:

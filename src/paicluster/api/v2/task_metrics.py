@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -19,8 +19,10 @@ from paicluster.api.wire.jobs import Count, MetricSegment, MetricSeriesPart, Ser
 from paicluster.api.wire.query_parameters import int_param
 from paicluster.api.wire.responses import Encoded, encode
 from paicluster.auth.tokens import Identity
+from paicluster.logs.event_file_worker import event_files_size
 from paicluster.logs.metric_series import MAX_ALL_POINTS, MAX_NAMES, read_series
 from paicluster.logs.task_metrics import metrics_size, read_metrics
+from paicluster.services.event_metrics import read_in_worker
 from paicluster.store import history
 from paicluster.store.rows import TaskRow
 from paiprotocol.errors import InvalidParameters
@@ -68,6 +70,12 @@ async def metrics(request: Request) -> Response:
         Query("start", Count, description="Byte offset to start from: `next` of the part before."),
         Query("points", Count, description="Values of each metric, at most about so many."),
         Query("metric", description="Only this metric; may be repeated."),
+        Query(
+            "source",
+            Literal["logged", "tensorboard"],
+            description="`tensorboard`: scalars of event files in the task's outputs; `start` is then the"
+            " size of those that were read. By default what the task logged.",
+        ),
     ),
     other_methods=405,
 )
@@ -83,11 +91,34 @@ async def metric_series(request: Request) -> Encoded[MetricSeriesPart]:
         raise InvalidParameters(f"A request may have {MAX_NAMES} metrics.")
     if uid is None:
         return Encoded(encode(MetricSeriesPart([], [], start, False)))
+    if get("source") == "tensorboard":
+        return await _event_series(request, identity, uid, start, points, names)
     size = await _read_folder(request, uid, metrics_size)
     await admit_response(request, identity, min(MAX_ALL_POINTS * _POINT_BYTES, size - start))
     return Encoded(
         await _read_folder(request, uid, lambda folder: _encoded_series(folder, start, points, names))
     )
+
+
+async def _event_series(
+    request: Request, identity: Identity, uid: str, known: int, points: int, names: Collection[str]
+) -> Encoded[MetricSeriesPart]:
+    if await _read_folder(request, uid, event_files_size) == known:
+        return Encoded(encode(MetricSeriesPart([], [], known, False)))
+    async with context(request).jobs.event_file_turns:
+        found = await _read_folder(request, uid, lambda folder: read_in_worker(folder, points, names))
+    await admit_response(request, identity, _POINT_BYTES * sum(len(one.steps) for one in found.series))
+    part = MetricSeriesPart(
+        [
+            MetricSegment(one.name, 1, one.steps, [_milliseconds(at) for at in one.times], one.values)
+            for one in found.series
+        ],
+        [SeriesCount(one.name, one.count, one.not_finite) for one in found.series],
+        found.size,
+        has_more=False,
+        is_whole=True,
+    )
+    return Encoded(encode(part))
 
 
 def _encoded_series(folder: Path, start: int, points: int, names: Collection[str]) -> bytes:

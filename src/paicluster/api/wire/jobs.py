@@ -117,12 +117,16 @@ class SeriesCount(WireModel):
 
 
 class MetricSeriesPart(WireModel):
-    """Metrics of a task, thinned for plots. ``next``: the byte offset of what follows."""
+    """Metrics of a task, thinned for plots. ``next``: the byte offset of what follows.
+
+    ``is_whole``: it has everything, and replaces the parts before.
+    """
 
     segments: list[MetricSegment]
     counts: list[SeriesCount]
     next: Count
     has_more: bool
+    is_whole: bool = False
 
 
 class TaskRun(WireModel):

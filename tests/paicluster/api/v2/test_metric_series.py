@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
-from support.server_fixture import Cluster, job
+import pytest
+
+from support.event_files import event, simple
+from support.server_fixture import Cluster, eventually, job
 
 LOG = f"""PYTHONPATH={os.pathsep.join(sys.path)} {sys.executable} -c '
 import os
@@ -15,6 +20,9 @@ for step in range(5000):
     log_metrics(step, {{"loss": -9 if step == 777 else 1 / (step + 1), "index": index}})
 log_metrics(5000, loss=float("nan"))
 '"""
+
+
+LOSS_COUNT = {"name": "tensorboard/train/loss", "count": 100, "notFinite": 0}
 
 
 def test_series_of_a_task_are_thinned(cluster: Cluster) -> None:
@@ -31,10 +39,55 @@ def test_series_of_a_task_are_thinned(cluster: Cluster) -> None:
     assert min(loss["times"]) > 1_600_000_000_000
     assert not found["hasMore"]
     after = cluster.get(f"{path}?start={found['next']}").json()
-    assert after == {"segments": [], "counts": [], "next": found["next"], "hasMore": False}
+    assert after == {"segments": [], "counts": [], "next": found["next"], "hasMore": False, "isWhole": False}
     other = cluster.get(f"{path}?role=main&index=1").json()
     assert {one["name"]: one["values"][0] for one in other["segments"]} == {"loss": 1.0, "index": 1.0}
     assert cluster.get(f"{path}?index=7").json()["segments"] == []
+
+
+def test_scalars_of_event_files_are_series_and_rows(cluster: Cluster, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    file, more = tmp_path / "events.out.tfevents.1", tmp_path / "more"
+    file.write_bytes(b"".join(event(step, simple("loss", 1 / (step + 1))) for step in range(100)))
+    log = 'echo "{\\"step\\": 1, \\"values\\": {\\"loss\\": 7}}" >> $PAI_METRICS_FILE'
+    wait = f"until test -e {more}; do sleep 0.05; done"
+    command = f"mkdir $PAI_OUTPUT_DIR/train; cp {file} $PAI_OUTPUT_DIR/train; {log}; {wait}"
+    name = cluster.accept(job("series-events", command))
+    path = f"/api/v2/jobs/{cluster.user}~{name}/metric-series"
+
+    def found() -> dict[str, Any]:
+        part: dict[str, Any] = cluster.get(f"{path}?source=tensorboard").json()
+        return part
+
+    # Of a running task, too.
+    eventually(lambda: found()["counts"] == [LOSS_COUNT], "the event file")
+    part = found()
+    assert (part["isWhole"], part["segments"][0]["steps"]) == (True, list(range(100)))
+    assert part["segments"][0]["times"][0] == 1_800_000_000_000
+    again = cluster.get(f"{path}?source=tensorboard&start={part['next']}").json()
+    assert (again["segments"], again["isWhole"]) == ([], False)
+    other = cluster.get(f"{path}?source=tensorboard&metric=other").json()
+    assert other["segments"] == []
+    logged = cluster.get(path).json()
+    assert [one["name"] for one in logged["counts"]] == ["loss"]
+    more.touch()
+    cluster.wait_state(name, "SUCCEEDED")
+
+    def rows() -> dict[str, Any]:
+        reply = cluster.get(f"/api/v2/runs?jobs={cluster.user}~{name}").json()
+        metrics: dict[str, Any] = reply["jobs"][0]["tasks"][0]["metrics"]
+        return metrics
+
+    eventually(lambda: len(rows()) == 2, "the rows")
+    assert rows()["loss"]["last"] == 7
+    assert rows()["tensorboard/train/loss"] == {
+        "count": 100,
+        "max": 1.0,
+        "maxStep": 0,
+        "lastStep": 99,
+        "minStep": 99,
+        **dict.fromkeys(("last", "min"), pytest.approx(0.01)),
+    }
 
 
 def test_what_is_asked_for_is_bounded(cluster: Cluster) -> None:

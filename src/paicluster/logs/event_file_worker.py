@@ -1,0 +1,198 @@
+"""Read event files of a task: `python -m paicluster.logs.event_file_worker FOLDER POINTS CPU_S [NAME ...]`.
+
+Runs in a process of its own, because the files are the task's: processor time and memory are limited, and the
+kernel ends a process that exceeds its limits. Writes an `EventMetrics` as JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import msgspec
+
+from paicluster.logs.event_files import Scalar, read_scalars
+from paicluster.logs.metric_series import (
+    MAX_ALL_POINTS,
+    MAX_NAMES,
+    MAX_POINTS,
+    Points,
+    ThinnedSeries,
+)
+from paicluster.logs.metric_summary import SeriesSummary, is_storable
+from paiprotocol.plain_numbers import plain_number
+
+MAX_CPU_S = 10
+"""Processor time for the files of one task."""
+MAX_MEMORY_BYTES = 512 << 20
+# Of a task; further files, and what is deeper, are not read.
+MAX_FILES = 100
+MAX_ENTRIES = 5000
+MAX_DEPTH = 6
+MAX_FILE_BYTES = 256 << 20
+PREFIX = "tensorboard/"
+"""Of the names of metrics: by it they are told from those that the program logged."""
+# Of the names of event files.
+_NAME_PART = "tfevents"
+# Path inside an attempt folder.
+_OUTPUTS = ("work", ".pai", "output")
+_BATCH = 4096
+
+
+class EventSeries(msgspec.Struct):
+    """One metric: all that a summary has, and points for plots."""
+
+    name: str
+    count: int
+    not_finite: int
+    last: float | str
+    last_step: int
+    min: float | str | None
+    min_step: int | None
+    max: float | str | None
+    max_step: int | None
+    steps: list[int]
+    times: list[float]
+    values: list[float | str]
+
+
+class EventMetrics(msgspec.Struct):
+    """``size``: bytes of all files, by which a reader knows that nothing was added."""
+
+    size: int
+    series: list[EventSeries]
+
+
+def event_files(folder: Path) -> list[tuple[str, int, int]]:
+    """Event files in the outputs of a task: path below them, size and an open descriptor.
+
+    The task controls the folder's content: no link is followed, and only regular files are opened.
+    """
+    found: list[tuple[str, int, int]] = []
+    try:
+        root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return found
+    try:
+        for part in _OUTPUTS:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
+            os.close(root)
+            root = inner
+        found += list(_walk(root))
+    except OSError:
+        pass
+    finally:
+        os.close(root)
+    return found
+
+
+def event_files_size(folder: Path) -> int:
+    """Bytes of the event files of a task; 0 without any."""
+    size = 0
+    for _, length, fd in event_files(folder):
+        os.close(fd)
+        size += length
+    return size
+
+
+def _walk(root: int) -> Iterator[tuple[str, int, int]]:
+    entries = files = 0
+    for path, _, names, folder in os.fwalk(".", dir_fd=root, follow_symlinks=False):
+        depth = path.count("/")
+        entries += len(names) + 1
+        for name in sorted(names):
+            if _NAME_PART not in name:
+                continue
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            except OSError:
+                continue
+            status = os.fstat(fd)
+            # A second hard link would mean that it may be a file of another user.
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or files >= MAX_FILES:
+                os.close(fd)
+                continue
+            files += 1
+            yield (path.removeprefix(".").removeprefix("/"), min(status.st_size, MAX_FILE_BYTES), fd)
+        if entries > MAX_ENTRIES or depth > MAX_DEPTH:
+            return
+
+
+def read_events(folder: Path, points: int, names: Collection[str] = ()) -> EventMetrics:
+    """The scalars of a task. The name of a metric begins with the folder of its file below the outputs."""
+    series: dict[str, tuple[ThinnedSeries, SeriesSummary]] = {}
+    size = 0
+    # Of one folder, files are the parts of one run, and their names begin with the time.
+    for path, length, fd in event_files(folder):
+        size += length
+        begin = f"{PREFIX}{path}/" if path else PREFIX
+        with os.fdopen(fd, "rb") as file:
+            batch: defaultdict[str, list[Scalar]] = defaultdict(list)
+            count = 0
+            for scalar in read_scalars(file, length):
+                name = begin + scalar.tag
+                if names and name not in names:
+                    continue
+                batch[name].append(scalar)
+                count += 1
+                if count >= _BATCH:
+                    _add(series, batch, points)
+                    batch, count = defaultdict(list), 0
+            _add(series, batch, points)
+    most = min(points, MAX_POINTS, max(64, MAX_ALL_POINTS // max(1, len(series))))
+    return EventMetrics(size, [_plain(name, *both, most) for name, both in series.items()])
+
+
+def _add(
+    series: dict[str, tuple[ThinnedSeries, SeriesSummary]], batch: dict[str, list[Scalar]], points: int
+) -> None:
+    for name, scalars in batch.items():
+        if name not in series:
+            if len(series) >= MAX_NAMES or not is_storable(name):
+                continue
+            series[name] = (ThinnedSeries(), SeriesSummary())
+        thinned, summary = series[name]
+        columns = Points([s.step for s in scalars], [s.time for s in scalars], [s.value for s in scalars])
+        thinned.add(columns, [None] * len(scalars), min(points, MAX_POINTS))
+        for scalar in scalars:
+            summary.add(scalar.step, scalar.value)
+
+
+def _plain(name: str, thinned: ThinnedSeries, summary: SeriesSummary, most: int) -> EventSeries:
+    kept = [points for _, points in thinned.thinned(most)]
+    times = [at for points in kept for at in points.times]
+    bounds = [None if bound is None else plain_number(bound) for bound in (summary.min, summary.max)]
+    return EventSeries(
+        name,
+        thinned.count,
+        thinned.not_finite,
+        plain_number(summary.last),
+        summary.last_step,
+        bounds[0],
+        summary.min_step,
+        bounds[1],
+        summary.max_step,
+        [step for points in kept for step in points.steps],
+        [at if isinstance(at, float) and at - at == 0 else 0.0 for at in times],
+        [plain_number(value) for points in kept for value in points.values],
+    )
+
+
+def main(arguments: list[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    folder, points, cpu_s, *names = arguments
+    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
+    sys.stdout.buffer.write(msgspec.json.encode(read_events(Path(folder), int(points), names)))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (MemoryError, BrokenPipeError, KeyboardInterrupt):
+        os._exit(1)
