@@ -68,7 +68,7 @@ class EventMetrics(msgspec.Struct):
     series: list[EventSeries]
 
 
-def event_files(folder: Path) -> list[tuple[str, int, int]]:
+def event_files(folder: Path, max_files: int = MAX_FILES) -> list[tuple[str, int, int]]:
     """Event files in the outputs of a task: path below them, size and an open descriptor.
 
     The task controls the folder's content: no link is followed, and only regular files are opened.
@@ -83,7 +83,7 @@ def event_files(folder: Path) -> list[tuple[str, int, int]]:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
             os.close(root)
             root = inner
-        found += list(_walk(root))
+        found += list(_walk(root, max_files))
     except OSError:
         pass
     finally:
@@ -91,16 +91,16 @@ def event_files(folder: Path) -> list[tuple[str, int, int]]:
     return found
 
 
-def event_files_size(folder: Path) -> int:
+def event_files_size(folder: Path, max_files: int = MAX_FILES) -> int:
     """Bytes of the event files of a task; 0 without any."""
     size = 0
-    for _, length, fd in event_files(folder):
+    for _, length, fd in event_files(folder, max_files):
         os.close(fd)
         size += length
     return size
 
 
-def _walk(root: int) -> Iterator[tuple[str, int, int]]:
+def _walk(root: int, max_files: int) -> Iterator[tuple[str, int, int]]:
     entries = files = 0
     for path, _, names, folder in os.fwalk(".", dir_fd=root, follow_symlinks=False):
         depth = path.count("/")
@@ -114,7 +114,7 @@ def _walk(root: int) -> Iterator[tuple[str, int, int]]:
                 continue
             status = os.fstat(fd)
             # A second hard link would mean that it may be a file of another user.
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or files >= MAX_FILES:
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or files >= max_files:
                 os.close(fd)
                 continue
             files += 1
@@ -123,12 +123,18 @@ def _walk(root: int) -> Iterator[tuple[str, int, int]]:
             return
 
 
-def read_events(folder: Path, points: int, names: Collection[str] = ()) -> EventMetrics:
+def read_events(
+    folder: Path,
+    points: int,
+    names: Collection[str] = (),
+    max_files: int = MAX_FILES,
+    max_names: int = MAX_NAMES,
+) -> EventMetrics:
     """The scalars of a task. The name of a metric begins with the folder of its file below the outputs."""
     series: dict[str, tuple[ThinnedSeries, SeriesSummary]] = {}
     size = 0
     # Of one folder, files are the parts of one run, and their names begin with the time.
-    for path, length, fd in event_files(folder):
+    for path, length, fd in event_files(folder, max_files):
         size += length
         begin = f"{PREFIX}{path}/" if path else PREFIX
         with os.fdopen(fd, "rb") as file:
@@ -141,19 +147,22 @@ def read_events(folder: Path, points: int, names: Collection[str] = ()) -> Event
                 batch[name].append(scalar)
                 count += 1
                 if count >= _BATCH:
-                    _add(series, batch, points)
+                    _add(series, batch, points, max_names)
                     batch, count = defaultdict(list), 0
-            _add(series, batch, points)
+            _add(series, batch, points, max_names)
     most = min(points, MAX_POINTS, max(64, MAX_ALL_POINTS // max(1, len(series))))
     return EventMetrics(size, [_plain(name, *both, most) for name, both in series.items()])
 
 
 def _add(
-    series: dict[str, tuple[ThinnedSeries, SeriesSummary]], batch: dict[str, list[Scalar]], points: int
+    series: dict[str, tuple[ThinnedSeries, SeriesSummary]],
+    batch: dict[str, list[Scalar]],
+    points: int,
+    max_names: int,
 ) -> None:
     for name, scalars in batch.items():
         if name not in series:
-            if len(series) >= MAX_NAMES or not is_storable(name):
+            if len(series) >= max_names or not is_storable(name):
                 continue
             series[name] = (ThinnedSeries(), SeriesSummary())
         thinned, summary = series[name]

@@ -150,12 +150,10 @@ def test_a_file_that_takes_long_ends_the_worker(tmp_path: Path) -> None:
     assert done.returncode != 0 and done.stdout == b""
 
 
-def test_files_and_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_file_worker, "MAX_FILES", 3)
-    monkeypatch.setattr(event_file_worker, "MAX_NAMES", 5)
+def test_files_and_names_are_bounded(tmp_path: Path) -> None:
     folder = outputs(tmp_path)
     for number in range(6):
         data = event(1, *(simple(f"{number}-{at}", 1) for at in range(2)))
         (folder / f"{number}.tfevents").write_bytes(data)
-    assert len(read_events(tmp_path, 100).series) == 5
-    assert event_files_size(tmp_path) == 3 * len(data)
+    assert len(read_events(tmp_path, 100, max_files=3, max_names=5).series) == 5
+    assert event_files_size(tmp_path, max_files=3) == 3 * len(data)
