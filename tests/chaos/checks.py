@@ -43,6 +43,8 @@ class Attempt:
     index: int
     uid: str
     code: int | None
+    # Why it ended, where that is not its own exit.
+    reason: str
 
 
 @dataclass
@@ -149,7 +151,8 @@ class Checks:
                 continue  # it was stopped before this task began
             for one in reply.json()["attempts"]:
                 uid, code = one["containerId"], one["containerExitCode"]
-                found.append(Attempt(number, int(one["attemptId"]), index, uid or "", code))
+                reason = str(one.get("containerExitDiagnostics") or "")
+                found.append(Attempt(number, int(one["attemptId"]), index, uid or "", code, reason))
         return found
 
     def _check_starts(self, expected: Expected, attempts: list[Attempt], story: str) -> None:
@@ -173,7 +176,7 @@ class Checks:
             is_explained = self._is_killed(one) and one.uid in self.site.killed_programs
             refuted = "" if is_explained else self.site.engine.refuted(self.site, one.code, one.uid, starts)
             if refuted:
-                self.wrong.append(f"{story}: {one.uid} {refuted}")
+                self.wrong.append(f"{story}: {one.uid} {refuted}: {one.reason}")
         if one.code == 0 and expected.state == "FAILED":
             self.wrong.append(f"{story}: {one.uid} succeeded")
         began, ended = recorded.interval(one.uid)

@@ -118,7 +118,9 @@ class ProcessEngine:
         # Supervisors whose start was not reported yet, and starts that are to be passed on as hints.
         self._expected_starts: set[str] = set()
         self._started: list[str] = []
-        self._start_timer: asyncio.TimerHandle | None = None
+        # A handle tells when it is due, but not that of uvloop for a time that has come.
+        self._start_timer: asyncio.Handle | None = None
+        self._starts_due = 0.0
         self._boot_id = claim.boot_id()
         self._runtime = self._runtimes
         self._zygote: Zygote | None = None
@@ -539,10 +541,10 @@ class ProcessEngine:
             _BULK_START_BATCH_S if len(self._expected_starts) >= _MIN_BULK_STARTS else _START_BATCH_S
         )
         if self._start_timer is not None:
-            if self._start_timer.when() <= due:
+            if self._starts_due <= due:
                 return
             self._start_timer.cancel()
-        self._start_timer = loop.call_at(due, self._send_start_hints)
+        self._start_timer, self._starts_due = loop.call_at(due, self._send_start_hints), due
 
     def _send_start_hints(self) -> None:
         """Send all hints together: each observation of a large gang costs in proportion to its size."""

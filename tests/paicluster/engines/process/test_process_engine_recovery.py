@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from paicluster.engines.common import folder_size
 from paicluster.engines.interface import Phase
 from paicluster.engines.process.cgroups import PROC_ONLY
+from paicluster.engines.process.engine import ProcessEngine
 from pairuntime.supervisor import attempt, attempt_factory, claim, exit_record, process_tree
 from support.engine_rig import DEADLINE_S, Driven, appears, lines_of, mark, nothing_left, task
 from support.process_rig import ProcessRig, serving_zygote
@@ -31,6 +33,24 @@ def rig(tmp_path: Path) -> Iterator[ProcessRig]:
     made = ProcessRig(tmp_path / "home", process_tree.PROC)
     yield made
     made.close()
+
+
+def test_start_is_noted_while_the_hints_of_others_are_due(rig: ProcessRig) -> None:
+    """The loop of the server, after a pause in which their time has come, has no timer for them."""
+
+    async def check() -> None:
+        async with Driven(rig) as driven:
+            loop, engine = asyncio.get_running_loop(), driven.engine
+            assert isinstance(engine, ProcessEngine)
+            engine._starts_due = loop.time()
+            engine._start_timer = loop.call_at(engine._starts_due, engine._send_start_hints)
+            assert not isinstance(engine._start_timer, asyncio.TimerHandle)
+            assert not hasattr(engine._start_timer, "when")
+            engine._note_started("one")
+            engine._note_started("another")
+            await driven.hinted("another")
+
+    uvloop.run(asyncio.wait_for(check(), DEADLINE_S))
 
 
 # -- claims ---------------------------------------------------------------------------------------
