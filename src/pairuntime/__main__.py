@@ -62,10 +62,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.session import forwarder
 
         return forwarder.run_local(argv[2], argv[3:])
-    if len(argv) > 3 and argv[:2] == ["forward", "command"]:
-        from pairuntime.session import forwarder
+    if len(argv) > 4 and argv[:2] == ["forward", "command"]:
+        from pairuntime.session import forwarder, remote_process
 
-        return forwarder.run_with_command(argv[2], argv[3:])
+        return forwarder.run_with_command(argv[3], argv[4:], remote_process.account_from(argv[2]))
     if argv == ["forward", "node"]:
         from pairuntime.session import forwarder
 

@@ -245,8 +245,11 @@ def run_local(folder: "str", pid_command: "list[str]") -> "int":
     return 0
 
 
-def run_with_command(folder: "str", node_command: "list[str]") -> "int":
-    """Serve a task on another machine, where this command line runs the node's end (`run_on_node`)."""
+def run_with_command(folder: "str", node_command: "list[str]", account: "dict[str, Any] | None") -> "int":
+    """Serve a task on another machine, where this command line runs the node's end (`run_on_node`).
+
+    ``account``: that of the task, to which the command line changes.
+    """
     control_socket = take_control_socket()
     node = subprocess.Popen(
         node_command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
@@ -278,6 +281,9 @@ def run_with_command(folder: "str", node_command: "list[str]") -> "int":
             control.report(ended=ended)
 
     control = Control(loop, control_socket, handle)
+    if account is not None and os.geteuid() == 0 and _is_open_to(account, folder):
+        # It reads what the task's machine sends. The last step: see there.
+        process_tree.take_account(account)
     while multiplexer.is_open and not os.path.lexists(os.path.join(folder, exit_record.NAME)):
         if not control.is_open and not multiplexer.has_channels:
             break
@@ -289,6 +295,17 @@ def run_with_command(folder: "str", node_command: "list[str]") -> "int":
     except subprocess.TimeoutExpired:
         node.kill()
     return 0
+
+
+def _is_open_to(account: "dict[str, Any]", folder: "str") -> "bool":
+    """Whether an account can see the end of the task in this folder."""
+    os.setegid(account["gid"])
+    os.seteuid(account["uid"])
+    try:
+        return os.access(folder, os.X_OK, effective_ids=True)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
 
 
 def run_on_node() -> "int":

@@ -51,8 +51,7 @@ def host_of_node(prefix: Sequence[str], account: tuple[int, int] | None = None) 
 
     ``account``: user and group to which the command line changes; None: those of the server.
     """
-    user, group = account or ("", "")
-    return [*_runtime(), "session", "node", f"{user}:{group}", *prefix]
+    return [*_runtime(), "session", "node", _account_text(account), *prefix]
 
 
 def shell_command(line: str) -> list[str]:
@@ -73,12 +72,20 @@ def local_forwarder(folder: Path, pid_command: Sequence[str] = ()) -> list[str]:
     return [*_runtime(), "forward", "local", str(folder), *pid_command]
 
 
-def remote_forwarder(folder: Path, node_command: Sequence[str]) -> list[str]:
+def remote_forwarder(
+    folder: Path, node_command: Sequence[str], account: tuple[int, int] | None = None
+) -> list[str]:
     """A forwarder of the task of this attempt folder, which runs on another machine.
 
-    ``node_command``: runs the node's end of the forwarder there.
+    ``node_command``: runs the node's end of the forwarder there. ``account``: user and group to which it
+    changes; None: those of the server.
     """
-    return [*_runtime(), "forward", "command", str(folder), *node_command]
+    return [*_runtime(), "forward", "command", _account_text(account), str(folder), *node_command]
+
+
+def _account_text(account: tuple[int, int] | None) -> str:
+    user, group = account or ("", "")
+    return f"{user}:{group}"
 
 
 def _runtime() -> list[str]:

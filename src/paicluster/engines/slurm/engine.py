@@ -294,7 +294,7 @@ class SlurmEngine:
 
     def forward_command(self, uid: str) -> Sequence[str]:
         node_command = self._node_command(uid, ["forward", "node"])
-        return session_host.remote_forwarder(self._home.task(uid), node_command)
+        return session_host.remote_forwarder(self._home.task(uid), node_command, self._account_of(uid))
 
     # -- writing -------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from pairuntime.transport import websocket
+from pairuntime.transport.relay import PROTOCOL
 from support.server_fixture import eventually, job, role
 from support.slurm_cluster import RealSlurm
 from support.unix_users import (
@@ -111,3 +113,31 @@ def test_host_of_a_session_has_the_account_of_its_step(cluster: CrewCluster) -> 
     eventually(
         lambda: not processes_with_argument(f"{account.pw_uid}:{account.pw_gid}"), "the end of the host"
     )
+
+
+_ECHO = (
+    "import socket, time; server = socket.create_server(('127.0.0.1', 0)); "
+    "print('port', server.getsockname()[1], flush=True); peer, _ = server.accept(); "
+    "peer.sendall(peer.recv(100)); time.sleep(600)"
+)
+
+
+def test_forwarder_has_the_account_of_its_step(cluster: CrewCluster) -> None:
+    cluster.as_user(ALICE)
+    cluster.accept(job("serving", f'exec python3 -c "{_ECHO}"'))
+    eventually(lambda: b"port" in cluster.log_of("serving"), "the service")
+    port = cluster.log_of("serving").split()[-1].decode()
+    connection = WebSocket(cluster, cluster.path("serving", f"/forward?port={port}"), protocols=PROTOCOL)
+    connection.sock.sendall(websocket.frame(websocket.BINARY, b"hello", masked=True))
+    account = pwd.getpwnam(ALICE)
+    mark = f"{account.pw_uid}:{account.pw_gid}"
+    assert list(processes_with_argument(mark).values()) == [{ALICE}]
+    received = b""
+    while b"hello" not in received:
+        data = connection.sock.recv(100)
+        assert data, received
+        received += data
+    # It notices the end of its task, and its own is noticed.
+    cluster.stop("serving")
+    eventually(lambda: not processes_with_argument(mark), "the end of the forwarder")
+    connection.sock.close()
