@@ -133,3 +133,11 @@ export function fileSize(bytes: number): string {
   }
   return `${value < 99.95 ? Number(value.toFixed(1)) : Math.round(value)} ${SIZES[at]}`;
 }
+
+/** Four digits of a number. */
+export function significant(value: number): string {
+  if (!Number.isFinite(value) || value === 0) return String(value);
+  const number = Number(value.toPrecision(4));
+  const size = Math.abs(number);
+  return size >= 1e7 || size < 1e-4 ? number.toExponential().replace("e+", "e") : String(number);
+}

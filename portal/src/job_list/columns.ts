@@ -1,7 +1,6 @@
 // Columns of the list of jobs: those that there are, which are shown in which order, and their values.
 import type { JobSummary, ListedMetric } from "../api_types.ts";
-import { exactTime, grouped, runTime, shortTime } from "../format.ts";
-import { significant } from "../plot/curve.ts";
+import { exactTime, grouped, runTime, shortTime, significant } from "../format.ts";
 
 export interface JobColumn {
   /** `state`; of a parameter `parameter.lr`, of a metric `metric.loss.min`. */

@@ -2,6 +2,8 @@
 import type { Metric, Segment } from "./logged_metrics.ts";
 import type { Best, PlotSettings } from "./plot_settings.ts";
 
+export { significant } from "../format.ts";
+
 export interface Curve {
   readonly x: readonly number[];
   /** null: a gap. */
@@ -238,11 +240,4 @@ function tickLabel(value: number, step: number): string {
   const digits = Number.isFinite(step) && step > 0 ? Math.ceil(Math.log10(size / step)) + 2 : 4;
   const number = Number(value.toPrecision(Math.min(15, Math.max(1, digits))));
   return size >= 1e6 || size < 1e-4 ? number.toExponential().replace("e+", "e") : String(number);
-}
-
-export function significant(value: number): string {
-  if (!Number.isFinite(value) || value === 0) return String(value);
-  const number = Number(value.toPrecision(4));
-  const size = Math.abs(number);
-  return size >= 1e7 || size < 1e-4 ? number.toExponential().replace("e+", "e") : String(number);
 }
