@@ -301,6 +301,7 @@ def test_form_over_the_pages_of_an_expired_session_is_accessible_and_fits(
         ("/submit", "Start from …", ".earlier li"),
         ("/submit", "Save as template", "[name=template]"),
         ("/jobs/alice~fails", "Resubmit", "[name=name]"),
+        ("/jobs", "Columns", "li"),
     ],
 )
 def test_dialog_is_accessible_and_escape_closes_it(
@@ -312,6 +313,17 @@ def test_dialog_is_accessible_and_escape_closes_it(
     assert violations(page, axe) == []
     page.press("Escape")
     page.wait_for("document.querySelector('dialog') === null")
+
+
+def test_selected_jobs_are_accessible_and_fit(new_page: NewPage, axe: str) -> None:
+    page = new_page(at="/jobs", width=WIDTHS[0])
+    page.evaluate(WATCH_SHIFTS)
+    page.click("input[aria-label='Select fails']")
+    page.wait_for_text("1 job selected")
+    assert check(page, "jobs-selected", axe) == []
+    page.click("button", "Tag")
+    page.wait_for("document.querySelector('dialog[open] [name=tag]') !== null")
+    assert violations(page, axe) == []
 
 
 def test_filled_form_is_accessible_and_fits(new_page: NewPage, axe: str, tmp_path: Path) -> None:
