@@ -21,8 +21,9 @@ _NO_IMAGE = re.compile(r"no such image|image not known|unable to find image", re
 _NO_SHELL = re.compile(
     r"not found in \$PATH|no such file or directory.*: (OCI|unknown)|command that was not found", re.I | re.S
 )
-# conmon, which starts the container for podman, has died: podman found nothing that conmon wrote.
-_KILLED = re.compile(rf"{container_attempt.CLIENT_KILLED}|no logs from conmon", re.I)
+# conmon, which starts the container for podman, has died: podman found nothing that conmon wrote, or could
+# not tell it what to start.
+_KILLED = re.compile(rf"{container_attempt.CLIENT_KILLED}|no logs from conmon|write child: broken pipe", re.I)
 _FORBIDDEN = re.compile(r"permission denied", re.I)
 _GPU = re.compile(r"nvidia|unresolvable CDI|\bgpu\b", re.I)
 _NO_DAEMON = re.compile(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from paicluster.engines.common import container_errors
 from paicluster.engines.common.attempt_folder import observation_from_record
 
@@ -11,11 +13,19 @@ _CONMON_DIED = (
     "but found \0, error found in #0 byte of ...||..., bigger context ...||...\npai-cad9c0b5"
 )
 
+# The same a moment earlier.
+_CONMON_DIED_EARLIER = "Error: write child: broken pipe\n"
 
-def test_container_whose_conmon_died_before_its_start_is_retried() -> None:
-    seen = container_errors.classify(observation_from_record({"start_error": _CONMON_DIED}), "tf:2")
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [(_CONMON_DIED, "container create failed"), (_CONMON_DIED_EARLIER, "write child: broken pipe")],
+    ids=["no-logs", "broken-pipe"],
+)
+def test_container_whose_conmon_died_before_its_start_is_retried(output: str, why: str) -> None:
+    seen = container_errors.classify(observation_from_record({"start_error": output}), "tf:2")
     assert seen.platform_code == -120
-    assert seen.start_error.startswith("The container could not be started: container create failed")
+    assert seen.start_error.startswith(f"The container could not be started: {why}")
 
 
 def test_zero_byte_in_an_error_does_not_reach_the_database() -> None:
