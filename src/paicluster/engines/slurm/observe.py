@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from dataclasses import replace
@@ -97,7 +98,13 @@ def _unstarted(
     lost = _lost(gang)
     if lost.loss is Loss.UNKNOWN or (lost.loss is Loss.WITHDRAWN and _launch_failed(gang)):
         lost = replace(lost, loss=Loss.NOT_STARTED)
-    if not claim.bury(str(home.task(uid)), uid, lost=lost.loss.value):  # type: ignore[union-attr]
+    try:
+        is_final = claim.bury(str(home.task(uid)), uid, lost=lost.loss.value)  # type: ignore[union-attr]
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return Observation(Phase.QUEUED)  # until there is space for it
+    if not is_final:
         return observe_attempt(home, uid, gang, lag_s, reason_timeout_s)
     return lost
 

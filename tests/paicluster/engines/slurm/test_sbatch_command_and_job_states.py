@@ -33,6 +33,7 @@ from paicluster.engines.slurm.slurm_commands import CommandResult, read_nodes
 from paiprotocol.errors import ConfigError
 from pairuntime.slurm import placement
 from pairuntime.supervisor import claim, exit_record
+from support.small_disk import fill, mounted
 
 T = TypeVar("T")
 
@@ -477,8 +478,9 @@ def attempt(
     claimed: bool,
     ended: dict[str, object] | None = None,
     left: bool = False,
+    is_full: bool = False,
 ) -> Any:
-    """Observation of an attempt from its folder and the state in Slurm."""
+    """Observation of an attempt from its folder and the state in Slurm; ``is_full``: its disk is."""
     home = gang_folder.SlurmFolders(root)
     one = launch("uid", placeholders=Placeholders("%pai.0.ip%", {}, "%pai.0.gpus%"))
     (root / "tasks").mkdir(parents=True, exist_ok=True)
@@ -493,7 +495,19 @@ def attempt(
         gang_folder.write_flag(gang.folder, gang_folder.CANCELLED_AS_STALE, "1")
     if state is not None:
         gang.update(SlurmJob("7", state))
-    return observe.observe_attempt(home, "uid", gang, 0)
+    if not is_full:
+        return observe.observe_attempt(home, "uid", gang, 0)
+    filler = fill(root)
+    try:
+        return observe.observe_attempt(home, "uid", gang, 0)
+    finally:
+        filler.unlink()
+
+
+def test_loss_of_an_attempt_is_final_once_there_is_space_for_it(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=1m") as disk:
+        assert attempt(disk, "NODE_FAIL", claimed=False, is_full=True).phase is Phase.QUEUED
+    assert attempt(tmp_path / "other", "NODE_FAIL", claimed=False).phase is Phase.LOST
 
 
 def test_pending_gang_is_observed_as_queued(tmp_path: Path) -> None:
