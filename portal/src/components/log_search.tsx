@@ -107,7 +107,7 @@ export function useSearch(log: SearchedLog): Search {
       state.abort.abort();
       if ("highlights" in CSS) CSS.highlights.clear();
     },
-    [],
+    [state],
   );
   return { wanted, status, renew, find, step, show };
 }

@@ -78,9 +78,13 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
   const isComparison = colours !== undefined;
   const colourOf = (at: number) => colours?.[at] ?? seriesColour(at);
   const count = metrics.reduce((sum, metric) => sum + metric.count, 0);
+  const names = metrics.map(({ name }) => name).join("\n");
+  const look = JSON.stringify([settings, bests, colours]);
+  const [firstMetric, firstBand] = [metrics[0], bands?.[0]];
   const { curves, parts, lines, shown } = useMemo(
     () => drawingOf(isNear.value ? metrics : [], settings, bests, colourOf, bands),
-    [isNear.value, count, metrics[0], metrics.map(({ name }) => name).join("\n"), JSON.stringify([settings, bests, colours]), bands?.[0]],
+    // oxlint-disable-next-line react/exhaustive-deps -- lists and settings are new objects in each render: what they contain says when they change
+    [isNear.value, count, firstMetric, names, look, firstBand],
   );
   const onZoom = useRef<(part: { low: number; high: number } | undefined) => void>(() => undefined);
   onZoom.current = (part) => onChange(part ? zoomTo(part, settings) : { from: NaN, to: NaN });
@@ -95,7 +99,7 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
     );
     observer.observe(figure.current);
     return () => observer.disconnect();
-  }, []);
+  }, [isNear]);
 
   const view = useRef<Omit<MetricView, "colours"> | null>(null);
   view.current = shown === undefined ? null : { ...settings, isLogX: settings.isLogX && !settings.isTime, lines, shown, ...marksOf(curves, colourOf, !isComparison) };
@@ -133,7 +137,8 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
       chart.current?.destroy();
       chart.current = null;
     };
-  }, [isDrawn, theme.value]);
+    // oxlint-disable-next-line react/exhaustive-deps -- the theme is a signal of its module
+  }, [isDrawn, hovered, theme.value]);
   useEffect(() => {
     const changed = host.current && withColours(host.current);
     if (changed) chart.current?.update(changed);

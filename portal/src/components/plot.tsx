@@ -37,8 +37,10 @@ export function Plot({ title, x, values, format, isTime = false, isBytes = false
       chart.current?.destroy();
       chart.current = null;
     };
+    // oxlint-disable-next-line react/exhaustive-deps -- the theme is a signal of its module; `format` is a new function in each render
   }, [theme.value, isTime, isBytes]);
-  useEffect(() => chart.current?.update(latest.current), [x[0], x.length, x[x.length - 1]]);
+  const [first, last] = [x[0], x[x.length - 1]];
+  useEffect(() => chart.current?.update(latest.current), [first, x.length, last]);
 
   const summary = summaryOf(values, format, total);
   return (

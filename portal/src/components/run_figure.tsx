@@ -37,7 +37,7 @@ export function RunFigure({ title, kind, above, minWidth = 0, onKeyDown, onPoint
     const observer = new ResizeObserver(() => (size.value = { width: box.clientWidth, height: box.clientHeight }));
     observer.observe(box);
     return () => observer.disconnect();
-  }, []);
+  }, [size]);
   const { height } = size.value;
   const width = size.value.width && Math.max(minWidth, size.value.width);
   const save = (write: (drawing: SVGSVGElement, title: string) => void) => () => {

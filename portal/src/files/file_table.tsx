@@ -32,7 +32,8 @@ interface Props {
 
 export function FileTable(props: Props) {
   const { entries, filter = "", order, onOrder, linkOf, onDownload, hasArchives = true, selection } = props;
-  const rows = useMemo(() => arranged(entries, filter, order), [entries, filter, order.field, order.isDescending]);
+  const { field, isDescending } = order;
+  const rows = useMemo(() => arranged(entries, filter, { field, isDescending }), [entries, filter, field, isDescending]);
   const now = Date.now();
   const head = (
     <tr>

@@ -25,7 +25,7 @@ export function HighlightedCode({ text, ending }: Props) {
     return () => {
       isGone = true;
     };
-  }, [text, ending]);
+  }, [text, ending, pieces]);
   if (pieces.value?.of !== text) return <>{text}</>;
   return (
     <>

@@ -84,7 +84,8 @@ function useContent(reader: StorageReader, path: string, length: number, entry: 
       },
     );
     return () => abort.abort();
-  }, [path, length, entry.size, entry.modified]);
+    // oxlint-disable-next-line react/exhaustive-deps -- a reader is a new object in each render: with it, each render would read the file
+  }, [path, length, entry.size, entry.modified, state]);
   return state.value;
 }
 
@@ -124,7 +125,7 @@ function Picture({ bytes, type, name }: { bytes: Uint8Array; type: string; name:
     reader.onload = () => (source.value = String(reader.result));
     reader.readAsDataURL(new Blob([bytes as Uint8Array<ArrayBuffer>], { type }));
     return () => reader.abort();
-  }, [bytes]);
+  }, [bytes, type, source]);
   if (isBroken.value) return <NoPreview text="The browser cannot read it as an image." />;
   if (!source.value) return <Loading what="the image" />;
   return (
@@ -165,7 +166,7 @@ function Markdown({ text, rest }: { text: string; rest: string }) {
   const isSource = address.value.query.get("view") === "source";
   useEffect(() => {
     void import("./markdown.ts").then(({ parseMarkdown }) => (blocks.value = { of: text, found: parseMarkdown(text) }));
-  }, [text]);
+  }, [text, blocks]);
   if (blocks.value?.of !== text) return <Loading what="the file" />;
   const { found } = blocks.value;
   if (!found) return <Lines text={text} ending="" rest={rest} />;

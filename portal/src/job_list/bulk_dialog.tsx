@@ -72,10 +72,10 @@ type Phase =
 
 export function BulkDialog({ kind, jobs, tags, onDone, onClose }: BulkProps) {
   const words = WORDS[kind];
-  // The list, and with it the selection, changes while the dialog is open.
   const [wanted, skipped] = useMemo(() => {
     const names = [...jobs.keys()].filter((name) => appliesTo(kind, jobs.get(name)));
     return [names, jobs.size - names.length];
+    // oxlint-disable-next-line react/exhaustive-deps -- once: the list, and with it the selection, changes while the dialog is open
   }, []);
   const phase = useSignal<Phase>({ name: "asking" });
   const abort = useRef(new AbortController());

@@ -29,7 +29,8 @@ export function ColumnsDialog({ query, onClose }: Props) {
       },
     );
     return () => abort.abort();
-  }, []);
+    // oxlint-disable-next-line react/exhaustive-deps -- once: the filter is a new object in each render, and stays while the dialog is open
+  }, [names, said]);
   const labelOf = (id: string) => columnOf(id)?.label ?? id;
   const move = (at: number, by: number) => {
     const changed = [...ids.value];

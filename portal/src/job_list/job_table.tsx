@@ -75,7 +75,7 @@ function useFirstRows(jobs: readonly JobSummary[]): readonly JobSummary[] {
   const hasRows = jobs.length > 0;
   useEffect(() => {
     isPainted.value ||= hasRows;
-  }, [hasRows]);
+  }, [hasRows, isPainted]);
   return isPainted.value ? jobs : jobs.slice(0, Math.ceil(innerHeight / ROW_PX));
 }
 

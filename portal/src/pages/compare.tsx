@@ -24,7 +24,8 @@ const FINISHED_REFRESH_MS = 60_000;
 const NONE = "none";
 
 export function ComparePage({ query }: { query: URLSearchParams }) {
-  const names = useMemo(() => [...new Set((query.get("jobs") ?? "").split(",").filter(Boolean))], [query.get("jobs")]);
+  const listed = query.get("jobs") ?? "";
+  const names = useMemo(() => [...new Set(listed.split(",").filter(Boolean))], [listed]);
   const known = useRef({ key: "", missing: [] as readonly string[] });
   const key = names.join(",");
   if (known.current.key !== key) known.current = { key, missing: [] };
@@ -103,26 +104,31 @@ function Missing({ missing, names }: { missing: readonly string[]; names: readon
 
 function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchParams }) {
   const { jobs } = loaded;
-  const runs = useMemo(() => runsOf(jobs), [loaded]);
+  const runs = useMemo(() => runsOf(jobs), [jobs]);
   const now = useNow(runs.some(({ state }) => !isFinished(state)));
   const parameters = useMemo(() => compareParameters(runs), [runs]);
   const metrics = useMemo(() => metricNames(runs), [runs]);
-  const labels = useMemo(() => labelsOf(runs, parameters.differing), [runs]);
-  const allColumns = useMemo(() => columnsOf(runs, parameters.differing, metrics), [runs]);
-  const columns = useMemo(() => chosenColumns(allColumns, query.get("columns")), [allColumns, query.get("columns")]);
+  const labels = useMemo(() => labelsOf(runs, parameters.differing), [runs, parameters]);
+  const allColumns = useMemo(() => columnsOf(runs, parameters.differing, metrics), [runs, parameters, metrics]);
+  const ids = query.get("columns");
+  const columns = useMemo(() => chosenColumns(allColumns, ids), [allColumns, ids]);
   const filter = query.get("filter") ?? "";
   const order = parseOrder(query.get("order") ?? "");
   const column = allColumns.find(({ id }) => id === order?.column);
+  const isDescending = order?.isDescending ?? false;
+  // Only the order of durations changes with the time.
+  const sortedAt = column?.kind === "duration" ? now : 0;
   const rows = useMemo(
-    () => sorted(filtered(runs, filter), column, order?.isDescending ?? false, now),
-    [runs, filter, query.get("order"), column?.kind === "duration" ? now : 0],
+    () => sorted(filtered(runs, filter), column, isDescending, sortedAt),
+    [runs, filter, column, isDescending, sortedAt],
   );
   const metric = metrics.find((name) => name === query.get("metric")) ?? metrics[0];
   const colour = parameters.differing.find((name) => name === query.get("colour")) ?? "";
-  const shown = useMemo(() => shownKeys(query.get("show")), [query.get("show")]);
-  const chosen = shown ? rows.filter(({ key }) => shown.has(key)) : rows;
+  const listedKeys = query.get("show");
+  const shown = useMemo(() => shownKeys(listedKeys), [listedKeys]);
+  const chosen = useMemo(() => (shown ? rows.filter(({ key }) => shown.has(key)) : rows), [rows, shown]);
   const choice = plotChoice(query, parameters.differing);
-  const drawn = useMemo(() => chosen.slice(0, choice.most), [rows, shown, choice.most]);
+  const drawn = useMemo(() => chosen.slice(0, choice.most), [chosen, choice.most]);
   const colours = runColours(drawn, colour);
   const colourOf = choice.group ? groupColours(drawn, choice.group.parameters) : colours.of;
   // The colours of parallel axes are those of the metric.

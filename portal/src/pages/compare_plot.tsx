@@ -194,6 +194,7 @@ function Overlay({ metric, drawn, labels, colourOf, loaded, query, group, band }
   });
   const { series, version } = useSeries();
   const key = withMetric.map(({ run }) => run.key).join();
+  // oxlint-disable-next-line react/exhaustive-deps -- `key` names the runs of `withMetric`, which is a new list in each render
   useEffect(() => series.want(withMetric.map(({ wanted }) => wanted)), [series, metric, key, loaded]);
   const lines = useMemo(
     () =>
@@ -201,8 +202,10 @@ function Overlay({ metric, drawn, labels, colourOf, loaded, query, group, band }
         const found = series.metric(wanted);
         return found ? [{ run, line: { ...found, name: labels.get(run.key) ?? "" } satisfies Metric }] : [];
       }),
+    // oxlint-disable-next-line react/exhaustive-deps -- `key` names the runs of `withMetric`; `version` changes with the series
     [series, version, metric, key, labels],
   );
+  // oxlint-disable-next-line react/exhaustive-deps -- a group is a new object in each render: its value names it
   const means = useMemo(() => (group ? meansOf(lines, group.parameters, metric, band) : []), [lines, group?.value, band]);
   const own = parseSettings(query.get(ALL_PLOTS) ?? "");
   const settings = { ...settingsOf(metric, own), best: "none" as const, ...(group ? { isTime: false } : {}) };
@@ -346,7 +349,7 @@ function useSeries(): { readonly series: RunSeries; readonly version: number } {
         timer = isLast ? setTimeout(draw) : (timer ?? setTimeout(draw, DRAW_MS));
       },
     );
-  }, []);
+  }, [version]);
   useEffect(() => () => series.close(), [series]);
   return { series, version: version.value };
 }

@@ -42,10 +42,12 @@ export function FilesPage({ rest }: { rest: string }) {
   const [name = "", ...names] = namesOf(decodePath(rest));
   const path = `/${names.join("/")}`;
   const first = value?.storages.find((candidate) => candidate.data.url === value.own.url);
+  const firstName = first?.name;
+  const home = value?.own.home;
   useEffect(() => {
     document.title = `${baseName(path) || "Files"} · OpenPAI`;
-    if (!name && first && value) navigate(filesHref(first.name, value.own.home), { replace: true });
-  }, [path, name, first?.name]);
+    if (!name && firstName !== undefined && home !== undefined) navigate(filesHref(firstName, home), { replace: true });
+  }, [path, name, firstName, home]);
 
   if (error) return <ErrorNotice error={error} />;
   if (!value || (!name && first)) return <Loading what="the storages" />;
@@ -157,6 +159,7 @@ function Browser({ storage, path, files, isEditable }: PathProps) {
   useEffect(() => {
     // Also a file in a folder below: the folder may be new.
     if (arrived.value.some((file) => isBelow(file, path))) listing.reload();
+    // oxlint-disable-next-line react/exhaustive-deps -- only what arrives is a reason to read the folder again; `arrived` is a signal of its module
   }, [arrived.value]);
 
   const { value } = listing;

@@ -151,7 +151,8 @@ function useEvents(framework: string, onState: () => void): readonly EventFrame[
       if (!(error instanceof ApiError)) throw error;
     });
     return () => abort.abort();
-  }, [framework]);
+    // oxlint-disable-next-line react/exhaustive-deps -- `onState` is a new function in each render: with it, each render would connect again
+  }, [framework, events]);
   return events.value;
 }
 
@@ -244,8 +245,8 @@ function Facts({ job, config }: { job: JobDetail; config: string | undefined }) 
   const hasStarted = status.launchedTime !== null && status.launchedTime !== status.completedTime;
   const waited = (hasStarted ? status.launchedTime : status.completedTime) ?? now;
   const facts: [string, ComponentChildren][] = [
-    ["User", <a href={href("/jobs", { user: status.username })}>{status.username}</a>],
-    ["Virtual cluster", <a href={href("/jobs", { vc: status.virtualCluster })}>{status.virtualCluster}</a>],
+    ["User", <a key="user" href={href("/jobs", { user: status.username })}>{status.username}</a>],
+    ["Virtual cluster", <a key="vc" href={href("/jobs", { vc: status.virtualCluster })}>{status.virtualCluster}</a>],
     ["Submitted", exactTime(status.submissionTime)],
     ["Waited", duration(waited - status.submissionTime)],
     ["Ran", hasStarted ? duration((status.completedTime ?? now) - (status.launchedTime ?? now)) : isRunning ? "not yet" : "never"],

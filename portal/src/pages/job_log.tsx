@@ -150,6 +150,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       abort.signal,
     ).catch(report);
     return () => abort.abort();
+    // oxlint-disable-next-line react/exhaustive-deps -- `endedKey` names the attempt; functions are new in each render: with them, each would request the log
   }, [framework, role, index, stream, endedKey, followed.value]);
 
   const loadEarlier = () =>
@@ -202,6 +203,7 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       abort.abort();
       if ("highlights" in CSS) CSS.highlights.delete("line");
     };
+    // oxlint-disable-next-line react/exhaustive-deps -- functions are new in each render: with them, each render would scroll to the line
   }, [wantedLine, isEmpty.value]);
   const loadLater = () =>
     reported(async () => {

@@ -46,7 +46,9 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
   const areColumnsOpen = useSignal(false);
   const bar = useRef<HTMLDivElement>(null);
   const ids = jobColumns();
-  const columns = useMemo(() => columnsOf(ids), [ids.join("\n")]);
+  const idsKey = ids.join("\n");
+  // oxlint-disable-next-line react/exhaustive-deps -- ids that the browser keeps are a new list in each render
+  const columns = useMemo(() => columnsOf(ids), [idsKey]);
   const isLoaded = value !== undefined;
 
   useEffect(() => {
@@ -142,7 +144,7 @@ function useSelection(filter: string, jobs: readonly JobSummary[]) {
   useLayoutEffect(() => {
     // Another list, or one to which the user has come back.
     selected.value = selectedBefore();
-  }, [filter]);
+  }, [filter, selected]);
   useLayoutEffect(() => {
     if (selectedBefore().size || selected.value.size) keepInEntry(SELECTED, [...selected.value]);
   }, [selected.value, filter, page]);
@@ -152,7 +154,7 @@ function useSelection(filter: string, jobs: readonly JobSummary[]) {
     const isOther = ([name, state]: readonly [string, unknown]) => states.has(name) && states.get(name) !== state;
     if (![...selected.value].some(isOther)) return;
     selected.value = new Map([...selected.value].map(([name, state]) => [name, states.get(name) ?? state]));
-  }, [jobs]);
+  }, [jobs, selected]);
   return {
     selected: selected.value,
     /** Also of a handler that was made before the last change. */
@@ -381,6 +383,7 @@ function TypedFilter({ name, label, value }: { name: string; label: string; valu
     if (text === null) return;
     const timer = setTimeout(apply, TYPING_MS);
     return () => clearTimeout(timer);
+    // oxlint-disable-next-line react/exhaustive-deps -- only typing starts the pause again; `apply` is a new function in each render
   }, [text]);
   // The field is left before the pause: apply the text now.
   const end = () => {
