@@ -25,7 +25,7 @@ def _commands(check: str, tools: Tools) -> list[list[str]]:
     if check == "format":
         return [[*_FORMAT, "--write"]]
     tsc = [str(_BIN / "tsc"), "--noEmit"]
-    return [tsc, [*tsc, "--project", "tsconfig.test.json"], [str(_BIN / "oxlint")]]
+    return [tsc, [*tsc, "--project", "tsconfig.test.json"], [str(_BIN / "oxlint")], [*_FORMAT, "--check"]]
 
 
 def main() -> int:

@@ -88,8 +88,7 @@ export async function deleteGroup(groupname: string): Promise<void> {
   await request("DELETE", groupPath(groupname));
 }
 
-export const listShares = (signal: AbortSignal) =>
-  get<Readonly<Record<string, VirtualCluster>>>("api/v2/virtual-clusters", signal);
+export const listShares = (signal: AbortSignal) => get<Readonly<Record<string, VirtualCluster>>>("api/v2/virtual-clusters", signal);
 
 export async function putShare(name: string, capacity: number, maxCapacity: number): Promise<void> {
   await request("PUT", clusterPath(name), {

@@ -244,10 +244,7 @@ export async function submitJob(text: string, version: 1 | 2): Promise<Submitted
 }
 
 /** A link that opens a port of a task in a browser, once. */
-export async function openApp(
-  framework: string,
-  { role, index, port }: { role: string; index: number; port: number },
-): Promise<string> {
+export async function openApp(framework: string, { role, index, port }: { role: string; index: number; port: number }): Promise<string> {
   const query = new URLSearchParams({ role, index: String(index), port: String(port) });
   const response = await request("POST", `${jobPath(framework)}/apps?${query.toString()}`);
   return ((await response.json()) as AppLink).url;
@@ -289,12 +286,7 @@ export interface LogQuery {
 }
 
 /** The next line of a task's log with a text, or null. */
-export async function searchLog(
-  framework: string,
-  place: LogPlace,
-  wanted: LogQuery,
-  signal: AbortSignal,
-): Promise<LogHit | null> {
+export async function searchLog(framework: string, place: LogPlace, wanted: LogQuery, signal: AbortSignal): Promise<LogHit | null> {
   const { role, index, attempt, taskAttempt } = place;
   const { from, ...rest } = wanted;
   const task = { role, index: String(index), attempt: String(attempt), taskAttempt: String(taskAttempt) };
@@ -377,7 +369,8 @@ export function jobSchema(version: "v1" | "v2"): Promise<object> {
 
 type TemplateAddress = Pick<JobTemplateSummary, "username" | "name">;
 
-const templatePath = ({ username, name }: TemplateAddress) => `api/v2/job-templates/${encodeURIComponent(username)}/${encodeURIComponent(name)}`;
+const templatePath = ({ username, name }: TemplateAddress) =>
+  `api/v2/job-templates/${encodeURIComponent(username)}/${encodeURIComponent(name)}`;
 
 export function jobTemplates(signal?: AbortSignal): Promise<readonly JobTemplateSummary[]> {
   return get("api/v2/job-templates", signal);

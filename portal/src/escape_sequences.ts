@@ -39,7 +39,7 @@ export interface Part {
 export function shownParts(plain: string): Part[] {
   const parts: Part[] = [];
   // By lines: a pattern for all of this would look at the rest of a long line from each of its characters.
-  for (let start = 0; start <= plain.length; ) {
+  for (let start = 0; start <= plain.length;) {
     const lineEnd = plain.indexOf("\n", start);
     const line = lastVersion(plain, start, lineEnd < 0 ? plain.length : lineEnd, lineEnd >= 0);
     const last = parts[parts.length - 1];
@@ -58,7 +58,11 @@ export function shownParts(plain: string): Part[] {
 /** Text without escape sequences; of a line that was overwritten, its last version. */
 export function cleanText(text: string): string {
   const plain = withoutEscapes(text);
-  return plain.includes("\r") ? shownParts(plain).map(({ start, end }) => plain.slice(start, end)).join("") : plain;
+  return plain.includes("\r")
+    ? shownParts(plain)
+        .map(({ start, end }) => plain.slice(start, end))
+        .join("")
+    : plain;
 }
 
 /** What is left of a line after its carriage returns; `hasEnd`: a line end follows. */

@@ -79,7 +79,6 @@ export function hueOf(colour: string): (typeof HUES)[number] | undefined {
   const most = Math.max(red, green, blue);
   const range = most - Math.min(red, green, blue);
   if (range <= most * MIN_SATURATION) return undefined;
-  const sector =
-    most === red ? (green - blue) / range : most === green ? 2 + (blue - red) / range : 4 + (red - green) / range;
+  const sector = most === red ? (green - blue) / range : most === green ? 2 + (blue - red) / range : 4 + (red - green) / range;
   return HUES[(Math.round(sector) + HUES.length) % HUES.length];
 }

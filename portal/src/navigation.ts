@@ -18,8 +18,7 @@ const PAIR_MS = 2000;
 const SEARCH_PAGE = "/jobs";
 const SEARCH_FIELD = "main input[type=search]";
 /** Where keys are text, or have another meaning. */
-const TYPING =
-  "input:not([type=checkbox], [type=range]), textarea, select, [contenteditable], .xterm, .editor, [role=dialog], dialog";
+const TYPING = "input:not([type=checkbox], [type=range]), textarea, select, [contenteditable], .xterm, .editor, [role=dialog], dialog";
 
 export const pagesOfUser = () => PAGES.filter(({ path }) => path !== "/admin" || session.value?.admin);
 

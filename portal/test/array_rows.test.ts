@@ -36,7 +36,10 @@ test("what is wrong with a table is said", () => {
 });
 
 test("the job has the rows of the form, and nothing of them when they are deleted", () => {
-  const job = withChange(newJob({ name: "x", image: "host", command: "echo $lr" }), { more: "environment", value: [{ name: "A", value: "1" }] });
+  const job = withChange(newJob({ name: "x", image: "host", command: "echo $lr" }), {
+    more: "environment",
+    value: [{ name: "A", value: "1" }],
+  });
   const swept = withChange(job, { more: "rows", value: COLUMNS });
   const form = formOf(swept);
   assert.deepEqual(form?.more?.rows, COLUMNS);
@@ -55,7 +58,19 @@ test("combinations are shown as rows, and rows replace them", () => {
     protocolVersion: 2,
     name: "x",
     taskRoles: { main: { instances: 4, commands: ["true"] } },
-    deployments: [{ name: "d", taskRoles: { main: { preCommands: ["case $((PAI_TASK_INDEX / 2 % 2)) in\n0) export a=1 ;;\n1) export a=2 ;;\nesac", "case $((PAI_TASK_INDEX / 1 % 2)) in\n0) export b=x ;;\n1) export b=y ;;\nesac"] } } }],
+    deployments: [
+      {
+        name: "d",
+        taskRoles: {
+          main: {
+            preCommands: [
+              "case $((PAI_TASK_INDEX / 2 % 2)) in\n0) export a=1 ;;\n1) export a=2 ;;\nesac",
+              "case $((PAI_TASK_INDEX / 1 % 2)) in\n0) export b=x ;;\n1) export b=y ;;\nesac",
+            ],
+          },
+        },
+      },
+    ],
     defaults: { deployment: "d" },
     extras: { openpaisdk: { array: { a: ["1", "2"], b: ["x", "y"] }, arrayLimit: 2 } },
   });

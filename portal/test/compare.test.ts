@@ -43,7 +43,7 @@ function jobRuns(name: string, more: Partial<JobRuns & { place: number }>): JobR
 function grid(): readonly Run[] {
   const tasks = [3, 0.5, "NaN", 10].map((loss, index) => task(index, { loss: summary(loss) }));
   tasks.push(task(4), task(5, { loss: summary("-Infinity") }));
-  const array = { lr: ["0.1", "0.01", "1e-3"], seed: ["1", "2"], kind: ["a, \"b\""] };
+  const array = { lr: ["0.1", "0.01", "1e-3"], seed: ["1", "2"], kind: ['a, "b"'] };
   return runsOf([jobRuns("grid", { isArray: true, array, parameters: { epochs: 5 }, tasks })]);
 }
 
@@ -52,10 +52,21 @@ const indexes = (runs: readonly Run[]) => runs.map(({ index }) => index);
 test("each task of an array is a run with its values and the job's parameters", () => {
   const runs = grid();
   assert.deepEqual(runs.map(({ key, task }) => [key, task])[5], ["0.5", "main[5]"]);
-  assert.deepEqual([...(runs[2]?.parameters ?? [])], [["epochs", "5"], ["lr", "0.01"], ["seed", "1"], ["kind", 'a, "b"']]);
+  assert.deepEqual(
+    [...(runs[2]?.parameters ?? [])],
+    [
+      ["epochs", "5"],
+      ["lr", "0.01"],
+      ["seed", "1"],
+      ["kind", 'a, "b"'],
+    ],
+  );
   const { differing, equal } = compareParameters(runs);
   assert.deepEqual(differing, ["lr", "seed"]);
-  assert.deepEqual(equal, [["epochs", "5"], ["kind", 'a, "b"']]);
+  assert.deepEqual(equal, [
+    ["epochs", "5"],
+    ["kind", 'a, "b"'],
+  ]);
 });
 
 test("a job without an array is one run, with the metrics of its first task that has them", () => {
@@ -87,7 +98,14 @@ test("numbers are sorted as numbers, and what is missing or NaN is last in both 
   const runs = grid();
   const columns = columnsOf(runs, ["lr", "seed"], metricNames(runs));
   const by = (id: string, isDescending: boolean) =>
-    indexes(sorted(runs, columns.find((column) => column.id === id), isDescending, 0));
+    indexes(
+      sorted(
+        runs,
+        columns.find((column) => column.id === id),
+        isDescending,
+        0,
+      ),
+    );
   assert.deepEqual(by("metric.loss.last", false), [5, 1, 0, 3, 2, 4]);
   assert.deepEqual(by("metric.loss.last", true), [3, 0, 1, 5, 2, 4]);
   assert.deepEqual(by("parameter.lr", false), [4, 5, 2, 3, 0, 1]);
@@ -96,7 +114,10 @@ test("numbers are sorted as numbers, and what is missing or NaN is last in both 
 });
 
 test("an order is read from the address as it was written, also with a comma in its name", () => {
-  for (const order of [{ column: "parameter.a,b", isDescending: true }, { column: "state", isDescending: false }]) {
+  for (const order of [
+    { column: "parameter.a,b", isDescending: true },
+    { column: "state", isDescending: false },
+  ]) {
     assert.deepEqual(parseOrder(formatOrder(order)), order);
   }
   assert.equal(parseOrder("state"), undefined);
@@ -128,7 +149,10 @@ test("colours of runs are those of their place, and by a parameter those of its 
   const [first, second] = [runs[0], runs[1]];
   assert.ok(first && second);
   assert.equal(runColours([second, first], "").of(first), "var(--series-1)");
-  assert.deepEqual(runColours(runs, "lr").legend.map(({ text }) => text), ["1e-3", "0.01", "0.1"]);
+  assert.deepEqual(
+    runColours(runs, "lr").legend.map(({ text }) => text),
+    ["1e-3", "0.01", "0.1"],
+  );
   assert.equal(runColours(runs, "lr").of(first), runColours(runs, "lr").of(second));
   const values = Array.from({ length: 11 }, (_, at) => String(at));
   const many = runsOf([jobRuns("scale", { array: { x: values }, tasks: values.map((_, at) => task(at)) })]);
@@ -138,10 +162,16 @@ test("colours of runs are those of their place, and by a parameter those of its 
 test("points are placed by their parameter, and what has no place is left out", () => {
   const runs = grid();
   const { points, xTicks, leftOut } = scatterOf(runs, "lr", "loss", false);
-  assert.deepEqual(points.map(({ run }) => run.index), [0, 1, 3]);
+  assert.deepEqual(
+    points.map(({ run }) => run.index),
+    [0, 1, 3],
+  );
   assert.equal(leftOut, 3);
   // Of rates that differ by orders of magnitude each has its label.
-  assert.deepEqual(xTicks.map(({ label }) => label), ["0.01", "0.1"]);
+  assert.deepEqual(
+    xTicks.map(({ label }) => label),
+    ["0.01", "0.1"],
+  );
   assert.ok(points.every(({ x, y }) => x > 0 && x < 1 && y > 0 && y < 1));
   const [first, second, third] = points;
   assert.ok(first && second && third && first.x === second.x && third.x < first.x && third.y > first.y);
@@ -152,26 +182,44 @@ test("texts are categories, and axes have round numbers", () => {
   const tasks = values.map((_, at) => task(at, { loss: summary(10 ** at) }));
   const runs = runsOf([jobRuns("kinds", { arrayRows: { opt: values, n: values.map((_, at) => String(at * 7)) }, tasks })]);
   const { points, xTicks, yTicks } = scatterOf(runs, "opt", "loss", true);
-  assert.deepEqual(xTicks.map(({ label }) => label), ["adam", "lion", "sgd"]);
+  assert.deepEqual(
+    xTicks.map(({ label }) => label),
+    ["adam", "lion", "sgd"],
+  );
   assert.equal(points[0]?.x, points[2]?.x);
-  assert.deepEqual(yTicks.map(({ label }) => label), ["1", "10", "100", "1000"]);
-  assert.deepEqual(scatterOf(runs, "n", "loss", false).yTicks.map(({ label }) => label), ["0", "500", "1000"]);
+  assert.deepEqual(
+    yTicks.map(({ label }) => label),
+    ["1", "10", "100", "1000"],
+  );
+  assert.deepEqual(
+    scatterOf(runs, "n", "loss", false).yTicks.map(({ label }) => label),
+    ["0", "500", "1000"],
+  );
   assert.deepEqual(scatterOf([], "n", "loss", false).points, []);
 });
 
 test("runs are grouped by a parameter, or by all but one", () => {
   const runs = grid();
-  assert.deepEqual(groupChoices(["lr", "seed"]).map(({ value }) => value), ["lr", "seed"]);
+  assert.deepEqual(
+    groupChoices(["lr", "seed"]).map(({ value }) => value),
+    ["lr", "seed"],
+  );
   assert.deepEqual(groupChoices(["lr", "seed", "opt"])[4], { value: "!seed", label: "all but seed", parameters: ["lr", "opt"] });
   const groups = runGroups(runs, ["lr"]);
-  assert.deepEqual(groups.map(({ label, runs: members }) => [label, indexes(members)]), [
-    ["lr=0.1", [0, 1]],
-    ["lr=0.01", [2, 3]],
-    ["lr=1e-3", [4, 5]],
-  ]);
+  assert.deepEqual(
+    groups.map(({ label, runs: members }) => [label, indexes(members)]),
+    [
+      ["lr=0.1", [0, 1]],
+      ["lr=0.01", [2, 3]],
+      ["lr=1e-3", [4, 5]],
+    ],
+  );
   assert.equal(new Set(groups.map(({ colour }) => colour)).size, 3);
   const colourOf = groupColours(runs, ["lr"]);
-  assert.deepEqual(runs.map(colourOf), [0, 0, 1, 1, 2, 2].map((at) => groups[at]?.colour));
+  assert.deepEqual(
+    runs.map(colourOf),
+    [0, 0, 1, 1, 2, 2].map((at) => groups[at]?.colour),
+  );
   assert.equal(runGroups(runs, ["lr", "seed"]).length, 6);
   assert.equal(runGroups(runs, ["none"])[0]?.label, "none=none");
 });
@@ -190,7 +238,15 @@ test("the mean is that of the runs that have a value at a step, between their st
   const curve = meanOf("loss", [lineOf([0, 2, 4], [4, 2, 0]), lineOf([0, 1, 2], [6, 6, 6]), lineOf([], [])], "range");
   const [mean, low, high] = [curve.mean, curve.low, curve.high].map(({ segments }) => segments[0]?.values);
   assert.deepEqual(curve.mean.segments[0]?.steps, [0, 1, 2, 4]);
-  assert.deepEqual([mean, low, high, curve.counts], [[5, 4.5, 4, 0], [4, 3, 2, 0], [6, 6, 6, 0], [2, 2, 2, 1]]);
+  assert.deepEqual(
+    [mean, low, high, curve.counts],
+    [
+      [5, 4.5, 4, 0],
+      [4, 3, 2, 0],
+      [6, 6, 6, 0],
+      [2, 2, 2, 1],
+    ],
+  );
 });
 
 test("a band is one standard deviation of a sample, and above 0 where all values are", () => {
@@ -200,7 +256,21 @@ test("a band is one standard deviation of a sample, and above 0 where all values
 });
 
 test("NaN and its neighbours are no part of a mean, and what an attempt did again counts", () => {
-  const { mean, counts } = meanOf("", [lineOf([0, 2, 4], [1, NaN, 1]), lineOf([0, 1, 2, 3], [3, 3, 3, 3], [[2, 4], [5, 5]])], "range");
+  const { mean, counts } = meanOf(
+    "",
+    [
+      lineOf([0, 2, 4], [1, NaN, 1]),
+      lineOf(
+        [0, 1, 2, 3],
+        [3, 3, 3, 3],
+        [
+          [2, 4],
+          [5, 5],
+        ],
+      ),
+    ],
+    "range",
+  );
   assert.deepEqual(mean.segments[0]?.steps, [0, 1, 2, 4]);
   assert.deepEqual(mean.segments[0]?.values, [2, 3, 5, 3]);
   assert.deepEqual(counts, [2, 1, 1, 2]);
@@ -227,9 +297,18 @@ test("each parameter is an axis, the metric is the last one, and runs without a 
     jobRuns("without", { place: 2, tasks: [task(0)] }),
   ]);
   const { axes, lines, leftOut } = parallelOf(runs, ["opt", "n"], "loss", false);
-  assert.deepEqual(axes.map(({ name }) => name), ["opt", "n", "loss"]);
-  assert.deepEqual(axes[0]?.ticks.map(({ label }) => label), ["none", "adam", "sgd"]);
-  assert.deepEqual(lines.map(({ value }) => value), [1, 2, 5]);
+  assert.deepEqual(
+    axes.map(({ name }) => name),
+    ["opt", "n", "loss"],
+  );
+  assert.deepEqual(
+    axes[0]?.ticks.map(({ label }) => label),
+    ["none", "adam", "sgd"],
+  );
+  assert.deepEqual(
+    lines.map(({ value }) => value),
+    [1, 2, 5],
+  );
   assert.equal(leftOut, 1);
   const [sgd, adam, lone] = lines.map(({ places }) => places);
   assert.ok(sgd && adam && lone);
@@ -237,17 +316,35 @@ test("each parameter is an axis, the metric is the last one, and runs without a 
   assert.equal(nearestLine(lines, 0, sgd[0] ?? 0, 0.05)?.value, 1);
   assert.equal(nearestLine(lines, 1.5, ((adam[1] ?? 0) + (adam[2] ?? 0)) / 2, 0.05)?.value, 2);
   assert.equal(nearestLine(lines, 2, 0.5, 0.001), undefined);
-  assert.equal(parallelOf(runs, Array.from({ length: 20 }, (_, at) => `p${at}`), "loss", false).axes.length, 9);
+  assert.equal(
+    parallelOf(
+      runs,
+      Array.from({ length: 20 }, (_, at) => `p${at}`),
+      "loss",
+      false,
+    ).axes.length,
+    9,
+  );
 });
 
 test("columns are those that the address names, also with commas; those that name a run stay", () => {
   const tasks = [task(0, Object.fromEntries(Array.from({ length: 13 }, (_, at) => [`m,${at}`, summary(at)])))];
-  const all = columnsOf(runsOf([jobRuns("one", { isArray: true, array: { lr: ["1"] }, tasks })]), ["lr"], Array.from({ length: 13 }, (_, at) => `m,${at}`));
+  const all = columnsOf(
+    runsOf([jobRuns("one", { isArray: true, array: { lr: ["1"] }, tasks })]),
+    ["lr"],
+    Array.from({ length: 13 }, (_, at) => `m,${at}`),
+  );
   assert.equal(chosenColumns(all, null).length, 4 + 12 * 3);
   const some = all.filter(({ id }) => ["parameter.lr", "metric.m,12.min"].includes(id));
   assert.equal(formatColumns(some), "parameter.lr,metric.m%2C12.min");
-  assert.deepEqual(chosenColumns(all, formatColumns(some)).map(({ id }) => id), ["task", "parameter.lr", "metric.m,12.min"]);
-  assert.deepEqual(chosenColumns(all, "none,%").map(({ id }) => id), ["task"]);
+  assert.deepEqual(
+    chosenColumns(all, formatColumns(some)).map(({ id }) => id),
+    ["task", "parameter.lr", "metric.m,12.min"],
+  );
+  assert.deepEqual(
+    chosenColumns(all, "none,%").map(({ id }) => id),
+    ["task"],
+  );
 });
 
 function address(key: string, count: number, metric = "loss"): SeriesAddress {
@@ -317,10 +414,13 @@ test("a series that cannot be read leaves the others, and says why", async () =>
 test("a series is read part by part, until there is no more", async () => {
   const starts: number[] = [];
   await new Promise<void>((resolve) => {
-    const series = new RunSeries((_, start) => {
-      starts.push(start);
-      return Promise.resolve(part(starts.length, starts.length * 10, starts.length < 3));
-    }, () => resolve());
+    const series = new RunSeries(
+      (_, start) => {
+        starts.push(start);
+        return Promise.resolve(part(starts.length, starts.length * 10, starts.length < 3));
+      },
+      () => resolve(),
+    );
     series.want([address("long", 3)]);
   });
   assert.deepEqual(starts, [0, 10, 20]);

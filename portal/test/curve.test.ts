@@ -21,7 +21,10 @@ function drawn(of: Metric, some: SomeSettings = {}) {
 }
 
 test("the first values of an average are not pulled to 0, and gaps are passed by", () => {
-  assert.deepEqual(smoothed([4, 4, NaN, 4], 0.9).map((value) => Math.round(value * 1e9) / 1e9), [4, 4, NaN, 4]);
+  assert.deepEqual(
+    smoothed([4, 4, NaN, 4], 0.9).map((value) => Math.round(value * 1e9) / 1e9),
+    [4, 4, NaN, 4],
+  );
   const [, second = 0] = smoothed([0, 1], 0.5);
   assert.ok(Math.abs(second - 2 / 3) < 1e-12);
 });
@@ -60,10 +63,13 @@ test("values that are not finite are gaps with a mark", () => {
     { x: 1, value: NaN },
     { x: 3, value: Infinity },
   ]);
-  assert.deepEqual([curve.best, curve.last], [
-    { x: 0, y: 1, kind: "lowest" },
-    { x: 4, y: 2 },
-  ]);
+  assert.deepEqual(
+    [curve.best, curve.last],
+    [
+      { x: 0, y: 1, kind: "lowest" },
+      { x: 4, y: 2 },
+    ],
+  );
   assert.deepEqual([curve.oddCount, curve.firstOdd], [2, { x: 1, value: NaN }]);
 });
 
@@ -72,10 +78,13 @@ test("the best value is that of all attempts, and none of a metric without one",
   assert.deepEqual(drawn(both, { best: "lowest" }).best, { x: 1, y: 1, kind: "lowest" });
   assert.deepEqual(drawn(both, { best: "highest" }).best, { x: 1, y: 9, kind: "highest" });
   assert.equal(drawn(both).best, undefined);
-  assert.deepEqual(drawn(both).segments.map(({ attempt, start }) => [attempt, start]), [
-    [1, 0],
-    [2, 0],
-  ]);
+  assert.deepEqual(
+    drawn(both).segments.map(({ attempt, start }) => [attempt, start]),
+    [
+      [1, 0],
+      [2, 0],
+    ],
+  );
 });
 
 test("a logarithmic axis leaves out what it has no place for, and says how much", () => {

@@ -46,7 +46,12 @@ test("hashes are those of the transfer API", async () => {
   assert.equal(hex(await hashOf(bytes)), "d504bcd05c19ec5366fbef33f2cc48b6");
   assert.equal(combined([]), "cae66941d9efbd404e4d88758ea67670");
   // The first half of BLAKE2b with 512 bits differs from BLAKE2b with 128: the length is hashed, too.
-  assert.ok(!createHash("blake2b512").update(bytes).digest("hex").startsWith(hex(await hashOf(bytes))));
+  assert.ok(
+    !createHash("blake2b512")
+      .update(bytes)
+      .digest("hex")
+      .startsWith(hex(await hashOf(bytes))),
+  );
 });
 
 test("parts cover a file of any size", () => {

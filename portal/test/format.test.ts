@@ -6,10 +6,15 @@ import { lastErrorLine } from "../src/job_failure.ts";
 import { keyProblem, keySummary } from "../src/ssh_key.ts";
 
 test("sizes of files", () => {
-  assert.deepEqual(
-    [0, 1023, 1024, 1536, 1024 ** 2 - 1, 123 * 1024 ** 2, 1024 ** 4].map(fileSize),
-    ["0 B", "1023 B", "1 KB", "1.5 KB", "1 MB", "123 MB", "1 TB"],
-  );
+  assert.deepEqual([0, 1023, 1024, 1536, 1024 ** 2 - 1, 123 * 1024 ** 2, 1024 ** 4].map(fileSize), [
+    "0 B",
+    "1023 B",
+    "1 KB",
+    "1.5 KB",
+    "1 MB",
+    "123 MB",
+    "1 TB",
+  ]);
 });
 
 test("durations, memory and counts", () => {
@@ -33,7 +38,13 @@ test("public keys", () => {
   assert.match(keyProblem("<script>", []), /no public key/);
   assert.match(keyProblem(`${KEY}\n${KEY}`, []), /one line/);
   assert.match(keyProblem(KEY, [KEY.replace("me@laptop", "other")]), /already/);
-  assert.match(keyProblem(KEY, Array.from({ length: 64 }, () => "")), /at most 64/);
+  assert.match(
+    keyProblem(
+      KEY,
+      Array.from({ length: 64 }, () => ""),
+    ),
+    /at most 64/,
+  );
   assert.equal(keySummary(KEY), `ssh-ed25519 …${"A".repeat(12)} me@laptop`);
 });
 

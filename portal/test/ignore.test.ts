@@ -7,7 +7,31 @@ import { test } from "node:test";
 import { sourcesOf } from "../src/sources/selection.ts";
 
 /** Of each case, beside its ignore files. */
-const FILES = ["a/b/c/d.x", "a/c", "b/a/a.x", "b/b.y", "c/a/c", "c/d", "a.x", "b.y", "d/#c", "d/!d", "#c", "d/-", "d/]", "d/[", "d/7", "d/A", "d/z", "d/abc", "d/Z.X", "e f/g ", "d/ü", "#d [x]*/b/c", "#d [x]*/a"];
+const FILES = [
+  "a/b/c/d.x",
+  "a/c",
+  "b/a/a.x",
+  "b/b.y",
+  "c/a/c",
+  "c/d",
+  "a.x",
+  "b.y",
+  "d/#c",
+  "d/!d",
+  "#c",
+  "d/-",
+  "d/]",
+  "d/[",
+  "d/7",
+  "d/A",
+  "d/z",
+  "d/abc",
+  "d/Z.X",
+  "e f/g ",
+  "d/ü",
+  "#d [x]*/b/c",
+  "#d [x]*/a",
+];
 /** Folders with ignore files of their own. */
 const INNER = ["b", "#d [x]*"];
 const LINES = (
@@ -55,7 +79,10 @@ test("ignore files leave out what git leaves out", async () => {
       // Beside another folder: the case's own one is wanted, whatever its name.
       const chosen = files.map(({ name, text }) => ({ path: `case/${name}`, file: new File([text], path.basename(name)) }));
       const ours = (await sourcesOf(chosen)).files.map((one) => one.path.slice("case/".length)).sort();
-      const expected = files.map(({ name }) => name).filter((name) => !ignoredByGit.has(`${at}/${name}`)).sort();
+      const expected = files
+        .map(({ name }) => name)
+        .filter((name) => !ignoredByGit.has(`${at}/${name}`))
+        .sort();
       if (ours.join("\n") !== expected.join("\n")) {
         const only = (some: string[], other: string[]) => some.filter((one) => !other.includes(one));
         wrong.push({ ...cases[at], onlyHere: only(ours, expected), onlyInGit: only(expected, ours) });

@@ -12,7 +12,11 @@ const V2 = {
     worker: { instances: 4, resourcePerInstance: { cpu: 2, memoryMB: 128, gpu: 1 }, commands: ["<% $secrets.TOKEN %>"] },
   },
 };
-const V1 = { jobName: "old", image: "x", taskRoles: [{ name: "main", taskNumber: 2, cpuNumber: 1, memoryMB: 64, gpuNumber: 0, command: "a" }] };
+const V1 = {
+  jobName: "old",
+  image: "x",
+  taskRoles: [{ name: "main", taskNumber: 2, cpuNumber: 1, memoryMB: 64, gpuNumber: 0, command: "a" }],
+};
 
 test("a copy has another ending of the name", () => {
   assert.match(nextName("train_abc234"), /^train_[a-z2-9]{6}$/);

@@ -1,7 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parse } from "yaml";
-import { asJson, asYaml, changedValues, copyText, formOf, missingSecrets, newJob, versionOf, withChange, withSecrets } from "../src/editor/job_file.ts";
+import {
+  asJson,
+  asYaml,
+  changedValues,
+  copyText,
+  formOf,
+  missingSecrets,
+  newJob,
+  versionOf,
+  withChange,
+  withSecrets,
+} from "../src/editor/job_file.ts";
 import { secretLine } from "../src/editor/shell_words.ts";
 
 const START = newJob({ name: "hello", image: "python:3.12", command: "echo hello" });
@@ -133,7 +144,10 @@ defaults:
 test("values of secrets are in what is sent, and not in the text", () => {
   const text = changed(START, { more: "secrets", value: masked("TOKEN", "OTHER") });
   assert.deepEqual(missingSecrets(text, new Map([["TOKEN", "x"]])), ["OTHER"]);
-  const values = new Map([["TOKEN", 'a: "b"\n# c'], ["OTHER", "******"]]);
+  const values = new Map([
+    ["TOKEN", 'a: "b"\n# c'],
+    ["OTHER", "******"],
+  ]);
   const sent = withSecrets(text, values);
   assert.deepEqual(parse(sent).secrets, { TOKEN: 'a: "b"\n# c', OTHER: "******" });
   assert.equal(sent.split("\n").length, text.split("\n").length);
@@ -146,7 +160,10 @@ test("a secret that is written into the text is sent as it is until one is enter
   const values = new Map([["TOKEN", "entered"]]);
   assert.equal(withSecrets(text, new Map()), text);
   assert.deepEqual(missingSecrets(text, new Map()), []);
-  assert.deepEqual(formIn(text).more?.secrets, [{ name: "TOKEN", isMasked: false }, { name: "OTHER", isMasked: false }]);
+  assert.deepEqual(formIn(text).more?.secrets, [
+    { name: "TOKEN", isMasked: false },
+    { name: "OTHER", isMasked: false },
+  ]);
   const now = changed(text, { more: "secrets", value: [...masked("TOKEN"), { name: "OTHER", isMasked: false }] });
   assert.ok(!now.includes("plain"));
   assert.deepEqual(parse(withSecrets(now, values)).secrets, { TOKEN: "entered", OTHER: "too" });
@@ -156,7 +173,7 @@ test("a secret that is renamed stays at its place", () => {
   let text = `${START}secrets:\n  # of the registry\n  A: plain\n  B: "******" # asked\n`;
   text = changed(text, { more: "secrets", value: [{ name: "AX", isMasked: false }, ...masked("B")] });
   assert.deepEqual(parse(text).secrets, { AX: "plain", B: "******" });
-  assert.ok(text.includes("B: \"******\" # asked"));
+  assert.ok(text.includes('B: "******" # asked'));
   text = changed(START, { more: "secrets", value: masked("A", "B", "C") });
   for (const name of ["NE", "NEW", "NEW_", "NEW_N"]) {
     text = changed(text, { more: "secrets", value: masked("A", name, "C") });
@@ -205,16 +222,32 @@ test("a secret that is renamed or removed is so in all roles", () => {
 });
 
 test("values of secrets that the form does not show stay", () => {
-  const values = new Map([["A", "1"], ["B", "2"], ["C", "3"]]);
-  const rows = [{ name: "BX", value: "2" }, { name: "C", value: "" }];
-  assert.deepEqual([...changedValues(values, masked("B", "C"), rows)], [["A", "1"], ["BX", "2"]]);
+  const values = new Map([
+    ["A", "1"],
+    ["B", "2"],
+    ["C", "3"],
+  ]);
+  const rows = [
+    { name: "BX", value: "2" },
+    { name: "C", value: "" },
+  ];
+  assert.deepEqual(
+    [...changedValues(values, masked("B", "C"), rows)],
+    [
+      ["A", "1"],
+      ["BX", "2"],
+    ],
+  );
 });
 
 test("an image that another role uses as well stays that role's", () => {
   let text = withChange(TWO_ROLES, { basic: "image", value: "p" }, "worker");
   text = withChange(text, { basic: "image", value: "pytorch" }, "worker");
   const job = parse(text);
-  assert.deepEqual(job.prerequisites.map((one: { uri: string }) => one.uri), ["ubuntu", "pytorch"]);
+  assert.deepEqual(
+    job.prerequisites.map((one: { uri: string }) => one.uri),
+    ["ubuntu", "pytorch"],
+  );
   assert.equal(formOf(text, "ps")?.basics.image, "ubuntu");
   assert.equal(formOf(text, "worker")?.basics.image, "pytorch");
 });
@@ -294,7 +327,10 @@ taskRoles:
   assert.equal(formOf(text, "worker")?.basics.instances, 3);
   const now = parse(withChange(withChange(text, { basic: "gpu", value: 8 }, "worker"), { basic: "image", value: "x" }, "worker"));
   assert.equal(now.taskRoles.worker.resourcePerInstance.gpu, 8);
-  assert.deepEqual(now.prerequisites.map((one: { uri: string }) => one.uri), ["ubuntu", "x"]);
+  assert.deepEqual(
+    now.prerequisites.map((one: { uri: string }) => one.uri),
+    ["ubuntu", "x"],
+  );
 });
 
 test("the version of a text that is being typed", () => {
@@ -311,7 +347,13 @@ test("a job of version 1 has the basic fields", () => {
   assert.equal(form.basics.command, "python a.py");
   assert.equal(form.basics.virtualCluster, "vc1");
   const now = JSON.parse(
-    changed(V1, { basic: "name", value: "new" }, { basic: "memoryMB", value: 64 }, { basic: "instances", value: 3 }, { basic: "image", value: "x" }),
+    changed(
+      V1,
+      { basic: "name", value: "new" },
+      { basic: "memoryMB", value: 64 },
+      { basic: "instances", value: 3 },
+      { basic: "image", value: "x" },
+    ),
   );
   assert.equal(now.jobName, "new");
   assert.equal(now.image, "x");
@@ -320,7 +362,15 @@ test("a job of version 1 has the basic fields", () => {
 });
 
 test("what is no job, or is unfinished, has no form and does not change", () => {
-  for (const text of ["", "taskRoles: [", "a: 1", "[1, 2]", '"x"', "protocolVersion: 2\ntaskRoles: {}", "protocolVersion: 2\ntaskRoles: {main: 3}"]) {
+  for (const text of [
+    "",
+    "taskRoles: [",
+    "a: 1",
+    "[1, 2]",
+    '"x"',
+    "protocolVersion: 2\ntaskRoles: {}",
+    "protocolVersion: 2\ntaskRoles: {main: 3}",
+  ]) {
     assert.equal(formOf(text), null);
     assert.equal(withChange(text, { basic: "name", value: "x" }), text);
   }
@@ -339,7 +389,8 @@ test("values of other types than expected do not break the form", () => {
 });
 
 test("a job without an image gets one", () => {
-  const bare = "protocolVersion: 2\nname: x\ntype: job\ntaskRoles:\n  main:\n    resourcePerInstance: {cpu: 1, memoryMB: 1, gpu: 0}\n    commands: [a]\n";
+  const bare =
+    "protocolVersion: 2\nname: x\ntype: job\ntaskRoles:\n  main:\n    resourcePerInstance: {cpu: 1, memoryMB: 1, gpu: 0}\n    commands: [a]\n";
   const now = parse(withChange(bare, { basic: "image", value: "ubuntu" }));
   assert.deepEqual(now.prerequisites, [{ name: "docker_image", type: "dockerimage", uri: "ubuntu" }]);
   assert.equal(now.taskRoles.main.dockerImage, "docker_image");

@@ -58,7 +58,10 @@ test("the list is asked once for each parameter and metric", () => {
 
 test("values of metrics are short, those of an array a range, and missing ones empty", () => {
   const metrics = { loss: { last: 0.123456, min: 0.1, max: "Infinity" } };
-  assert.deepEqual(metricIds("loss").map((id) => cell(id, { metrics })), ["0.1235", "0.1", "Infinity"]);
+  assert.deepEqual(
+    metricIds("loss").map((id) => cell(id, { metrics })),
+    ["0.1235", "0.1", "Infinity"],
+  );
   assert.equal(cell("metric.loss.last", { metrics: { loss: { last: null, min: 1, max: 2 } } }), "1 … 2");
   assert.equal(cell("metric.loss.last", { metrics: { loss: { last: null, min: 1, max: 1 } } }), "1");
   assert.equal(cell("metric.loss.last", { metrics: { loss: { last: null, min: null, max: null } } }), "NaN");
@@ -105,7 +108,10 @@ test("an action is done to all jobs, a few at a time, and each has its outcome",
   assert.equal(most, 5);
   assert.equal(steps.length, 1000);
   assert.deepEqual(countOutcomes(outcomes), { done: 998, unchanged: 1, failed: 1, left: 0 });
-  assert.deepEqual(outcomes.map(({ framework }) => framework), names(1000));
+  assert.deepEqual(
+    outcomes.map(({ framework }) => framework),
+    names(1000),
+  );
   assert.deepEqual(outcomes[3], { framework: "alice~job-3", kind: "failed", text: "Job is locked. Ask its owner." });
 });
 
@@ -133,6 +139,11 @@ test("a request that the server was too busy for is repeated, and a fault of the
   };
   const outcomes = await forEachJob(names(1), busy, new AbortController().signal, () => undefined);
   assert.deepEqual([tries, outcomes[0]?.kind], [2, "done"]);
-  const faulty = forEachJob(names(1), () => Promise.reject(new TypeError("fault")), new AbortController().signal, () => undefined);
+  const faulty = forEachJob(
+    names(1),
+    () => Promise.reject(new TypeError("fault")),
+    new AbortController().signal,
+    () => undefined,
+  );
   await assert.rejects(faulty, TypeError);
 });

@@ -50,7 +50,9 @@ test("of an overwritten line its last version is shown, in its colour", () => {
 test("the text is the same as without colours", () => {
   const texts = [...cases.map(({ raw }) => raw), "50%\r", "10%\r50%\r", "\r", "\r\n\r\r\na\r\r\nb", "a\r\rb\r\n\nc", "", "\n"];
   for (const raw of [...texts, texts.join("\u001b[33m\n")]) {
-    const text = shown(raw).map(([piece]) => piece).join("");
+    const text = shown(raw)
+      .map(([piece]) => piece)
+      .join("");
     assert.equal(text, cleanText(raw), JSON.stringify(raw));
   }
 });

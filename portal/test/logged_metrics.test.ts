@@ -9,7 +9,11 @@ function segment(name: string, steps: number[], values: (number | string)[] = st
 }
 
 function part(...segments: MetricSegment[]): MetricSeriesPart {
-  const counts = segments.map(({ name, values }) => ({ name, count: values.length, notFinite: values.filter((one) => typeof one === "string").length }));
+  const counts = segments.map(({ name, values }) => ({
+    name,
+    count: values.length,
+    notFinite: values.filter((one) => typeof one === "string").length,
+  }));
   return { segments, counts, next: 100, hasMore: false, isWhole: false };
 }
 
@@ -23,7 +27,13 @@ const stepsOf = (metrics: LoggedMetrics) => metrics.metrics[0]?.segments.map(({ 
 
 test("values are those of their metric, with their times", () => {
   const [loss, rate, ...more] = logged(segment("loss", [1, 2], [0.5, 0.25], { times: [1000, null] }), segment("rate", [1], [3])).metrics;
-  assert.deepEqual([loss?.segments[0]?.times, loss?.segments[0]?.values], [[1000, NaN], [0.5, 0.25]]);
+  assert.deepEqual(
+    [loss?.segments[0]?.times, loss?.segments[0]?.values],
+    [
+      [1000, NaN],
+      [0.5, 0.25],
+    ],
+  );
   assert.equal(loss?.count, 2);
   assert.deepEqual(rate?.segments[0]?.values, [3]);
   assert.equal(more.length, 0);
@@ -50,12 +60,21 @@ test("a part that is whole replaces those before", () => {
 });
 
 test("a program that counts its steps from the beginning again begins a segment", () => {
-  assert.deepEqual(stepsOf(logged(segment("loss", [0, 1, 2]), segment("loss", [0, 1]))), [[0, 1, 2], [0, 1]]);
+  assert.deepEqual(stepsOf(logged(segment("loss", [0, 1, 2]), segment("loss", [0, 1]))), [
+    [0, 1, 2],
+    [0, 1],
+  ]);
 });
 
 test("steps that come a little late are put in their place, those of one step in their order", () => {
   const [loss] = logged(segment("loss", [0, 1, 3, 2, 3, 4], [0, 1, 2, 3, 4, 5])).metrics;
-  assert.deepEqual([loss?.segments[0]?.steps, loss?.segments[0]?.values], [[0, 1, 2, 3, 3, 4], [0, 1, 3, 2, 4, 5]]);
+  assert.deepEqual(
+    [loss?.segments[0]?.steps, loss?.segments[0]?.values],
+    [
+      [0, 1, 2, 3, 3, 4],
+      [0, 1, 3, 2, 4, 5],
+    ],
+  );
 });
 
 test("descending steps cost as little as ascending ones", () => {
@@ -73,7 +92,15 @@ test("of a series without an end a bounded number of points is kept, among them 
   const metrics = new LoggedMetrics();
   for (let from = 0; from < 300_000; from += 10_000) {
     const steps = Array.from({ length: 10_000 }, (_, at) => from + at);
-    metrics.add(part(segment("loss", steps, steps.map((step) => (step === 123_456 ? -5 : Math.sin(step))))));
+    metrics.add(
+      part(
+        segment(
+          "loss",
+          steps,
+          steps.map((step) => (step === 123_456 ? -5 : Math.sin(step))),
+        ),
+      ),
+    );
   }
   const [loss] = metrics.metrics;
   const [{ steps, values } = { steps: [], values: [] }] = loss?.segments ?? [];
@@ -84,9 +111,12 @@ test("of a series without an end a bounded number of points is kept, among them 
 test("what is before the first slash is a group", () => {
   const names = ["train/loss", "rate", "val/loss", "train/a/b", "/x"];
   const groups = groupsOf(logged(...names.map((name) => segment(name, [1]))).metrics);
-  assert.deepEqual(groups.map(({ name, metrics }) => [name, metrics.map((metric) => metric.name)]), [
-    ["", ["rate", "/x"]],
-    ["train", ["train/loss", "train/a/b"]],
-    ["val", ["val/loss"]],
-  ]);
+  assert.deepEqual(
+    groups.map(({ name, metrics }) => [name, metrics.map((metric) => metric.name)]),
+    [
+      ["", ["rate", "/x"]],
+      ["train", ["train/loss", "train/a/b"]],
+      ["val", ["val/loss"]],
+    ],
+  );
 });

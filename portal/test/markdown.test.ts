@@ -20,13 +20,20 @@ function textOf(parts: readonly Inline[]): string {
 }
 
 test("blocks and parts of Markdown", () => {
-  const text = "# One *two*\n\nA `b` **c** ~~d~~  \ne\n\n1. x\n2. y\n\n- [x] done\n- [ ] open\n\n> q\n\n```py\nx = 1\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n---\n";
+  const text =
+    "# One *two*\n\nA `b` **c** ~~d~~  \ne\n\n1. x\n2. y\n\n- [x] done\n- [ ] open\n\n> q\n\n```py\nx = 1\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n---\n";
   const blocks = parsed(text);
-  assert.deepEqual(blocks.map(({ kind }) => kind), ["heading", "paragraph", "list", "list", "quote", "code", "table", "rule"]);
+  assert.deepEqual(
+    blocks.map(({ kind }) => kind),
+    ["heading", "paragraph", "list", "list", "quote", "code", "table", "rule"],
+  );
   assert.deepEqual(blocks[0], {
     kind: "heading",
     level: 1,
-    parts: [{ kind: "text", text: "One " }, { kind: "emphasis", parts: [{ kind: "text", text: "two" }] }],
+    parts: [
+      { kind: "text", text: "One " },
+      { kind: "emphasis", parts: [{ kind: "text", text: "two" }] },
+    ],
   });
   const [, paragraph, ordered, tasks, , code, table] = blocks;
   assert.equal(paragraph?.kind === "paragraph" && textOf(paragraph.parts), "A b c d\ne");
@@ -37,11 +44,28 @@ test("blocks and parts of Markdown", () => {
 });
 
 test("markup of HTML is its text", () => {
-  for (const markup of ["<script>alert(1)</script>", '<img src=x onerror="alert(1)">', "<iframe src=//evil.example></iframe>", '<a href="javascript:alert(1)">x</a>']) {
-    for (const text of [markup, `a ${markup} b`, `- ${markup}`, `> ${markup}`, `|a|\n|-|\n|${markup}|`, `# ${markup}`, `[${markup}](https://a.example)`]) {
+  for (const markup of [
+    "<script>alert(1)</script>",
+    '<img src=x onerror="alert(1)">',
+    "<iframe src=//evil.example></iframe>",
+    '<a href="javascript:alert(1)">x</a>',
+  ]) {
+    for (const text of [
+      markup,
+      `a ${markup} b`,
+      `- ${markup}`,
+      `> ${markup}`,
+      `|a|\n|-|\n|${markup}|`,
+      `# ${markup}`,
+      `[${markup}](https://a.example)`,
+    ]) {
       const blocks = parsed(text);
       assert.ok(JSON.stringify(blocks).includes(JSON.stringify(markup).slice(1, 8)), text);
-      assert.deepEqual(addresses(blocks).filter((one) => one !== "https://a.example"), [], text);
+      assert.deepEqual(
+        addresses(blocks).filter((one) => one !== "https://a.example"),
+        [],
+        text,
+      );
     }
   }
 });
@@ -94,7 +118,9 @@ test("images are those in the file: nothing is loaded", () => {
 
 test("hostile texts are read in a bounded time", () => {
   const count = 200_000;
-  const texts = ["_a_", "[", "*a ", ">", "`", "- ", "![", "**a", "<a ", "&", "~~a", "|", "[a](", "1. ", "\t", "<!--", "a@", "www."].map((part) => part.repeat(count / part.length));
+  const texts = ["_a_", "[", "*a ", ">", "`", "- ", "![", "**a", "<a ", "&", "~~a", "|", "[a](", "1. ", "\t", "<!--", "a@", "www."].map(
+    (part) => part.repeat(count / part.length),
+  );
   texts.push(Array.from({ length: 500 }, (_, at) => `${" ".repeat(2 * at)}- a`).join("\n"));
   texts.push("_a_".repeat(1000).concat("\n\n").repeat(60));
   for (const text of texts) {

@@ -3,7 +3,13 @@ import { test } from "node:test";
 import { notebookCommand, notebookOf } from "../src/editor/notebook_command.ts";
 
 test("a notebook is read from the command that runs it", () => {
-  const run = { path: "my notebooks/train.ipynb", parameters: [{ name: "lr", value: "0.1" }, { name: "text", value: "a=b c" }] };
+  const run = {
+    path: "my notebooks/train.ipynb",
+    parameters: [
+      { name: "lr", value: "0.1" },
+      { name: "text", value: "a=b c" },
+    ],
+  };
   assert.equal(notebookCommand(run), "pai-runtime notebook -p lr=0.1 -p 'text=a=b c' 'my notebooks/train.ipynb'");
   assert.deepEqual(notebookOf(notebookCommand(run)), run);
 });
@@ -16,7 +22,13 @@ test("the command of pai notebook-job is one", () => {
 });
 
 test("other commands are none", () => {
-  for (const line of ["python train.py", "pai-runtime notebook", "pai-runtime packages a.ipynb", "pai-runtime notebook a.ipynb && rm x", "pai-runtime notebook --parameters {} a.ipynb"]) {
+  for (const line of [
+    "python train.py",
+    "pai-runtime notebook",
+    "pai-runtime packages a.ipynb",
+    "pai-runtime notebook a.ipynb && rm x",
+    "pai-runtime notebook --parameters {} a.ipynb",
+  ]) {
     assert.equal(notebookOf(line), null);
   }
 });

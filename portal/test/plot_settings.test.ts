@@ -41,5 +41,8 @@ test("the name of a metric says which value is the best", () => {
     ["gradient_norm", "none"],
     ["mapped", "none"],
   ];
-  assert.deepEqual(names.map(([name]) => [name, bestOf(name)]), names);
+  assert.deepEqual(
+    names.map(([name]) => [name, bestOf(name)]),
+    names,
+  );
 });

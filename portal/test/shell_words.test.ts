@@ -26,10 +26,7 @@ test("a variable is read from the line that exports it", () => {
 });
 
 test("a secret is read from the lines that export it", () => {
-  assert.equal(
-    secretLine("TOKEN"),
-    "TOKEN=$(cat <<'PAI_END_OF_SECRET'\n<% $secrets.TOKEN %>\nPAI_END_OF_SECRET\n)\nexport TOKEN",
-  );
+  assert.equal(secretLine("TOKEN"), "TOKEN=$(cat <<'PAI_END_OF_SECRET'\n<% $secrets.TOKEN %>\nPAI_END_OF_SECRET\n)\nexport TOKEN");
   assert.equal(secretOf(secretLine("TOKEN")), "TOKEN");
   assert.equal(secretOf("export TOKEN=x"), null);
 });

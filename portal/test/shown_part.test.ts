@@ -20,7 +20,16 @@ const notebook = (...cells: unknown[]) => shownCells(parseNotebook(JSON.stringif
 test("a usual notebook is shown whole", () => {
   const outputs = [{ text: "one\n" }, { data: { "image/png": "iVBO" } }];
   const { cells, isCut } = notebook({ cell_type: "code", source: "a", outputs }, { source: "b" });
-  assert.deepEqual([cells.map((cell) => [cell.source, cell.outputs.length]), isCut], [[["a", 2], ["b", 0]], false]);
+  assert.deepEqual(
+    [cells.map((cell) => [cell.source, cell.outputs.length]), isCut],
+    [
+      [
+        ["a", 2],
+        ["b", 0],
+      ],
+      false,
+    ],
+  );
 });
 
 test("of a notebook with many cells, outputs or lines the beginning is shown", () => {

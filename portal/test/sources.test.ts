@@ -18,7 +18,14 @@ test("the archive is a tar that the cluster unpacks", async () => {
   const long = `${"folder/".repeat(20)}file-ü.txt`;
   const large = new Uint8Array(3_000_001).fill(7);
   const archive = await packed(
-    [chosen("train.py", "print(1)\n"), chosen("bin/run", "#!/bin/sh\necho run\n"), chosen("bin/tool", "\x7fELF\x02"), chosen(long, "deep"), chosen("empty", ""), chosen("large", large)],
+    [
+      chosen("train.py", "print(1)\n"),
+      chosen("bin/run", "#!/bin/sh\necho run\n"),
+      chosen("bin/tool", "\x7fELF\x02"),
+      chosen(long, "deep"),
+      chosen("empty", ""),
+      chosen("large", large),
+    ],
     new AbortController().signal,
   );
   const bytes = Buffer.from(await archive.blob.arrayBuffer());

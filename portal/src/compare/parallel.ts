@@ -34,11 +34,23 @@ export function parallelOf(runs: readonly Run[], parameters: readonly string[], 
     return !Number.isFinite(value) || (isLog && value <= 0) ? [] : [{ run, value }];
   });
   known.sort((one, other) => one.value - other.value);
-  const columns = parameters.slice(0, MAX_AXES).map((name) => axisOf(name, known.map(({ run }) => run)));
-  const last = spanScale(known.map(({ value }) => value), isLog);
+  const columns = parameters.slice(0, MAX_AXES).map((name) =>
+    axisOf(
+      name,
+      known.map(({ run }) => run),
+    ),
+  );
+  const last = spanScale(
+    known.map(({ value }) => value),
+    isLog,
+  );
   return {
     axes: [...columns.map(({ name, ticks }) => ({ name, ticks })), { name: metric, ticks: last.ticks }],
-    lines: known.map(({ run, value }, at) => ({ run, value, places: [...columns.map(({ places }) => places[at] ?? 0), last.placeOf(value)] })),
+    lines: known.map(({ run, value }, at) => ({
+      run,
+      value,
+      places: [...columns.map(({ places }) => places[at] ?? 0), last.placeOf(value)],
+    })),
     leftOut: runs.length - known.length,
   };
 }

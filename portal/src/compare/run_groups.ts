@@ -61,7 +61,9 @@ export function runGroups(runs: readonly Run[], parameters: readonly string[]): 
 
 /** The colour of the group of each run. */
 export function groupColours(runs: readonly Run[], parameters: readonly string[]): (run: Run) => string {
-  const byKey = new Map(runGroups(runs, parameters).flatMap(({ runs: members, colour }) => members.map(({ key }) => [key, colour] as const)));
+  const byKey = new Map(
+    runGroups(runs, parameters).flatMap(({ runs: members, colour }) => members.map(({ key }) => [key, colour] as const)),
+  );
   return ({ key }) => byKey.get(key) ?? seriesColour(0);
 }
 

@@ -25,7 +25,10 @@ export function scatterOf(runs: readonly Run[], parameter: string, metric: strin
     return x === null || x === "" || !Number.isFinite(value) || (isLogY && value <= 0) ? [] : [{ run, x, value }];
   });
   const xScale = valueScale(known.map(({ x }) => x));
-  const yScale = spanScale(known.map(({ value }) => value), isLogY);
+  const yScale = spanScale(
+    known.map(({ value }) => value),
+    isLogY,
+  );
   return {
     points: known.map(({ run, x, value }) => ({ run, value, x: xScale.placeOf(x), y: yScale.placeOf(value) })),
     xTicks: xScale.ticks,

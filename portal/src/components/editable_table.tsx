@@ -94,12 +94,7 @@ export function EditableTable<T>(props: Props<T>) {
                   {!props.isFixed?.(item) && (
                     <>
                       <ActionLink label="Change" name={nameOf(item)} onClick={() => (asked.value = { kind: "save", item })} />
-                      <ActionLink
-                        label="Delete"
-                        name={nameOf(item)}
-                        isDanger
-                        onClick={() => (asked.value = { kind: "delete", item })}
-                      />
+                      <ActionLink label="Delete" name={nameOf(item)} isDanger onClick={() => (asked.value = { kind: "delete", item })} />
                     </>
                   )}
                 </td>

@@ -148,9 +148,7 @@ export class LogText {
     const rest = bytes.subarray(first);
     const before = this.element.scrollHeight - this.element.scrollTop;
     const style = new LogStyle();
-    const added = pieces(rest, rest.length).map(([from, to]) =>
-      this.block(rest.subarray(from, to), offset + first + from, style),
-    );
+    const added = pieces(rest, rest.length).map(([from, to]) => this.block(rest.subarray(from, to), offset + first + from, style));
     if (offset === 0) this.firstLine = 1;
     else if (this.firstLine !== null) this.firstLine -= added.reduce((sum, { lines }) => sum + lines, 0);
     this.blocks.unshift(...added);

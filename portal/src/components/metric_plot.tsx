@@ -102,7 +102,10 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
   }, [isNear]);
 
   const view = useRef<Omit<MetricView, "colours"> | null>(null);
-  view.current = shown === undefined ? null : { ...settings, isLogX: settings.isLogX && !settings.isTime, lines, shown, ...marksOf(curves, colourOf, !isComparison) };
+  view.current =
+    shown === undefined
+      ? null
+      : { ...settings, isLogX: settings.isLogX && !settings.isTime, lines, shown, ...marksOf(curves, colourOf, !isComparison) };
   const withColours = (box: HTMLElement): MetricView | null => {
     if (!view.current) return null;
     const { lines: named, best } = view.current;
@@ -270,7 +273,10 @@ function drawingOf(
       for (const { attempt, line } of curveOf(band[edge], { ...settings, best: "none" }, shown, columns).segments) {
         if (!line.x.length) continue;
         const [low = 0, high = low] = [line.x[0], line.x[line.x.length - 1]];
-        drawn.push({ line: { ...line, colour: colourOf(metric), isPale: true, edge }, part: { metric, attempt, isRaw: false, edge, low, high } });
+        drawn.push({
+          line: { ...line, colour: colourOf(metric), isPale: true, edge },
+          part: { metric, attempt, isRaw: false, edge, low, high },
+        });
       }
     }
   }
@@ -408,10 +414,16 @@ function notesOf(curves: readonly MetricCurve[], metrics: readonly Metric[], set
     const of = curves.length > 1 ? ` of ${name}` : "";
     if (firstOdd) {
       const first = `${firstOdd.value} at ${placeOf(firstOdd.x, settings)}`;
-      notes.push(oddCount === 1 ? `One value${of} is not finite: ${first}.` : `${grouped(oddCount)} values${of} are not finite; the first is ${first}.`);
+      notes.push(
+        oddCount === 1
+          ? `One value${of} is not finite: ${first}.`
+          : `${grouped(oddCount)} values${of} are not finite; the first is ${first}.`,
+      );
     }
     if (hiddenCount) {
-      notes.push(`A logarithmic axis has no place for ${hiddenCount === 1 ? "one value" : `${grouped(hiddenCount)} values`}${of}: ${hiddenCount === 1 ? "it is" : "they are"} not above 0.`);
+      notes.push(
+        `A logarithmic axis has no place for ${hiddenCount === 1 ? "one value" : `${grouped(hiddenCount)} values`}${of}: ${hiddenCount === 1 ? "it is" : "they are"} not above 0.`,
+      );
     }
   }
   if (notes.length > MAX_NAMED) {

@@ -104,8 +104,5 @@ function ValueField({ label, value, isSecret, onInput }: ValueProps) {
 }
 
 function isSame(some: readonly Pair[], others: readonly Pair[]): boolean {
-  return (
-    some.length === others.length &&
-    some.every((pair, at) => pair.name === others[at]?.name && pair.value === others[at]?.value)
-  );
+  return some.length === others.length && some.every((pair, at) => pair.name === others[at]?.name && pair.value === others[at]?.value);
 }

@@ -211,7 +211,7 @@ function jsonPlace(text: string, at: number): Place | null {
     if (top.key === null) top.key = value;
     else top.keys.set(top.key, value);
   };
-  for (let here = 0; here < at; ) {
+  for (let here = 0; here < at;) {
     const letter = text[here] ?? "";
     const pattern = letter === '"' ? STRING : WORD;
     pattern.lastIndex = here;

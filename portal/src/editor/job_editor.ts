@@ -37,12 +37,7 @@ const LOOK = EditorView.theme({
   ".cm-tooltip": { backgroundColor: "var(--surface)", color: "var(--text)", border: "1px solid var(--line)" },
 });
 
-export function createEditor(
-  host: HTMLElement,
-  text: string,
-  isDark: boolean,
-  onChange: (text: string) => void,
-): JobEditor {
+export function createEditor(host: HTMLElement, text: string, isDark: boolean, onChange: (text: string) => void): JobEditor {
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   root.replaceChildren();
   delete host.dataset["schema"];

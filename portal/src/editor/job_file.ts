@@ -177,9 +177,7 @@ function maskedSecrets(text: string): { readonly name: string; readonly range: r
   const secrets = isMap(document?.contents) ? document.getIn(["secrets"], true) : null;
   if (!isMap(secrets)) return [];
   return secrets.items.flatMap(({ key, value }) =>
-    isScalar(value) && value.value === MASK && value.range
-      ? [{ name: String(key), range: [value.range[0], value.range[1]] as const }]
-      : [],
+    isScalar(value) && value.value === MASK && value.range ? [{ name: String(key), range: [value.range[0], value.range[1]] as const }] : [],
   );
 }
 
@@ -273,7 +271,11 @@ class JobFile {
   private changeMore(change: ChangeOf<MoreFields, "more">): void {
     switch (change.more) {
       case "environment":
-        this.setVariables(this.role, change.value.map(({ name, value }) => exportLine(name, value)), (line) => exportOf(line) !== null);
+        this.setVariables(
+          this.role,
+          change.value.map(({ name, value }) => exportLine(name, value)),
+          (line) => exportOf(line) !== null,
+        );
         break;
       case "rows":
         this.setRows(change.value);
@@ -449,7 +451,9 @@ class JobFile {
   /** Where a role's image is, in a job that names none for it, the first one; or where it would be. */
   private imagePath(role: string): Path {
     const used = this.words(["taskRoles", role, "dockerImage"]);
-    const images = this.prerequisites().map((prerequisite) => (isObject(prerequisite) && prerequisite["type"] === "dockerimage" ? prerequisite["name"] : null));
+    const images = this.prerequisites().map((prerequisite) =>
+      isObject(prerequisite) && prerequisite["type"] === "dockerimage" ? prerequisite["name"] : null,
+    );
     const places = [images.indexOf(used), images.findIndex((name) => name !== null), images.length];
     return ["prerequisites", places.find((at) => at >= 0) ?? 0, "uri"];
   }

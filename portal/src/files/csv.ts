@@ -19,7 +19,11 @@ export function parseTable(text: string, isComplete: boolean, maxRows: number): 
 
 /** The delimiter that occurs most often in the first line, outside of quotes. */
 function delimiterOf(text: string): string {
-  const line = text.slice(0, 64 << 10).replace(/"(?:[^"]|"")*"/g, "").split(/\r?\n/, 1)[0] ?? "";
+  const line =
+    text
+      .slice(0, 64 << 10)
+      .replace(/"(?:[^"]|"")*"/g, "")
+      .split(/\r?\n/, 1)[0] ?? "";
   const counts = DELIMITERS.map((one) => line.split(one).length);
   return DELIMITERS[counts.indexOf(Math.max(...counts))] ?? ",";
 }

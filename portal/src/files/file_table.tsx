@@ -43,9 +43,7 @@ export function FileTable(props: Props) {
             type="checkbox"
             aria-label="Select all entries"
             checked={rows.length > 0 && rows.every((row) => selection.names.has(row.name))}
-            onChange={(event) =>
-              selection.onChange(new Set(event.currentTarget.checked ? rows.map((row) => row.name) : []))
-            }
+            onChange={(event) => selection.onChange(new Set(event.currentTarget.checked ? rows.map((row) => row.name) : []))}
           />
         </th>
       )}

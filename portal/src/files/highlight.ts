@@ -15,7 +15,10 @@ type Load = () => Promise<Language>;
 /** Of a longer text the rest has no colours. */
 export const MAX_COLOURED_CHARS = 128 << 10;
 
-const legacy = (load: () => Promise<StreamParser<unknown>>): Load => async () => StreamLanguage.define(await load());
+const legacy =
+  (load: () => Promise<StreamParser<unknown>>): Load =>
+  async () =>
+    StreamLanguage.define(await load());
 const python = legacy(() => import("@codemirror/legacy-modes/mode/python").then((mode) => mode.python as StreamParser<unknown>));
 const shell = legacy(() => import("@codemirror/legacy-modes/mode/shell").then((mode) => mode.shell as StreamParser<unknown>));
 const toml = legacy(() => import("@codemirror/legacy-modes/mode/toml").then((mode) => mode.toml as StreamParser<unknown>));

@@ -118,7 +118,12 @@ function blocksOf(tokens: readonly Token[]): readonly Block[] {
 }
 
 /** Parts of a token; what is none is its text. */
-function inlineOf(token: { readonly tokens?: readonly Token[]; readonly text?: unknown; readonly raw?: string; readonly type?: string }): readonly Inline[] {
+function inlineOf(token: {
+  readonly tokens?: readonly Token[];
+  readonly text?: unknown;
+  readonly raw?: string;
+  readonly type?: string;
+}): readonly Inline[] {
   if (token.tokens && token.type !== "html") return token.tokens.flatMap(partOf);
   return [{ kind: "text", text: token.type === "html" ? (token.raw ?? "") : String(token.text ?? token.raw ?? "") }];
 }

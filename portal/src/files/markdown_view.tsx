@@ -26,7 +26,11 @@ function shown(block: Block, key: number): ComponentChildren {
     case "list": {
       const items = block.items.map(({ isDone, blocks }, at) => (
         <li key={at} class={isDone === null ? "" : "task"}>
-          {isDone !== null && <span role="img" aria-label={isDone ? "done" : "to do"}>{isDone ? "☑" : "☐"}</span>}
+          {isDone !== null && (
+            <span role="img" aria-label={isDone ? "done" : "to do"}>
+              {isDone ? "☑" : "☐"}
+            </span>
+          )}
           {blocks.map(shown)}
         </li>
       ));

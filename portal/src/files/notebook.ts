@@ -2,8 +2,7 @@
 import { cleanText } from "../escape_sequences.ts";
 
 export type Output =
-  | { readonly kind: "text"; readonly text: string; readonly isError: boolean }
-  | { readonly kind: "image"; readonly address: string };
+  { readonly kind: "text"; readonly text: string; readonly isError: boolean } | { readonly kind: "image"; readonly address: string };
 
 export interface Cell {
   readonly kind: "code" | "markdown" | "raw";

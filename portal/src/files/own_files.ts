@@ -5,7 +5,17 @@ import { combined, HASH, hashOf, hex, partBytes, partOffsets } from "./upload_pa
 import { packOf, type PackedFile } from "./pack.ts";
 import { download, listFolder, makeFolder, move, readStart, remove, UNREADABLE, type SentFile, type StorageFiles } from "./storage.ts";
 
-export const ownFiles: StorageFiles = { list: listFolder, readStart, download, hasArchives: true, makeFolder, move, remove, send, sendPack };
+export const ownFiles: StorageFiles = {
+  list: listFolder,
+  readStart,
+  download,
+  hasArchives: true,
+  makeFolder,
+  move,
+  remove,
+  send,
+  sendPack,
+};
 
 /** Send the parts that the cluster does not have yet. */
 async function send({ file, path, overwrite }: SentFile, signal: AbortSignal, onSent: (bytes: number) => void): Promise<void> {

@@ -42,7 +42,11 @@ export function resolve(typed: string, folder: string): string {
 
 /** The path in an address: names are escaped, slashes are not. */
 export function encodePath(path: string): string {
-  return namesOf(path).map((name) => `/${encodeURIComponent(name)}`).join("") || "/";
+  return (
+    namesOf(path)
+      .map((name) => `/${encodeURIComponent(name)}`)
+      .join("") || "/"
+  );
 }
 
 /** The path in an address, which a user may have edited. */

@@ -59,7 +59,12 @@ export function Preview({ reader, path, name, entry }: PreviewProps) {
   const isWhole = kind === "image" || kind === "notebook";
   const isTooLarge = isWhole && entry.size > MAX_WHOLE_BYTES;
   const content = useContent(reader, path, isTooLarge ? 0 : isWhole ? MAX_WHOLE_BYTES : MAX_TEXT_BYTES, entry);
-  if (entry.size === 0) return <div class="card"><Empty title="The file is empty" /></div>;
+  if (entry.size === 0)
+    return (
+      <div class="card">
+        <Empty title="The file is empty" />
+      </div>
+    );
   if (isTooLarge) return <NoPreview text={`It has ${fileSize(entry.size)}, and is shown up to ${fileSize(MAX_WHOLE_BYTES)}.`} />;
   if (content.error) return <ErrorNotice error={content.error} />;
   if (!content.bytes) return <Loading what="the file" />;
@@ -242,7 +247,12 @@ function TableView({ text, isComplete }: { text: string; isComplete: boolean }) 
 
 function Notebook({ cells }: { cells: readonly Cell[] }) {
   const shown = useMemo(() => shownCells(cells), [cells]);
-  if (!cells.length) return <div class="card"><Empty title="The notebook has no cells" /></div>;
+  if (!cells.length)
+    return (
+      <div class="card">
+        <Empty title="The notebook has no cells" />
+      </div>
+    );
   return (
     <div class="notebook">
       {shown.cells.map((cell, at) => (

@@ -19,7 +19,7 @@ export function remoteFiles(storage: string): StorageFiles {
     sendPack: null,
     async list(path, signal, onPage = () => undefined) {
       const entries: Entry[] = [];
-      for (let cursor = ""; ; ) {
+      for (let cursor = ""; ;) {
         const page = await get<StorageEntries>(of("entries", { path, cursor }), signal);
         if (page.file) return { file: remoteEntry(page.file), entries: [], remaining: 0 };
         for (const entry of page.entries) entries.push(remoteEntry(entry));

@@ -83,9 +83,7 @@ function address(path: string, op: string, values: Readonly<Record<string, strin
 
 export async function listStorages(signal?: AbortSignal): Promise<readonly StorageDetail[]> {
   const { storages } = await get<StorageList>("api/v2/storages", signal);
-  return Promise.all(
-    storages.map(({ name }) => get<StorageDetail>(`api/v2/storages/${encodeURIComponent(name)}?secrets=false`, signal)),
-  );
+  return Promise.all(storages.map(({ name }) => get<StorageDetail>(`api/v2/storages/${encodeURIComponent(name)}?secrets=false`, signal)));
 }
 
 interface Offer {

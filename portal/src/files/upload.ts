@@ -50,9 +50,16 @@ addEventListener("beforeunload", (event) => {
 });
 
 export function startUploads(storage: StorageFiles, files: readonly NewFile[], overwrite: boolean): void {
-  const added = files.map(
-    ({ file, path }): Upload => ({ id: ++lastId, storage, path, file, overwrite, state: "waiting", sent: 0, problem: "" }),
-  );
+  const added = files.map(({ file, path }): Upload => ({
+    id: ++lastId,
+    storage,
+    path,
+    file,
+    overwrite,
+    state: "waiting",
+    sent: 0,
+    problem: "",
+  }));
   uploads.value = [...uploads.value, ...added];
   startWaiting();
 }
@@ -124,9 +131,7 @@ async function run(files: readonly Upload[], { ids, abort: { signal } }: Transfe
       const problems = await send(files, signal, onSent);
       changeAll(ids, ({ path, file }) => {
         const problem = problems.get(path);
-        return problem === undefined
-          ? { state: "done", sent: file.size, problem: "" }
-          : { state: "failed", problem };
+        return problem === undefined ? { state: "done", sent: file.size, problem: "" } : { state: "failed", problem };
       });
       arrived.value = files.map(({ path }) => path);
       return;
@@ -149,11 +154,7 @@ async function run(files: readonly Upload[], { ids, abort: { signal } }: Transfe
 
 const NO_PROBLEMS: ReadonlyMap<string, string> = new Map();
 
-async function send(
-  files: readonly Upload[],
-  signal: AbortSignal,
-  onSent: (sent: number) => void,
-): Promise<ReadonlyMap<string, string>> {
+async function send(files: readonly Upload[], signal: AbortSignal, onSent: (sent: number) => void): Promise<ReadonlyMap<string, string>> {
   const [first] = files;
   if (!first) return NO_PROBLEMS;
   if (files.length > 1 && first.storage.sendPack) return first.storage.sendPack(files, signal);

@@ -166,7 +166,11 @@ export function BulkDialog({ kind, jobs, tags, onDone, onClose }: BulkProps) {
           onRetry={() => {
             const again = now.outcomes.filter((one) => one.kind === "failed" || one.kind === "left");
             const kept = now.outcomes.filter((one) => one.kind === "done" || one.kind === "unchanged");
-            void run(again.map(({ framework }) => framework), now.retry, kept);
+            void run(
+              again.map(({ framework }) => framework),
+              now.retry,
+              kept,
+            );
           }}
           onClose={close}
         />
@@ -274,7 +278,9 @@ function actionOf(kind: BulkKind, form: FormData): Action {
   if (kind === "delete") return deleteOne;
   if (kind === "resubmit") return resubmission();
   const tag = textOf(form, "tag");
-  return form.get("method") === "DELETE" ? (framework) => removeTag(framework, tag) : (framework) => changeTag(framework, "PUT", tag).then(() => "");
+  return form.get("method") === "DELETE"
+    ? (framework) => removeTag(framework, tag)
+    : (framework) => changeTag(framework, "PUT", tag).then(() => "");
 }
 
 async function deleteOne(framework: string): Promise<string> {

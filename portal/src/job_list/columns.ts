@@ -55,21 +55,16 @@ export const JOB_COLUMNS: readonly JobColumn[] = [
   column("started", "Started", ({ launchedTime }, now) => time(launchedTime, now)),
   column("ended", "Ended", ({ completedTime }, now) => time(completedTime, now), { order: "completionTime" }),
   column("duration", "Duration", (job, now) => ({ text: runTime(job.launchedTime, job.completedTime, now) }), { order: "duration" }),
-  column("exit", "Exit code", ({ appExitCode }) => ({ text: appExitCode === null ? "" : String(appExitCode), isQuiet: !appExitCode }), number),
+  column(
+    "exit",
+    "Exit code",
+    ({ appExitCode }) => ({ text: appExitCode === null ? "" : String(appExitCode), isQuiet: !appExitCode }),
+    number,
+  ),
   column("retries", "Retries", ({ retries }) => ({ text: String(retries), isQuiet: !retries }), { ...number, order: "retries" }),
 ];
 
-export const DEFAULT_COLUMNS: readonly string[] = [
-  "state",
-  "user",
-  "vc",
-  "priority",
-  "tasks",
-  "gpus",
-  "submitted",
-  "duration",
-  "retries",
-];
+export const DEFAULT_COLUMNS: readonly string[] = ["state", "user", "vc", "priority", "tasks", "gpus", "submitted", "duration", "retries"];
 
 const BY_ID = new Map(JOB_COLUMNS.map((one) => [one.id, one]));
 

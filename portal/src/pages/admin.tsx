@@ -130,7 +130,9 @@ function AuditLog() {
     return (
       <div class="card">
         <Empty title="No audit log">
-          <p>An embedded cluster, which is for one user, writes none. A cluster that <code>paicluster serve</code> runs does.</p>
+          <p>
+            An embedded cluster, which is for one user, writes none. A cluster that <code>paicluster serve</code> runs does.
+          </p>
         </Empty>
       </div>
     );

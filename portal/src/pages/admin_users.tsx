@@ -91,9 +91,7 @@ export function Users() {
         {(user) => <UserRow key={user.username} user={user} onAsk={(kind) => (asked.value = { kind, user })} />}
       </VirtualRows>
       {asked.value?.kind === "add" && <AddUser onClose={close} onDone={done} />}
-      {asked.value?.kind === "change" && (
-        <ChangeUser user={asked.value.user} groups={groups.value} onClose={close} onDone={done} />
-      )}
+      {asked.value?.kind === "change" && <ChangeUser user={asked.value.user} groups={groups.value} onClose={close} onDone={done} />}
       {asked.value?.kind === "quota" && <Quota user={asked.value.user} onClose={close} onDone={done} />}
       {asked.value?.kind === "switch" && <SwitchUser user={asked.value.user} onClose={close} onDone={done} />}
       {asked.value?.kind === "delete" && <DeleteUser user={asked.value.user} onClose={close} onDone={done} />}

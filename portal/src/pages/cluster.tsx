@@ -95,11 +95,7 @@ function Chosen({ known }: { known: ClusterUsage }) {
   ];
   const chosen = choices.find(({ kind, name }) => `${kind}/${name}` === wanted) ?? choices[0];
   const { kind, name } = chosen ?? { kind: "nodes" as const, name: "" };
-  const samples = usePolled(
-    `usage ${kind} ${name}`,
-    (signal) => usageOverTime(kind, name, signal),
-    SAMPLES_REFRESH_MS,
-  );
+  const samples = usePolled(`usage ${kind} ${name}`, (signal) => usageOverTime(kind, name, signal), SAMPLES_REFRESH_MS);
   return (
     <>
       <label class="choice">

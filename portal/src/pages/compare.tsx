@@ -89,7 +89,9 @@ function Missing({ missing, names }: { missing: readonly string[]; names: readon
   return (
     <div class="notice wait compare-missing">
       <p>
-        {missing.length === 1 ? `Job ${shown} does not exist any more.` : `${grouped(missing.length)} jobs do not exist any more: ${shown}.`}{" "}
+        {missing.length === 1
+          ? `Job ${shown} does not exist any more.`
+          : `${grouped(missing.length)} jobs do not exist any more: ${shown}.`}{" "}
         {rest.length > 0 && (
           <button class="link" type="button" onClick={() => setQuery({ jobs: rest.join(","), show: undefined }, { replace: true })}>
             Leave {missing.length === 1 ? "it" : "them"} out
@@ -164,7 +166,8 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
       )}
       {metric === undefined ? (
         <p class="notice">
-          No run has logged a metric yet. A program logs what should be compared with <code>openpaisdk.runtime.log_metrics(step, loss=0.3)</code>.
+          No run has logged a metric yet. A program logs what should be compared with{" "}
+          <code>openpaisdk.runtime.log_metrics(step, loss=0.3)</code>.
         </p>
       ) : (
         <RunPlot

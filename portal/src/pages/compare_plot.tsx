@@ -83,7 +83,13 @@ export function RunPlot({ metric, metrics, parameters, choice, chosen, drawn, co
           onChange={(name) => setQuery({ metric: name, [ALL_PLOTS]: withoutPart(query) })}
         />
         {parameters.length > 0 && !group && (
-          <Choice label="Colour by" value={colour} none={against === PARALLEL ? "metric" : "run"} choices={parameters} onChange={(name) => setQuery({ colour: name })} />
+          <Choice
+            label="Colour by"
+            value={colour}
+            none={against === PARALLEL ? "metric" : "run"}
+            choices={parameters}
+            onChange={(name) => setQuery({ colour: name })}
+          />
         )}
         {parameters.length > 0 && (
           <Choice
@@ -224,7 +230,13 @@ function Overlay({ metric, drawn, labels, colourOf, loaded, query, group, band }
           settings={settings}
           bests={means.map(() => "none")}
           colours={means.map(({ group: { colour } }) => colour)}
-          csvOf={() => groupCsv(means.map((one) => one.group), group.parameters, means.map(({ curve }) => curve))}
+          csvOf={() =>
+            groupCsv(
+              means.map((one) => one.group),
+              group.parameters,
+              means.map(({ curve }) => curve),
+            )
+          }
           onChange={change}
         />
       ) : (
@@ -240,7 +252,11 @@ function Overlay({ metric, drawn, labels, colourOf, loaded, query, group, band }
       )}
       <div class="quiet">
         {drawn.length === 0 && <p>No run is selected: select some in the table.</p>}
-        {missing > 0 && <p>{missing === 1 ? "One selected run has" : `${grouped(missing)} selected runs have`} no value of {metric}.</p>}
+        {missing > 0 && (
+          <p>
+            {missing === 1 ? "One selected run has" : `${grouped(missing)} selected runs have`} no value of {metric}.
+          </p>
+        )}
         {pending > 0 && !series.problem && <p role="status">Loading the values of {counted(pending, "run")} …</p>}
         {pending > 0 && series.problem && (
           <p role="status">
@@ -260,7 +276,10 @@ interface RunLine {
 /** Each group, and the mean of its runs; the name of a line says how many these are. */
 function meansOf(lines: readonly RunLine[], parameters: readonly string[], metric: string, band: BandKind) {
   const byRun = new Map(lines.map(({ run, line }) => [run, line]));
-  return runGroups(lines.map(({ run }) => run), parameters).map((group) => {
+  return runGroups(
+    lines.map(({ run }) => run),
+    parameters,
+  ).map((group) => {
     const known = group.runs.flatMap((run) => byRun.get(run) ?? []);
     return { group, curve: meanOf(`${group.label || metric} (${counted(group.runs.length, "run")})`, known, band) };
   });
@@ -283,7 +302,8 @@ function RunParallel({ metric, drawn, labels, colourOf, query, parameters }: Run
       <ParallelPlot metric={metric} parallel={parallel} labels={labels} colourOf={colourOf} />
       {parallel.leftOut > 0 && (
         <p class="quiet">
-          {counted(parallel.leftOut, "selected run")} {parallel.leftOut === 1 ? "is" : "are"} left out: without a value of {metric} that the axis has.
+          {counted(parallel.leftOut, "selected run")} {parallel.leftOut === 1 ? "is" : "are"} left out: without a value of {metric} that the
+          axis has.
         </p>
       )}
       {parameters.length > MAX_AXES && (
@@ -343,7 +363,12 @@ function useSeries(): { readonly series: RunSeries; readonly version: number } {
     };
     return new RunSeries(
       ({ framework, role, index, metric }, start, signal) =>
-        metricSeries(framework, { role, index }, { start, points: RUN_POINTS, metric, source: isOfTensorBoard(metric) ? TENSORBOARD : undefined }, signal),
+        metricSeries(
+          framework,
+          { role, index },
+          { start, points: RUN_POINTS, metric, source: isOfTensorBoard(metric) ? TENSORBOARD : undefined },
+          signal,
+        ),
       (isLast) => {
         if (isLast) clearTimeout(timer);
         timer = isLast ? setTimeout(draw) : (timer ?? setTimeout(draw, DRAW_MS));

@@ -64,7 +64,11 @@ function isNumber({ kind, valueOf }: RunColumn, rows: readonly Run[]): boolean {
 function ColumnHead({ column, order, isNumber: isRight }: { column: RunColumn; order: Order | undefined; isNumber: boolean }) {
   const isSorted = order?.column === column.id;
   // A second click turns the order, a third one ends it.
-  const next: Order | undefined = !isSorted ? { column: column.id, isDescending: false } : order.isDescending ? undefined : { ...order, isDescending: true };
+  const next: Order | undefined = !isSorted
+    ? { column: column.id, isDescending: false }
+    : order.isDescending
+      ? undefined
+      : { ...order, isDescending: true };
   return (
     <th class={isRight ? "number" : ""} aria-sort={isSorted ? (order.isDescending ? "descending" : "ascending") : undefined}>
       <button type="button" onClick={() => setQuery({ order: next && formatOrder(next) })}>

@@ -15,14 +15,7 @@ import { MoveDialog, NewFolderDialog } from "../files/path_dialogs.tsx";
 import { baseName, decodePath, isBelow, join, namesOf, parentOf } from "../files/paths.ts";
 import { Preview } from "../files/preview.tsx";
 import { remoteFiles } from "../files/remote_files.ts";
-import {
-  isInCloud,
-  isReadByCluster,
-  listStorages,
-  ownStorage,
-  type Entry,
-  type StorageFiles,
-} from "../files/storage.ts";
+import { isInCloud, isReadByCluster, listStorages, ownStorage, type Entry, type StorageFiles } from "../files/storage.ts";
 import type { StorageDetail } from "../api_types.ts";
 import { arrived, startUploads, type NewFile } from "../files/upload.ts";
 import { UploadList } from "../files/upload_list.tsx";
@@ -63,11 +56,7 @@ export function FilesPage({ rest }: { rest: string }) {
             </a>
           )}
           {value.storages.length > 1 && (
-            <select
-              aria-label="Storage"
-              value={name}
-              onChange={(event) => navigate(filesHref(event.currentTarget.value, "/"))}
-            >
+            <select aria-label="Storage" value={name} onChange={(event) => navigate(filesHref(event.currentTarget.value, "/"))}>
               {!storage && <option value={name}>{name || "Choose a storage"}</option>}
               {value.storages.map((one) => (
                 <option key={one.name} value={one.name}>
@@ -288,9 +277,7 @@ function Folder({ storage, path, files, isEditable, entries, note, onChange }: F
         />
       )}
       {dialog.value === "move" && <MoveDialog files={files} paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />}
-      {dialog.value === "delete" && (
-        <ConfirmRemoval files={files} paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />
-      )}
+      {dialog.value === "delete" && <ConfirmRemoval files={files} paths={paths} onDone={clear} onClose={() => (dialog.value = null)} />}
       {offered.value.length > 0 && (
         <Confirm
           title="Replace what is there?"
@@ -429,9 +416,7 @@ function FileView({ storage, path, files, isEditable, file }: PathProps & { file
   return (
     <div class="stack">
       <div class="file-head">
-        <span class="quiet">
-          {[fileSize(file.size), exactTime(file.modified || null), file.owner].filter(Boolean).join(" · ")}
-        </span>
+        <span class="quiet">{[fileSize(file.size), exactTime(file.modified || null), file.owner].filter(Boolean).join(" · ")}</span>
         <div class="actions">
           <button class="button" type="button" onClick={() => void attempt(() => files.download(path, name))}>
             Download
@@ -459,9 +444,7 @@ function FileView({ storage, path, files, isEditable, file }: PathProps & { file
           onClose={() => (dialog.value = null)}
         />
       )}
-      {dialog.value === "delete" && (
-        <ConfirmRemoval files={files} paths={[path]} onDone={toFolder} onClose={() => (dialog.value = null)} />
-      )}
+      {dialog.value === "delete" && <ConfirmRemoval files={files} paths={[path]} onDone={toFolder} onClose={() => (dialog.value = null)} />}
     </div>
   );
 }

@@ -116,8 +116,7 @@ export function HomePage() {
                     <JobLink job={job} />
                     <span class="quiet">
                       {job.username}
-                      {job.totalGpuNumber > 0 && ` · ${counted(job.totalGpuNumber, "GPU")}`} ·{" "}
-                      {runTime(job.launchedTime, null, now)}
+                      {job.totalGpuNumber > 0 && ` · ${counted(job.totalGpuNumber, "GPU")}`} · {runTime(job.launchedTime, null, now)}
                     </span>
                   </li>
                 ))}

@@ -190,11 +190,7 @@ function Reason({ job, events, attempt }: { job: JobDetail; events: readonly Eve
       {role !== null && index !== null && (
         <p>
           Task {role}[{index}] ended it.{" "}
-          <button
-            class="link"
-            type="button"
-            onClick={() => setQuery({ tab: "log", role, index: String(index), try: undefined })}
-          >
+          <button class="link" type="button" onClick={() => setQuery({ tab: "log", role, index: String(index), try: undefined })}>
             Read its log
           </button>
         </p>
@@ -220,11 +216,7 @@ function FailedTasks({ job }: { job: JobDetail }) {
   return (
     <p class="notice wait">
       {grouped(failed)} of {counted(tasks.length, "task")} failed.{" "}
-      <button
-        class="link"
-        type="button"
-        onClick={() => setQuery({ tab: undefined, tasks: "FAILED" })}
-      >
+      <button class="link" type="button" onClick={() => setQuery({ tab: undefined, tasks: "FAILED" })}>
         Show {failed === 1 ? "it" : "them"}
       </button>
     </p>
@@ -245,8 +237,18 @@ function Facts({ job, config }: { job: JobDetail; config: string | undefined }) 
   const hasStarted = status.launchedTime !== null && status.launchedTime !== status.completedTime;
   const waited = (hasStarted ? status.launchedTime : status.completedTime) ?? now;
   const facts: [string, ComponentChildren][] = [
-    ["User", <a key="user" href={href("/jobs", { user: status.username })}>{status.username}</a>],
-    ["Virtual cluster", <a key="vc" href={href("/jobs", { vc: status.virtualCluster })}>{status.virtualCluster}</a>],
+    [
+      "User",
+      <a key="user" href={href("/jobs", { user: status.username })}>
+        {status.username}
+      </a>,
+    ],
+    [
+      "Virtual cluster",
+      <a key="vc" href={href("/jobs", { vc: status.virtualCluster })}>
+        {status.virtualCluster}
+      </a>,
+    ],
     ["Submitted", exactTime(status.submissionTime)],
     ["Waited", duration(waited - status.submissionTime)],
     ["Ran", hasStarted ? duration((status.completedTime ?? now) - (status.launchedTime ?? now)) : isRunning ? "not yet" : "never"],
@@ -389,20 +391,11 @@ function Actions({ framework, job, onChange }: ActionsProps) {
       <a class="button" href={href("/submit", { clone: framework })}>
         Clone
       </a>
-      <button
-        class={`button${isFinished(state) ? " primary" : ""}`}
-        type="button"
-        onClick={() => (asked.value = "resubmit")}
-      >
+      <button class={`button${isFinished(state) ? " primary" : ""}`} type="button" onClick={() => (asked.value = "resubmit")}>
         Resubmit
       </button>
       {mayChange && !isFinished(state) && (
-        <button
-          class="button danger"
-          type="button"
-          disabled={isBusy.value || state === "STOPPING"}
-          onClick={() => (asked.value = "stop")}
-        >
+        <button class="button danger" type="button" disabled={isBusy.value || state === "STOPPING"} onClick={() => (asked.value = "stop")}>
           Stop
         </button>
       )}
@@ -411,9 +404,7 @@ function Actions({ framework, job, onChange }: ActionsProps) {
           Delete
         </button>
       )}
-      {asked.value === "resubmit" && (
-        <ResubmitDialog framework={framework} name={job.name} onClose={() => (asked.value = null)} />
-      )}
+      {asked.value === "resubmit" && <ResubmitDialog framework={framework} name={job.name} onClose={() => (asked.value = null)} />}
       {asked.value === "stop" && (
         <Confirm
           title={`Stop ${job.name}?`}

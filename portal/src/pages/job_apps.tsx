@@ -72,9 +72,7 @@ export function JobApps({ framework, job }: { framework: string; job: JobDetail 
           </ul>
         )}
         <OtherPort running={running} isBusy={busy.value !== ""} onOpen={(app) => void open(app)} />
-        <p class="quiet">
-          An app opens in a new tab, at an address of its own that only your browser may use, and ends with its task.
-        </p>
+        <p class="quiet">An app opens in a new tab, at an address of its own that only your browser may use, and ends with its task.</p>
       </div>
     </div>
   );

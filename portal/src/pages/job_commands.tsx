@@ -74,7 +74,11 @@ function PlainSsh({ framework }: { framework: string }) {
       {value.containers.slice(0, MAX_TASKS).map(({ id, sshIp, sshPort, user = "root" }) => (
         <Command key={id} text={`ssh -i ${key} -p ${sshPort} ${user}@${sshIp}`} />
       ))}
-      {value.containers.length > MAX_TASKS && <p class="quiet">The first {MAX_TASKS} of {value.containers.length} tasks.</p>}
+      {value.containers.length > MAX_TASKS && (
+        <p class="quiet">
+          The first {MAX_TASKS} of {value.containers.length} tasks.
+        </p>
+      )}
     </div>
   );
 }

@@ -60,11 +60,7 @@ export function DebugHold({ framework, job }: { framework: string; job: JobDetai
           </strong>{" "}
           {mayChange && (
             <>
-              <button
-                class="link"
-                type="button"
-                onClick={() => setQuery({ tab: "terminal", role: task.role, index: String(task.index) })}
-              >
+              <button class="link" type="button" onClick={() => setQuery({ tab: "terminal", role: task.role, index: String(task.index) })}>
                 Open a terminal
               </button>{" "}
               in it, or{" "}

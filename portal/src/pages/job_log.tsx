@@ -300,16 +300,8 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
           value={wantedLine ? String(wantedLine) : ""}
           onChange={({ currentTarget: { value } }) => setQuery({ line: value })}
         />
-        <Toggle
-          label="Line numbers"
-          value={isNumbered}
-          onChange={(isOn) => localStorage.setItem("pai-log-numbers", isOn ? "yes" : "no")}
-        />
-        <Toggle
-          label="Wrap lines"
-          value={isWrapped}
-          onChange={(isOn) => localStorage.setItem("pai-log-wrap", isOn ? "yes" : "no")}
-        />
+        <Toggle label="Line numbers" value={isNumbered} onChange={(isOn) => localStorage.setItem("pai-log-numbers", isOn ? "yes" : "no")} />
+        <Toggle label="Wrap lines" value={isWrapped} onChange={(isOn) => localStorage.setItem("pai-log-wrap", isOn ? "yes" : "no")} />
         <button class="button" type="button" disabled={isEmpty.value} onClick={() => void download()}>
           Download
         </button>
@@ -375,7 +367,9 @@ function endedAttempt(job: JobDetail, query: URLSearchParams, latestTry: number)
 
 function lineProblem(line: number, start: number, hasMore: boolean): string {
   if (start > 0) return "The log has lost its beginning, so its lines have no numbers.";
-  return hasMore ? `Line ${line} is too far from the beginning to be counted. Search finds a text anywhere.` : `The log has no line ${line}.`;
+  return hasMore
+    ? `Line ${line} is too far from the beginning to be counted. Search finds a text anywhere.`
+    : `The log has no line ${line}.`;
 }
 
 async function reported(action: () => Promise<void>, signal?: AbortSignal): Promise<void> {

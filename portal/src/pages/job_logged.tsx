@@ -32,12 +32,7 @@ interface TaskChoice {
   readonly index: number;
 }
 
-export function useLogged(
-  framework: string,
-  task: TaskChoice | undefined,
-  tries: number,
-  refreshMs: number,
-): Polled<readonly Metric[]> {
+export function useLogged(framework: string, task: TaskChoice | undefined, tries: number, refreshMs: number): Polled<readonly Metric[]> {
   // Only what is new is loaded: a long training logs megabytes.
   const known = useRef({ key: "", logged: new LoggedMetrics(), events: new LoggedMetrics() });
   const key = `logged ${framework} ${task?.role ?? ""} ${task?.index ?? ""} ${tries}`;
@@ -170,9 +165,7 @@ function SinglePlot({ metric, ofAll }: { metric: Metric; ofAll: SomeSettings }) 
 /** The settings of single plots without a part of the axis: a part of the steps is no part of the time. */
 function withoutParts(query: URLSearchParams): Record<string, string> {
   const keys = [...query.keys()].filter((key) => key.startsWith(plotKey("")));
-  return Object.fromEntries(
-    keys.map((key) => [key, formatSettings({ ...parseSettings(query.get(key) ?? ""), from: NaN, to: NaN })]),
-  );
+  return Object.fromEntries(keys.map((key) => [key, formatSettings({ ...parseSettings(query.get(key) ?? ""), from: NaN, to: NaN })]));
 }
 
 function ownOf(name: string): SomeSettings {

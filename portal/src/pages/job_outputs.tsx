@@ -30,8 +30,8 @@ export function JobOutputs({ framework, job }: { framework: string; job: JobDeta
       <div class="card">
         <Empty title={hasEnded ? "The job left no files" : "No files yet"}>
           <p>
-            What a task writes to <code>$PAI_OUTPUT_DIR</code>, or the job names under <code>outputs</code>, appears here when
-            the task ends.
+            What a task writes to <code>$PAI_OUTPUT_DIR</code>, or the job names under <code>outputs</code>, appears here when the task
+            ends.
           </p>
         </Empty>
       </div>

@@ -91,7 +91,8 @@ function ResubmitForm({ config, framework, name, onClose }: Props & { config: Jo
   return (
     <FormDialog title={`Resubmit ${name}`} action="Resubmit" onSubmit={submit} onClose={onClose}>
       <p class="quiet">
-        The copy has the files, the commands and everything else of this job. To change more, <a href={href("/submit", { clone: framework })}>clone</a> it.
+        The copy has the files, the commands and everything else of this job. To change more,{" "}
+        <a href={href("/submit", { clone: framework })}>clone</a> it.
       </p>
       <label>
         <span>Name</span>

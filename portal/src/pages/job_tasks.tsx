@@ -16,9 +16,7 @@ export interface Task extends TaskDetail {
 }
 
 export function tasksOf(job: JobDetail): readonly Task[] {
-  return Object.entries(job.taskRoles).flatMap(([role, { taskStatuses }]) =>
-    taskStatuses.map((task) => ({ ...task, role })),
-  );
+  return Object.entries(job.taskRoles).flatMap(([role, { taskStatuses }]) => taskStatuses.map((task) => ({ ...task, role })));
 }
 
 const HEADS: readonly [label: string, name: string][] = [

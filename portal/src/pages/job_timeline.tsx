@@ -66,7 +66,11 @@ function Attempts({ framework, job }: { framework: string; job: JobDetail }) {
   return (
     <section class="card padded" aria-labelledby="attempts">
       <h2 id="attempts">Attempts</h2>
-      {first > 0 && <p class="quiet">The last {MAX_ATTEMPTS} of {last + 1} attempts.</p>}
+      {first > 0 && (
+        <p class="quiet">
+          The last {MAX_ATTEMPTS} of {last + 1} attempts.
+        </p>
+      )}
       <ol class="timeline">
         {attempts.map((attempt) => {
           const until = attempt.ended ?? now;

@@ -123,7 +123,11 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
             // What is deleted is gone; a second click must not submit a second copy.
             const isOff = kind === "delete" || kind === "resubmit";
             const done = outcomes.filter((one) => one.kind === "done" || one.kind === "unchanged");
-            if (isOff) setSelected(done.map(({ framework }) => framework), false);
+            if (isOff)
+              setSelected(
+                done.map(({ framework }) => framework),
+                false,
+              );
             reload();
           }}
           onClose={() => (bulk.value = null)}
@@ -315,8 +319,7 @@ function Filters({ query, jobs, isLoaded, onColumns }: FiltersProps) {
   const clusters = usePolled(isLoaded ? "clusters" : null, virtualClusters, CLUSTERS_REFRESH_MS).value;
   const user = session.value?.user ?? "";
   // A filter shows its first page.
-  const change = (name: string) => (event: Event) =>
-    setQuery({ [name]: (event.currentTarget as HTMLInputElement).value, page: undefined });
+  const change = (name: string) => (event: Event) => setQuery({ [name]: (event.currentTarget as HTMLInputElement).value, page: undefined });
   const owner = query.get("user") ?? "";
   const vc = query.get("vc") ?? "";
   return (

@@ -2,17 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useId } from "preact/hooks";
-import {
-  addSshKey,
-  ApiError,
-  changePassword,
-  listTokens,
-  makeToken,
-  ownTokenId,
-  ownUser,
-  removeSshKey,
-  revokeToken,
-} from "../api.ts";
+import { addSshKey, ApiError, changePassword, listTokens, makeToken, ownTokenId, ownUser, removeSshKey, revokeToken } from "../api.ts";
 import type { StorageDetail, TokenDetails, UserInfo } from "../api_types.ts";
 import { attempt, FormEnd, FormProblem, useForm } from "../components/forms.tsx";
 import { Command } from "../components/command.tsx";
@@ -175,16 +165,9 @@ function Tokens({ tokens, ownId, onChange }: TokensProps) {
             <td class="c-created" title={exactTime(token.createdTime)}>
               {shortTime(token.createdTime, now)}
             </td>
-            <td title={exactTime(token.expirationTime)}>
-              {token.expirationTime === null ? "no end" : dayOf(token.expirationTime)}
-            </td>
+            <td title={exactTime(token.expirationTime)}>{token.expirationTime === null ? "no end" : dayOf(token.expirationTime)}</td>
             <td>
-              <button
-                class="link danger"
-                type="button"
-                aria-label={`Revoke ${tokenName(token)}`}
-                onClick={() => (asked.value = token)}
-              >
+              <button class="link danger" type="button" aria-label={`Revoke ${tokenName(token)}`} onClick={() => (asked.value = token)}>
                 Revoke
               </button>
             </td>
@@ -254,11 +237,7 @@ function NewToken({ onMade, onClose }: { onMade: (token: string) => void; onClos
         </label>
         <label>
           <span>Expires after</span>
-          <select
-            name="lifetime"
-            value={String(lifetime.value)}
-            onChange={(event) => (lifetime.value = Number(event.currentTarget.value))}
-          >
+          <select name="lifetime" value={String(lifetime.value)} onChange={(event) => (lifetime.value = Number(event.currentTarget.value))}>
             {LIFETIMES.map(([label], at) => (
               <option key={label} value={String(at)}>
                 {label}
@@ -311,9 +290,7 @@ function SshKeys({ keys, onChange }: { keys: readonly SshKey[]; onChange: () => 
           ))}
         </ul>
       )}
-      {isAdding.value && (
-        <NewKey keys={keys} onAdded={onChange} onClose={() => (isAdding.value = false)} />
-      )}
+      {isAdding.value && <NewKey keys={keys} onAdded={onChange} onClose={() => (isAdding.value = false)} />}
       {asked.value && (
         <Confirm
           title={`Remove ${asked.value.title}?`}
@@ -338,7 +315,10 @@ function NewKey({ keys, onAdded, onClose }: NewKeyProps) {
   const value = useSignal("");
   const form = useForm(async () => {
     const line = value.value.trim();
-    const problem = keyProblem(line, keys.map((key) => key.value));
+    const problem = keyProblem(
+      line,
+      keys.map((key) => key.value),
+    );
     if (problem) throw new ApiError(problem, 400);
     await addSshKey(line, title.value.trim());
     onAdded();
@@ -389,7 +369,8 @@ function Password() {
     if (wanted.value !== repeated.value) throw new ApiError("The new password and its repetition differ.", 400);
     if (wanted.value === old.value) throw new ApiError("The new password is the current one.", 400);
     await changePassword(old.value, wanted.value).catch((error: unknown) => {
-      if (error instanceof ApiError && error.status === 403) throw new ApiError("The current password is not correct.", 403, "", error.hint);
+      if (error instanceof ApiError && error.status === 403)
+        throw new ApiError("The current password is not correct.", 403, "", error.hint);
       throw error;
     });
     endSession("The password is changed. Sign in with the new one.");
@@ -436,9 +417,7 @@ function Storages({ storages }: { storages: readonly StorageDetail[] }) {
         {storages.map((storage) => (
           <li key={storage.name}>
             <a href={filesHref(storage.name, "/")}>{storage.name}</a>
-            <span class="quiet">
-              {[storage.default && "default", storage.readOnly && "read only"].filter(Boolean).join(", ")}
-            </span>
+            <span class="quiet">{[storage.default && "default", storage.readOnly && "read only"].filter(Boolean).join(", ")}</span>
           </li>
         ))}
       </ul>

@@ -111,11 +111,7 @@ function SignInForm({ code = "", user = "" }: { code?: string; user?: string }) 
         OpenPAI
       </div>
       <h1>Sign in</h1>
-      {error.value ? (
-        <ErrorNotice error={error.value} />
-      ) : (
-        signedOutReason.value && <p class="notice">{signedOutReason.value}</p>
-      )}
+      {error.value ? <ErrorNotice error={error.value} /> : signedOutReason.value && <p class="notice">{signedOutReason.value}</p>}
       <label>
         <span>User name</span>
         <input

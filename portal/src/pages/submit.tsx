@@ -10,7 +10,19 @@ import type { Schema } from "../editor/completion.ts";
 import { isFunctionCall, nameOf, nextName, type JobConfig } from "../editor/job_copy.ts";
 import { draftOf, dropDraft, keepDraft, type Draft } from "../editor/draft.ts";
 import { createEditor, type JobEditor } from "../editor/job_editor.ts";
-import { asJson, asYaml, copyText, formOf, isJson, missingSecrets, newJob, versionOf, withChange, withSecrets, type Change } from "../editor/job_file.ts";
+import {
+  asJson,
+  asYaml,
+  copyText,
+  formOf,
+  isJson,
+  missingSecrets,
+  newJob,
+  versionOf,
+  withChange,
+  withSecrets,
+  type Change,
+} from "../editor/job_file.ts";
 import { jobOfTemplate } from "../editor/job_template.ts";
 import { chosenText } from "../files/chosen_text.ts";
 import { saveFile } from "../files/save_file.ts";
@@ -182,7 +194,12 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
         const unset = missingSecrets(text.value, secrets.value);
         if (unset.length) {
           const several = (formOf(text.value)?.roles.length ?? 0) > 1;
-          throw new ApiError(`The job has secrets without a value: ${unset.join(", ")}.`, 0, "", `Enter them under Secrets${several ? " of the task role that uses them" : ""}.`);
+          throw new ApiError(
+            `The job has secrets without a value: ${unset.join(", ")}.`,
+            0,
+            "",
+            `Enter them under Secrets${several ? " of the task role that uses them" : ""}.`,
+          );
         }
         const sent = withSecrets(text.value, secrets.value);
         const check = await checkJob(sent, page.current.signal);
@@ -297,9 +314,7 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
           </button>
         </div>
       </div>
-      {opened.value === "json" && (
-        <JsonDialog text={asJson(text.value)} onSave={change} onClose={() => (opened.value = null)} />
-      )}
+      {opened.value === "json" && <JsonDialog text={asJson(text.value)} onSave={change} onClose={() => (opened.value = null)} />}
       {opened.value === "template" && (
         <SaveTemplate
           text={text.value}

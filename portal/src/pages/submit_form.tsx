@@ -116,9 +116,7 @@ export function SubmitFields(props: Props) {
       {more ? (
         <MoreSections {...props} more={more} />
       ) : (
-        <p class="quiet">
-          A job of protocol version 1 has no files, storages, variables or secrets of its own; version 2 has them.
-        </p>
+        <p class="quiet">A job of protocol version 1 has no files, storages, variables or secrets of its own; version 2 has them.</p>
       )}
     </div>
   );
@@ -181,11 +179,7 @@ function Task(props: Props) {
           ))}
         </div>
       </div>
-      {kind === "command" ? (
-        <CommandField command={form.basics.command} onChange={onChange} />
-      ) : (
-        <NotebookField {...props} run={run} />
-      )}
+      {kind === "command" ? <CommandField command={form.basics.command} onChange={onChange} /> : <NotebookField {...props} run={run} />}
     </>
   );
 }
@@ -341,7 +335,8 @@ function Storages({ mounted, onChange }: StoragesProps) {
   if (storages.error) return <p class="field-problem">{storages.error.message}</p>;
   const known = storages.value ?? [];
   // An empty list means the default ones.
-  const chosen = mounted?.length === 0 ? known.filter((storage) => storage.default).map(({ name }) => ({ name, mountPath: "" })) : (mounted ?? []);
+  const chosen =
+    mounted?.length === 0 ? known.filter((storage) => storage.default).map(({ name }) => ({ name, mountPath: "" })) : (mounted ?? []);
   const unknown = chosen.filter(({ name }) => storages.value && !known.some((storage) => storage.name === name));
   const put = (all: readonly StorageMount[]) => onChange(all.length ? all : null);
   if (storages.value && !known.length && !unknown.length) return <p class="quiet">You have no storages on this cluster.</p>;
@@ -408,7 +403,11 @@ function Limits({ more, onChange }: { more: MoreFields; onChange: Props["onChang
       <div class="field-row three">
         <label>
           <span>Priority</span>
-          <select name="priority" value={more.priority} onChange={(event) => onChange({ more: "priority", value: event.currentTarget.value })}>
+          <select
+            name="priority"
+            value={more.priority}
+            onChange={(event) => onChange({ more: "priority", value: event.currentTarget.value })}
+          >
             <option value="">default</option>
             {PRIORITIES.map(([value, label]) => (
               <option key={value} value={value}>
@@ -436,7 +435,9 @@ function Limits({ more, onChange }: { more: MoreFields; onChange: Props["onChang
             step="any"
             placeholder="none"
             value={more.timeLimitS ? more.timeLimitS / 60 : ""}
-            onChange={(event) => onChange({ more: "timeLimitS", value: Math.max(0, Math.round(Number(event.currentTarget.value) * 60) || 0) })}
+            onChange={(event) =>
+              onChange({ more: "timeLimitS", value: Math.max(0, Math.round(Number(event.currentTarget.value) * 60) || 0) })
+            }
           />
         </label>
       </div>
@@ -455,5 +456,12 @@ function wholeNumber(field: HTMLInputElement, min: number): number {
 }
 
 function wordsOf(text: string): string[] {
-  return [...new Set(text.split(",").map((word) => word.trim()).filter(Boolean))];
+  return [
+    ...new Set(
+      text
+        .split(",")
+        .map((word) => word.trim())
+        .filter(Boolean),
+    ),
+  ];
 }

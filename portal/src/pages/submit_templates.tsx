@@ -41,7 +41,9 @@ export function TemplateList({ onTemplate }: { onTemplate: (template: JobTemplat
       {deleted.value && (
         <Confirm
           title={`Delete template ${deleted.value.name}?`}
-          text={deleted.value.group ? `Members of ${deleted.value.group} can no longer start from it.` : "Jobs that were started from it stay."}
+          text={
+            deleted.value.group ? `Members of ${deleted.value.group} can no longer start from it.` : "Jobs that were started from it stay."
+          }
           action="Delete template"
           onConfirm={() => void attempt(() => remove(deleted.value, templates.reload))}
           onClose={() => (deleted.value = null)}
@@ -89,11 +91,18 @@ export function SaveTemplate({ text, name, started, onClose }: SaveProps) {
   return (
     <FormDialog title="Save as template" action="Save" onSubmit={save} onClose={onClose}>
       <p class="quiet">
-        Values of secrets and chosen files are not saved. A template of {owner === session.value?.user ? "yours" : owner} with this name is replaced.
+        Values of secrets and chosen files are not saved. A template of {owner === session.value?.user ? "yours" : owner} with this name is
+        replaced.
       </p>
       <label>
         <span>Name of the template</span>
-        <input name="template" required pattern="[A-Za-z0-9_.\-]{1,255}" title="Letters, digits and _ . -" defaultValue={started?.name ?? name} />
+        <input
+          name="template"
+          required
+          pattern="[A-Za-z0-9_.\-]{1,255}"
+          title="Letters, digits and _ . -"
+          defaultValue={started?.name ?? name}
+        />
       </label>
       <label>
         <span>Description</span>

@@ -71,7 +71,7 @@ export function thinned(x: readonly number[], y: readonly (number | null)[], col
     kept.x.push(x[at] ?? 0);
     kept.y.push(y[at] ?? null);
   };
-  for (let from = 0; from < x.length; ) {
+  for (let from = 0; from < x.length;) {
     const column = columnOf(x[from] ?? 0);
     let to = from + 1;
     while (to < x.length && columnOf(x[to] ?? 0) === column) to += 1;

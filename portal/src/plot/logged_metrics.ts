@@ -116,14 +116,18 @@ function addValue(metric: GrowingMetric, attempt: number, step: number, time: nu
 function sortBySteps(segment: GrowingSegment): void {
   if (segment.isOrdered) return;
   const { steps } = segment;
-  keep(segment, steps.map((_, at) => at).sort((one, other) => (steps[one] ?? 0) - (steps[other] ?? 0)));
+  keep(
+    segment,
+    steps.map((_, at) => at).sort((one, other) => (steps[one] ?? 0) - (steps[other] ?? 0)),
+  );
   segment.isOrdered = true;
 }
 
 function thinSegment(segment: GrowingSegment): void {
   const { values } = segment;
   const kept: number[] = [];
-  for (let from = 0; from < values.length; from += THINNED_WIDTH) kept.push(...outline(values, from, Math.min(values.length, from + THINNED_WIDTH)));
+  for (let from = 0; from < values.length; from += THINNED_WIDTH)
+    kept.push(...outline(values, from, Math.min(values.length, from + THINNED_WIDTH)));
   keep(segment, kept);
 }
 

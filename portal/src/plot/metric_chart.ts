@@ -87,7 +87,13 @@ export function drawMetrics(host: HTMLElement, first: MetricView, listeners: Lis
           y: false,
           drag: { x: true, y: false, setScale: false, dist: MIN_DRAG_PX },
           hover: { skip: [null, undefined] },
-          points: { show: view.lines.length <= MAX_POINTED, size: 7, width: 1.5, stroke: colours.surface, fill: (_, line) => view.lines[line - 1]?.colour ?? "" },
+          points: {
+            show: view.lines.length <= MAX_POINTED,
+            size: 7,
+            width: 1.5,
+            stroke: colours.surface,
+            fill: (_, line) => view.lines[line - 1]?.colour ?? "",
+          },
           sync: {
             key: isTime ? "metrics over time" : "metrics over steps",
             setSeries: false,
@@ -166,7 +172,9 @@ function structureOf({ lines, isTime, isLogX, isLogY, colours }: MetricView): st
 /** A low edge is followed by its high one. */
 function bandsOf(lines: readonly ChartLine[]): uPlot.Band[] {
   return lines.flatMap(({ colour, edge }, at) =>
-    edge === "high" ? [{ series: [at + 1, at] as [number, number], fill: `color-mix(in srgb, ${colour} ${BAND_PERCENT}%, transparent)` }] : [],
+    edge === "high"
+      ? [{ series: [at + 1, at] as [number, number], fill: `color-mix(in srgb, ${colour} ${BAND_PERCENT}%, transparent)` }]
+      : [],
   );
 }
 

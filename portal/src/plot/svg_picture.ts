@@ -35,7 +35,12 @@ function standalone(drawing: SVGSVGElement): string {
     const { fill, stroke, strokeWidth, opacity } = getComputedStyle(original);
     element.removeAttribute("style");
     element.removeAttribute("class");
-    for (const [name, value] of [["fill", fill], ["stroke", stroke], ["stroke-width", strokeWidth], ["opacity", opacity]] as const) {
+    for (const [name, value] of [
+      ["fill", fill],
+      ["stroke", stroke],
+      ["stroke-width", strokeWidth],
+      ["opacity", opacity],
+    ] as const) {
       element.setAttribute(name, value);
     }
     if (element instanceof SVGTextElement) element.setAttribute("font-family", "system-ui, sans-serif");
@@ -43,7 +48,12 @@ function standalone(drawing: SVGSVGElement): string {
   }
   const { backgroundColor } = getComputedStyle(drawing.closest("figure") ?? drawing);
   const background = document.createElementNS(NAMESPACE, "rect");
-  for (const [name, value] of [["width", "100%"], ["height", "100%"], ["fill", backgroundColor]] as const) background.setAttribute(name, value);
+  for (const [name, value] of [
+    ["width", "100%"],
+    ["height", "100%"],
+    ["fill", backgroundColor],
+  ] as const)
+    background.setAttribute(name, value);
   copy.prepend(background);
   return new XMLSerializer().serializeToString(copy);
 }

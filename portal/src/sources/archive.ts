@@ -90,7 +90,13 @@ function block(name: Uint8Array, kind: string, mode: number, size: number, mtime
   put(257, "ustar\x0000");
   put(329, octal(0, 7));
   put(337, octal(0, 7));
-  put(148, `${bytes.reduce((sum, byte) => sum + byte, 0).toString(8).padStart(6, "0")}\0 `);
+  put(
+    148,
+    `${bytes
+      .reduce((sum, byte) => sum + byte, 0)
+      .toString(8)
+      .padStart(6, "0")}\0 `,
+  );
   return bytes;
 }
 

@@ -77,7 +77,15 @@ export function SourcesField({ sources, named, onName }: Props) {
   );
 }
 
-function Picker({ label, isFolder = false, onChoose }: { label: string; isFolder?: boolean; onChoose: (files: readonly NewFile[]) => void }) {
+function Picker({
+  label,
+  isFolder = false,
+  onChoose,
+}: {
+  label: string;
+  isFolder?: boolean;
+  onChoose: (files: readonly NewFile[]) => void;
+}) {
   const choose = (event: Event) => {
     const field = event.currentTarget as HTMLInputElement;
     const files = [...(field.files ?? [])].map((file) => ({ file, path: file.webkitRelativePath || file.name }));
