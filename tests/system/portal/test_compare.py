@@ -77,7 +77,7 @@ def test_selected_tasks_of_a_sweep_are_compared(new_page: NewPage, sweep: str) -
     page.click("a", "Compare selected")
     page.wait_for(f"{LINES}.join() === 'lr=0.1 seed=2 0.2,lr=0.01 seed=1 0.3'")
     page.evaluate("history.back()")
-    page.click(".task-states button", "Failed 1")
+    page.click("[aria-label='State of the tasks'] button", "Failed 1")
     page.click("button", "Clear")
     page.click("thead input")
     page.wait_for_text("1 task selected")
