@@ -26,9 +26,11 @@ class ColumnCache:
         return self._fields.get((summary, names))
 
     def put(self, summary: bytes, names: Names, fields: bytes) -> None:
+        # A request may name long columns for a single job.
+        size = len(summary) + len(fields) + sum(len(name) for part in names for name in part)
         with self._lock:
-            self._size += len(summary) + len(fields)
+            self._size += size
             if self._size > self._max_bytes:
                 self._fields = {}
-                self._size = len(summary) + len(fields)
+                self._size = size
             self._fields[summary, names] = fields

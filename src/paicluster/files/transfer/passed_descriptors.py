@@ -50,6 +50,7 @@ class PassedDescriptors:
         self._lock = threading.Lock()
         self._watched: list[_Watched] = []
         self._of_user: Counter[str] = Counter()
+        self._is_watching = False
 
     def add(self, upload: Upload, fd: int, size: int) -> None:
         """Watch a file before its descriptor is passed."""
@@ -63,7 +64,8 @@ class PassedDescriptors:
             read_fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
             self._of_user[username] += 1
             self._watched.append(_Watched(upload, username, read_fd, size, time.monotonic()))
-            if len(self._watched) == 1:
+            if not self._is_watching:
+                self._is_watching = True
                 threading.Thread(target=self._watch, name="passed-descriptors", daemon=True).start()
 
     def _watch(self) -> None:
@@ -79,6 +81,7 @@ class PassedDescriptors:
                     self._forget(one)
             with self._lock:
                 if not self._watched:
+                    self._is_watching = False
                     return
 
     def _check(self, one: _Watched) -> bool:

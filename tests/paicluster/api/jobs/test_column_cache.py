@@ -19,3 +19,10 @@ def test_size_is_bounded() -> None:
         cache.put(b"%020d" % number, (), b"x" * 10)
     found = [number for number in range(50) if cache.get(b"%020d" % number, ()) is not None]
     assert found and found == list(range(50 - len(found), 50)) and len(found) * 30 <= 100
+
+
+def test_names_of_columns_count() -> None:
+    cache = ColumnCache(max_bytes=1000)
+    for number in range(50):
+        cache.put(b"job", ((f"{number:0100}",), ()), b"")
+    assert sum(cache.get(b"job", ((f"{number:0100}",), ())) is not None for number in range(50)) < 10
