@@ -16,7 +16,7 @@ import check_styles
 from bundle_build import PORTAL, NoBundle, Tools, install, install_node
 
 _BIN = PORTAL / "node_modules/.bin"
-_FORMAT = [str(_BIN / "prettier"), "--log-level=warn", "src/**/*.{ts,tsx}", "test/*.ts", "*.mjs"]
+_FORMAT = [str(_BIN / "prettier"), "--log-level=warn", "src/**/*.{ts,tsx}", "test/**/*.{ts,tsx}", "*.mjs"]
 
 
 def _commands(check: str, tools: Tools) -> list[list[str]]:

@@ -46,7 +46,7 @@ const WORDS: Readonly<Record<BulkKind, Words>> = {
     action: "Delete",
     done: "deleted",
     text: "Their logs and metrics are deleted with them, and cannot be restored. Their outputs on the storage stay.",
-    skipped: "not finished yet: stop them first",
+    skipped: "not finished yet (only ended jobs can be deleted)",
   },
   tag: { action: "Tag", done: "changed", text: "", skipped: "" },
   resubmit: {

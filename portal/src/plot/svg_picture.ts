@@ -32,7 +32,7 @@ function standalone(drawing: SVGSVGElement): string {
   for (const [at, element] of (copied ?? []).entries()) {
     const original = shown?.[at];
     if (!original) continue;
-    const { fill, stroke, strokeWidth, opacity } = getComputedStyle(original);
+    const { fill, stroke, strokeWidth, opacity, paintOrder, fontWeight } = getComputedStyle(original);
     element.removeAttribute("style");
     element.removeAttribute("class");
     for (const [name, value] of [
@@ -40,6 +40,9 @@ function standalone(drawing: SVGSVGElement): string {
       ["stroke", stroke],
       ["stroke-width", strokeWidth],
       ["opacity", opacity],
+      // The outline of a text lies behind it.
+      ["paint-order", paintOrder],
+      ["font-weight", fontWeight],
     ] as const) {
       element.setAttribute(name, value);
     }

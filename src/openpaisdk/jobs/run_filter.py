@@ -140,6 +140,8 @@ class RunFilter:
         if self._next.kind not in ("word", "text"):
             raise self._error("a value")
         expected = self._take().text
+        if name == "state":
+            expected = expected.upper()
         if name not in self.names:
             self.names.append(name)
         return lambda lookup: compare(lookup(name), operator, expected)

@@ -286,7 +286,7 @@ def test_deletion_says_what_became_of_each_job(new_page: NewPage, cluster: TeamC
     page.wait_for_text("5 jobs selected")
     page.click("button", "Delete")
     page.wait_for_text("Delete 4 jobs?")
-    page.wait_for_text("1 selected job is not finished yet: stop them first.")
+    page.wait_for_text("1 selected job is not finished yet (only ended jobs can be deleted).")
     page.click("dialog button", "Cancel")
     page.wait_for("document.querySelector('dialog') === null")
     assert cluster.detail("gone-1")

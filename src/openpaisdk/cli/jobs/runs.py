@@ -9,6 +9,7 @@ from openpaisdk.client.models import check_states
 from openpaisdk.connect import open_cluster
 from openpaisdk.jobs.runs import load_runs
 from openpaisdk.output import format_duration, palette, print_notice, show, show_csv, table, terminal_columns
+from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def runs(argv: list[str]) -> int:
     args = _parser().parse(argv)
     for state in args.state:
         check_states(state)
+    _check_jobs_are_named_once(args)
     cluster = open_cluster(args.cluster_alias, notify=print_notice)
     loaded, has_more = _load(cluster, args)
     chosen = loaded
@@ -94,6 +96,18 @@ def _parser() -> Parser:
     return parser
 
 
+def _check_jobs_are_named_once(args: argparse.Namespace) -> None:
+    """Options that select jobs say nothing about named ones."""
+    if not args.jobs:
+        return
+    given = [f"--{name}" for name in ("tag", "state", "keyword", "limit") if getattr(args, name)]
+    if given:
+        hint = (
+            "Runs of these jobs in a state: --filter state=FAILED" if args.state else "Leave one of them out."
+        )
+        raise UsageError(f"Jobs are selected by {given[0]} or by name, not by both.", hint=hint)
+
+
 def _load(cluster: ClusterClient, args: argparse.Namespace) -> tuple[RunTable, bool]:
     owner = "" if args.user == _ALL_USERS else args.user or cluster.user
     if args.jobs:
@@ -120,7 +134,10 @@ def _print_notices(args: argparse.Namespace, loaded: RunTable, chosen: RunTable,
         return
     if not loaded.runs:
         is_filtered = args.tag or args.state or args.keyword
-        print_notice("No jobs match." if is_filtered else "No jobs. Run one with: pai sub -- echo hello")
+        text = "No jobs match." if is_filtered else "No jobs. Run one with: pai sub -- echo hello"
+        if args.state:
+            text += " --state is that of a job; runs in a state, also those of sweeps: --filter state=FAILED"
+        print_notice(text)
     elif not chosen.runs:
         print_notice(f"None of {len(loaded.runs)} runs fits.")
     elif not loaded.metrics:

@@ -97,7 +97,7 @@ def test_best_and_filter(user: Studier) -> None:
     assert rates("--best", "loss") == ["0.1"]
     assert rates("--best", "val/acc:max") == ["1"]
     assert rates("--filter", "lr<0.5") == ["0.01", "0.1"]
-    assert rates("--filter", "state=FAILED or loss<0.4", "--filter", "not lr=1") == ["0.1"]
+    assert rates("--filter", "state=failed or loss<0.4", "--filter", "not lr=1") == ["0.1"]
     assert rates("--filter", "loss=nan") == ["1"]
     assert rates("--filter", "exit=0 and duration>=0", "--best", "loss:max") == ["0.01"]
     none = user.pai("runs", "runs_sweep", "--filter", "lr>5")
@@ -142,7 +142,8 @@ def test_jobs_with_a_tag(user: Studier) -> None:
 def test_no_jobs(user: Studier) -> None:
     shown = user.pai("runs", "--tag", "runs-none")
     assert (shown.status, shown.out) == (0, "")
-    assert "No jobs match." in shown.err
+    assert "No jobs match." in shown.err and "--filter" not in shown.err
+    assert "runs in a state" in user.pai("runs", "--tag", "runs-none", "--state", "failed").err
     assert user.pai("runs", "--tag", "runs-none", "-o", "json").out == "[]\n"
     assert user.pai("runs", "--tag", "runs-none", "-o", "csv", "--sort", "loss").out == ""
     assert user.pai("runs", "--user", "nobody").out == ""
@@ -169,6 +170,8 @@ def test_a_running_job_without_metrics(user: Studier) -> None:
         (["--filter", "rate<1"], "filter: there is no 'rate'."),
         (["--filter", "lr<<1"], "a value is expected at character 4"),
         (["--state", "DONE"], "There is no job state 'DONE'."),
+        (["--state", "FAILED"], "by --state or by name, not by both"),
+        (["--tag", "runs-study"], "by --tag or by name, not by both"),
     ],
 )
 def test_errors_are_sentences(user: Studier, words: list[str], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Files that clients may write through a descriptor: one thread watches them, however often they come and go."""
+"""Files that clients write through a descriptor: one thread watches them, however often they come and go."""
 
 from __future__ import annotations
 
