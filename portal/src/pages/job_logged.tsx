@@ -56,7 +56,8 @@ export function useLogged(framework: string, task: TaskChoice | undefined, tries
   );
 }
 
-export function LoggedPlots({ logged }: { logged: Polled<readonly Metric[]> }) {
+/** `by`: name of the task that logged this, where the job has others. */
+export function LoggedPlots({ logged, by }: { logged: Polled<readonly Metric[]>; by: string }) {
   const most = useSignal(MAX_SHOWN);
   const preview = useSignal<number | null>(null);
   if (logged.error) return <ErrorNotice error={logged.error} />;
@@ -73,7 +74,7 @@ export function LoggedPlots({ logged }: { logged: Polled<readonly Metric[]> }) {
   };
   return (
     <section class="stack" aria-labelledby="logged">
-      <h2 id="logged">Logged by the program</h2>
+      <h2 id="logged">Logged by {by || "the program"}</h2>
       {!logged.value.length && (
         <p class="quiet">
           Nothing yet. A program logs what should be plotted with <code>openpaisdk.runtime.log_metrics(step, loss=0.3)</code>.

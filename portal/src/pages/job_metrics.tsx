@@ -47,7 +47,7 @@ export function JobMetrics({ framework, job }: { framework: string; job: JobDeta
           </select>
         </label>
       )}
-      <LoggedPlots logged={logged} />
+      <LoggedPlots logged={logged} by={loggedBy && tasks.length > 1 ? `${loggedBy.role}[${loggedBy.taskIndex}]` : ""} />
       {/* After the plots that are above it, so that nothing moves. */}
       {(logged.value || logged.error) && (
         <section class="stack" aria-labelledby="used">

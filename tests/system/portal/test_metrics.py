@@ -64,6 +64,7 @@ def test_scalars_of_event_files_are_plotted_and_compared(
 
 def test_usage_and_logged_metrics_of_a_job_are_plotted(new_page: NewPage, training: str) -> None:
     page = new_page(at=f"/jobs/alice~{training}?tab=metrics")
+    page.wait_for("document.querySelector('#logged')?.innerText === 'Logged by main[0]'")
     # Two tasks of 100 MB and the interpreter.
     page.wait_for(f"/^(2[0-9][0-9]) MB of 512 MB, at most/.test({caption('Memory')})")
     page.wait_for(f"{CANVAS} >= 5")
