@@ -26,7 +26,7 @@ PARTS = (
     *("restapi", "scheduler", "storage", "store", "usage", "webhdfs"),
 )
 SERVICE_PARTS = ("cloud", "containers", "forward", "slurm")
-NOT_PARTS = {"__main__", "load", "probe", "server", "table", "team_load"}
+NOT_PARTS = {"__main__", "load", "portal_compare", "probe", "server", "table", "team_load"}
 
 pytestmark = pytest.mark.slow
 

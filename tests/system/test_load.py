@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -73,7 +74,8 @@ def test_two_hundred_clients_without_a_pause_get_no_error(tmp_path: Path) -> Non
     finally:
         cluster.kill()
         for pid in cluster.processes():
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
 
 
 @pytest.mark.slow

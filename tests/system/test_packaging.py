@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -182,7 +183,8 @@ def left_alone(home: Path) -> Iterator[None]:
         for folder in (home / ".openpai").glob("local/*"):
             leftover = Cluster(folder)
             for pid in leftover.processes():
-                os.kill(pid, 15)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 15)
 
 
 def test_installed_pai_runs_a_job_on_the_embedded_cluster(installed: Path, tmp_path: Path) -> None:

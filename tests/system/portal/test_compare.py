@@ -204,7 +204,7 @@ def test_all_parameters_are_axes_beside_the_metric(new_page: NewPage, sweep: str
     eventually(lambda: drawing.exists() and drawing.read_text().endswith("</svg>"), "the drawing")
     assert drawing.read_text().count("<polyline") == 5 and "var(" not in drawing.read_text()
     # Its outline would cover a text.
-    assert drawing.read_text().count("paint-order=\"stroke\"") == drawing.read_text().count("<text")
+    assert drawing.read_text().count('paint-order="stroke"') == drawing.read_text().count("<text")
     eventually(lambda: picture.exists() and picture.read_bytes().endswith(b"IEND\xaeB`\x82"), "the picture")
     page.reload()
     page.wait_for("document.querySelectorAll('.parallel polyline').length === 5")
