@@ -275,6 +275,23 @@ def change_database(cluster: Cluster, statement: str, *values: str) -> None:
         writer.commit()
 
 
+def test_job_that_was_lost_before_its_stop_was_noticed_is_stopped(new_cluster: MakeCluster) -> None:
+    """The next server learns of both at the same moment."""
+    cluster = new_cluster().start()
+    cluster.accept(job("lost", "sleep 600"))
+    cluster.wait_state("lost", "RUNNING")
+    cluster.kill()
+    for pid in cluster.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not cluster.processes(), "the power cut")
+    change_database(cluster, "UPDATE jobs SET execution_type = 'STOP'")
+    cluster.start()
+    status = cluster.wait_over("lost")
+    assert (status["state"], status["appExitCode"], status["retries"]) == ("STOPPED", -210, 0)
+    assert cluster.detail("lost")["taskRoles"]["main"]["taskStatuses"][0]["containerExitCode"] == -101
+
+
 def test_unreadable_job_does_not_block_others(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start()
     cluster.accept(job("odd", "sleep 600"))

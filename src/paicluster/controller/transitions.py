@@ -379,7 +379,7 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
     completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
     code = record.row.exit_code or 0
-    if record.stop_requested or record.condemned:
+    if record.condemned and not record.stop_requested:
         _finish_job(record, changes, completed_ms)
         return
     counts = record.retry_counts()
@@ -390,6 +390,12 @@ def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
     decision = decide_retry(
         record.job.retry_policy(), counts, code, made_progress=made_progress, jitter=random.random()
     )
+    if record.stop_requested:
+        # What the platform ended is no result of the job: without the stop it would go on.
+        if decision.retry and not decision.counted:
+            _finish_attempt(record, _stopped(record), changes, now_ms)
+        _finish_job(record, changes, completed_ms)
+        return
     if not decision.retry:
         if counts.total or record.job.job_retry_count:
             changes.events.append(Event(record.row.id, "Normal", "NotRetried", _sentence(decision.reason)))

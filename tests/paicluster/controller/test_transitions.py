@@ -228,6 +228,33 @@ def test_job_that_succeeded_before_its_stop_has_succeeded() -> None:
     assert (failed.row.sub_state, failed.row.exit_code) == (COMPLETED, 255), "it is not retried"
 
 
+@pytest.mark.parametrize("code", [-101, -120, -1001, -1003])
+@pytest.mark.parametrize("retries", [0, 3])
+def test_job_that_was_lost_just_before_its_stop_is_stopped(code: int, retries: int) -> None:
+    """One moment later it would wait for its next attempt, and the stop would end it as stopped."""
+    record = gang(execution_type="STOP", retries=retries)
+    attempt = attempt_of(end(record, TaskExit(code, {}), lost=True))
+    assert (record.row.sub_state, record.row.exit_code, record.row.completed_ms) == (COMPLETED, -210, 50)
+    assert (attempt.sub_state, attempt.exit_code, attempt.completed_ms) == (COMPLETED, -210, 50)
+    assert attempt.diagnostics == "User has requested to stop the Framework"
+    assert record.tasks["main-0"].exit_code == code
+
+
+def test_gang_that_is_stopped_while_a_lost_task_ends_it_is_stopped() -> None:
+    record = gang(tasks=2)
+    end(record, TaskExit(-1001, {}), lost=True)
+    assert (record.row.sub_state, record.row.exit_code) == (DELETING, -1001)
+    record.row = replace(record.row, execution_type="STOP")
+    end(record, TaskExit(-220, {}), index=1)
+    assert (record.row.sub_state, record.row.exit_code) == (COMPLETED, -210)
+
+
+def test_job_that_is_not_retried_any_more_has_failed_before_its_stop() -> None:
+    record = gang(execution_type="STOP", platform_streak=20)
+    end(record, TaskExit(-1001, {}), lost=True)
+    assert (record.row.sub_state, record.row.exit_code) == (COMPLETED, -1001)
+
+
 def test_job_whose_task_was_stopped_by_its_user_is_stopped() -> None:
     record = gang(tasks=2, execution_type="STOP")
     add_task(record, 1, sub_state=COMPLETED, exit_code=0, completed_ms=1)
