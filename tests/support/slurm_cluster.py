@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from pairuntime.supervisor import process_tree
 from support.external_services import debian, missing
 from support.ports import free_ports
 
@@ -226,17 +227,37 @@ class RealSlurm:
         eventually(is_usable, f"{name} to be usable", interval_s=0.2)
 
     def kill_node(self, name: str) -> None:
-        """Kill the node's slurmd and its processes, like a power failure.
+        """Kill the node's slurmd and all processes of its jobs, like a power failure.
 
         Slurm is notified: it would notice by itself after half a minute, when its messages have timed out.
         With `ReturnToService=2` a response that came just before, to the start of a job, would bring the node
         back.
         """
         self.kill_slurmd(name)
-        for pid in _processes("slurmstepd", node=name, conf=str(self.conf)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # Stopped first: none may react to the end of another one, or start one that is missed.
+        stopped: set[int] = set()
+        while new := set(self.processes(name)) - stopped:
+            for pid in new:
+                process_tree.send(pid, signal.SIGSTOP)
+            stopped |= new
+        for pid in stopped:
+            process_tree.send(pid, signal.SIGKILL)
+        eventually(lambda: not self.processes(name), f"the end of all processes of {name}")
         self.ask("scontrol", "update", f"nodename={name}", "state=down", "reason=killed")
+
+    def processes(self, name: str) -> list[int]:
+        """Those of the node's jobs: slurmstepd, and all that it and the processes below it started."""
+        found = set()
+        for pid in _processes("slurmstepd", conf=str(self.conf)):
+            if f"{self.folder}/log/slurmd-{name}.log" in _open_files(pid):
+                found |= {pid, *process_tree.descendants(pid)}
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit():
+                with contextlib.suppress(OSError):
+                    # Also those whose slurmstepd has ended.
+                    if f"/slurm_{name}/" in (path / "cgroup").read_text():
+                        found.add(int(path.name))
+        return [pid for pid in found if not _zombie(pid)]
 
     def _end(self, file: Path, signum: int) -> None:
         try:
@@ -300,7 +321,7 @@ def _zombie(pid: int) -> bool:
     return True
 
 
-def _processes(name: str, *, conf: str, node: str = "") -> list[int]:
+def _processes(name: str, *, conf: str) -> list[int]:
     found = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
@@ -309,14 +330,18 @@ def _processes(name: str, *, conf: str, node: str = "") -> list[int]:
                 if name not in words:
                     continue
                 known = (path / "environ").read_bytes().decode(errors="replace").split("\0")
-                if f"SLURM_CONF={conf}" in known and (not node or node in _node_of(path)):
+                if f"SLURM_CONF={conf}" in known:
                     found.append(int(path.name))
     return found
 
 
-def _node_of(path: Path) -> str:
-    """The node of a slurmstepd, from its cgroup."""
-    return (path / "cgroup").read_text()
+def _open_files(pid: int) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(path.readlink()))
+    return found
 
 
 @contextlib.contextmanager

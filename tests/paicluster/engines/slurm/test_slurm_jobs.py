@@ -329,6 +329,30 @@ def test_node_failure_is_retried_without_counting(
         slurm.wait_idle()
 
 
+def test_stop_of_a_job_whose_node_failed_leaves_nothing(
+    own: Callable[[], Cluster], slurm: RealSlurm, tmp_path: Path
+) -> None:
+    """Nothing of the killed node goes on: neither its tasks, nor what these started in sessions of their own."""
+    cluster = own()
+    pids = tmp_path / "pids"
+    daemon = f"setsid sh -c 'echo $$ >> {pids}; exec sleep 600' &"
+    name = cluster.accept(over_slurm("cut", daemon, f"echo $$ >> {pids}", "sleep 600"))
+    eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2, "both processes")
+    cluster.wait_state(name, "RUNNING")
+    node = tasks_of(cluster, name)["main"][0]["containerNodeName"]
+    started = pids.read_text().split()
+    slurm.kill_node(node)
+    try:
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), "the end of both")
+        cluster.stop(name)
+        status = cluster.wait_over(name)
+        assert (status["state"], status["appExitCode"]) == ("STOPPED", -210)
+        eventually(lambda: "sleep" not in " ".join(cluster.processes().values()), "the end of all processes")
+    finally:
+        slurm.start_node(node)
+        slurm.wait_idle()
+
+
 def test_slurms_time_limit_is_distinguished(cluster: Cluster, slurm: RealSlurm) -> None:
     """Time limits are in minutes, so the test sets an earlier end as administrator."""
     name = cluster.accept(over_slurm("overdue", "echo up; exec sleep 200", vc="short"))
