@@ -332,7 +332,7 @@ def test_node_failure_is_retried_without_counting(
 def test_stop_of_a_job_whose_node_failed_leaves_nothing(
     own: Callable[[], Cluster], slurm: RealSlurm, tmp_path: Path
 ) -> None:
-    """Nothing of the killed node goes on: neither its tasks, nor what these started in sessions of their own."""
+    """Of the killed node neither its tasks go on, nor what these started in sessions of their own."""
     cluster = own()
     pids = tmp_path / "pids"
     daemon = f"setsid sh -c 'echo $$ >> {pids}; exec sleep 600' &"
