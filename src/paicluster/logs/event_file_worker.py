@@ -1,11 +1,13 @@
-"""Read event files of a task: `python -m paicluster.logs.event_file_worker FOLDER POINTS CPU_S [NAME ...]`.
+"""Read event files of a task: `python -m paicluster.logs.event_file_worker FOLDER POINTS CPU_S`.
 
-Runs in a process of its own, because the files are the task's: processor time and memory are limited, and the
-kernel ends a process that exceeds its limits. Writes an `EventMetrics` as JSON.
+Its input is a JSON list of the names of the metrics that are wanted; an empty one means all. Writes an
+`EventMetrics` as JSON. Runs in a process of its own, because the files are the task's: processor time and
+memory are limited, and the kernel ends a process that exceeds its limits.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import stat
@@ -13,6 +15,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,13 +33,13 @@ from paiprotocol.plain_numbers import plain_number
 MAX_CPU_S = 10
 """Processor time for the files of one task."""
 MAX_MEMORY_BYTES = 512 << 20
-# Of a task; further files, and what is deeper, are not read.
+# Of a task; further files and entries of folders, and what is deeper, are not read.
 MAX_FILES = 100
 MAX_ENTRIES = 5000
 MAX_DEPTH = 6
 MAX_FILE_BYTES = 256 << 20
 PREFIX = "tensorboard/"
-"""Of the names of metrics: by it they are told from those that the program logged."""
+"""Of the names of metrics: it distinguishes them from those that the program logged."""
 # Of the names of event files.
 _NAME_PART = "tfevents"
 # Path inside an attempt folder.
@@ -68,59 +71,95 @@ class EventMetrics(msgspec.Struct):
     series: list[EventSeries]
 
 
-def event_files(folder: Path, max_files: int = MAX_FILES) -> list[tuple[str, int, int]]:
-    """Event files in the outputs of a task: path below them, size and an open descriptor.
+class EventFile(NamedTuple):
+    """Path of its folder below the outputs, its size, and an open descriptor, which the receiver closes."""
 
-    The task controls the folder's content: no link is followed, and only regular files are opened.
+    folder: str
+    size: int
+    fd: int
+
+
+def event_files(
+    folder: Path, max_files: int = MAX_FILES, max_entries: int = MAX_ENTRIES
+) -> Iterator[EventFile]:
+    """Event files in the outputs of a task, each opened when its turn comes.
+
+    The task controls the folder's content: no link is followed, only regular files are opened, and at most
+    ``max_entries`` entries of all folders together are read.
     """
-    found: list[tuple[str, int, int]] = []
     try:
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
-        return found
+        return
     try:
         for part in _OUTPUTS:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
+            inner = _open_folder(part, root)
             os.close(root)
             root = inner
-        found += list(_walk(root, max_files))
+        yield from itertools.islice(_walk(root, "", 0, itertools.count(1), max_entries), max_files)
     except OSError:
         pass
     finally:
         os.close(root)
-    return found
 
 
-def event_files_size(folder: Path, max_files: int = MAX_FILES) -> int:
+def event_files_size(folder: Path, max_files: int = MAX_FILES, max_entries: int = MAX_ENTRIES) -> int:
     """Bytes of the event files of a task; 0 without any."""
     size = 0
-    for _, length, fd in event_files(folder, max_files):
-        os.close(fd)
-        size += length
+    for file in event_files(folder, max_files, max_entries):
+        os.close(file.fd)
+        size += file.size
     return size
 
 
-def _walk(root: int, max_files: int) -> Iterator[tuple[str, int, int]]:
-    entries = files = 0
-    for path, _, names, folder in os.fwalk(".", dir_fd=root, follow_symlinks=False):
-        depth = path.count("/")
-        entries += len(names) + 1
-        for name in sorted(names):
-            if _NAME_PART not in name:
-                continue
-            try:
-                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-            except OSError:
-                continue
-            status = os.fstat(fd)
-            # A second hard link would mean that it may be a file of another user.
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or files >= max_files:
-                os.close(fd)
-                continue
-            files += 1
-            yield (path.removeprefix(".").removeprefix("/"), min(status.st_size, MAX_FILE_BYTES), fd)
-        if entries > MAX_ENTRIES or depth > MAX_DEPTH:
-            return
+def _walk(
+    folder: int, path: str, depth: int, entries_read: Iterator[int], max_entries: int
+) -> Iterator[EventFile]:
+    """Event files of a folder by their names, then those of the folders in it."""
+    files: list[str] = []
+    folders: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if next(entries_read) > max_entries:
+                break
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            elif _NAME_PART in entry.name:
+                files.append(entry.name)
+    for name in sorted(files):
+        found = _open_file(name, folder)
+        if found is not None:
+            fd, size = found
+            yield EventFile(path, size, fd)
+    if depth == MAX_DEPTH:
+        return
+    for name in sorted(folders):
+        try:
+            inner = _open_folder(name, folder)
+        except OSError:
+            continue
+        try:
+            yield from _walk(inner, f"{path}/{name}" if path else name, depth + 1, entries_read, max_entries)
+        finally:
+            os.close(inner)
+
+
+def _open_folder(name: str, parent: int) -> int:
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+
+
+def _open_file(name: str, parent: int) -> tuple[int, int] | None:
+    """Descriptor and size of a regular file of the task."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+    except OSError:
+        return None
+    status = os.fstat(fd)
+    # A second hard link would mean that it may be a file of another user.
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(fd)
+        return None
+    return fd, min(status.st_size, MAX_FILE_BYTES)
 
 
 def read_events(
@@ -195,7 +234,8 @@ def _plain(name: str, thinned: ThinnedSeries, summary: SeriesSummary, most: int)
 def main(arguments: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    folder, points, cpu_s, *names = arguments
+    folder, points, cpu_s = arguments
+    names = msgspec.json.decode(sys.stdin.buffer.read(), type=list[str])
     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
     sys.stdout.buffer.write(msgspec.json.encode(read_events(Path(folder), int(points), names)))
 

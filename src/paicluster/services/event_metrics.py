@@ -33,10 +33,14 @@ def event_values(folder: Path) -> Mapping[str, MetricValues]:
 def read_in_worker(folder: Path, points: int, names: Collection[str] = ()) -> EventMetrics:
     """Nothing of files that exceed the limits of the worker."""
     limits = (str(points), str(event_file_worker.MAX_CPU_S))
-    command = [sys.executable, "-P", "-m", event_file_worker.__name__, str(folder), *limits, *names]
+    command = [sys.executable, "-P", "-m", event_file_worker.__name__, str(folder), *limits]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False
+            command,
+            input=msgspec.json.encode(list(names)),
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
         )
         if done.returncode == 0:
             return _decode(done.stdout)

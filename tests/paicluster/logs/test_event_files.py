@@ -33,7 +33,7 @@ def outputs(folder: Path) -> Path:
 
 def in_worker(folder: Path, cpu_s: int = event_file_worker.MAX_CPU_S) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", event_file_worker.__name__, str(folder), "1000", str(cpu_s)]
-    return subprocess.run(command, capture_output=True, check=False, timeout=120)
+    return subprocess.run(command, input=b"[]", capture_output=True, check=False, timeout=120)
 
 
 def test_values_in_both_forms() -> None:
@@ -157,3 +157,42 @@ def test_files_and_names_are_bounded(tmp_path: Path) -> None:
         (folder / f"{number}.tfevents").write_bytes(data)
     assert len(read_events(tmp_path, 100, max_files=3, max_names=5).series) == 5
     assert event_files_size(tmp_path, max_files=3) == 3 * len(data)
+
+
+def test_entries_of_folders_are_bounded(tmp_path: Path) -> None:
+    folder = outputs(tmp_path)
+    data = event(1, simple("loss", 1))
+    for number in range(300):
+        (folder / f"{number:03}").mkdir()
+        (folder / f"{number:03}/events.tfevents").write_bytes(data)
+    # 300 folders, and of 20 of them their file.
+    assert event_files_size(tmp_path, max_files=1000, max_entries=320) == 20 * len(data)
+    assert event_files_size(tmp_path, max_files=1000) == 300 * len(data)
+    # Not even the folders.
+    assert event_files_size(tmp_path, max_entries=250) == 0
+
+
+def test_folders_that_are_too_deep_are_not_read(tmp_path: Path) -> None:
+    folder = outputs(tmp_path)
+    for depth in range(event_file_worker.MAX_DEPTH + 2):
+        (folder / f"{depth}.tfevents").write_bytes(event(1, simple("loss", depth)))
+        folder /= "inner"
+        folder.mkdir()
+    names = [one.name for one in read_events(tmp_path, 100).series]
+    assert names == [
+        f"tensorboard/{'inner/' * depth}loss" for depth in range(event_file_worker.MAX_DEPTH + 1)
+    ]
+
+
+def test_one_file_is_open_at_a_time(tmp_path: Path) -> None:
+    folder = outputs(tmp_path)
+    for number in range(50):
+        (folder / f"{number}.tfevents").write_bytes(event(1, simple("loss", number)))
+    before = len(os.listdir("/proc/self/fd"))
+    most = 0
+    for file in event_file_worker.event_files(tmp_path):
+        most = max(most, len(os.listdir("/proc/self/fd")) - before)
+        os.close(file.fd)
+    # It, and its folder.
+    assert most == 2
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -13,6 +13,7 @@ from weakref import WeakSet, WeakValueDictionary
 from starlette.types import Receive
 
 from paicluster.api.routing.scope import IDENTITY_KEY
+from paicluster.api.routing.uvicorn_cycle import transport_of
 from paiprotocol.errors import TooManyRequests
 
 RESERVED_CONNECTIONS = 64
@@ -126,7 +127,7 @@ def leave_token(connection: Connection) -> None:
 
 def connection_of(receive: Receive) -> Connection | None:
     """uvicorn's connection that a request came on; None for requests of the server itself."""
-    transport = getattr(getattr(receive, "__self__", None), "transport", None)
+    transport = transport_of(receive)
     protocol: Any = None if transport is None else transport.get_protocol()
     return protocol if hasattr(protocol, "of_token") else None
 

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from paicluster.api.identity.browser_login import PROOF_HEADER
 from paicluster.api.middleware.connection_limits import leave_token
 from paicluster.api.requests.own_url import own_url
+from paicluster.api.routing.uvicorn_cycle import cycle_of, transport_of
 from paicluster.api.wire.responses import error_response
 from paiprotocol.errors import Forbidden, InvalidParameters, PaiError, Unavailable
 
@@ -138,13 +139,12 @@ class Relay(asyncio.Protocol):
 
 def _uvicorn_connection(receive: Receive) -> tuple[Any, asyncio.Transport]:
     """uvicorn's objects of a connection. Raises Unavailable if the client has gone."""
-    cycle: Any = getattr(receive, "__self__", None)
-    transport = getattr(cycle, "transport", None)
+    transport = transport_of(receive)
     if transport is None or transport.get_extra_info("socket") is None:
         raise Unavailable("A WebSocket needs a running server.")
     if transport.is_closing():  # its socket may have no descriptor any more
         raise Unavailable("The client has closed the connection.")
-    return cycle, transport
+    return cycle_of(receive), transport
 
 
 def detach_connection(receive: Receive) -> asyncio.Transport:

@@ -22,6 +22,8 @@ import httptools
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from paicluster.api.routing.uvicorn_cycle import cycle_of, transport_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paiprotocol.transfer.hashing import Hash
@@ -54,8 +56,7 @@ class _RawConnection(NamedTuple):
 
 def _raw_connection(receive: Receive) -> _RawConnection | None:
     """None when uvicorn cannot be bypassed."""
-    cycle: Any = getattr(receive, "__self__", None)
-    transport = getattr(cycle, "transport", None)
+    cycle, transport = cycle_of(receive), transport_of(receive)
     if transport is None or not hasattr(cycle, "keep_alive") or cycle.waiting_for_100_continue:
         return None
     sock = transport.get_extra_info("socket")

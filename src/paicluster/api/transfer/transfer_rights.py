@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
 
 from starlette.requests import Request
 from starlette.types import Receive
 
 from paicluster.api.context import context
 from paicluster.api.routing.scope import IDENTITY_KEY
+from paicluster.api.routing.uvicorn_cycle import transport_of
 from paicluster.auth.tokens import Identity, TokenKind, Tokens
 from paicluster.store.rows import UserGrants
 from paiprotocol.errors import Unauthorized
@@ -82,7 +82,6 @@ class TransferRights:
 
 def _abort(receive: Receive) -> None:
     """Abort the connection of uvicorn that a request came on; others, as in the server itself, have none."""
-    transport: Any = getattr(getattr(receive, "__self__", None), "transport", None)
-    abort: Callable[[], None] | None = getattr(transport, "abort", None)
-    if abort is not None:
-        abort()
+    transport = transport_of(receive)
+    if transport is not None:
+        transport.abort()

@@ -66,8 +66,9 @@ def test_scalars_of_event_files_are_series_and_rows(cluster: Cluster, tmp_path: 
     assert part["segments"][0]["times"][0] == 1_800_000_000_000
     again = cluster.get(f"{path}?source=tensorboard&start={part['next']}").json()
     assert (again["segments"], again["isWhole"]) == ([], False)
-    other = cluster.get(f"{path}?source=tensorboard&metric=other").json()
-    assert other["segments"] == []
+    for name_of_none in ("other", "%00", "%FF", "x" * 5000):
+        reply = cluster.get(f"{path}?source=tensorboard&metric={name_of_none}")
+        assert (reply.status, reply.json()["segments"]) == (200, []), name_of_none
     logged = cluster.get(path).json()
     assert [one["name"] for one in logged["counts"]] == ["loss"]
     more.touch()
