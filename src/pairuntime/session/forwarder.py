@@ -281,7 +281,7 @@ def run_with_command(folder: "str", node_command: "list[str]", account: "dict[st
             control.report(ended=ended)
 
     control = Control(loop, control_socket, handle)
-    if account is not None and os.geteuid() == 0 and _is_open_to(account, folder):
+    if account is not None and os.geteuid() == 0 and process_tree.may_enter(account, folder):
         # It reads what the task's machine sends. The last step: see there.
         process_tree.take_account(account)
     while multiplexer.is_open and not os.path.lexists(os.path.join(folder, exit_record.NAME)):
@@ -295,17 +295,6 @@ def run_with_command(folder: "str", node_command: "list[str]", account: "dict[st
     except subprocess.TimeoutExpired:
         node.kill()
     return 0
-
-
-def _is_open_to(account: "dict[str, Any]", folder: "str") -> "bool":
-    """Whether an account can see the end of the task in this folder."""
-    os.setegid(account["gid"])
-    os.seteuid(account["uid"])
-    try:
-        return os.access(folder, os.X_OK, effective_ids=True)
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
 
 
 def run_on_node() -> "int":

@@ -110,6 +110,20 @@ def take_account(account: "dict[str, Any]") -> "None":
     os.setuid(account["uid"])
 
 
+def may_enter(account: "dict[str, Any]", folder: "str") -> "bool":
+    """Whether the account of a task, with its groups alone, may see what is in a folder. Asked by root."""
+    gid, groups = os.getegid(), os.getgroups()
+    try:
+        os.setgroups(account["groups"])
+        os.setegid(account["gid"])
+        os.seteuid(account["uid"])
+        return os.access(folder, os.X_OK, effective_ids=True)
+    finally:
+        os.seteuid(0)
+        os.setegid(gid)
+        os.setgroups(groups)
+
+
 def send(pid: "int", signum: "int") -> "None":
     try:
         os.kill(pid, signum)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -133,6 +134,30 @@ def test_child_before_exec_is_found_by_its_open_claim(tmp_path: Path) -> None:
         )
         == 0
     )
+
+
+_ASK = """
+import os, sys
+from pairuntime.supervisor import process_tree
+os.setgroups([{group}])
+for groups in ([], [{group}]):
+    account = {{"uid": {uid}, "gid": {uid}, "groups": groups}}
+    print(process_tree.may_enter(account, sys.argv[1]))
+print(os.geteuid(), os.getegid(), os.getgroups())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="asks for another account")
+def test_account_may_enter_by_its_own_groups_only() -> None:
+    uid, group = 64_321, 64_322
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o750)
+        os.chown(folder, 0, group)
+        script = _ASK.format(uid=uid, group=group)
+        ran = subprocess.run(
+            [sys.executable, "-c", script, folder], capture_output=True, text=True, check=True
+        )
+    assert ran.stdout.split("\n") == ["False", "True", f"0 0 [{group}]", ""]
 
 
 def test_exited_process_is_not_an_error() -> None:
