@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -31,9 +32,12 @@ from paicluster.api.routing.dialect import (
 from paicluster.api.routing.route import Endpoint, Responder, Route
 from paicluster.api.routing.route_index import RouteIndex
 from paicluster.api.routing.scope import CONTEXT_KEY, ROUTE_KEY
+from paicluster.api.transfer.file_response import wait_for_disconnect
 from paicluster.api.wire.request_body import peek_body
-from paicluster.api.wire.responses import json_response
+from paicluster.api.wire.responses import abort_response, json_response
 from paiprotocol.errors import PaiError
+
+log = logging.getLogger("paicluster.api")
 
 _PREFIX = "/rest-server"
 # Reports of tasks, by the uid of their attempt.
@@ -110,6 +114,7 @@ class Gateway:
             path = scope["path"] = path.rstrip("/")
         scope[CONTEXT_KEY] = self._context
         self.open_requests += 1
+        connection = receive
         try:
             handler = self._direct.get((scope.get("method", ""), path))
             if self._request_filter.applies_to(path):
@@ -120,6 +125,12 @@ class Gateway:
             else:
                 response = await handler(Request(scope, receive, send))
                 await response(scope, receive, send)
+        except PaiError as error:
+            # Handlers answer with theirs: this one is of a response that has begun.
+            if not abort_response(connection):
+                raise
+            log.info("a response to %s was cut: %s", scope["method"], error.message)
+            await wait_for_disconnect(connection)
         finally:
             if HELD_KEY in scope:
                 self._responses.release(scope)

@@ -11,7 +11,7 @@ from starlette.types import Receive
 
 from paicluster.api.context import context
 from paicluster.api.routing.scope import IDENTITY_KEY
-from paicluster.api.routing.uvicorn_cycle import transport_of
+from paicluster.api.wire.responses import abort_response
 from paicluster.auth.tokens import Identity, TokenKind, Tokens
 from paicluster.store.rows import UserGrants
 from paiprotocol.errors import Unauthorized
@@ -60,7 +60,7 @@ class TransferRights:
 
         async def check() -> None:
             if not await self._are_kept():
-                _abort(receive)
+                abort_response(receive)
 
         def on_change() -> None:
             task = asyncio.get_running_loop().create_task(check())
@@ -78,10 +78,3 @@ class TransferRights:
         if self._identity is None or not await self._tokens.are_live(self._holders):
             return False
         return await self._tokens.has_same_rights(self._identity)
-
-
-def _abort(receive: Receive) -> None:
-    """Abort the connection of uvicorn that a request came on; others, as in the server itself, have none."""
-    transport = transport_of(receive)
-    if transport is not None:
-        transport.abort()

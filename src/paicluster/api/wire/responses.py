@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive
 
+from paicluster.api.routing.uvicorn_cycle import transport_of
 from paiprotocol.errors import PaiError, TooManyRequests, Unavailable
 
 log = logging.getLogger("paicluster.api")
@@ -106,3 +108,13 @@ def exception_response(request: Request, error: BaseException, route: str) -> Re
         return Response(status_code=499)
     log.error("%s %s failed", request.method, route, exc_info=error)
     return error_response(PaiError("Internal error of the cluster; the server's log has the details."))
+
+
+def abort_response(receive: Receive) -> bool:
+    """Abort the connection of uvicorn that a request came on, so that no client takes a part of the response
+    for the whole; False for requests of the server itself, which have none."""
+    transport = transport_of(receive)
+    if transport is None:
+        return False
+    transport.abort()
+    return True

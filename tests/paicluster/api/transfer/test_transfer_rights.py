@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from support.server_fixture import DEADLINE_S
+from support.server_fixture import DEADLINE_S, eventually
 from support.team_cluster import TeamCluster
 
 # Takes minutes to read, and no space.
@@ -99,3 +99,14 @@ def test_download_goes_on_when_something_else_of_its_user_changes(team: TeamClus
         changed = team.ask("PUT", "/api/v2/users/bob/email", body, token=team.tokens["admin"])
         assert changed.status == 201, changed.text
         assert download.read(64 * BEGINNING) == 64 * BEGINNING
+
+
+def test_stream_that_is_cut_is_one_line_in_the_log(team: TeamCluster, endless: None) -> None:
+    before = team.log.stat().st_size
+    with team.as_administrator("alice"):
+        download = Download(team, f"{HDFS}?op=GETARCHIVE&data=true", team.tokens["alice"])
+    with contextlib.closing(download):
+        assert download.is_cut()
+    why = "a response to GET was cut: The rights with which this transfer began have ended."
+    eventually(lambda: why in team.log.read_text()[before:], "the line of the log")
+    assert len(team.log.read_text()[before:].splitlines()) == 1
