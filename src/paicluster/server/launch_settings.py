@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+import itertools
+import logging
 import os
 import pwd
 from importlib.util import find_spec
@@ -16,6 +18,8 @@ from paicluster.controller.mountable_storages import MountableStorage
 from paicluster.controller.storage_credentials import CloudStorage
 from paicluster.files.ownership import HOMES
 from paicluster.remote_storages import storages
+
+log = logging.getLogger("paicluster")
 
 _ALLOWED_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -58,6 +62,27 @@ def _mountable_storages(settings: Settings) -> tuple[MountableStorage, ...]:
         for number, storage in enumerate(settings.storages)
         if storage.kind == "own" or (storage.kind == "mount" and storage.path is not None)
     )
+
+
+def warn_exchangeable_folders(settings: Settings) -> None:
+    """Log a warning for each storage whose users' folders jobs can exchange for links.
+
+    A container program follows the links of what it mounts, as its own account, and no check before its start
+    helps: it takes paths, and the kernel binds no folder that another mount namespace has opened.
+    """
+    if not any(engine.kind == "container" for engine in settings.engines):
+        return
+    folders = _mountable_storages(settings)
+    by_user = [folder for folder in folders if folder.homes or not folder.shared]
+    whole = [folder for folder in folders if folder not in by_user and not folder.read_only]
+    for inner, outer in itertools.product(by_user, whole):
+        if inner.path.resolve().is_relative_to(outer.path.resolve()):
+            log.warning(
+                "The storage %s mounts folders of users below %s, which jobs can write to as the storage %s: "
+                "a job can put a link there, and get any folder of this machine. "
+                "Move one of them, or set `read-only: true` for %s.",
+                *(inner.name, outer.path, outer.name, outer.name),
+            )
 
 
 def _cloud_storages(settings: Settings) -> tuple[CloudStorage, ...]:

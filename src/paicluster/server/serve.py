@@ -37,6 +37,7 @@ from paicluster.engines.process.local_node import process_identity
 from paicluster.server import shutdown_signals, task_accounts
 from paicluster.server.assembly import HANDSHAKE, Cluster, build
 from paicluster.server.home_lock import lock_home
+from paicluster.server.launch_settings import warn_exchangeable_folders
 from paicluster.store import users
 from paiprotocol._version import __version__
 from paiprotocol.errors import ConfigError
@@ -137,6 +138,7 @@ class _Server:
             task_accounts.warn_missing_accounts(
                 settings, [user.username for user in cluster.store.read_sync(users.list_users)]
             )
+            warn_exchangeable_folders(settings)
             await cluster.start()
             await self._serve(cluster, handshake)
         finally:

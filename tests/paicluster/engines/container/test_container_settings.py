@@ -14,6 +14,7 @@ from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, Node
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.server.engine_factory import build_engines
+from paicluster.server.launch_settings import warn_exchangeable_folders
 from paiprotocol.errors import PaiError
 from paiprotocol.jobs import read_job
 
@@ -103,3 +104,24 @@ def test_storages_that_a_job_names_are_mounted(extras: dict[str, Any], mounts: t
         "extras": extras,
     }
     assert mounts_of(read_job(described), "ada", (DATA, OWN)) == mounts
+
+
+_NESTED = """
+engine: {{type: container}}
+storages:
+  - {{name: all, type: mount, path: {folder}, read-only: {read_only}}}
+  - {{name: users, type: mount, path: {folder}/users, share: false}}
+"""
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_folders_that_jobs_can_exchange_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_writable: bool
+) -> None:
+    (tmp_path / "users").mkdir()
+    text = _NESTED.format(folder=tmp_path, read_only=str(not is_writable).lower())
+    warn_exchangeable_folders(settings(tmp_path, text))
+    found = [record.getMessage() for record in caplog.records]
+    assert [f"The storage users mounts folders of users below {tmp_path}" in one for one in found] == (
+        [True] if is_writable else []
+    )
