@@ -1,4 +1,4 @@
-"""Campaign: a cluster in a new folder, clients, a schedule of faults, and the checks, as often as wanted."""
+"""Campaign: a cluster in a new folder, clients, a schedule of faults, and the checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.prepared_database import prepare_database
 from support.server_fixture import Cluster, eventually
 from support.small_disk import mounted
 
-# Of a disk that keeps all that a run writes, on all engines.
+# Size of a disk that holds all that a run writes, on all engines.
 _DISK_MB, _DISK_MB_PER_S = 512, 0.5
 _OPERATION_DEADLINE_S = 300.0
 _NOWHERE = "http://127.0.0.1:9"
@@ -32,18 +32,18 @@ _NOWHERE = "http://127.0.0.1:9"
 
 @dataclass
 class Campaign:
-    """What is the same in each run. ``begins_older``: with a server from before the last migration."""
+    """Settings of all runs. ``begins_older``: with a server from before the last migration."""
 
     engine: CampaignEngine
     seed: int
     seconds: float
     clients: int
     begins_older: bool = False
-    # Of the last run, which ends with the first thing that is wrong.
+    # Faults of the last run, which ends at the first failed check.
     carried_out: list[Fault] = field(default_factory=list)
 
     def run(self, faults: Sequence[Fault], *, keep: bool = False) -> list[str]:
-        """One run in a new folder; returns what was wrong."""
+        """Run once in a new folder; returns a sentence for each failed check."""
         folder = Path(tempfile.mkdtemp(prefix="chaos-"))
         wrong = ["it was interrupted"]
         try:
@@ -72,7 +72,7 @@ class Campaign:
             variables["PYTHONPATH"] = str(older_version.unpack(folder / "older"))
         else:
             prepare_database(home)
-        # Before the server, which may have to know its address.
+        # Started before the server, whose settings may name its address.
         with self.engine.running(folder), contextlib.closing(FaultyProxy(_NOWHERE)) as proxy:
             with _running(self.engine.cluster(home, variables, proxy.url)) as cluster:
                 proxy.to = cluster.address
@@ -109,7 +109,7 @@ class Campaign:
 
 @contextlib.contextmanager
 def _running(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster; nothing is left of it, also after a failure."""
+    """The running cluster. All its processes end with the block, also after a failure."""
     try:
         yield cluster.start()
     finally:

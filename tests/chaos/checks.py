@@ -1,4 +1,4 @@
-"""Checks: what clients saw, compared with what the cluster promised; and that nothing is left behind.
+"""Checks: what clients saw, compared with what the cluster promises; and leaks.
 
 A fault may do only what the documentation says: a killed supervisor loses its own attempt (exit code -101,
 retried, not counted), a killed zygote or a full disk prevents a start (-120, likewise), a full disk drops
@@ -30,7 +30,7 @@ _END_DEADLINE_S, _END_AFTER_FAILURE_S = 180.0, 20.0
 _MAX_MEMORY_KB = 400 << 10
 _DATABASE_BASE_BYTES, _DATABASE_BYTES_PER_JOB = 40 << 20, 64 << 10
 _MORE_DESCRIPTORS = 24
-# Of the end of a task: its log is written out a moment after its last line.
+# After the end of a task: its log is written a moment after its last line.
 _DRAIN_S = 10.0
 
 
@@ -43,13 +43,13 @@ class Attempt:
     index: int
     uid: str
     code: int | None
-    # Why it ended, where that is not its own exit.
+    # Reason of an end other than the exit of its program.
     reason: str
 
 
 @dataclass
 class Recorded:
-    """What a task wrote to its own file: its starts and ends, in order, with times."""
+    """Starts and ends that a task wrote to its own file, in order, with times."""
 
     lines: list[tuple[str, str, int]]
 
@@ -67,13 +67,13 @@ class Recorded:
 
 
 class Checks:
-    """``wrong`` has a sentence for each broken promise."""
+    """Checks of jobs and files. ``wrong`` has a sentence for each failed one."""
 
     def __init__(self, site: Site, load: Load):
         self.site, self.cluster = site, site.cluster
         self.load, self.seen = load, load.seen
         self.wrong: list[str] = []
-        self.condemned: set[str] = set()
+        self.never_started: set[str] = set()
 
     def run(self) -> list[str]:
         self._check_jobs()
@@ -91,7 +91,7 @@ class Checks:
     # -- jobs ----------------------------------------------------------------------------------
 
     def _check_jobs(self) -> None:
-        # After a failure the rest is only reported.
+        # After a failure the other jobs are only reported.
         is_wrong = bool(self.seen.wrong or self.site.wrong)
         ends = time.monotonic() + (_END_AFTER_FAILURE_S if is_wrong else _END_DEADLINE_S)
         for name, expected in self.seen.jobs.items():
@@ -107,29 +107,30 @@ class Checks:
     def _check_job(self, expected: Expected, status: dict[str, Any]) -> None:
         name = expected.name
         attempts = self._attempts(expected, int(status["attemptId"]))
-        story = f"{name}: {status['state']} {status['appExitCode']}, {status['retryDetails']}, " + ", ".join(
-            f"{one.job_attempt}.{one.index}.{one.task_attempt}={one.code}" for one in attempts
+        summary = (
+            f"{name}: {status['state']} {status['appExitCode']}, {status['retryDetails']}, "
+            + ", ".join(f"{one.job_attempt}.{one.index}.{one.task_attempt}={one.code}" for one in attempts)
         )
-        self._check_starts(expected, attempts, story)
-        if self._is_condemned(expected, status) or self._was_killed(status, attempts):
-            self.condemned.add(name)
+        self._check_starts(expected, attempts, summary)
+        if self._is_never_started(expected, status) or self._was_killed(status, attempts):
+            self.never_started.add(name)
             return
         if (status["state"], status["appExitCode"]) != (expected.state, expected.exit_code):
-            self.wrong.append(f"{story}: not {expected.state} {expected.exit_code}")
+            self.wrong.append(f"{summary}: not {expected.state} {expected.exit_code}")
         lost = len({one.job_attempt for one in attempts if one.code in self.site.engine.lost_codes})
         retried = status["retryDetails"]["platform"]
         # A stop ends a job also right after its attempt was lost. Tasks of an array are retried one by one.
         is_right = lost == retried or (expected.state == "STOPPED" and lost == retried + 1)
         if expected.kind != "array" and not is_right:
-            self.wrong.append(f"{story}: {lost} attempts were lost")
+            self.wrong.append(f"{summary}: {lost} attempts were lost")
         failed = sum(1 for one in attempts if one.code == _FAILED or self._is_killed(one))
         if failed != expected.own_failures:
-            self.wrong.append(f"{story}: {failed} attempts failed by themselves")
+            self.wrong.append(f"{summary}: {failed} attempts failed by themselves")
 
-    def _is_condemned(self, expected: Expected, status: dict[str, Any]) -> bool:
+    def _is_never_started(self, expected: Expected, status: dict[str, Any]) -> bool:
         if status["appExitCode"] != _NEVER_STARTED:
             return False
-        if expected.kind == "second" and f"first-{expected.name.partition('-')[2]}" in self.condemned:
+        if expected.kind == "second" and f"first-{expected.name.partition('-')[2]}" in self.never_started:
             return True
         reasons = {event["reason"] for event in self.cluster.events(expected.name)}
         return "ServerDied" in reasons and self.site.server_kills >= 2
@@ -155,33 +156,35 @@ class Checks:
                 found.append(Attempt(number, int(one["attemptId"]), index, uid or "", code, reason))
         return found
 
-    def _check_starts(self, expected: Expected, attempts: list[Attempt], story: str) -> None:
+    def _check_starts(self, expected: Expected, attempts: list[Attempt], summary: str) -> None:
         for index in range(expected.tasks):
             recorded = self._recorded(expected.name, index)
             mine = [one for one in attempts if one.index == index]
             known = {one.uid for one in mine}
             for uid in {uid for _, uid, _ in recorded.lines} - known:
-                self.wrong.append(f"{story}: the attempt {uid} of task {index} ran and is not reported")
+                self.wrong.append(f"{summary}: the attempt {uid} of task {index} ran and is not reported")
             if recorded.overlaps():
-                self.wrong.append(f"{story}: two attempts of task {index} at one time: {recorded.lines}")
+                self.wrong.append(f"{summary}: two attempts of task {index} at one time: {recorded.lines}")
             for one in mine:
-                self._check_attempt(expected, one, recorded, story)
+                self._check_attempt(expected, one, recorded, summary)
 
-    def _check_attempt(self, expected: Expected, one: Attempt, recorded: Recorded, story: str) -> None:
+    def _check_attempt(self, expected: Expected, one: Attempt, recorded: Recorded, summary: str) -> None:
         starts = recorded.starts(one.uid)
         ran = one.code in (0, _FAILED)
         if starts > 1 or (ran and starts != 1):
-            self.wrong.append(f"{story}: the attempt {one.uid} of task {one.index} started {starts} times")
+            self.wrong.append(f"{summary}: the attempt {one.uid} of task {one.index} started {starts} times")
         if not ran and one.code not in (_STOPPED, _COMPLETED, None):
             is_explained = self._is_killed(one) and one.uid in self.site.killed_programs
-            refuted = "" if is_explained else self.site.engine.refuted(self.site, one.code, one.uid, starts)
-            if refuted:
-                self.wrong.append(f"{story}: {one.uid} {refuted}: {one.reason}")
+            unexplained_end = (
+                "" if is_explained else self.site.engine.unexplained_end(self.site, one.code, one.uid, starts)
+            )
+            if unexplained_end:
+                self.wrong.append(f"{summary}: {one.uid} {unexplained_end}: {one.reason}")
         if one.code == 0 and expected.state == "FAILED":
-            self.wrong.append(f"{story}: {one.uid} succeeded")
+            self.wrong.append(f"{summary}: {one.uid} succeeded")
         began, ended = recorded.interval(one.uid)
         may_have_gaps = self.site.was_full(began - 1, ended + _DRAIN_S)
-        where = f"{story}: the log of {one.uid}"
+        where = f"{summary}: the log of {one.uid}"
         position = {"from": f"{one.job_attempt}.{one.task_attempt}:0", "role": "main", "index": one.index}
         stored = Followed()
         stream = self.cluster.follow(expected.name, follow="false", **position)
@@ -202,7 +205,11 @@ class Checks:
         self, log: Followed, text: bytes, where: str, *, is_whole: bool, may_have_gaps: bool
     ) -> None:
         at = 0
-        pieces = log.pieces if is_whole else without_farewell(log.pieces, self.site.engine.farewells)
+        pieces = (
+            log.pieces
+            if is_whole
+            else without_termination_notice(log.pieces, self.site.engine.termination_notices)
+        )
         for offset, data in pieces:
             if text[offset : offset + len(data)] != data:
                 self.wrong.append(
@@ -223,13 +230,13 @@ class Checks:
         return Recorded([(event, uid, int(at)) for event, uid, at in (line.split() for line in lines)])
 
 
-def without_farewell(
-    pieces: list[tuple[int, bytes]], farewells: tuple[bytes, ...]
+def without_termination_notice(
+    pieces: list[tuple[int, bytes]], termination_notices: tuple[bytes, ...]
 ) -> list[tuple[int, bytes]]:
-    """The pieces of an interrupted task's log without what its shell says when a signal ends a command."""
-    for farewell in farewells:
-        ends = pieces[-1][0] + len(pieces[-1][1]) - len(farewell) if pieces else 0
-        if b"".join(data for offset, data in pieces if offset + len(data) > ends).endswith(farewell):
+    """Pieces of an interrupted task's log without its shell's line about a command that a signal ended."""
+    for notice in termination_notices:
+        ends = pieces[-1][0] + len(pieces[-1][1]) - len(notice) if pieces else 0
+        if b"".join(data for offset, data in pieces if offset + len(data) > ends).endswith(notice):
             return [(offset, data[: max(0, ends - offset)]) for offset, data in pieces if offset < ends]
     return pieces
 
@@ -243,7 +250,7 @@ def descriptors(site: Site) -> int:
 
 
 def check_running(site: Site, descriptors_before: int, jobs: int, server_temporary: Path) -> list[str]:
-    """What an idle server must not have: tasks, open files, memory, space."""
+    """Check an idle server for leaks of processes, open files, memory and space."""
     wrong = []
     cluster = site.cluster
     assert cluster.process is not None
@@ -263,7 +270,7 @@ def check_running(site: Site, descriptors_before: int, jobs: int, server_tempora
 
     def temporary() -> list[str]:
         names = [path.name for path in server_temporary.iterdir()]
-        # Tasks have the server's TMPDIR: of a notebook that was killed something may be there.
+        # Tasks have the server's TMPDIR: a killed notebook may leave files there.
         return [name for name in names if not (name.startswith("kernel-") and site.killed_attempts)]
 
     def opened() -> int:
@@ -291,7 +298,7 @@ def check_running(site: Site, descriptors_before: int, jobs: int, server_tempora
 
 
 def check_stopped(site: Site) -> list[str]:
-    """What a stopped server must not leave: processes, mounts, cgroups, a damaged database, tracebacks."""
+    """Check a stopped server for leftover processes, mounts, cgroups, a damaged database, and tracebacks."""
     wrong = []
     cluster = site.cluster
     status = cluster.terminate()

@@ -29,7 +29,7 @@ storages:
 
 
 class ContainerEngine(CampaignEngine):
-    """podman, and processes for what names no image."""
+    """podman for tasks with an image, processes for others."""
 
     name = "container"
     weights = CONTAINER_WEIGHTS
@@ -38,7 +38,7 @@ class ContainerEngine(CampaignEngine):
     patience_s = 240.0
     killed_code = 137
     kills_programs = ("kill-container", "kill-container-client", "kill-conmon")
-    farewells = (b"Terminated\n", b"Killed\n")
+    termination_notices = (b"Terminated\n", b"Killed\n")
     prevents_starts = (*CampaignEngine.prevents_starts, *kills_programs)
     ends_commands = ("kill-supervisor", *kills_programs)
 
@@ -86,7 +86,7 @@ def _containers(home: Path, *filters: str) -> list[str]:
 
 
 def _processes_of_containers(home: Path, program: str) -> dict[str, int]:
-    """Pids of this program by the attempt whose container it is for."""
+    """Pids of this program by the attempt that its container belongs to."""
     uids = {path.name for path in (home / "tasks").glob("*/*")}
     found = {}
     for entry in Path("/proc").iterdir():

@@ -1,6 +1,6 @@
-"""Engine of a campaign: where tasks run, with its own faults, and what they may do to a task.
+"""Engine of a campaign: where tasks run, the faults of that place, and their permitted effects on tasks.
 
-This one is the process engine; the others change what differs.
+The base class is the process engine.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class CampaignEngine:
     weights: Mapping[str, int] = PROCESS_WEIGHTS
     # Faults that no other engine has.
     faults: Mapping[str, Fault] = {}
-    # Clients at the same time, and how long they wait for an operation while the cluster is in order.
+    # Number of clients, and how long each retries one operation.
     clients = 6
     patience_s = 150.0
     # Exit codes of attempts that are retried and not counted.
     lost_codes = frozenset((LOST, NOT_LAUNCHED))
-    # That of a program that was killed from outside: none, as nothing does it.
+    # Exit code of a program that a fault killed; None: no fault does.
     killed_code: int | None = None
-    # What the shell of a task may write when a signal ends a command of it.
-    farewells: tuple[bytes, ...] = ()
+    # Last lines that the shell of a task may write when a signal ends its command.
+    termination_notices: tuple[bytes, ...] = ()
     kills_programs: tuple[str, ...] = ()
     # Faults that end a command in a task, and those that may prevent the start of a task.
     ends_commands: tuple[str, ...] = ("kill-supervisor",)
@@ -46,11 +46,11 @@ class CampaignEngine:
 
     @contextlib.contextmanager
     def running(self, folder: Path) -> Iterator[None]:
-        """Have what the engine needs beside the server."""
+        """Run the services that the engine needs beside the server."""
         yield
 
     def cluster(self, home: Path, variables: dict[str, str], url: str) -> Cluster:
-        """The cluster, not yet started. ``url``: where the proxy will be that leads to it."""
+        """The cluster, not yet started. ``url``: address of the proxy in front of it."""
         return Cluster(home, variables=variables, description=None)
 
     def place(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -61,8 +61,8 @@ class CampaignEngine:
         """Pids of supervisors by the uid of their attempt."""
         return supervisors_in(home / "tasks", str(home))
 
-    def refuted(self, site: Site, code: int | None, uid: str, starts: int) -> str:
-        """What is wrong with an attempt that ended so, neither by itself nor by a stop; empty: nothing."""
+    def unexplained_end(self, site: Site, code: int | None, uid: str, starts: int) -> str:
+        """What is wrong with the end of an attempt that no exit, stop or fault explains; else empty."""
         if code == LOST:
             return "" if uid in site.killed_attempts else "was lost, though nothing killed its supervisor"
         if code == NOT_LAUNCHED:
@@ -71,20 +71,20 @@ class CampaignEngine:
         return f"ended with {code}"
 
     def leftovers(self, cluster: Cluster) -> list[str]:
-        """What tasks left behind that is no process of the home."""
+        """Leftovers of tasks other than processes of the home."""
         return []
 
     def close(self, cluster: Cluster) -> None:
-        """End everything that a failed run may have left."""
+        """Remove the leftovers of a failed run."""
 
 
 def supervisors_in(tasks: Path, mark: str) -> dict[str, int]:
-    """Those of these attempts whose command lines have this text."""
+    """Pids of supervisors of these attempts, by uid, whose command lines have this text."""
     found = {}
     for path in tasks.glob("*/*/claim"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             pid = int(json.loads(path.read_text())["pid"])
-            # Its command line tells that the pid is still this supervisor's.
+            # The command line shows that the pid was not reused.
             if not (path.parent / "exit.json").exists() and mark in _command_line(pid):
                 found[path.parent.name] = pid
     return found

@@ -1,4 +1,4 @@
-"""Faults that every engine has: what each does to the server, its disk, its clock and the way to it."""
+"""Faults of all engines: in the server, its disk, its clock and the connections to it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _kill_supervisor(site: Site, size: float) -> None:
     if not running:
         return
     uid, pid = running[int(size * len(running))]
-    # First the record: a client may see what follows at once.
+    # Recorded first: a client may see the effect at once.
     site.killed_attempts.add(uid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -145,7 +145,7 @@ _FAULTS: dict[str, Callable[[Site, float], None]] = {
 
 
 def carry_out(site: Site, fault: Fault) -> None:
-    """Do what a fault says; returns when the cluster is in order again."""
+    """Carry out a fault; returns when the cluster is healthy again."""
     site.check_alive()
     with site.disturbance(fault.kind):
         {**_FAULTS, **site.engine.faults}[fault.kind](site, fault.size)

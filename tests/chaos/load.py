@@ -1,4 +1,4 @@
-"""Load: clients that carry out operations until they shall end, and write down what they saw.
+"""Load: clients that carry out operations until they are stopped, and record what they saw.
 
 What they do depends on the seed; in which order it happens, on the machine.
 """
@@ -31,14 +31,14 @@ from paiprotocol.errors import (
 
 _RETRY_S = 0.2
 _NOTEBOOK_INTERVAL_S = 20.0
-# A break of a connection becomes visible this much later: a request may be sent again, an answer be late.
+# A client may notice a broken connection this much later: a request is sent again, or a response is late.
 AFTER_FAULT_S = 20.0
 TEMPORARY = (ConnectionFailed, Unavailable, TooManyRequests)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a job has to do. ``own_failures``: attempts that fail by themselves."""
+    """Expected result of a job. ``own_failures``: attempts that fail without a fault."""
 
     name: str
     kind: str
@@ -64,7 +64,7 @@ class Followed:
 
 @dataclass
 class Seen:
-    """What clients saw: acknowledged jobs, followed logs, uploaded files, and what was wrong at once."""
+    """Record of the clients: acknowledged jobs, followed logs, uploaded files, and failures that they met."""
 
     jobs: dict[str, Expected] = field(default_factory=dict)
     followed: dict[tuple[str, int], dict[tuple[int, int], Followed]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Seen:
             self.wrong.append(text)
 
 
-# How often it is chosen, relative to the others, and what it does for a client, with its number and dice.
+# Weight of an operation, and the function that carries it out for a client, with its number.
 Choice = tuple[int, Callable[["Client", int, random.Random], None]]
 
 
@@ -117,7 +117,7 @@ class Load:
             thread.start()
 
     def finish(self, deadline_s: float) -> None:
-        """Let each client end its operation."""
+        """Wait until each client has ended its operation."""
         self.done.set()
         ends = time.monotonic() + deadline_s
         for thread in self.threads:
@@ -130,12 +130,10 @@ class Load:
         while not self.done.is_set():
             with self._numbers_lock:
                 number = next(self._numbers)
-            dice = random.Random(f"load {self.seed} {number}")
-            kind = dice.choices(list(self._operations), [weight for weight, _ in self._operations.values()])[
-                0
-            ]
+            rng = random.Random(f"load {self.seed} {number}")
+            kind = rng.choices(list(self._operations), [weight for weight, _ in self._operations.values()])[0]
             try:
-                self._operations[kind][1](client, number, dice)
+                self._operations[kind][1](client, number, rng)
             except Exception as error:
                 where = "".join(traceback.format_exception(error)[-9:])
                 self.seen.report(f"{kind} {number}: {where}")
@@ -147,14 +145,14 @@ class Client:
 
     def __init__(self, load: Load):
         self.load, self.site, self.seen = load, load.site, load.seen
-        # An operation is given up, and the run fails, when the cluster was in order for so long.
+        # A client gives an operation up after this time, and the run fails.
         self.patience_s = load.site.engine.patience_s
         site = self.site
         self.cluster = ClusterClient("chaos", Endpoint(site.proxy.url, site.cluster.user, site.cluster.token))
         self.storage = Storage.of(self.cluster.with_own_connection(), over_http=True)
 
     def retry(self, what: str, call: Callable[[], Any]) -> Any:
-        """Call until the cluster has answered. It must, unless a fault is in the way."""
+        """Call until the cluster responds. Failures without a fault shortly before are reported."""
         gives_up_s = time.monotonic() + self.patience_s
         while True:
             began_s = time.monotonic()
@@ -214,6 +212,6 @@ class Client:
 
 def _add(log: Followed, head: dict[str, Any], data: bytes) -> None:
     if data.startswith(b"[") and data.endswith(b" bytes of older output were dropped]\n"):
-        log.dropped += 1  # the client's own words
+        log.dropped += 1  # a notice of the client, not of the task
         return
     log.pieces.append((int(head.get("offset") or 0), data))

@@ -32,7 +32,7 @@ _MAX_UPLOAD_BYTES = 3 << 20
 
 
 def make_job(
-    load: Load, number: int, dice: random.Random, kind: str, *, tasks: int = 1, last: str = "", **more: Any
+    load: Load, number: int, rng: random.Random, kind: str, *, tasks: int = 1, last: str = "", **more: Any
 ) -> Expected:
     """A job whose tasks write a line to a file of their own at their start and end, and number their output.
 
@@ -40,7 +40,7 @@ def make_job(
     """
     fields = {name: more.pop(name) for name in ("state", "exit_code", "own_failures") if name in more}
     name = f"{kind}-{number}"
-    lines = dice.randrange(5, 120)
+    lines = rng.randrange(5, 120)
     index = "$PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"
     file = f"{load.ledger}/{name}.{index}"
     commands = (
@@ -55,66 +55,66 @@ def make_job(
     return Expected(name, kind, tasks, lines, spec, **fields)
 
 
-def _run(client: Client, expected: Expected, dice: random.Random) -> None:
-    """Submit, then leave it alone, or follow one task to the end."""
+def _run(client: Client, expected: Expected, rng: random.Random) -> None:
+    """Submit a job; most of the time follow one task to its end."""
     client.submit(expected)
-    if dice.random() < 0.7:
-        client.follow(expected, dice.randrange(expected.tasks))
+    if rng.random() < 0.7:
+        client.follow(expected, rng.randrange(expected.tasks))
 
 
-def _single(client: Client, number: int, dice: random.Random) -> None:
-    _run(client, make_job(client.load, number, dice, "single"), dice)
+def _single(client: Client, number: int, rng: random.Random) -> None:
+    _run(client, make_job(client.load, number, rng, "single"), rng)
 
 
-def _failing(client: Client, number: int, dice: random.Random) -> None:
+def _failing(client: Client, number: int, rng: random.Random) -> None:
     fails: dict[str, Any] = {"state": "FAILED", "exit_code": 255, "own_failures": 1}
-    _run(client, make_job(client.load, number, dice, "failing", last="exit 3", **fails), dice)
+    _run(client, make_job(client.load, number, rng, "failing", last="exit 3", **fails), rng)
 
 
-def _retried(client: Client, number: int, dice: random.Random) -> None:
+def _retried(client: Client, number: int, rng: random.Random) -> None:
     fails: dict[str, Any] = {"state": "FAILED", "exit_code": 255, "own_failures": 3, "jobRetryCount": 2}
-    _run(client, make_job(client.load, number, dice, "retried", last="exit 3", **fails), dice)
+    _run(client, make_job(client.load, number, rng, "retried", last="exit 3", **fails), rng)
 
 
-def _gang(client: Client, number: int, dice: random.Random) -> None:
-    _run(client, make_job(client.load, number, dice, "gang", tasks=dice.randrange(2, 5)), dice)
+def _gang(client: Client, number: int, rng: random.Random) -> None:
+    _run(client, make_job(client.load, number, rng, "gang", tasks=rng.randrange(2, 5)), rng)
 
 
-def _array(client: Client, number: int, dice: random.Random) -> None:
+def _array(client: Client, number: int, rng: random.Random) -> None:
     all_of_them = {"minFailedInstances": -1, "minSucceededInstances": -1}
     extras = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 2}}
     made = make_job(
-        client.load, number, dice, "array", tasks=dice.randrange(2, 6), completion=all_of_them, extras=extras
+        client.load, number, rng, "array", tasks=rng.randrange(2, 6), completion=all_of_them, extras=extras
     )
-    _run(client, made, dice)
+    _run(client, made, rng)
 
 
-def _stopped(client: Client, number: int, dice: random.Random) -> None:
+def _stopped(client: Client, number: int, rng: random.Random) -> None:
     stopped: dict[str, Any] = {"state": "STOPPED", "exit_code": -210}
-    made = make_job(client.load, number, dice, "stopped", last="sleep 600", **stopped)
+    made = make_job(client.load, number, rng, "stopped", last="sleep 600", **stopped)
     client.submit(made)
-    if dice.random() < 0.7:
+    if rng.random() < 0.7:
         client.wait(made.name, "RUNNING")
     client.retry(made.name, lambda: client.cluster.stop(made.name))
     client.wait(made.name)
 
 
-def _dependent(client: Client, number: int, dice: random.Random) -> None:
-    first = make_job(client.load, number, dice, "first")
+def _dependent(client: Client, number: int, rng: random.Random) -> None:
+    first = make_job(client.load, number, rng, "first")
     client.submit(first)
     after = {"openpaisdk": {"after": [{"job": first.name, "on": "success"}]}}
     check = f'grep -q "^end" {client.load.ledger}/{first.name}.0'
-    _run(client, make_job(client.load, number, dice, "second", last=check, extras=after), dice)
+    _run(client, make_job(client.load, number, rng, "second", last=check, extras=after), rng)
 
 
 # -- everything else -------------------------------------------------------------------------------
 
 
-def _upload(client: Client, number: int, dice: random.Random) -> None:
-    """Some are written over what an earlier version acknowledged."""
+def _upload(client: Client, number: int, rng: random.Random) -> None:
+    """Upload a file; some are then overwritten by a second version."""
     path = f"/user/{client.site.cluster.user}/chaos/file-{number}"
-    for version in range(1 + (dice.random() < 0.3)):
-        content = dice.randbytes(int(_MAX_UPLOAD_BYTES * dice.random() ** 3))
+    for version in range(1 + (rng.random() < 0.3)):
+        content = rng.randbytes(int(_MAX_UPLOAD_BYTES * rng.random() ** 3))
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
             file.flush()
@@ -122,14 +122,14 @@ def _upload(client: Client, number: int, dice: random.Random) -> None:
         with client.seen.lock:
             client.seen.files[path] = hashlib.sha256(content).hexdigest()
         client.seen.count(f"upload version {version}")
-    if dice.random() < 0.5:
+    if rng.random() < 0.5:
         check_file(client, path)
-        if dice.random() < 0.8:
+        if rng.random() < 0.8:
             _delete(client, path)
 
 
 def _delete(client: Client, path: str) -> None:
-    # Of a deletion that is sent again after a lost answer, the file is gone already.
+    # A deletion that is sent again after a lost response finds no file.
     with contextlib.suppress(NotFound):
         client.retry(path, lambda: client.storage.delete(path))
     with client.seen.lock:
@@ -151,17 +151,17 @@ def check_file(client: Client, path: str) -> None:
             client.seen.report(f"the uploaded file {path} has another content")
 
 
-def _commands(client: Client, number: int, dice: random.Random) -> None:
-    """Commands in a running job; a lost connection ends one, any other end must be right."""
+def _commands(client: Client, number: int, rng: random.Random) -> None:
+    """Run commands in a running job. Only a lost connection may end one early."""
     stopped: dict[str, Any] = {"state": "STOPPED", "exit_code": -210}
-    made = make_job(client.load, number, dice, "host", last="sleep 600", **stopped)
+    made = make_job(client.load, number, rng, "host", last="sleep 600", **stopped)
     client.submit(made)
     for _ in range(4):
         if client.wait(made.name, "RUNNING") != "RUNNING":
             break
         began_s = time.monotonic()
         try:
-            _run_command(client, made.name, dice)
+            _run_command(client, made.name, rng)
         except PaiError as error:
             # The task may be lost at this moment, or not have begun.
             is_expected = isinstance(error, (*TEMPORARY, Conflict, SessionRefused)) or "running" in str(error)
@@ -171,9 +171,9 @@ def _commands(client: Client, number: int, dice: random.Random) -> None:
     client.wait(made.name)
 
 
-def _run_command(client: Client, name: str, dice: random.Random) -> None:
-    sent = dice.randbytes(dice.randrange(1, 60_000)).hex().encode()
-    status = dice.randrange(100)
+def _run_command(client: Client, name: str, rng: random.Random) -> None:
+    sent = rng.randbytes(rng.randrange(1, 60_000)).hex().encode()
+    status = rng.randrange(100)
     began_s = time.monotonic()
     session = client.cluster.with_own_connection().open_session(name)
     try:
@@ -199,10 +199,10 @@ def _run_command(client: Client, name: str, dice: random.Random) -> None:
     client.seen.count("commands")
 
 
-def _function(client: Client, number: int, dice: random.Random) -> None:
+def _function(client: Client, number: int, rng: random.Random) -> None:
     site = client.site
     cluster = UserCluster("chaos", site.proxy.url, site.cluster.user, token=site.cluster.token)
-    base = dice.randrange(2, 50)
+    base = rng.randrange(2, 50)
     future = client.retry(
         "function",
         lambda: openpaisdk.submit(pow, base, number, cluster=cluster, image="host", mem="64m", sources=[]),
@@ -218,10 +218,10 @@ def _function(client: Client, number: int, dice: random.Random) -> None:
         client.seen.report(f"function {number}: {result}, not {base**number}")
 
 
-def _outputs(client: Client, number: int, dice: random.Random) -> None:
-    """A job that leaves two files, which must be there as soon as it has succeeded."""
+def _outputs(client: Client, number: int, rng: random.Random) -> None:
+    """A job with two output files, which are on the storage when it has succeeded."""
     name, began_s = f"outputs-{number}", time.time()
-    sizes = {name: dice.randrange(1, 300_000) for name in ("a", "b")}
+    sizes = {name: rng.randrange(1, 300_000) for name in ("a", "b")}
     commands = [f"head -c {size} /dev/zero > $PAI_OUTPUT_DIR/{file}" for file, size in sizes.items()]
     text = json.dumps(client.site.engine.place(job(name, *commands)))
     client.retry(name, lambda: client.cluster.submit(text, key=f"key-{name}"))
@@ -238,17 +238,17 @@ def _outputs(client: Client, number: int, dice: random.Random) -> None:
 
 
 def _check_unsuccessful(client: Client, name: str, state: str, began_s: float) -> None:
-    """Of a job with outputs: only a full disk, or a fault that kills programs, is an excuse."""
+    """Report a job with outputs that failed without a full disk or a fault that kills programs."""
     kills = client.site.engine.kills_programs
     if not client.site.was_disturbed_in(began_s, time.time(), "fill-disk", *kills):
         client.seen.report(f"{name} is {state}")
 
 
-def _notebook(client: Client, number: int, dice: random.Random) -> None:
-    """A notebook as a job, and what it printed. It takes seconds of processor time: one now and then."""
+def _notebook(client: Client, number: int, rng: random.Random) -> None:
+    """A notebook as a job, and its output. It takes seconds of processor time, so their number is limited."""
     if not client.load.may_run_notebook():
         return
-    site, base, name = client.site, dice.randrange(1000), f"notebook-{number}"
+    site, base, name = client.site, rng.randrange(1000), f"notebook-{number}"
     cluster = UserCluster("chaos", site.proxy.url, site.cluster.user, token=site.cluster.token)
     began_s = time.time()
     with tempfile.TemporaryDirectory() as folder:
@@ -257,7 +257,7 @@ def _notebook(client: Client, number: int, dice: random.Random) -> None:
         made = openpaisdk.Job(name).from_notebook(
             Path(folder) / "sum.ipynb", parameters={"base": base}, **options
         )
-        # An answer that was lost: the job is there.
+        # After a lost response the job exists.
         with contextlib.suppress(Conflict):
             client.retry(name, lambda: made.submit(cluster))
         state = client.wait(name)

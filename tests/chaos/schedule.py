@@ -1,4 +1,4 @@
-"""Schedule of faults: which one, when, how strong. It depends on the seed alone."""
+"""Schedule of faults: time, kind and size of each. It depends on the seed alone."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ class Fault:
 
 def make_schedule(seed: int, seconds: float, chosen: Mapping[str, int] = PROCESS_WEIGHTS) -> list[Fault]:
     """``chosen``: the weights of the faults to choose from."""
-    dice = random.Random(f"schedule {seed}")
+    rng = random.Random(f"schedule {seed}")
     kinds, weights = list(chosen), list(chosen.values())
     faults = []
     at_s = _FIRST_AT_S
     while kinds and at_s < seconds:
-        kind = dice.choices(kinds, weights)[0]
-        faults.append(Fault(round(at_s, 2), kind, round(dice.random(), 4)))
-        at_s += dice.uniform(*_GAP_RANGE_S)
+        kind = rng.choices(kinds, weights)[0]
+        faults.append(Fault(round(at_s, 2), kind, round(rng.random(), 4)))
+        at_s += rng.uniform(*_GAP_RANGE_S)
     return faults
 
 
 def with_upgrade(seed: int, faults: Sequence[Fault], seconds: float) -> list[Fault]:
     """The schedule with one upgrade of the server, in the middle third."""
-    dice = random.Random(f"upgrade {seed}")
+    rng = random.Random(f"upgrade {seed}")
     upgrade = Fault(
-        round(dice.uniform(seconds / 3, seconds * 2 / 3), 2), "upgrade-server", round(dice.random(), 4)
+        round(rng.uniform(seconds / 3, seconds * 2 / 3), 2), "upgrade-server", round(rng.random(), 4)
     )
     return sorted((*faults, upgrade), key=lambda fault: fault.at_s)
 
@@ -80,7 +80,7 @@ def parse_schedule(text: str) -> list[Fault]:
 
 
 def shortest_failing(faults: list[Fault], fails: Callable[[list[Fault]], bool], max_runs: int) -> list[Fault]:
-    """The shortest schedule found that still fails: parts are left out, first halves, then smaller ones."""
+    """The shortest schedule found that fails, by delta debugging: without halves, then smaller parts."""
     parts = 2
     runs = 0
     while len(faults) > 1 and runs < max_runs:

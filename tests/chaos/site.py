@@ -1,4 +1,4 @@
-"""Site of a campaign: the cluster, the way to it, and the times in which clients may notice a fault."""
+"""Site of a campaign: the cluster, the proxy in front of it, and the times of faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.server_fixture import Cluster
 
 @dataclass
 class Disturbance:
-    """Time in which something was out of order, by the monotonic clock and the wall clock of this process."""
+    """Interval of a fault, by the monotonic clock and the wall clock of this process."""
 
     kind: str
     began_s: float

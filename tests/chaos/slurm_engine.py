@@ -17,7 +17,7 @@ from support.slurm_cluster import RealSlurm, running_slurm
 
 _NODE_LOST = -1001
 _DOWN_MAX_S = 3.0
-# Longer than the time after which Slurm gives a node up (`SlurmdTimeout`).
+# Longer than the time after which Slurm sets a node DOWN (`SlurmdTimeout`).
 _NODE_DOWN_MAX_S = 12.0
 _PAUSE_MAX_S = 10.0
 _DRAIN_MAX_S = 6.0
@@ -41,7 +41,7 @@ _NODES = ("kill-slurmd", "kill-node")
 
 
 class SlurmEngine(CampaignEngine):
-    """Slurm alone: every task runs on one of its nodes."""
+    """Slurm only: every task runs on one of its nodes."""
 
     name = "slurm"
     weights = SLURM_WEIGHTS
@@ -87,12 +87,12 @@ class SlurmEngine(CampaignEngine):
     def supervisors(self, home: Path) -> dict[str, int]:
         return supervisors_in(home / "slurm/tasks", str(home))
 
-    def refuted(self, site: Site, code: int | None, uid: str, starts: int) -> str:
+    def unexplained_end(self, site: Site, code: int | None, uid: str, starts: int) -> str:
         if code == _NODE_LOST:
             return "" if site.had(*_NODES) else "was lost with its node, though no node failed"
         if code == LOST and site.had("kill-slurmctld", "kill-node"):
             return ""
-        return super().refuted(site, code, uid, starts)
+        return super().unexplained_end(site, code, uid, starts)
 
     def leftovers(self, cluster: Cluster) -> list[str]:
         return self._slurm.jobs()
@@ -124,7 +124,7 @@ class SlurmOverHttpEngine(SlurmEngine):
 
 
 def _kill_controller(slurm: RealSlurm, size: float) -> None:
-    """With it goes what slurmctld had not yet written."""
+    """State that slurmctld had not yet written is lost."""
     slurm.kill_controller()
     time.sleep(size * _DOWN_MAX_S)
     slurm.start_controller()
@@ -142,7 +142,7 @@ def _pause_controller(slurm: RealSlurm, size: float) -> None:
 
 
 def _kill_slurmd(slurm: RealSlurm, size: float) -> None:
-    """Of a node whose tasks go on: Slurm may give the node up before slurmd is back."""
+    """The tasks of the node go on. Slurm may set the node DOWN before slurmd is back."""
     node = _node(slurm, size)
     slurm.kill_slurmd(node)
     time.sleep(size * len(slurm.nodes) % 1 * _NODE_DOWN_MAX_S)
@@ -159,14 +159,14 @@ def _kill_node(slurm: RealSlurm, size: float) -> None:
 
 
 def _kill_munge(slurm: RealSlurm, size: float) -> None:
-    """No command and no daemon of Slurm can prove who it is."""
+    """Authentication between the commands and daemons of Slurm fails."""
     slurm.kill_munge()
     time.sleep(size * _DOWN_MAX_S)
     slurm.start_munge()
 
 
 def _drain_node(slurm: RealSlurm, size: float) -> None:
-    """It finishes what runs, and gets nothing new."""
+    """The node finishes its jobs, and gets no new ones."""
     node = _node(slurm, size)
     slurm.ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=maintenance")
     time.sleep(size * len(slurm.nodes) % 1 * _DRAIN_MAX_S)
