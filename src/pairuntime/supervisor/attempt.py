@@ -17,6 +17,7 @@ import time
 from pairuntime.supervisor import claim, exit_record, output_upload, process_tree
 from pairuntime.supervisor.limits import Limits
 from pairuntime.supervisor.log_segments import SegmentedLog
+from pairuntime.supervisor.log_times import LogTimes
 from pairuntime.supervisor.masking import Masker
 from pairuntime.supervisor.merged_log import MergedLog
 from pairuntime.supervisor.shared_environment import with_suffixes
@@ -95,6 +96,7 @@ class Attempt:
         self._logs = {
             name: SegmentedLog(folder, name, limit, segment) for name in ("stdout", "stderr", "all")
         }
+        self._log_times = LogTimes(folder, self._logs)
         self._merged = MergedLog(self._logs["all"])
         self._maskers = {name: Masker(secrets) for name in ("stdout", "stderr")}
         self._reads = {}  # type: dict[int, str]
@@ -422,21 +424,21 @@ class Attempt:
             self._close(fd)
             return False
         name = self._reads[fd]
-        data = self._maskers[name].feed(data)
-        if data:
-            self._logs[name].write(data)
-            self._merged.feed(name, data)
+        self._write_output(name, self._maskers[name].feed(data))
         return True
 
     def _close(self, fd: "int") -> "None":
         name = self._reads.pop(fd)
         self._poll.unregister(fd)
         os.close(fd)
-        rest = self._maskers[name].flush()
-        if rest:
-            self._logs[name].write(rest)
-            self._merged.feed(name, rest)
+        self._write_output(name, self._maskers[name].flush())
         self._merged.end(name)
+
+    def _write_output(self, name: "str", data: "bytes") -> "None":
+        if data:
+            self._log_times.note()
+            self._logs[name].write(data)
+            self._merged.feed(name, data)
 
     def _reap(self) -> "None":
         """Reap children.
@@ -498,10 +500,7 @@ class Attempt:
 
     def _write_stderr(self, data: "bytes") -> "None":
         """Append a message of the runtime to the task's stderr."""
-        data = self._maskers["stderr"].feed(data) + self._maskers["stderr"].flush()
-        if data:
-            self._logs["stderr"].write(data)
-            self._merged.feed("stderr", data)
+        self._write_output("stderr", self._maskers["stderr"].feed(data) + self._maskers["stderr"].flush())
 
     def _stop_requested(self) -> "bool":
         if self._stop is None:
