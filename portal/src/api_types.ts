@@ -529,6 +529,11 @@ export interface LogLocations {
   readonly locations: readonly LogLocation[];
 }
 
+export interface LogTimes {
+  readonly precisionMs: number | null;
+  readonly times: readonly (readonly [number, number])[];
+}
+
 export interface LoginBody {
   readonly username: string;
   readonly password: string;

@@ -35,6 +35,8 @@ REPEATED = [
     ("pairuntime.task.python_packages:_FILES", "openpaisdk.jobs.sdk_requirement:_FILES"),
     ("pairuntime.slurm.report_uploader:STREAMS", "paicluster.logs.reader:STREAMS"),
     ("pairuntime.slurm.report_uploader:METRICS", "paicluster.api.v2.task_reports:_METRICS_STREAM"),
+    ("pairuntime.slurm.report_uploader:TIMES", "paicluster.api.v2.task_reports:_TIMES_STREAM"),
+    ("pairuntime.local_files.log_times_format:STREAMS", "paicluster.logs.reader:STREAMS"),
     (
         "pairuntime.slurm.report_uploader:_MAX_DIAGNOSTICS_BYTES",
         "paicluster.api.v2.task_reports:_MAX_DIAGNOSTICS_BYTES",

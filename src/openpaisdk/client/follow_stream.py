@@ -54,10 +54,21 @@ class FollowRequest:
     """What to follow: job, task, stream (``NO_LOG``: states only) and how much of the existing log.
 
     Following begins with the latest attempt; with ``all_attempts`` with the first one. ``attempt``: only this
-    one, by the numbers of the job's attempt and of the task's in it.
+    one, by the numbers of the job's attempt and of the task's in it. ``times``: see `times_of`.
     """
 
-    __slots__ = ("all_attempts", "attempt", "follow", "index", "name", "role", "stream", "tail", "user")
+    __slots__ = (
+        "all_attempts",
+        "attempt",
+        "follow",
+        "index",
+        "name",
+        "role",
+        "stream",
+        "tail",
+        "times",
+        "user",
+    )
 
     def __init__(
         self,
@@ -71,6 +82,7 @@ class FollowRequest:
         follow: bool = True,
         all_attempts: bool = False,
         attempt: tuple[int, int] | None = None,
+        times: bool = False,
     ):
         self.name = name
         self.user = user
@@ -81,6 +93,7 @@ class FollowRequest:
         self.follow = follow
         self.all_attempts = all_attempts
         self.attempt = attempt
+        self.times = times
 
     def for_task(self, role: str, index: int) -> FollowRequest:
         """The same request for one task."""
@@ -94,6 +107,7 @@ class FollowRequest:
             follow=self.follow,
             all_attempts=self.all_attempts,
             attempt=self.attempt,
+            times=self.times,
         )
 
     def for_attempt(self, attempt: tuple[int, int]) -> FollowRequest:
@@ -179,6 +193,7 @@ def _open(cluster: ClusterClient, request: FollowRequest, position: LogPosition,
             "from": str(position),
             "tail": None if position.is_known else request.tail,
             "follow": "true" if request.follow else "false",
+            "times": "true" if request.times else None,
         },
         timeout=STREAM_TIMEOUT_S,
         tries=tries,
@@ -222,6 +237,21 @@ def read_frames(response: Response) -> Iterator[Frame]:
 def attempt_of(frame: Frame) -> tuple[int, int]:
     """Number of the job's attempt that a log frame is of, and of the task's in it."""
     return number(frame.head, "attempt") or 0, number(frame.head, "taskAttempt") or 0
+
+
+def times_of(frame: Frame) -> list[tuple[int, int]] | None:
+    """When the log of a frame was written; None: the cluster has not recorded it.
+
+    Pairs of an offset and the time of the bytes up to the next pair, in milliseconds since 1970.
+    """
+    pairs = frame.head.get("times")
+    if not isinstance(pairs, list):
+        return None
+    return [
+        (pair[0], pair[1])
+        for pair in pairs
+        if isinstance(pair, list) and len(pair) == 2 and all(type(value) is int for value in pair)
+    ]
 
 
 class LogPosition:

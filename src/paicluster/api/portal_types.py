@@ -114,7 +114,8 @@ def _array(schema: Schema, indent: str) -> str:
     if "prefixItems" in schema:
         return f"readonly [{', '.join(_type(item, indent) for item in schema['prefixItems'])}]"
     item = _type(schema.get("items") or {}, indent)
-    return f"readonly ({item})[]" if " | " in item else f"readonly {item}[]"
+    is_compound = " | " in item or item.startswith("readonly ")
+    return f"readonly ({item})[]" if is_compound else f"readonly {item}[]"
 
 
 def main(arguments: list[str]) -> int:

@@ -45,6 +45,7 @@ from paicluster.api.v2 import (
     kubernetes_lists,
     legacy_storage_configs,
     log_search,
+    log_times,
     login,
     marketplace,
     quotas,
@@ -88,7 +89,7 @@ def _openapi_json(version: str) -> bytes:
 _OPENPAI = (
     # The most frequent first.
     *(jobs, follow, forward, exec, apps, task_logs, sources, virtual_clusters, login, browser_logins),
-    *(ssh, task_metrics, job_runs, usage, log_search, job_attempts, job_checks, job_schemas),
+    *(ssh, task_metrics, job_runs, usage, log_search, log_times, job_attempts, job_checks, job_schemas),
     *(job_templates, users, certificates, quotas, groups, administration),
     *(storages, storage_files, storage_changes, legacy_storage_configs, alerts, kubernetes_lists),
     *(v1_jobs, v1_virtual_clusters, v1_users, v1_ssh, v1_task_logs),

@@ -27,7 +27,7 @@ _MAX_TIME_MS = 253_402_300_799_999
 
 
 class LogTimes(NamedTuple):
-    """``times``: pairs of an offset and the time of the bytes up to the next pair, in milliseconds since 1970.
+    """``times``: pairs of an offset and the time of the bytes up to the next pair, in ms since 1970.
 
     They were written at that time or, at most ``precision_ms``, later.
     """

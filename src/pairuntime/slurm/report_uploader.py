@@ -13,6 +13,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
+from pairuntime.local_files import log_times_format
 from pairuntime.slurm import gang_launcher, node, placement, server_connection, stale_folders, usage_file
 from pairuntime.supervisor import attempt as supervise
 from pairuntime.supervisor import claim, exit_record
@@ -26,6 +27,9 @@ STREAMS = ("all", "stdout", "stderr")
 METRICS = "metrics"
 _METRICS_FILE = os.path.join("work", ".pai", "metrics.jsonl")
 MAX_METRICS_BYTES = 32 << 20
+# The stream of the index of the log's times. At offset 0 it replaces what the server has.
+TIMES = "times"
+MAX_TIMES_BYTES = (1 + log_times_format.MAX_ENTRIES) * log_times_format.ENTRY_BYTES
 MAX_CHUNK_BYTES = 256 << 10
 
 # Tells the supervisor to stop. Slurm's own signal reaches all processes, and does not say who sent it.
@@ -212,7 +216,9 @@ class ReportUploader:
         self._child = child
         self._status = None  # type: int | None
         # How many bytes of each stream the server has.
-        self._uploaded = dict.fromkeys(STREAMS + (METRICS,), 0)
+        self._uploaded = dict.fromkeys(STREAMS + (METRICS, TIMES), 0)
+        # The file of the index that was uploaded: a thinned one is another file.
+        self._times_inode = 0
         self._last_upload = time.monotonic()
         self._sent_usage = b""
         # Back-off after a failed request.
@@ -295,6 +301,8 @@ class ReportUploader:
         for stream in STREAMS + (METRICS,):
             at, data = self._next_chunk(stream)
             if data:
+                if stream != METRICS:
+                    self._send_times()
                 before = self._uploaded[stream]
                 self._put(stream, at, data)
                 if self._uploaded[stream] == before:
@@ -304,6 +312,27 @@ class ReportUploader:
             self._put("all", self._uploaded["all"], b"")
         self._send_usage()
         return largest
+
+    def _send_times(self) -> "None":
+        """Upload what is new in the index, which has the times of all output that was read until now."""
+        path = os.path.join(self._folder, log_times_format.NAME)
+        while True:
+            try:
+                inode = os.stat(path).st_ino
+            except OSError:
+                return
+            if inode != self._times_inode:
+                self._times_inode, self._uploaded[TIMES] = inode, 0
+            at = self._uploaded[TIMES]
+            data = _read_at(path, at, min(MAX_CHUNK_BYTES, MAX_TIMES_BYTES - at))
+            if not data:
+                return
+            try:
+                self._put(TIMES, at, data)
+            except http.client.HTTPException:
+                return  # the output matters, and its upload tells whether the server works
+            if self._uploaded[TIMES] <= at:
+                return  # the server's disk is full
 
     def _send_usage(self) -> "None":
         usage = _read_at(os.path.join(self._folder, usage_file.NAME), 0, usage_file.SIZE_BYTES)

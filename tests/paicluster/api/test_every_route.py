@@ -143,6 +143,7 @@ def call_job_routes(call: SuccessfulCalls) -> None:
         "",
         "/follow?follow=false",
         "/log-search?text=e",
+        "/log-times?start=0&end=10",
         "/config",
         "/events",
         "/metrics",

@@ -83,7 +83,7 @@ def _command_for_all_attempts(cluster: ClusterClient, args: argparse.Namespace) 
     given += [("--role", args.role), ("--index", args.index), ("--level", args.level), ("--grep", args.grep)]
     given += [("--stream", args.stream)] if args.stream != "all" else []
     options = [f"{option} {quote(str(value))}" for option, value in given if value not in (None, "")]
-    follow = ["-f"] if args.follow else []
+    follow = [*(["-f"] if args.follow else []), *(["--timestamps"] if args.timestamps else [])]
     job = job_argument(cluster, args.job, args.user)
     return " ".join(["pai logs", *follow, "--all-attempts", *options, job])
 

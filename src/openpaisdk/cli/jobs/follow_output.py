@@ -6,8 +6,8 @@ import contextlib
 import sys
 
 from openpaisdk.client.follow import follow
-from openpaisdk.client.follow_stream import NO_LOG, FollowRequest, attempt_of
-from openpaisdk.client.models import FINAL_STATES, text
+from openpaisdk.client.follow_stream import NO_LOG, FollowRequest, attempt_of, times_of
+from openpaisdk.client.models import FINAL_STATES, number, text
 from openpaisdk.config.paths import display_path
 from openpaisdk.jobs.job_notices import CONNECTION, STATE, EventFilter, JobNotice, job_notices
 from openpaisdk.jobs.outcome import failure_details, known_solution, outcome_reason
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from openpaisdk.client.models import JobStatus, Task
     from openpaisdk.jobs.task_array import TaskArray
     from openpaisdk.output.log_levels import LevelFilter
+    from openpaisdk.output.time_prefix import TimePrefixer
     from openpaisdk.output.untrusted_text import TerminalLog
 
 STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
@@ -77,13 +78,15 @@ def print_log(
     already_shown: Sequence[str] = (),
     on_silence: Callable[[str], None] | None = None,
     on_attempt: Callable[[tuple[int, int]], None] | None = None,
+    timestamps: TimePrefixer | None = None,
 ) -> str:
     """Write a task's log as it arrives; returns the job's final state, empty if it has not finished.
 
     ``already_shown``: messages that are not printed again. ``on_silence`` is called with the job's state if
-    there was no output, ``on_attempt`` with the attempt of each piece of the log.
+    there was no output, ``on_attempt`` with the attempt of each piece of the log. With ``timestamps`` this
+    stream writes the log.
     """
-    out = log if log is not None else log_output(sys.stdout)
+    out = timestamps or (log if log is not None else log_output(sys.stdout))
     printer = FollowPrinter(request, on_state=on_state, show_events=show_events, already_shown=already_shown)
     printed = False
     last = b"\n"
@@ -93,6 +96,8 @@ def print_log(
             if frame.kind == "log":
                 if on_attempt is not None:
                     on_attempt(attempt_of(frame))
+                if timestamps is not None:
+                    begin_timed_piece(timestamps, frame)
                 printed = True
                 last = frame.data[-1:] or last
                 out.write(frame.data)
@@ -102,6 +107,10 @@ def print_log(
     except KeyboardInterrupt:
         report_interrupt(cluster, request)
         raise
+    if timestamps is not None:
+        timestamps.end_line()
+        timestamps.flush()
+        last = b"\n"
     # The next notice starts on a new line, also where stdout and stderr go to the same terminal. The newline
     # goes to stderr: stdout gets only the job's own bytes.
     same_terminal = out.isatty() and sys.stderr.isatty()
@@ -110,6 +119,24 @@ def print_log(
     if not printed and on_silence:
         on_silence(printer.state)
     return printer.final
+
+
+class MissingTimesNotice:
+    """Says once that the log of a job has no times."""
+
+    def __init__(self, job: str):
+        self._job = job
+        self._has_printed = False
+
+    def __call__(self) -> None:
+        if not self._has_printed:
+            print_notice(f"The log of {self._job} has no time stamps: its cluster did not record them.")
+        self._has_printed = True
+
+
+def begin_timed_piece(timestamps: TimePrefixer, frame: Frame) -> None:
+    """Tell the stream what the log frame, which is written next, has."""
+    timestamps.begin_piece(attempt_of(frame), number(frame.head, "offset") or 0, times_of(frame))
 
 
 def report_interrupt(cluster: ClusterClient, request: FollowRequest) -> None:

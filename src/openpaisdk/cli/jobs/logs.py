@@ -15,6 +15,7 @@ from openpaisdk.cli.jobs.attempt_logs import (
     select_attempts,
 )
 from openpaisdk.cli.jobs.follow_output import (
+    MissingTimesNotice,
     exit_status,
     print_log,
     report_outcome,
@@ -59,6 +60,8 @@ def logs(argv: list[str]) -> int:
     args = _logs_parser().parse(argv)
     if args.grep is not None:
         _check_search(args)
+    if args.timestamps and args.level:
+        raise UsageError("Records that --level selects have their own times: leave out --timestamps.")
     check_attempt_options(args)
     if args.task and (args.role or args.index is not None):
         raise UsageError("--task names a task with its role and index: do not add --role or --index.")
@@ -72,6 +75,7 @@ def logs(argv: list[str]) -> int:
         tail=args.tail,
         follow=args.follow,
         all_attempts=args.all_attempts,
+        times=args.timestamps,
     )
     job = cluster.job(args.job, args.user)
     # Of a job without known tasks the cluster chooses the first one.
@@ -169,6 +173,11 @@ def _logs_parser() -> Parser:
         help="only lines that contain this text, in upper or lower case; the cluster searches, so that a "
         "long log is not sent",
     )
+    parser.add_argument(
+        "--timestamps",
+        action="store_true",
+        help="begin each line with the time at which it was written, in your time zone, to about a second",
+    )
     add_attempt_options(parser)
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
     parser.add_argument("job", help="the job's name")
@@ -176,10 +185,12 @@ def _logs_parser() -> Parser:
 
 
 def _check_search(args: argparse.Namespace) -> None:
-    if args.follow or args.tail is not None or args.level:
+    if args.follow or args.tail is not None or args.level or args.timestamps:
+        options = "-f --timestamps" if args.timestamps else "-f"
         raise UsageError(
-            "--grep searches the whole log: it cannot be combined with --follow, --tail or --level.",
-            hint=f"To search what follows: pai logs -f {args.job} | grep TEXT",
+            "--grep searches the whole log: it cannot be combined with --follow, --tail, --level or "
+            "--timestamps.",
+            hint=f"To search what follows: pai logs {options} {args.job} | grep TEXT",
         )
     if not args.grep or "\n" in args.grep or len(args.grep.encode("utf-8", "replace")) > MAX_SEARCHED_BYTES:
         raise UsageError(f"--grep needs a text of one line and at most {MAX_SEARCHED_BYTES} bytes.")
@@ -236,6 +247,11 @@ def _print_one(
         from openpaisdk.output.log_levels import LevelFilter
 
         level_filter = LevelFilter(log_output(sys.stdout), args.level)
+    timestamps = None
+    if args.timestamps:
+        from openpaisdk.output.time_prefix import TimePrefixer
+
+        timestamps = TimePrefixer(log_output(sys.stdout), MissingTimesNotice(request.name))
     is_silent = False
 
     def report_silence(state: str) -> None:
@@ -250,6 +266,7 @@ def _print_one(
         log=level_filter,
         on_silence=report_silence,
         on_attempt=headings,
+        timestamps=timestamps,
     )
     if level_filter is not None:
         level_filter.end_line()

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.jobs.follow_output import FollowPrinter, report_interrupt
+from openpaisdk.cli.jobs.follow_output import (
+    FollowPrinter,
+    MissingTimesNotice,
+    begin_timed_piece,
+    report_interrupt,
+)
 from openpaisdk.client.follow import follow, follow_tasks
 from openpaisdk.client.follow_stream import FollowRequest, attempt_of
 from openpaisdk.client.job_config import parse_config, roles_of
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.follow_stream import Frame
     from openpaisdk.client.models import JobStatus
+    from openpaisdk.output.time_prefix import TimePrefixer
 
     TaskName = tuple[str, int]
 
@@ -99,6 +105,8 @@ def print_task_logs(
     if attempts:
         requests = {one.for_attempt(attempts[task]): task for one, task in requests.items()}
     logs = _TaskLogs(sys.stdout if out is None else out, tasks, level, in_parallel=in_parallel)
+    if request.times:
+        logs.add_times(request.name)
     printer = FollowPrinter(request, show_events=show_events, already_shown=already_shown)
     first = next(iter(requests))
     sys.stdout.flush()
@@ -172,14 +180,23 @@ class _TaskLogs:
         self._out = log_output(stream)
         colours = palette(stream)
         width = max(len(label(task)) for task in tasks)
-        self._sinks: dict[TaskName, LinePrefixer | LevelFilter] = {}
+        self._sinks: dict[TaskName, LinePrefixer | LevelFilter | TimePrefixer] = {}
         for i, task in enumerate(tasks):
             prefix = f"{label(task):<{width}} |"
             sink = LinePrefixer(self._out, colours.paint(prefix, PREFIX_STYLES[i % len(PREFIX_STYLES)]) + " ")
             self._sinks[task] = LevelFilter(sink, level) if level else sink
         self._attempts: dict[TaskName, tuple[object, object]] = {}
         self._last: TaskName | None = None
+        self._timed: dict[TaskName, TimePrefixer] = {}
         self.has_written = False
+
+    def add_times(self, job: str) -> None:
+        """Put the time of each line before it, after the task's name."""
+        from openpaisdk.output.time_prefix import TimePrefixer
+
+        on_missing = MissingTimesNotice(job)
+        self._timed = {task: TimePrefixer(sink, on_missing) for task, sink in self._sinks.items()}
+        self._sinks = dict(self._timed)
 
     def begin_piece(self, task: TaskName, frame: Frame) -> None:
         """End the last line of the task or attempt before, of which nothing more comes."""
@@ -190,6 +207,8 @@ class _TaskLogs:
         if self._attempts.setdefault(task, attempt) != attempt:
             self._sinks[task].end_line()
             self._attempts[task] = attempt
+        if task in self._timed:
+            begin_timed_piece(self._timed[task], frame)
 
     def write(self, task: TaskName, frame: Frame) -> None:
         sink = self._sinks[task]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from paicluster.api.context import Context
+from paicluster.logs.log_times import LogTimes, read_log_times
 from paicluster.logs.log_watcher import LogWatcher, Watch
 from paicluster.logs.reader import LogReader, Stream
 
@@ -24,6 +26,10 @@ class TaskLog:
     async def run(self, read: Callable[[], T]) -> T:
         """Read in a thread."""
         return await self._watcher.run(read, may_stall=self.may_stall)
+
+    async def times(self, start: int, end: int) -> LogTimes | None:
+        """When the bytes of this range were written; None of a log without an index."""
+        return await self.run(partial(read_log_times, self.reader.folder, self.reader.stream, start, end))
 
     def watch(self) -> Watch:
         return self._watcher.watch(self.reader.folder, self.reader.stream, may_stall=self.may_stall)

@@ -67,6 +67,7 @@ class _View(msgspec.Struct, frozen=True):
         Query("tail", Count, description="Start with this number of last lines."),
         Query("tailBytes", Count, description="With tail: start with at most so many bytes."),
         Query("follow", bool, description="Stream until the job has finished; by default true."),
+        Query("times", bool, description="With the times at which the log was written."),
     ),
     returns={200: Text("application/vnd.openpai.follow", binary=True)},
     other_methods=405,
@@ -98,6 +99,7 @@ async def follow(request: Request) -> Response:
         follower.attempt, follower.task_attempt = row.attempt, _LATEST
     # With "from", the tail is that of the attempt named there.
     follower.tail, follower.tail_bytes = lines, tail_bytes
+    follower.has_times = get("times") == "true"
     return StreamingResponse(follower.frames(), media_type=MEDIA_TYPE)
 
 
@@ -158,6 +160,7 @@ class _Follower:
         self.offset = 0
         self.tail: int | None = None
         self.tail_bytes: int | None = None
+        self.has_times = False
         # Event uid to the count that was sent last.
         self._sent_counts: dict[str, int] = {}
         self._last_degraded = ""
@@ -253,6 +256,7 @@ class _Follower:
             return []
         try:
             chunk = await self._next_chunk(task, self._stream)
+            times = await self._times_of(chunk)
         except Unavailable:
             self._is_stalled = True
             self._drained = False
@@ -268,11 +272,19 @@ class _Follower:
                 stream=self._stream,
                 offset=chunk.offset,
                 size=len(chunk.data),
+                **times,
             )
             frames.append(head + chunk.data)
             self.offset = chunk.end
         self._drained = not chunk.data
         return frames
+
+    async def _times_of(self, chunk: Chunk) -> dict[str, object]:
+        """Fields of a log frame: without an index of its times none."""
+        if not self.has_times or self._log is None or not chunk.data:
+            return {}
+        found = await self._log.times(chunk.offset, chunk.end)
+        return {} if found is None else {"times": found.times, "precisionMs": found.precision_ms}
 
     async def _next_chunk(self, task: TaskRow, stream: Stream) -> Chunk:
         log, watch = await self._open_log(task, stream)

@@ -26,6 +26,7 @@ from paicluster.api.v2.follow import job_and_roles, selected_task
 from paicluster.api.wire.jobs import Count
 from paicluster.api.wire.query_parameters import choice_param, int_param
 from paicluster.api.wire.responses import encode
+from paicluster.auth.tokens import Identity
 from paicluster.logs.reader import STREAMS
 from paicluster.logs.search import MAX_TEXT_BYTES, Hit, LogSearch
 from paicluster.store import jobs
@@ -73,6 +74,25 @@ async def search(request: Request) -> Response:
     limit = int_param(get("limit"), "limit", 1, MAX_HITS)
     if not limit:
         raise InvalidParameters('"limit" must be at least 1.')
+    task = await requested_task(request, identity)
+    if task is None:
+        return StreamingResponse(_nothing(), media_type=MEDIA_TYPE)
+    log = await open_log(ctx, task.uid, stream)
+    if start < 0:
+        start = await log.run(log.reader.size) if backward else 0
+    matches_case = get("matchCase") == "true"
+    begun = await log.run(
+        lambda: LogSearch(log.reader, text, start, backward=backward, matches_case=matches_case)
+    )
+    place = {"attempt": task.attempt, "taskAttempt": task.task_attempt}
+    frames = _frames(ctx, log, begun, limit, place, identity.token_id)
+    return StreamingResponse(frames, media_type=MEDIA_TYPE)
+
+
+async def requested_task(request: Request, identity: Identity) -> TaskRow | None:
+    """The attempt of a task that a request for its log names; None before the first one."""
+    ctx = context(request)
+    get = request.query_params.get
     attempt = int_param(get("attempt"), "attempt", -1)
     task_attempt = int_param(get("taskAttempt"), "taskAttempt", -1)
     framework = request.path_params["framework"]
@@ -87,20 +107,9 @@ async def search(request: Request) -> Response:
         return row, next(tasks, None)
 
     row, task = await ctx.store.read(read)
-    if task is None:
-        if attempt >= 0 or task_attempt >= 0:
-            raise NotFound(f"Job {row.name} has no such attempt of this task.", code="NoTaskLogError")
-        return StreamingResponse(_nothing(), media_type=MEDIA_TYPE)
-    log = await open_log(ctx, task.uid, stream)
-    if start < 0:
-        start = await log.run(log.reader.size) if backward else 0
-    matches_case = get("matchCase") == "true"
-    begun = await log.run(
-        lambda: LogSearch(log.reader, text, start, backward=backward, matches_case=matches_case)
-    )
-    place = {"attempt": task.attempt, "taskAttempt": task.task_attempt}
-    frames = _frames(ctx, log, begun, limit, place, identity.token_id)
-    return StreamingResponse(frames, media_type=MEDIA_TYPE)
+    if task is None and (attempt >= 0 or task_attempt >= 0):
+        raise NotFound(f"Job {row.name} has no such attempt of this task.", code="NoTaskLogError")
+    return task
 
 
 def _text(value: str | None) -> bytes:

@@ -25,6 +25,7 @@ from paicluster.logs.reader import STREAMS
 from paiprotocol.errors import InvalidParameters, Unauthorized
 
 _METRICS_STREAM = "metrics"
+_TIMES_STREAM = "times"
 _MAX_CHUNK_BYTES = 1 << 20
 _MAX_DIAGNOSTICS_BYTES = 1 << 12
 _MAX_OFFSET = 1 << 52
@@ -99,8 +100,9 @@ async def claim(request: Request) -> Accepted:
 async def append(request: Request) -> Appended:
     sink, uid = _authorize(request)
     stream = request.path_params["stream"]
-    if stream not in (*STREAMS, _METRICS_STREAM):
-        raise InvalidParameters(f"The streams are {', '.join(STREAMS)} and {_METRICS_STREAM}.")
+    if stream not in (*STREAMS, _METRICS_STREAM, _TIMES_STREAM):
+        names = ", ".join((*STREAMS, _METRICS_STREAM))
+        raise InvalidParameters(f"The streams are {names} and {_TIMES_STREAM}.")
     at, after = _number(request, "at"), _number(request, "after")
     appended = await sink.append(uid, stream, at, after, await read_body(request))
     return Appended(appended.end, appended.stop)

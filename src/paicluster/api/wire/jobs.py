@@ -334,6 +334,11 @@ class LogLocations(WireModel):
     locations: list[LogLocation]
 
 
+class LogTimes(WireModel):
+    precision_ms: Count | None
+    times: list[tuple[Count, Milliseconds]]
+
+
 class JobEvent(WireModel):
     uid: str
     framework_name: str

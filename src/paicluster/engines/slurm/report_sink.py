@@ -22,6 +22,7 @@ from paicluster.engines.slurm import container_command, gang_folder, untrusted_f
 from paicluster.engines.slurm.launch_bundle import SlurmLaunchBundle
 from paicluster.engines.slurm.options import SlurmOptions
 from paiprotocol.errors import JOB_CONFLICT, NO_JOB, Conflict, NotFound, Unavailable
+from pairuntime.local_files import log_times_format
 from pairuntime.slurm import gang_launcher, placement, report_uploader, usage_file
 from pairuntime.supervisor import attempt, claim, exit_record
 from pairuntime.supervisor.log_segments import SegmentedLog
@@ -183,6 +184,8 @@ class SlurmReportSink:
             return AppendResult(
                 _append_metrics(path / gang_folder.WORK / task_files.METRICS_FILE, at, data), stop
             )
+        if stream == report_uploader.TIMES:
+            return AppendResult(_write_times(path / log_times_format.NAME, at, data), stop)
         with _ReceivedLog(path, stream, self._options) as log:
             if at > log.offset >= after:
                 log.skip_to(at)
@@ -247,6 +250,20 @@ class _ReceivedLog(SegmentedLog):
         """Sync to disk."""
         with self:
             self.sync()
+
+
+def _write_times(file: Path, at: int, data: bytes) -> int:
+    """Write a part of the index of a log's times; at its beginning instead of what is there."""
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        if not at:
+            os.ftruncate(fd, 0)
+        end = os.fstat(fd).st_size
+        if at <= end and at + len(data) <= report_uploader.MAX_TIMES_BYTES:
+            end = max(end, at + os.pwrite(fd, data, at))
+        return end
+    finally:
+        os.close(fd)
 
 
 def _append_metrics(file: Path, at: int, data: bytes) -> int:

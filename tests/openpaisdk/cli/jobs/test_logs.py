@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -245,3 +247,53 @@ def test_tasks_that_are_retried_on_their_own_have_attempts_of_their_own(user) ->
         assert every.err == headings and every.out.splitlines() == [
             *("main[0] | task 0 run 1", "main[1] | task 1 run 1", "main[1] | task 1 run 2")
         ], every
+
+
+STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+
+
+def seconds_of(line: str) -> float:
+    return time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S"))
+
+
+def test_timestamps_begin_each_line_with_its_time(user) -> None:
+    job = done_job(user, "timed_$", "echo one; echo two >&2; sleep 2; printf three")
+    done = user.pai("logs", "--timestamps", job)
+    lines = done.out.splitlines()
+    assert done.err == "" and all(STAMP.match(line) for line in lines), done
+    assert [line[20:] for line in lines] == ["one", "two", "three"]
+    assert 1 <= seconds_of(lines[2]) - seconds_of(lines[0]) < 3600
+    assert user.pai("logs", "--timestamps", "--tail", "1", job).out.splitlines() == lines[2:]
+
+
+def test_timestamps_of_a_followed_job(user) -> None:
+    job = user.pai("sub", "-j", "timed_live_$", "echo begun; sleep 1.5; echo ended").out.strip()
+    done = user.pai("logs", "-f", "--timestamps", job)
+    assert done.status == 0 and [line[20:] for line in done.out.splitlines()] == ["begun", "ended"], done
+    assert all(STAMP.match(line) for line in done.out.splitlines())
+
+
+def test_timestamps_of_several_tasks_follow_the_names_of_the_tasks(user) -> None:
+    job = done_job(
+        user, "timed_array_$", "--array", "2", "echo I am $PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"
+    )
+    lines = user.pai("logs", "--timestamps", "--task", "all", job).out.splitlines()
+    assert len(lines) == 2
+    for index, line in enumerate(lines):
+        name, _, rest = line.partition(" | ")
+        assert name.endswith(f"[{index}]") and STAMP.match(rest) and rest[20:] == f"I am {index}", lines
+
+
+def test_log_without_recorded_times_is_printed_and_said_once(user) -> None:
+    job = done_job(user, "untimed_$", "echo one; echo two")
+    for index in user.home.glob(".openpai/**/log-times"):
+        index.unlink()
+    done = user.pai("logs", "--timestamps", job)
+    assert done.out == "one\ntwo\n"
+    assert done.err.count("has no time stamps") == 1, done
+
+
+@pytest.mark.parametrize("options", [["--level", "INFO"], ["--grep", "x"]])
+def test_timestamps_contradict_options_that_select_lines(user, options: list[str]) -> None:
+    done = user.pai("logs", "--timestamps", *options, "nowhere")
+    assert done.status == 2 and "--timestamps" in done.err and done.out == "", done

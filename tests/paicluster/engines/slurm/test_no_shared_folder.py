@@ -142,6 +142,13 @@ def test_memory_overhead_is_within_the_request(cluster: Cluster) -> None:
     assert sum(int(line.split()[1]) for line in said.splitlines()) < 24 << 10, said
 
 
+def test_times_of_a_log_are_transferred(cluster: Cluster) -> None:
+    succeeded(cluster, job("timed", "echo one", "sleep 2", "echo two"))
+    found = cluster.get(cluster.path("timed", "/log-times")).json()
+    (first, first_ms), (second, second_ms) = found["times"]
+    assert (first, second) == (0, 4) and 1500 <= second_ms - first_ms < 60_000
+
+
 def test_sources_outputs_and_metrics_are_transferred(cluster: Cluster) -> None:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:

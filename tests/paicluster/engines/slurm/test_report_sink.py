@@ -35,6 +35,7 @@ from paicluster.logs.reader import LogReader
 from paicluster.logs.task_metrics import read_metric_lines
 from paicluster.server.engine_factory import build_engines
 from paiprotocol.errors import ConfigError, Conflict, Unavailable
+from pairuntime.local_files import log_times_format
 from pairuntime.slurm import gang_launcher as batch
 from pairuntime.supervisor import attempt_factory, claim, exit_record, process_tree
 from support.slurm_report_server import QuietServer, app_of
@@ -266,6 +267,23 @@ async def test_metrics_are_stored_up_to_their_limit(node: Node) -> None:
     os.truncate(file, 32 << 20)
     taken = await node.reports.append(node.uid, "metrics", 32 << 20, 32 << 20, b"x")
     assert taken.end == 32 << 20
+
+
+async def test_index_of_times_is_replaced_at_its_beginning(node: Node) -> None:
+    await node.begun()
+    index = node.home.task(node.uid) / log_times_format.NAME
+
+    async def put(at: int, data: bytes) -> int:
+        return (await node.reports.append(node.uid, "times", at, at, data)).end
+
+    assert await put(0, b"one") == 3
+    assert await put(3, b"two") == 6
+    assert await put(3, b"two") == 6
+    assert await put(9, b"gap") == 6
+    assert index.read_bytes() == b"onetwo"
+    assert await put(0, b"new") == 3
+    assert index.read_bytes() == b"new"
+    assert await put(3, b"x" * (1 << 20)) == 3
 
 
 async def test_reported_metrics_are_summarized_by_complete_lines(node: Node) -> None:
