@@ -953,6 +953,7 @@ export interface TaskAttempt {
   readonly containerExitSpec: ExitSpec | null;
   readonly containerExitDiagnostics: string | null;
   readonly originUserExitCode?: number | null;
+  readonly cause?: string;
   readonly attemptId: number;
   readonly attemptState: "FAILED" | "RUNNING" | "STOPPED" | "STOPPING" | "SUCCEEDED" | "UNKNOWN" | "WAITING";
   readonly currentAttemptCreatedTime: number | null;
@@ -980,6 +981,7 @@ export interface TaskDetail {
   readonly containerExitSpec: ExitSpec | null;
   readonly containerExitDiagnostics: string | null;
   readonly originUserExitCode?: number | null;
+  readonly cause?: string;
   readonly attemptId: number;
   readonly attemptState: "FAILED" | "RUNNING" | "STOPPED" | "STOPPING" | "SUCCEEDED" | "UNKNOWN" | "WAITING";
   readonly currentAttemptCreatedTime: number | null;
@@ -1004,6 +1006,7 @@ export interface TaskRun {
   readonly completedTime: number | null;
   readonly exitCode: number | null;
   readonly metrics: Readonly<Record<string, MetricSummary>>;
+  readonly cause?: string;
 }
 
 export interface TaskStatus {

@@ -129,6 +129,7 @@ class Task:
 
     __slots__ = (
         "attempt",
+        "cause",
         "completed_ms",
         "container_id",
         "exit_code",
@@ -157,6 +158,10 @@ class Task:
         self.attempt = number(raw, "attemptId") or 0
         self.log = text(raw, "containerLog")
         self.container_id = text(raw, "containerId")
+        self.cause = text(raw, "cause")
+        """Why it failed, in one line; empty if it did not, or if the cluster reports nothing about it."""
+        if not self.cause and self.state == "FAILED":  # OpenPAI has only the diagnostics
+            self.cause = text(raw, "containerExitDiagnostics").strip().partition("\n")[0]
 
     @property
     def own_exit_code(self) -> int | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from openpaisdk.jobs.run_filter import Value
     from openpaisdk.jobs.task_array import TaskArray
 
-FIELDS = ("job", "user", "task", "index", "state", "duration", "exit")
+FIELDS = ("job", "user", "task", "index", "state", "duration", "exit", "cause")
 """What every run has, beside parameters and metrics."""
 _PARTS = ("last", "min", "max")
 _NAMES_PER_REQUEST = 50
@@ -55,8 +55,8 @@ class Run:
     """
 
     __slots__ = (
-        "completed_ms", "exit_code", "index", "job", "launched_ms", "metrics", "parameters", "role", "state",
-        "submitted_ms", "tags", "task", "user",
+        "cause", "completed_ms", "exit_code", "index", "job", "launched_ms", "metrics", "parameters", "role",
+        "state", "submitted_ms", "tags", "task", "user",
     )  # fmt: skip
 
     def __init__(self, job: Mapping[str, object], task: Mapping[str, object], is_task: bool):
@@ -73,6 +73,7 @@ class Run:
         self.launched_ms = _whole(source.get("launchedTime"))
         self.completed_ms = _whole(source.get("completedTime"))
         self.exit_code = _whole(task.get("exitCode"))
+        self.cause = str(task.get("cause") or "")
         self.parameters: dict[str, object] = {}
         self.metrics: dict[str, RunMetric] = {}
 
@@ -94,6 +95,8 @@ class Run:
             return value
         if name in self.parameters:
             return _plain(self.parameters[name])
+        if name == "cause":
+            return self.cause or None
         if name in FIELDS:
             return _plain(self.exit_code if name == "exit" else getattr(self, name))
         return None
@@ -190,7 +193,7 @@ class RunTable:
         }
         for name in self.parameters:
             record[self._column(name)] = _plain(run.parameters.get(name))
-        record.update(state=run.state, duration=run.duration, exit=run.exit_code)
+        record.update(state=run.state, duration=run.duration, exit=run.exit_code, cause=run.cause or None)
         for name in self.metrics:
             metric = run.metrics.get(name)
             record[self._metric_column(name)] = metric and metric.last
@@ -294,6 +297,7 @@ def _runs_of(job: Mapping[str, object]) -> list[Run]:
     if not tasks or not (array or (job.get("isArray") is True and len(tasks) > 1)):
         run = Run(job, tasks[0] if tasks else {}, False)
         run.parameters = own
+        run.cause = next((str(task["cause"]) for task in tasks if task.get("cause")), "")
         # A metric is that of the first task which logged it.
         for task in reversed(tasks):
             run.metrics.update(_metrics_of(task))

@@ -1,8 +1,9 @@
-"""Causes of failed jobs, one line each: for lists, and for the jobs that depend on them."""
+"""Causes of failed jobs and tasks, one line each: for lists, and for the jobs that depend on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import Connection
@@ -21,7 +22,7 @@ class _ErrorLogs(msgspec.Struct):
 
 
 class _RuntimeExit(msgspec.Struct, rename="camel"):
-    """The fields read of a runtime exit: how the task ended that decided the attempt."""
+    """The fields read of a runtime exit: how a task ended, often the one that decided the attempt."""
 
     origin_user_exit_code: int | None = None
     caught_exception: str | None = None
@@ -34,6 +35,22 @@ _decode = msgspec.json.Decoder(_RuntimeExit).decode
 def cause_of(attempt: AttemptRow | None) -> str:
     """Why a failed attempt failed; empty where nothing is known."""
     return "" if attempt is None else _cause(attempt.diagnostics, attempt.runtime_exit)
+
+
+class TaskEnd(NamedTuple):
+    """How a task ended. ``own_code``: the program's exit code; ``cause``: why it failed, if it did."""
+
+    diagnostics: str | None = None
+    own_code: int | None = None
+    cause: str = ""
+
+
+def task_end(exit_info: str | None) -> TaskEnd:
+    """What is shown of the runtime exit of a task."""
+    if not exit_info:
+        return TaskEnd()
+    ended = _decode(exit_info)
+    return TaskEnd(ended.caught_exception, ended.origin_user_exit_code, _cause_of_end(ended, ""))
 
 
 def causes_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
@@ -51,13 +68,16 @@ def causes_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
 
 
 def _cause(diagnostics: str | None, runtime_exit: str | None) -> str:
-    ended = _decode(runtime_exit) if runtime_exit else _RuntimeExit()
+    return _cause_of_end(_decode(runtime_exit) if runtime_exit else _RuntimeExit(), diagnostics or "")
+
+
+def _cause_of_end(ended: _RuntimeExit, diagnostics: str) -> str:
     if ended.caught_exception:
         return _first_line(ended.caught_exception)
     if ended.origin_user_exit_code is not None:
         last = last_line(ended.error_logs.user if ended.error_logs else "")
         return _shortened(f"Exit code {ended.origin_user_exit_code}{f': {last}' if last else ''}")
-    return _first_line(diagnostics or "")
+    return _first_line(diagnostics)
 
 
 def _first_line(text: str) -> str:

@@ -125,8 +125,9 @@ def _ssh_lines(info: dict[str, object]) -> str:
 def _overview(cluster: ClusterClient, job: JobStatus, reason: str, columns: int | None) -> str:
     """The job in one picture: outcome, times, what it runs, files, tasks and latest events."""
     colours = palette(sys.stdout)
-    failed = sum(task.state == "FAILED" for task in job.tasks) if job.state == "SUCCEEDED" else 0
-    failures = f" ({failed} of {len(job.tasks)} tasks failed)" if failed else ""
+    failed = sum(task.state == "FAILED" for task in job.tasks)
+    is_told = failed and job.state == "SUCCEEDED"
+    failures = f" ({failed} of {len(job.tasks)} tasks failed)" if is_told else ""
     config = _config(cluster, job)
     roles = roles_of(config)
     lines = [f"{job.name}  {colours.state(job.state)}{failures}" + (f"  {reason}" if reason else "")]
@@ -152,7 +153,10 @@ def _overview(cluster: ClusterClient, job: JobStatus, reason: str, columns: int 
     if len(roles) > 1:
         lines += ["", _role_table(roles, columns)]
     if job.tasks:
-        lines += ["", *_task_lines(job, columns, _array(config))]
+        array = _array(config)
+        lines += ["", *_task_lines(job, columns, array)]
+        if failed and len(job.tasks) > 1:
+            lines += ["", *_failure_lines(cluster, job, array)]
     if events := _latest_events(cluster, job):
         lines += ["", _event_table(events[:MAX_EVENTS], columns)]
         if len(events) > MAX_EVENTS:
@@ -321,6 +325,15 @@ def _task_lines(job: JobStatus, columns: int | None, array: TaskArray | None) ->
     ]
 
 
+def _failure_lines(cluster: ClusterClient, job: JobStatus, array: TaskArray | None) -> list[str]:
+    """Why tasks failed, in a few lines, however many there are."""
+    from openpaisdk.cli.jobs.job_selection import job_argument
+    from openpaisdk.jobs.failure_groups import failure_lines
+
+    lines = failure_lines(job.tasks, array, job_argument(cluster, job.name, job.user))
+    return [printable(line) for line in lines]
+
+
 _ORDER = {"FAILED": 0, "STOPPED": 2, "WAITING": 3, "SUCCEEDED": 4}
 """The states that need attention come first."""
 
@@ -348,21 +361,27 @@ def _task_table(
                 task.ip or "-",
                 " ".join(f"{label}={ports}" for label, ports in task.ports.items()) or "-",
                 *(values.get(name, "-") for name in names),
+                task.cause or "-",
                 (folders or {}).get(f"{task.role}[{task.index}]", "-"),
             ]
         )
     address, ports, first = 4, 5, 6
     of_values = [(column, _VALUE_WIDTH) for column in range(first, first + len(names))]
-    files = first + len(names)
+    cause = first + len(names)
+    files = cause + 1
+    # The overview has the causes below the table.
+    hidden = [] if folders is not None and any(task.cause for task in tasks) else [cause]
     return table(
-        ["TASK", "STATE", "EXIT", "DURATION", "ADDRESS", "PORTS", *names, "FILES"],
+        ["TASK", "STATE", "EXIT", "DURATION", "ADDRESS", "PORTS", *names, "CAUSE", "FILES"],
         rows,
         right=frozenset({2, 3}),
         paint=lambda i, cell: colours.state(cell) if i == 1 else cell,
-        hide=() if folders else (files,),
+        hide=hidden if folders else [*hidden, files],
         columns=columns,
         # The folder is what the user came for: it is never shortened.
-        fit=((ports, 0), (address, 0)) if folders else ((ports, 16), (ports, 0), (address, 0), *of_values),
+        fit=((cause, 30), (ports, 0), (address, 0))
+        if folders
+        else ((ports, 16), (ports, 0), (address, 0), *of_values),
     )
 
 

@@ -24,6 +24,9 @@ _JOBS = 50
 # Columns of metrics in a table; the other formats have all.
 _SHOWN_METRICS = 6
 _MISSING = "-"
+# Of the cause of a failure, before columns of metrics are left out, and after.
+_CAUSE_WIDTH = 40
+_LEAST_CAUSE_WIDTH = 12
 
 
 def runs(argv: list[str]) -> int:
@@ -57,7 +60,8 @@ def _parser() -> Parser:
         "pai runs --tag study --best val/acc:max",
         "A line is a task of an array, or a job without one. A metric has its last, lowest and highest\n"
         "value (loss, loss.min, loss.max). Names are those of metrics, of parameters, and job, user,\n"
-        "task, index, state, duration (in seconds) and exit. What a run has not is -, and comes last.",
+        "task, index, state, duration (in seconds), exit and cause (why it failed). What a run has not is\n"
+        "-, and comes last.",
         more_formats=("csv",),
     )
     add = parser.add_argument
@@ -160,6 +164,7 @@ def _table(chosen: RunTable, named: list[str]) -> str:
     metrics = chosen.metrics if named else chosen.metrics[:_SHOWN_METRICS]
     headers = ["JOB", "USER", "TASK", *chosen.parameters, "STATE", "DURATION"]
     headers += [column for name in metrics for column in (name, f"{name}.min", f"{name}.max")]
+    headers.append("CAUSE")
     rows = [
         [
             run.job,
@@ -169,23 +174,30 @@ def _table(chosen: RunTable, named: list[str]) -> str:
             run.state,
             format_duration(run.launched_ms, run.completed_ms),
             *(_number(value) for name in metrics for value in _values(run.metrics.get(name))),
+            run.cause or _MISSING,
         ]
         for run in runs
     ]
     hidden = {1} if len({run.user for run in runs}) == 1 else set()
     if not any(run.task for run in runs):
         hidden.add(2)
-    state = 3 + len(chosen.parameters)
+    state, cause = 3 + len(chosen.parameters), len(headers) - 1
+    if not any(run.cause for run in runs):
+        hidden.add(cause)
     colours = palette(sys.stdout)
     return table(
         headers,
         rows,
-        right=frozenset(range(state + 1, len(headers))),
+        right=frozenset(range(state + 1, cause)),
         paint=lambda i, cell: colours.state(cell) if i == state else cell,
         hide=hidden,
         columns=terminal_columns(sys.stdout),
-        # Highest and lowest values first, from the right.
-        fit=[(i, 0) for i in range(len(headers) - 1, state + 1, -1) if (i - state - 2) % 3],
+        # Highest and lowest values are left out first, from the right.
+        fit=[
+            (cause, _CAUSE_WIDTH),
+            *((i, 0) for i in range(cause - 1, state + 1, -1) if (i - state - 2) % 3),
+            (cause, _LEAST_CAUSE_WIDTH),
+        ],
         keep_ends=frozenset((0,)),
     )
 
@@ -222,6 +234,7 @@ def _plain(run: Run) -> dict[str, object]:
         "index": run.index,
         "state": run.state,
         "exitCode": run.exit_code,
+        "cause": run.cause or None,
         "submittedTime": run.submitted_ms,
         "launchedTime": run.launched_ms,
         "completedTime": run.completed_ms,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from paicluster.api.wire.jobs import (
     ExitMessages,
@@ -27,7 +27,7 @@ from paicluster.api.wire.jobs import (
     TaskRoleStatus,
     TaskStatus,
 )
-from paicluster.store.job_failures import cause_of
+from paicluster.store.job_failures import TaskEnd, cause_of, task_end
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow, decode_tags
 from paiprotocol.jobs.completion import (
     COMPLETE_DIAGNOSTICS,
@@ -281,7 +281,7 @@ def exit_messages(attempt: AttemptRow | None) -> ExitMessages | None:
 
 
 def task_attempt(framework: str, task: TaskRow) -> TaskAttempt:
-    diagnostics, own_code = exit_summary(task.exit_info)
+    end, state = end_of_task(task.exit_info), _attempt_state(task.sub_state, task.exit_code)
     return TaskAttempt(
         container_id=task.uid,
         container_ip=task.ip,
@@ -291,10 +291,11 @@ def task_attempt(framework: str, task: TaskRow) -> TaskAttempt:
         container_log=log_path(framework, task),
         container_exit_code=task.exit_code,
         container_exit_spec=_exit_spec(task.exit_code, task.exit_info),
-        container_exit_diagnostics=diagnostics,
-        origin_user_exit_code=own_code,
+        container_exit_diagnostics=end.diagnostics,
+        origin_user_exit_code=end.own_code,
+        cause=cause_if_failed(state, end),
         attempt_id=task.task_attempt,
-        attempt_state=_attempt_state(task.sub_state, task.exit_code),
+        attempt_state=state,
         current_attempt_created_time=task.created_ms,
         current_attempt_launched_time=task.launched_ms,
         current_attempt_completed_time=task.completed_ms,
@@ -307,7 +308,7 @@ def _task(framework: str, columns: tuple[Any, ...]) -> TaskDetail:
         launched, completed, exit_code, exit_info, retries, accountable,
     ) = columns  # fmt: skip
     task_completed = None if sub_state == _WILL_RETRY else completed
-    diagnostics, own_code = exit_summary(exit_info)
+    end, state = end_of_task(exit_info), _attempt_state(sub_state, exit_code)
     return TaskDetail(
         task_index=index,
         task_uid=task_uid,
@@ -325,10 +326,11 @@ def _task(framework: str, columns: tuple[Any, ...]) -> TaskDetail:
         container_log=f"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",
         container_exit_code=exit_code,
         container_exit_spec=_exit_spec(exit_code, exit_info),
-        container_exit_diagnostics=diagnostics,
-        origin_user_exit_code=own_code,
+        container_exit_diagnostics=end.diagnostics,
+        origin_user_exit_code=end.own_code,
+        cause=cause_if_failed(state, end),
         attempt_id=task_attempt,
-        attempt_state=_attempt_state(sub_state, exit_code),
+        attempt_state=state,
         current_attempt_created_time=created,
         current_attempt_launched_time=launched,
         current_attempt_completed_time=completed,
@@ -345,11 +347,12 @@ def _log_prefix(framework: str, attempt: int, role: str) -> str:
     return f"/api/v2/jobs/{framework}/attempts/{attempt}/taskRoles/{role}/taskIndex/"
 
 
-@lru_cache(maxsize=128)
-def exit_summary(exit_info: str | None) -> tuple[str | None, int | None]:
-    """Diagnostics and the program's own exit code, which may differ from the reported exit code."""
-    info = _decode(exit_info) if exit_info else {}
-    return info.get("caughtException"), info.get("originUserExitCode")
+end_of_task = lru_cache(maxsize=128)(task_end)
+
+
+def cause_if_failed(state: str, end: TaskEnd) -> str | UnsetType:
+    """Why a task or an attempt in this state failed; UNSET in other states, or where nothing is known."""
+    return (state == "FAILED" and end.cause) or UNSET
 
 
 def _exit_spec(code: int | None, exit_info: str | None) -> ExitSpec | None:

@@ -16,7 +16,7 @@ from paicluster.api.requests.permissions import check_may_see, visible_jobs
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import Query, Rate, Routes
 from paicluster.api.v2.job_columns import column_names, jobs_of_page, run_config
-from paicluster.api.v2.job_detail import TaskColumns, exit_summary
+from paicluster.api.v2.job_detail import TaskColumns, cause_if_failed, end_of_task
 from paicluster.api.v2.jobs import admit_response, query_of
 from paicluster.api.wire.jobs import JOB_FILTERS, JobColumns, JobRuns, MetricSummary, RunPage, TaskRun
 from paicluster.api.wire.responses import Encoded, encode
@@ -195,18 +195,19 @@ def _tasks(
     found: dict[tuple[str, int], TaskRun] = {}
     for columns in map(TaskColumns._make, jobs.task_details_of(conn, row.id, row.attempt)):
         is_retried = columns.sub_state == SubState.ATTEMPT_COMPLETED.value
-        _, own_code = exit_summary(columns.exit_info)
+        end, state = end_of_task(columns.exit_info), job_state(columns.sub_state, columns.exit_code)
         found[columns.role, columns.task_index] = TaskRun(
             columns.role,
             columns.task_index,
-            job_state(columns.sub_state, columns.exit_code),
+            state,
             columns.launched_ms,
             None if is_retried else columns.completed_ms,
-            columns.exit_code if own_code is None else own_code,
+            columns.exit_code if end.own_code is None else end.own_code,
             {
                 name: _summary(values)
                 for name, values in metrics.get((columns.role_order, columns.task_index), {}).items()
             },
+            cause_if_failed(state, end),
         )
     if len(found) >= row.total_tasks:
         return list(found.values())

@@ -137,6 +137,8 @@ class TaskRun(WireModel):
     completed_time: Milliseconds | None
     exit_code: int | None
     metrics: dict[str, MetricSummary]
+    # Why it failed, if it did, in one line.
+    cause: str | UnsetType = UNSET
 
 
 class JobRuns(WireModel):
@@ -255,6 +257,8 @@ class TaskAttempt(WireModel, kw_only=True):
     container_exit_diagnostics: str | None
     # Our addition: exit code of the program itself, where the reported one differs.
     origin_user_exit_code: int | UnsetType | None = UNSET
+    # Our addition: why the attempt failed, if it did, in one line.
+    cause: str | UnsetType = UNSET
     attempt_id: Count
     attempt_state: JobState
     current_attempt_created_time: Milliseconds | None
@@ -282,6 +286,8 @@ class TaskDetail(WireModel, kw_only=True):
     container_exit_spec: ExitSpec | None
     container_exit_diagnostics: str | None
     origin_user_exit_code: int | UnsetType | None = UNSET
+    # Our addition: why the attempt failed, if it did, in one line.
+    cause: str | UnsetType = UNSET
     attempt_id: Count
     attempt_state: JobState
     current_attempt_created_time: Milliseconds | None

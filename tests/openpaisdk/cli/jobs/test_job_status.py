@@ -119,6 +119,42 @@ def test_many_tasks_are_summarised_on_a_terminal(user) -> None:
     assert len(re.findall(r"^main\[", piped, re.M)) == 25, "complete in a pipe"
 
 
+PROGRAM = """\
+import sys
+rate, seed = float(sys.argv[1]), int(sys.argv[2])
+if rate > 1:
+    raise ValueError(f"rate {rate} diverged at step {seed}")
+if seed == 3:
+    sys.exit("no data for this seed")
+"""
+
+
+def test_causes_of_failed_tasks_are_grouped(user) -> None:
+    user.write(t__py=PROGRAM)
+    arrays = ("--array", "lr=5,0.1", "--array", "seed=1-3")
+    command = ("python", "t.py", "{lr}", "{seed}")
+    done = user.pai("sub", "--mem", "32m", "-j", "why_$", "--wait", *arrays, "--", *command)
+    job = done.out.strip()
+    lines = user.pai("job-status", job).out.splitlines()
+    at = lines.index(
+        "3 tasks exited with 1 (lr=5; main[0], main[1] and main[2]): "
+        "The program raised ValueError: rate 5.0 diverged at step 1."
+    )
+    assert lines[at + 1 : at + 4] == [
+        f"  pai logs {job} --task main:0",
+        "1 task exited with 1 (lr=0.1 seed=3; main[5]): no data for this seed",
+        f"  pai logs {job} --task main:5",
+    ]
+    assert user.pai("logs", job, "--task", "main:5").out == "no data for this seed\n"
+    head, *rows = user.pai("job-status", job, "tasks").out.splitlines()
+    assert head.split()[6:] == ["lr", "seed", "CAUSE", "FILES"]
+    assert "Exit code 1: no data for this seed" in rows[5] and " - " in rows[4]
+    raw = json.loads(user.pai("job-status", job, "tasks", "-o", "json").out)
+    assert [task.get("cause", "")[-6:] for task in raw] == ["tep 1.", "tep 2.", "tep 3.", "", "", "s seed"]
+    narrow = run_on_terminal(user, "job-status", job, "tasks", columns=90, lines=50).lines
+    assert any("The program raised Value" in line for line in narrow), narrow
+
+
 def test_tasks_query_lists_all_tasks_with_their_files(user) -> None:
     job = user.pai("sub", "--no-sources", "--mem", "16m", "--array", "3", "--wait", "true").out.strip()
     head, *rows = user.pai("job-status", job, "tasks").out.splitlines()

@@ -21,7 +21,8 @@ for step in range(3):
     log_metrics(step, {"loss": float("nan") if rate > 0.5 and step else abs(rate - 0.1) + 1 / (step + 1)})
     if rate > 0.01:
         log_metrics(step, {"val/acc": rate * step})
-sys.exit(rate > 0.5)
+if rate > 0.5:
+    sys.exit("diverged at 17")
 """
 
 
@@ -61,13 +62,16 @@ def test_a_sweep_is_a_table(user: Studier) -> None:
     header, *lines = [line.split() for line in shown.out.splitlines()]
     assert header == [
         *("JOB", "TASK", "lr", "STATE", "DURATION", "loss", "loss.min", "loss.max"),
-        *("val/acc", "val/acc.min", "val/acc.max"),
+        *("val/acc", "val/acc.min", "val/acc.max", "CAUSE"),
     ]
     cells = [[*line[:4], *line[5:]] for line in lines]
     assert cells == [
-        ["runs_sweep", "main[0]", "1", "FAILED", "nan", "1.9", "1.9", "2", "0", "2"],
-        ["runs_sweep", "main[1]", "0.01", "SUCCEEDED", "0.423333", "0.423333", "1.09", "-", "-", "-"],
-        ["runs_sweep", "main[2]", "0.1", "SUCCEEDED", "0.333333", "0.333333", "1", "0.2", "0", "0.2"],
+        [
+            *("runs_sweep", "main[0]", "1", "FAILED", "nan", "1.9", "1.9", "2", "0", "2"),
+            *("Exit", "code", "1:", "diverged", "at", "17"),
+        ],
+        ["runs_sweep", "main[1]", "0.01", "SUCCEEDED", "0.423333", "0.423333", "1.09", "-", "-", "-", "-"],
+        ["runs_sweep", "main[2]", "0.1", "SUCCEEDED", "0.333333", "0.333333", "1", "0.2", "0", "0.2", "-"],
     ]
 
 
@@ -107,7 +111,7 @@ def test_best_and_filter(user: Studier) -> None:
 
 def test_only_some_metrics(user: Studier) -> None:
     header = user.pai("runs", "runs_sweep", "--metric", "val/acc").out.splitlines()[0].split()
-    assert header[5:] == ["val/acc", "val/acc.min", "val/acc.max"]
+    assert header[5:] == ["val/acc", "val/acc.min", "val/acc.max", "CAUSE"]
     nothing = user.pai("runs", "runs_sweep", "--metric", "other")
     assert nothing.status == 0 and "No run has logged these metrics" in nothing.err
 
@@ -127,6 +131,10 @@ def test_csv_and_json_are_exact(user: Studier) -> None:
         "maxStep": 0,
     }
     assert (first["task"], first["index"], first["exitCode"]) == ("main[0]", 0, 1)
+    assert first["cause"] == "Exit code 1: diverged at 17" == rows[0]["cause"]
+    assert rows[1]["cause"] == ""
+    found = user.pai("runs", "runs_sweep", "--filter", "cause~diverged", "-o", "json")
+    assert [run["index"] for run in json.loads(found.out)] == [0]
 
 
 def test_jobs_with_a_tag(user: Studier) -> None:

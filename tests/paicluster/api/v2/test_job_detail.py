@@ -76,6 +76,9 @@ def test_every_attempt_can_be_read(cluster: TeamCluster, name: str) -> None:
         assert (reply["jobAttemptId"], reply["taskRoleName"], reply["taskIndex"]) == (attempt, "main", 0)
         assert [one["containerId"] for one in reply["attempts"]] == [uids[attempt]]
         assert reply["attempts"][0]["containerExitCode"] == 255
+        assert reply["attempts"][0]["cause"] == "Exit code 4"
+        (task,) = cluster.detail(name, attempt)["taskRoles"]["main"]["taskStatuses"]
+        assert set(task) == TASK | {"cause"} and task["cause"] == "Exit code 4"
     for path in (
         "/attempts/0/taskRoles/main/taskIndex/1/attempts",
         "/attempts/0/taskRoles/other/taskIndex/0/attempts",
