@@ -139,8 +139,8 @@ test("the CSV file has all digits, quotes, and columns whose names are unique", 
   assert.ok(run);
   assert.equal(
     csvOf([run], [run], 0),
-    "job,user,task,index,parameters.user,parameters.loss,state,duration,exit,loss,loss.min,loss.max,state.last,state.min,state.max\n" +
-      'one,alice,,,"a ""b""\n",1,SUCCEEDED,2,0,0.3333333333333333,0.3333333333333333,Infinity,NaN,,\n',
+    "job,user,task,index,parameters.user,parameters.loss,state,duration,exit,cause,loss,loss.min,loss.max,state.last,state.min,state.max\n" +
+      'one,alice,,,"a ""b""\n",1,SUCCEEDED,2,0,,0.3333333333333333,0.3333333333333333,Infinity,NaN,,\n',
   );
 });
 

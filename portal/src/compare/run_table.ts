@@ -8,7 +8,7 @@ export interface RunColumn {
   /** In the address: of a parameter `parameter.lr`, of a metric `metric.loss.min`. */
   readonly id: string;
   readonly label: string;
-  readonly kind: "job" | "task" | "state" | "duration" | "parameter" | "metric";
+  readonly kind: "job" | "task" | "state" | "cause" | "duration" | "parameter" | "metric";
   readonly name: string;
   readonly valueOf: (run: Run, now: number) => Value;
 }
@@ -35,6 +35,9 @@ export function columnsOf(runs: readonly Run[], parameters: readonly string[], m
     columns.push({ id: `parameter.${name}`, label: name, kind: "parameter", name, valueOf: (run) => plain(run.parameters.get(name)) });
   }
   columns.push({ id: "state", label: "State", kind: "state", name: "", valueOf: ({ state }) => stateName(state) });
+  if (runs.some(({ cause }) => cause)) {
+    columns.push({ id: "cause", label: "Cause", kind: "cause", name: "", valueOf: ({ cause }) => cause || null });
+  }
   columns.push({ id: "duration", label: "Duration", kind: "duration", name: "", valueOf: durationOf });
   for (const name of metrics) {
     for (const part of PARTS) {
@@ -115,12 +118,12 @@ function kindOf(value: Value): number {
   return typeof value === "number" ? 0 : 1;
 }
 
-/** Rows that have each of the words, in any case: in job, task, state, or a parameter such as `lr=0.1`. */
+/** Rows that have each of the words, in any case: in job, task, state, cause, or a parameter such as `lr=0.1`. */
 export function filtered(runs: readonly Run[], text: string): readonly Run[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return runs;
-  return runs.filter(({ job, user, task, state, parameters }) => {
-    const texts = [job, user, task, stateName(state), ...[...parameters].map(([name, value]) => `${name}=${value}`)];
+  return runs.filter(({ job, user, task, state, cause, parameters }) => {
+    const texts = [job, user, task, stateName(state), cause, ...[...parameters].map(([name, value]) => `${name}=${value}`)];
     const all = texts.join("\n").toLowerCase();
     return words.every((word) => all.includes(word));
   });
@@ -129,7 +132,7 @@ export function filtered(runs: readonly Run[], text: string): readonly Run[] {
 /** All parameters and metrics of the runs, with all digits: the columns of `pai runs -o csv`. */
 export function csvOf(rows: readonly Run[], all: readonly Run[], now: number): string {
   const [parameters, metrics] = [parameterNames(all), metricNames(all)];
-  const fields = ["job", "user", "task", "index", "state", "duration", "exit"];
+  const fields = ["job", "user", "task", "index", "state", "duration", "exit", "cause"];
   const isTaken = (name: string) => fields.includes(name) || metrics.includes(name);
   const head = [
     ...fields.slice(0, 4),
@@ -148,6 +151,7 @@ export function csvOf(rows: readonly Run[], all: readonly Run[], now: number): s
       run.state,
       duration === null ? null : duration / 1000,
       run.exitCode,
+      run.cause,
       ...metrics.flatMap((name) => PARTS.map((part) => run.metrics.get(name)?.[part])),
     ];
   });

@@ -20,6 +20,8 @@ export interface Run {
   readonly launchedTime: number | null;
   readonly completedTime: number | null;
   readonly exitCode: number | null;
+  /** Why it failed; empty if it did not. */
+  readonly cause: string;
   readonly parameters: ReadonlyMap<string, string>;
   readonly metrics: ReadonlyMap<string, RunMetric>;
 }
@@ -54,6 +56,7 @@ export function runsOf(jobs: readonly (JobRuns & { readonly place: number })[]):
         launchedTime: job.launchedTime,
         completedTime: job.completedTime,
         exitCode: job.tasks[0]?.exitCode ?? null,
+        cause: job.tasks.find(({ cause }) => cause)?.cause ?? "",
         parameters: new Map(own),
         metrics: new Map([...job.tasks].reverse().flatMap(metricsOf)),
       });
@@ -71,6 +74,7 @@ export function runsOf(jobs: readonly (JobRuns & { readonly place: number })[]):
         launchedTime: task.launchedTime,
         completedTime: task.completedTime,
         exitCode: task.exitCode,
+        cause: task.cause ?? "",
         parameters: new Map([...own, ...(values?.names ?? []).map((name, place) => [name, ofTask[place] ?? ""] as const)]),
         metrics: new Map(metricsOf(task)),
       });

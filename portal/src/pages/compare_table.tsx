@@ -105,6 +105,12 @@ function Cell({ column, run, now, isNumber: isRight }: CellProps) {
           <State state={state} />
         </td>
       );
+    case "cause":
+      return (
+        <td class="c-cause" title={run.cause}>
+          {run.cause}
+        </td>
+      );
     case "duration":
       return <td>{runTime(run.launchedTime, run.completedTime, now)}</td>;
     case "parameter": {

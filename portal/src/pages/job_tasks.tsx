@@ -10,6 +10,7 @@ import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName 
 import { keepInEntry, keptInEntry } from "../history_entry.ts";
 import { useRowSelection, type BoxHandlers } from "../job_list/selection.ts";
 import { address, href, setQuery } from "../router.ts";
+import { failureGroups, groupTitle, MAX_FAILURE_GROUPS } from "../task_failures.ts";
 
 export interface Task extends TaskDetail {
   readonly role: string;
@@ -32,6 +33,7 @@ const HEADS: readonly [label: string, name: string][] = [
   ["Duration", ""],
   ["Log", "c-log"],
 ];
+const CAUSE: readonly [label: string, name: string] = ["Cause", "c-cause"];
 
 /** The values of an array, after the first columns. */
 const VALUES_AT = 2;
@@ -61,9 +63,11 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
       </div>
     );
   }
+  const hasCauses = tasks.some(({ cause }) => cause);
   const heads = [
     ...HEADS.slice(0, VALUES_AT),
     ...(values?.names ?? []).map((name): [string, string] => [name, "c-value"]),
+    ...(hasCauses ? [CAUSE] : []),
     ...HEADS.slice(VALUES_AT),
   ];
   const head = (
@@ -106,14 +110,41 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
           )}
         </div>
       )}
+      {tasks.length > 1 && <Causes tasks={tasks} values={values} />}
       <VirtualRows key={wanted} rows={shown} columns={heads.length} head={head} label="Tasks">
         {(task) => {
           const key = String(task.taskIndex);
           const box = areRuns ? { isSelected: selected.has(key), handlers: boxOf(key) } : undefined;
-          return <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} values={values} box={box} />;
+          return <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} values={values} hasCauses={hasCauses} box={box} />;
         }}
       </VirtualRows>
     </>
+  );
+}
+
+/** Why tasks failed, in a few lines, each with the log of one of them. */
+function Causes({ tasks, values }: { tasks: readonly Task[]; values: TaskValues | null }) {
+  const groups = failureGroups(tasks);
+  if (!groups.length) return null;
+  const attempt = address.value.query.get("attempt") ?? undefined;
+  const rest = groups.length - MAX_FAILURE_GROUPS;
+  return (
+    <ul class="task-causes" aria-label="Causes of failed tasks">
+      {groups.slice(0, MAX_FAILURE_GROUPS).map((group) => {
+        const { role, taskIndex } = group.tasks[0];
+        return (
+          <li key={`${role} ${taskIndex}`}>
+            {groupTitle(group, values, tasks)}
+            {group.cause && ": "}
+            {group.cause && <span class="mono">{group.cause}</span>}{" "}
+            <a href={href(address.value.path, { tab: "log", role, index: String(taskIndex), attempt })}>
+              Log of {role}[{taskIndex}]
+            </a>
+          </li>
+        );
+      })}
+      {rest > 0 && <li class="quiet">{counted(rest, "more cause")}: see the tasks</li>}
+    </ul>
   );
 }
 
@@ -183,11 +214,12 @@ interface TaskRowProps {
   readonly task: Task;
   readonly now: number;
   readonly values: TaskValues | null;
+  readonly hasCauses: boolean;
   /** Of a task that can be selected. */
   readonly box: { readonly isSelected: boolean; readonly handlers: BoxHandlers } | undefined;
 }
 
-function TaskRow({ task, now, values, box }: TaskRowProps) {
+function TaskRow({ task, now, values, hasCauses, box }: TaskRowProps) {
   const ports = Object.entries(task.containerPorts ?? {}).map(([name, port]) => `${name} ${port}`);
   const toLog = { tab: "log", role: task.role, index: String(task.taskIndex) };
   const attempt = address.value.query.get("attempt") ?? undefined;
@@ -213,6 +245,11 @@ function TaskRow({ task, now, values, box }: TaskRowProps) {
           {value}
         </td>
       ))}
+      {hasCauses && (
+        <td class="c-cause" title={task.cause}>
+          {task.cause}
+        </td>
+      )}
       <td class="mono">{task.containerIp}</td>
       <td class="c-node" title={task.containerNodeName ?? ""}>
         {task.containerNodeName}

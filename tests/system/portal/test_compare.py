@@ -49,7 +49,7 @@ def test_runs_of_a_sweep_are_a_table_and_a_plot(new_page: NewPage, sweep: str, t
     page.wait_for_text("epochs=10")
     heads = "[...document.querySelectorAll('.virtual th')].slice(1).map((one) => one.innerText).join()"
     assert page.evaluate(heads) == (
-        "Task,lr,seed,State,Duration,loss,loss min,loss max,rate,rate min,rate max"
+        "Task,lr,seed,State,Cause,Duration,loss,loss min,loss max,rate,rate min,rate max"
     )
     assert "model=small" in page.text
     page.wait_for(CANVAS)
@@ -63,6 +63,12 @@ def test_runs_of_a_sweep_are_a_table_and_a_plot(new_page: NewPage, sweep: str, t
     page.evaluate("document.querySelector('.plot-area').focus()")
     page.press("Home")
     page.wait_for(f"{LINES}[2] === 'lr=0.01 seed=1 3'")
+
+
+def test_the_cause_of_a_failed_run_is_a_column(new_page: NewPage, sweep: str) -> None:
+    page = new_page(at=f"/compare?jobs=alice~{sweep}&filter=exit+code", width=1280)
+    page.wait_for(f"{TASKS} === '4'")
+    assert page.evaluate("document.querySelector('.c-cause').innerText") == "Exit code 1"
 
 
 def test_selected_tasks_of_a_sweep_are_compared(new_page: NewPage, sweep: str) -> None:
@@ -121,15 +127,15 @@ def test_order_filter_metric_and_selection_are_in_the_address(new_page: NewPage,
 
 
 def test_the_table_is_saved_as_csv(new_page: NewPage, sweep: str, tmp_path: Path) -> None:
-    page = new_page(at=f"/compare?jobs=alice~{sweep}&order=metric.loss.last,ASC&filter=failed")
+    page = new_page(at=f"/compare?jobs=alice~{sweep}&order=metric.loss.last,ASC&filter=code+1")
     page.wait_for(f"{TASKS} === '4'")
     page.accept_downloads(tmp_path)
     page.click("button", "Download CSV")
     file = tmp_path / "runs.csv"
     eventually(lambda: file.exists() and file.read_text().endswith("\n"), "the file")
     (row,) = csv.DictReader(file.read_text().splitlines())
-    assert (row["task"], row["lr"], row["exit"], row["loss"], row["loss.max"]) == (
-        "main[4]", "0.001", "1", "0.5", "5",
+    assert (row["task"], row["lr"], row["exit"], row["cause"], row["loss"], row["loss.max"]) == (
+        "main[4]", "0.001", "1", "Exit code 1", "0.5", "5",
     )  # fmt: skip
 
 

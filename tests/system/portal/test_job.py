@@ -269,15 +269,24 @@ def test_values_of_an_array_are_columns_of_its_tasks(new_page: NewPage, cluster:
 
 
 def test_failed_tasks_of_a_job_that_succeeded_are_named(new_page: NewPage, cluster: TeamCluster) -> None:
-    roles = job("array", 'test "$PAI_TASK_INDEX" != 3', instances=5, extras={"gangAllocation": False})
+    command = '[ "$PAI_TASK_INDEX" -lt 3 ] || { echo "no data $PAI_TASK_INDEX" >&2; exit 4; }'
+    extras = {"gangAllocation": False, "openpaisdk": {"array": {"lr": ["1", "2", "3", "4", "4"]}}}
+    roles = job("array", command, instances=5, extras=extras)
     roles["taskRoles"]["main"]["completion"] = {"minFailedInstances": -1, "minSucceededInstances": -1}
     cluster.submit(roles)
     cluster.wait_state("array", "SUCCEEDED")
     page = new_page(at="/jobs/alice~array?tab=config")
-    page.wait_for_text("1 of 5 tasks failed.")
-    page.click("button", "Show it")
-    page.wait_for("document.querySelectorAll('.virtual tbody tr').length === 1")
+    page.wait_for_text("2 of 5 tasks failed.")
+    page.click("button", "Show them")
+    page.wait_for("document.querySelectorAll('.virtual tbody tr').length === 2")
     page.wait_for_text("main[3]")
+    # Why, for all tasks together and in each row.
+    page.wait_for_text("2 tasks exited with 4 (lr=4): no data 3 Log of main[3]")
+    causes = "[...document.querySelectorAll('.virtual td.c-cause')].map((cell) => cell.innerText)"
+    assert page.evaluate(causes) == ["Exit code 4: no data 3", "Exit code 4: no data 4"]
+    page.click("a", "Log of main[3]")
+    page.wait_for("document.querySelector('.virtual') === null")
+    page.wait_for_text("no data 3")
 
 
 def test_job_begins_with_a_line_of_facts_and_offers_its_configuration(
