@@ -18,6 +18,7 @@ import type {
   JobTemplateSummary,
   JobUsageOverTime,
   LogLocations,
+  LogTimes,
   MetricSeriesPart,
   NamedUsage,
   NodeUse,
@@ -294,6 +295,20 @@ export async function searchLog(framework: string, place: LogPlace, wanted: LogQ
   const response = await request("GET", `${jobPath(framework)}/log-search?${query.toString()}`, { signal });
   const frames = (await response.text()).trim().split("\n");
   return frames.map((line) => JSON.parse(line) as LogHit & { kind: string }).find(({ kind }) => kind === "hit") ?? null;
+}
+
+/** When a part of a task's log was written. */
+export function logTimes(
+  framework: string,
+  place: LogPlace,
+  stream: string,
+  { start, end }: { readonly start: number; readonly end: number },
+  signal: AbortSignal,
+): Promise<LogTimes> {
+  const { role, index, attempt, taskAttempt } = place;
+  const numbers = Object.entries({ index, attempt, taskAttempt, start, end }).map(([name, value]) => [name, String(value)]);
+  const query = new URLSearchParams([["role", role], ["stream", stream], ...numbers] as string[][]);
+  return get(`${jobPath(framework)}/log-times?${query.toString()}`, signal);
 }
 
 // -- cluster ---------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // Text of a log in an element: blocks of lines, of which the browser lays out only the visible ones.
 // Everything is set as text nodes, so output of a job is never markup; what has a colour is in an element with a class.
 import { cleanText } from "../escape_sequences.ts";
+import { dayOf, timeColumn, timesOfLines, type TimePair, type TimeRange } from "./log_times.ts";
 import { LogStyle } from "../log_style.ts";
 
 const BLOCK_BYTES = 32 << 10;
@@ -20,6 +21,10 @@ interface Block {
   end: number;
   /** Line ends in it. */
   lines: number;
+  /** Offsets at which its lines begin. */
+  readonly starts: number[];
+  /** Whether the times beside it are those of its lines. */
+  isTimed: boolean;
   /** Line numbers beside it, as "FIRST COUNT". */
   numbered: string;
   readonly element: HTMLElement;
@@ -45,6 +50,12 @@ export class LogText {
   private readonly tail = document.createTextNode("");
   private readonly decoder = new TextDecoder();
   private readonly body = document.createElement("div");
+  private times: TimePair[] = [];
+  /** The part of the log that has `times`; null while no times were added. */
+  private timed: TimeRange | null = null;
+  private hasDays = false;
+  /** Called when there is more, or other, text. */
+  onChange: () => void = () => {};
 
   constructor(private readonly element: HTMLElement) {
     this.tailElement.className = "tail";
@@ -114,6 +125,9 @@ export class LogText {
 
   clear(): void {
     this.blocks = [];
+    this.times = [];
+    this.timed = null;
+    this.hasDays = false;
     this.firstLine = null;
     this.style = new LogStyle();
     this.pending = new Uint8Array();
@@ -155,6 +169,42 @@ export class LogText {
     this.number();
     this.body.prepend(...added.map((block) => block.element));
     this.element.scrollTop = this.element.scrollHeight - before;
+  }
+
+  /** A part of what is shown whose times were not added yet; null if there is none. */
+  untimed(): TimeRange | null {
+    const { start, end, timed } = this;
+    if (start >= end) return null;
+    if (!timed || end <= timed.start || start >= timed.end) return { start, end };
+    if (start < timed.start) return { start, end: timed.start };
+    return end > timed.end ? { start: timed.end, end } : null;
+  }
+
+  /** Put times beside the lines, of a part that `untimed` has returned; of another part, as after `clear`, they are ignored. */
+  addTimes(range: TimeRange, times: readonly TimePair[]): void {
+    const now = this.untimed();
+    if (!now || now.start !== range.start || now.end < range.end) return;
+    const { timed } = this;
+    if (timed && range.end === timed.start) {
+      this.times = [...times, ...this.times];
+      this.timed = { start: range.start, end: timed.end };
+    } else if (timed && range.start === timed.end) {
+      // A part begins with the time of its first byte, which may be that of the byte before.
+      this.times = [...this.times, ...times.slice(times[0]?.[1] === this.times.at(-1)?.[1] ? 1 : 0)];
+      this.timed = { start: timed.start, end: range.end };
+    } else {
+      this.times = [...times];
+      this.timed = range;
+    }
+    const [first, last] = [this.times[0], this.times.at(-1)];
+    const hasDays = first !== undefined && last !== undefined && dayOf(first[1]) !== dayOf(last[1]);
+    for (const block of this.blocks) {
+      if (hasDays !== this.hasDays || block.end > range.start) block.isTimed = false;
+    }
+    this.hasDays = hasDays;
+    this.element.style.setProperty("--time-width", `${hasDays ? 14 : 8}ch`);
+    this.element.classList.toggle("known-times", this.times.length > 0);
+    this.stamp();
   }
 
   /** A line of ours between two parts of the log. */
@@ -201,6 +251,21 @@ export class LogText {
     }
     setNumbers(this.tailElement, line, this.pending.length ? 1 : 0);
     this.element.classList.toggle("known-lines", line !== null);
+    this.stamp();
+    this.onChange();
+  }
+
+  /** Put the times beside the text, as the line numbers. */
+  private stamp(): void {
+    if (!this.timed) return;
+    const { end } = this.timed;
+    for (const block of this.blocks) {
+      if (block.isTimed) continue;
+      setTimes(block.element, timeColumn(timesOfLines(block.starts, this.times, end), this.hasDays));
+      block.isTimed = block.end <= end;
+    }
+    const tail = this.pending.length ? [this.pendingStart] : [];
+    setTimes(this.tailElement, timeColumn(timesOfLines(tail, this.times, end), this.hasDays));
   }
 
   private texts(): SearchedText[] {
@@ -211,8 +276,9 @@ export class LogText {
   private addLines(bytes: Uint8Array, start: number): void {
     const last = this.blocks.at(-1);
     if (last && !this.hasFullBlock && last.end === start && last.end - last.start + bytes.length <= BLOCK_BYTES) {
-      this.write(last, bytes, this.style);
+      this.write(last, bytes, last.end, this.style);
       last.end += bytes.length;
+      last.isTimed = false;
       return;
     }
     const block = this.block(bytes, start, this.style);
@@ -224,13 +290,14 @@ export class LogText {
   private block(bytes: Uint8Array, start: number, style: LogStyle): Block {
     const element = document.createElement("div");
     element.className = "block";
-    const block = { start, end: start + bytes.length, lines: 0, numbered: "", element };
-    this.write(block, bytes, style);
+    const block = { start, end: start + bytes.length, lines: 0, starts: [], isTimed: false, numbered: "", element };
+    this.write(block, bytes, start, style);
     return block;
   }
 
-  /** Add text at the end of a block, and estimate its height. */
-  private write(block: Block, bytes: Uint8Array, style: LogStyle): void {
+  /** Add text at the end of a block, and estimate its height. `offset` is that of its first byte. */
+  private write(block: Block, bytes: Uint8Array, offset: number, style: LogStyle): void {
+    for (let at = 0; at < bytes.length; at = bytes.indexOf(NEWLINE, at) + 1 || bytes.length) block.starts.push(offset + at);
     for (const { text, style: classes } of style.pieces(this.decoder.decode(bytes))) {
       const last = block.element.lastChild;
       if (!classes && last instanceof Text) last.appendData(text);
@@ -255,6 +322,11 @@ function setNumbers(element: HTMLElement, first: number | null, count: number): 
   }
   element.dataset["first"] = String(first);
   element.dataset["numbers"] = Array.from({ length: count }, (_, at) => first + at).join("\n");
+}
+
+function setTimes(element: HTMLElement, times: readonly string[]): void {
+  if (times.some(Boolean)) element.dataset["times"] = times.join("\n");
+  else delete element.dataset["times"];
 }
 
 /** The line whose number is at this place of the window; undefined beside the numbers. */

@@ -1,14 +1,16 @@
 // Log of a task: followed live, searched, wrapped, downloaded. Starts at its end; other parts on request.
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { ApiError, logAddress, searchLog, type LogPlace } from "../api.ts";
+import { ApiError, logAddress, logTimes, searchLog, type LogPlace } from "../api.ts";
 import type { JobDetail } from "../api_types.ts";
 import { SearchField, useSearch, type Direction } from "../components/log_search.tsx";
 import { lineAt, LogText } from "../components/log_text.ts";
+import { LogTimesLoader, type TimeRange } from "../components/log_times.ts";
 import { ErrorNotice } from "../components/notices.tsx";
 import { toast } from "../components/toasts.tsx";
 import { isFinished } from "../format.ts";
 import { followJob } from "../live.ts";
+import { pause } from "../pause.ts";
 import { address, setQuery } from "../router.ts";
 import { tasksOf } from "./job_tasks.tsx";
 
@@ -52,6 +54,9 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
   const isFollowing = useSignal(true);
   const isWrapped = useSignal(localStorage.getItem("pai-log-wrap") === "yes");
   const isNumbered = useSignal(localStorage.getItem("pai-log-numbers") !== "no");
+  const isTimed = useSignal(localStorage.getItem("pai-log-times") === "yes");
+  const hasNoTimes = useSignal(false);
+  const times = useRef<LogTimesLoader | null>(null);
   const error = useSignal<ApiError | null>(null);
   const wantedLine = Math.max(0, Number.parseInt(query.get("line") ?? "", 10) || 0);
 
@@ -114,6 +119,21 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
     if (!box || !role) return;
     const log = (text.current = new LogText(box));
     const abort = new AbortController();
+    const { signal } = abort;
+    const loadTimes = async (range: TimeRange) => {
+      const at = place.current;
+      return at && isTimed.value ? logTimes(framework, at, stream, range, signal) : null;
+    };
+    const loader = new LogTimesLoader(
+      log,
+      loadTimes,
+      (ms) => pause(ms, signal),
+      signal,
+      () => (hasNoTimes.value = true),
+    );
+    times.current = loader;
+    log.onChange = () => void reported(() => loader.update(), signal);
+    hasNoTimes.value = false;
     isEmpty.value = true;
     hasEarlier.value = false;
     isAway.value = false;
@@ -301,6 +321,14 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
           onChange={({ currentTarget: { value } }) => setQuery({ line: value })}
         />
         <Toggle label="Line numbers" value={isNumbered} onChange={(isOn) => localStorage.setItem("pai-log-numbers", isOn ? "yes" : "no")} />
+        <Toggle
+          label="Time stamps"
+          value={isTimed}
+          onChange={(isOn) => {
+            localStorage.setItem("pai-log-times", isOn ? "yes" : "no");
+            if (isOn) void reported(async () => times.current?.update());
+          }}
+        />
         <Toggle label="Wrap lines" value={isWrapped} onChange={(isOn) => localStorage.setItem("pai-log-wrap", isOn ? "yes" : "no")} />
         <button class="button" type="button" disabled={isEmpty.value} onClick={() => void download()}>
           Download
@@ -336,7 +364,14 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
           {ended || isFinished(job.jobStatus.state) ? "The task wrote nothing." : "No output yet."}
         </p>
       )}
-      <div class={isNumbered.value && !isWrapped.value ? "numbered" : ""}>
+      {isTimed.value && (hasNoTimes.value || isWrapped.value) && (
+        <p class="log-tools quiet" role="status">
+          {hasNoTimes.value
+            ? "This log has no time stamps: the cluster did not record them when it was written."
+            : "Lines that are wrapped have no time stamps."}
+        </p>
+      )}
+      <div class={isWrapped.value ? "" : `${isNumbered.value ? "numbered" : ""}${isTimed.value ? " timed" : ""}`}>
         <div
           ref={element}
           class={`log${isWrapped.value ? " wrap" : ""}`}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -169,6 +170,53 @@ def test_lines_of_a_log_have_numbers_and_links(new_page: NewPage, cluster: TeamC
     page.fill("input[aria-label='Go to line']", "100001")
     page.press("Enter")
     page.wait_for_text("The log has no line 100001.")
+
+
+def folder_of(cluster: TeamCluster, name: str) -> Path:
+    """Attempt folder of the task of a job."""
+    uid: str = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+    return cluster.home / "tasks" / uid[:2] / uid
+
+
+TIMES = f"[...{LOG}.querySelectorAll('[data-times]')].flatMap((one) => one.dataset.times.split('\\n'))"
+
+
+def test_lines_of_a_followed_log_have_time_stamps_on_request(new_page: NewPage, cluster: TeamCluster) -> None:
+    commands = ["echo first", "echo second", "sleep 2", "echo third", "until [ -e go ]; do sleep 0.1; done"]
+    cluster.submit(job("stamped", *commands, "echo fourth"))
+    page = new_page(at="/jobs/alice~stamped?tab=log")
+    page.wait_for(f"{LOG}?.textContent === 'first\\nsecond\\nthird\\n'")
+    assert page.evaluate(f"{TIMES}.length") == 0
+    page.click("label", "Time stamps")
+    first, second, third = page.wait_for(f"{TIMES}.length === 3 && {TIMES}")
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", one) for one in (first, second, third))
+    assert first == second != third
+    # They stand beside the text, not in it, and are shown.
+    assert page.evaluate(f"{LOG}.textContent") == "first\nsecond\nthird\n"
+    block = f"{LOG}.querySelector('[data-times]')"
+    shown = page.evaluate(f"getComputedStyle({block}, '::after').content")
+    assert first in shown and third in shown
+    assert page.evaluate(f"parseFloat(getComputedStyle({block}).paddingLeft)") > 100
+    (folder_of(cluster, "stamped") / "work" / "go").touch()
+    page.wait_for(f"{TIMES}.length === 4")
+    # The choice stays; wrapped lines have none, and the page says so.
+    page.reload()
+    page.wait_for(f"{TIMES}.length === 4")
+    page.click("label", "Wrap lines")
+    page.wait_for_text("Lines that are wrapped have no time stamps.")
+    page.click("label", "Wrap lines")
+    page.click("label", "Time stamps")
+    page.wait_for(f"getComputedStyle({block}, '::after').content === 'none'")
+
+
+def test_log_without_time_stamps_says_so(new_page: NewPage, cluster: TeamCluster) -> None:
+    cluster.run(job("unstamped", "echo first"))
+    (folder_of(cluster, "unstamped") / "log-times").unlink()
+    page = new_page(at="/jobs/alice~unstamped?tab=log")
+    page.wait_for(f"{LOG}?.textContent === 'first\\n'")
+    page.click("label", "Time stamps")
+    page.wait_for_text("This log has no time stamps: the cluster did not record them when it was written.")
+    assert page.evaluate(f"{TIMES}.length") == 0
 
 
 def test_progress_bars_are_shown_as_their_last_text_and_colours_as_colours(
