@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 JOBS = sized(100_000, 500)
 RUNS = sized(7, 1)
 LIST_REQUESTS = sized(50, 1)
+_PAGE = 50
 METRICS = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "lr")
 TASKS = sized(2000, 20)
 QUICKSTARTS = 3
@@ -64,7 +66,8 @@ def rows() -> list[Row]:
         store.close()
         room = ("--cpus", str(2 * TASKS), "--memory-mb", str(2 * TASKS * 64))
         with Server("--keep-jobs", "1000000", *room, home=home) as server:
-            found = [first_load(), list_request(server), list_with_metrics(server), *rows_on_screen(server)]
+            found = [first_load(), list_request(server), *list_with_metrics(server)]
+            found += rows_on_screen(server)
             found += [job_of_many_tasks(server), *log_rows(server), *portal_compare.rows(server, new_browser)]
         return [*found, quickstart()]
 
@@ -93,8 +96,13 @@ def list_request(server: Server) -> Row:
     )
 
 
-def list_with_metrics(server: Server) -> Row:
-    """A page of the list with columns of metrics, against the same page without; each is requested often."""
+def list_with_metrics(server: Server) -> list[Row]:
+    """Pages of the list with columns of metrics, against pages without: one that is requested often, as it
+    is polled, and others that the server has not read before."""
+    columns = "".join(f"&metric={name}" for name in METRICS)
+    pages = random.Random(1).sample(range(JOBS // _PAGE), sized(2 * RUNS * LIST_REQUESTS, 2))
+    (first, *_) = server.call("GET", _LIST + columns)["data"]
+    assert set(first["metrics"]) == set(METRICS)
 
     def several(path: str) -> float:
         began = time.perf_counter()
@@ -102,15 +110,19 @@ def list_with_metrics(server: Server) -> Row:
             server.call("GET", path)
         return (time.perf_counter() - began) / LIST_REQUESTS
 
-    columns = "".join(f"&metric={name}" for name in METRICS)
-    (first, *_) = server.call("GET", _LIST + columns)["data"]
-    assert set(first["metrics"]) == set(METRICS)
-    return ratio_row(
-        f"portal: list of {JOBS} jobs with {len(METRICS)} columns of metrics / without",
-        *alternate(lambda: several(_LIST + columns), lambda: several(_LIST), RUNS),
-        at_most=2,
-        show=ms,
-    )
+    def others(more: str) -> float:
+        began = time.perf_counter()
+        for _ in range(LIST_REQUESTS):
+            server.call("GET", _LIST.replace("offset=0", f"offset={pages.pop() * _PAGE}") + more)
+        return (time.perf_counter() - began) / LIST_REQUESTS
+
+    what = f"portal: list of {JOBS} jobs with {len(METRICS)} columns of metrics / without"
+    polled = alternate(lambda: several(_LIST + columns), lambda: several(_LIST), RUNS)
+    first_read = alternate(lambda: others(columns), lambda: others(""), RUNS)
+    return [
+        ratio_row(what, *polled, at_most=2, show=ms),
+        ratio_row(f"{what}, each page for the first time", *first_read, at_most=2, show=ms),
+    ]
 
 
 def new_browser(*, spare_process: bool = False) -> Browser:

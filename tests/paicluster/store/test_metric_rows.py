@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.store import Store, jobs, metric_rows, removal
+from paicluster.store import Store, job_columns, jobs, metric_rows, removal
+from paicluster.store.job_columns import JobSize
 from paicluster.store.jobs import NewJob
 from paicluster.store.metric_rows import MAX_NAMES, MetricPart, MetricValues
 from paicluster.store.row_check import row_problems
@@ -56,6 +57,29 @@ def test_parts_are_merged(store: Store, job_id: int) -> None:
         (0, "loss", MetricValues(5, None, 5, 0.4, 4, 0.9, 1)),
         (0, "nan", MetricValues(2, 2.0, 6, 2.0, 6, 2.0, 6)),
     ]
+
+
+def test_a_list_has_the_first_task_that_logged_a_metric(store: Store, job_id: int) -> None:
+    def values(last: float | None, low: float | None, high: float | None) -> MetricValues:
+        return MetricValues(1, last, 1, low, 1, high, 1)
+
+    add(
+        store,
+        MetricPart(job_id, "b0", 0, 10, {"loss": values(7, 1, 99), "late": values(5, 5, 5)}, is_last=True),
+        MetricPart(job_id, "a1", 0, 10, {"loss": values(0.5, None, None)}, is_last=True),
+        MetricPart(job_id, "a0", 0, 10, {"loss": values(0.9, 0.9, 3)}),
+    )
+
+    def listed(names: list[str], arrays: set[int]) -> dict[str, tuple[float | None, ...]]:
+        sizes = [JobSize(job_id, 2, 1)]
+        found = store.read_sync(lambda conn: job_columns.metrics_of(conn, sizes, arrays, names))
+        assert (found.unread, found.missed) == ({job_id}, set())
+        return {name: tuple(fields[:3]) for name, fields in found.by_job[job_id].items()}
+
+    # The last value is that of the last attempt.
+    assert listed(["loss"], set()) == {"loss": (0.5, 0.9, 3)}
+    assert listed(["loss", "late", "none"], set()) == {"loss": (0.5, 0.9, 3), "late": (5, 5, 5)}
+    assert listed(["loss"], {job_id})["loss"][1:] == (0.9, 99)
 
 
 def test_a_part_counts_once(store: Store, job_id: int) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from threading import Lock
 
 Names = tuple[tuple[str, ...], ...]
 
 MAX_BYTES = 16 << 20
+
+
+@lru_cache(maxsize=16)
+def _length(names: Names) -> int:
+    return sum(len(name) for part in names for name in part)
 
 
 class ColumnCache:
@@ -27,7 +33,7 @@ class ColumnCache:
 
     def put(self, summary: bytes, names: Names, fields: bytes) -> None:
         # A request may name long columns for a single job.
-        size = len(summary) + len(fields) + sum(len(name) for part in names for name in part)
+        size = len(summary) + len(fields) + _length(names)
         with self._lock:
             self._size += size
             if self._size > self._max_bytes:

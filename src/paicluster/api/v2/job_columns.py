@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +15,8 @@ from starlette.requests import Request
 from paicluster.api.jobs.column_cache import ColumnCache, Names
 from paicluster.api.routing.route import Query
 from paicluster.api.wire.jobs import JobColumns, ListedMetric
-from paicluster.store import job_columns, metric_rows
-from paicluster.store.job_columns import JobSize
+from paicluster.store import job_columns
+from paicluster.store.job_columns import JobMetrics, JobSize
 from paicluster.store.job_list import ListPage, long_page
 from paicluster.store.job_query import JobQuery
 from paiprotocol.errors import InvalidParameters
@@ -30,6 +31,9 @@ MAX_TASKS = 10_000
 _MAX_VALUES = 20
 _MAX_CHARS = 200
 _MAX_NAMES = 1000
+# Beyond these are infinities, which JSON has not.
+_HIGHEST = sys.float_info.max
+_LOWEST = -_HIGHEST
 # About what a column takes in the summary of a job.
 COLUMN_BYTES = 128
 
@@ -76,8 +80,8 @@ _texts_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 class _Listed(msgspec.Struct, rename="camel"):
     """What is read of a stored summary: it may be of another version of the server."""
 
-    username: str
-    name: str
+    total_task_number: int
+    total_task_role_number: int
     completed_time: int | None = None
 
 
@@ -126,65 +130,70 @@ def columns_of(request: Request, query: JobQuery) -> Columns:
 
 
 def with_columns(
-    conn: Connection, page: ListPage, columns: Columns, cache: ColumnCache
+    conn: Connection, page: ListPage, ids: Sequence[int], columns: Columns, cache: ColumnCache
 ) -> tuple[ListPage, list[int]]:
-    """The page with these columns, and the ids of jobs with metrics that a server has missed."""
+    """The page of these jobs with the columns, and the ids of jobs with metrics that a server has missed."""
     texts = [bytes(text) for text in _texts_of(b"[%b]" % page.summaries)]
     fields = [cache.get(text, columns.names) for text in texts]
-    new = [text for text, known in zip(texts, fields, strict=True) if known is None]
-    found, missed = _read_columns(conn, new, columns, cache) if new else (iter(()), [])
-    whole = [
-        b"%b,%b" % (text[:-1], (known or next(found))[1:]) for text, known in zip(texts, fields, strict=True)
-    ]
+    new = [at for at, known in enumerate(fields) if known is None]
+    missed: list[int] = []
+    if new:
+        read, missed = _read_columns(conn, [texts[at] for at in new], [ids[at] for at in new], columns, cache)
+        for at, encoded in zip(new, read, strict=True):
+            fields[at] = encoded
+    whole = [b"%b,%b" % (text[:-1], (known or b"")[1:]) for text, known in zip(texts, fields, strict=True)]
     return ListPage(b",".join(whole), page.total), missed
 
 
 def _read_columns(
-    conn: Connection, texts: Sequence[bytes], columns: Columns, cache: ColumnCache
-) -> tuple[Iterator[bytes], list[int]]:
+    conn: Connection, texts: Sequence[bytes], ids: Sequence[int], columns: Columns, cache: ColumnCache
+) -> tuple[list[bytes], list[int]]:
     """The fields of each of these summaries, as JSON objects, and the ids of jobs with missed metrics."""
     summaries = _listed(b"[%b]" % b",".join(texts))
-    jobs_by_name = job_columns.listed_jobs(conn, [f"{job.username}~{job.name}" for job in summaries])
-    jobs = [jobs_by_name.get(f"{job.username}~{job.name}") for job in summaries]
-    present = [job for job in jobs if job is not None]
-    files = metric_rows.unread_files(conn, [job.id for job in present]) if columns.metrics else []
-    unread = {file.job_id for file in files}
-    # Those of running tasks are read all the time.
-    missed = {file.job_id for file in files if file.has_ended}
-    measured = _within_bound(present) if columns.metrics else []
+    jobs = [
+        JobSize(job_id, job.total_task_number, job.total_task_role_number)
+        for job_id, job in zip(ids, summaries, strict=True)
+    ]
+    measured = _within_bound(jobs) if columns.metrics else []
     # Whether a job of one task is an array is nothing to its metrics.
-    wanted = present if columns.parameters else [job for job in measured if job.total_tasks > 1]
+    wanted = jobs if columns.parameters else [job for job in measured if job.total_tasks > 1]
     specs = job_columns.specs_of(conn, [job.id for job in wanted])
     configs = {job.id: run_config(specs.get(job.id)) for job in wanted}
-    metrics = _metrics_of(conn, measured, configs, columns)
+    several = (job for job in measured if job.total_tasks > 1)
+    arrays = {job.id for job in several if configs[job.id].is_array(job.total_roles)}
+    metrics = job_columns.metrics_of(conn, measured, arrays, columns.metrics)
     found: list[bytes] = []
     for text, summary, job in zip(texts, summaries, jobs, strict=True):
         fields: dict[str, Any] = {}
         if columns.metrics:
-            fields["metrics"] = {} if job is None else metrics.get(job.id)
+            fields["metrics"] = _metrics(metrics, job.id, job.id in arrays)
         if columns.parameters:
-            fields["parameters"] = {} if job is None else _values(configs[job.id], columns.parameters)
+            fields["parameters"] = _values(configs[job.id], columns.parameters)
         encoded = _encode(fields)
         found.append(encoded)
-        is_final = job is not None and summary.completed_time is not None and job.id not in unread
+        is_final = summary.completed_time is not None and job.id not in metrics.unread
         if is_final and fields.get("metrics", {}) is not None:
             cache.put(text, columns.names, encoded)
-    return iter(found), sorted(missed)
+    # Those of running tasks are read all the time.
+    return found, sorted(metrics.missed)
 
 
-def _metrics_of(
-    conn: Connection, jobs: Sequence[JobSize], configs: Mapping[int, RunConfig], columns: Columns
-) -> dict[int, dict[str, ListedMetric]]:
-    metrics: dict[int, dict[str, ListedMetric]] = {job.id: {} for job in jobs}
-    several = (job for job in jobs if job.total_tasks > 1)
-    arrays = {job.id for job in several if configs[job.id].is_array(job.total_roles)}
-    for job_id, name, last, low, high in job_columns.metrics_of(conn, jobs, arrays, columns.metrics):
-        metrics[job_id][name] = ListedMetric(
-            None if job_id in arrays else plain_number(math.nan if last is None else last),
-            _bound(low),
-            _bound(high),
-        )
-    return metrics
+def _metrics(metrics: JobMetrics, job_id: int, is_array: bool) -> dict[str, ListedMetric] | None:
+    """None: those of the job are not read."""
+    found = metrics.by_job.get(job_id)
+    if found is None:
+        return None
+    # Positions, not names: thousands of these make a page.
+    return {name: _listed_metric(row[0], row[1], row[2], is_array) for name, row in found.items()}
+
+
+def _listed_metric(last: float | None, low: float | None, high: float | None, is_array: bool) -> ListedMetric:
+    if last is not None and low is not None and high is not None and low >= _LOWEST and high <= _HIGHEST:
+        # Almost all of them: numbers that are numbers in JSON.
+        return ListedMetric(None if is_array else last, low, high)
+    return ListedMetric(
+        None if is_array else plain_number(math.nan if last is None else last), _bound(low), _bound(high)
+    )
 
 
 def _within_bound(jobs: Sequence[JobSize]) -> list[JobSize]:

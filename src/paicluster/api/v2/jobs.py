@@ -151,14 +151,18 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
         size = _SUMMARY_BYTES + len(columns) * COLUMN_BYTES
         await admit_response(request, identity, min(query.limit, MAX_LIMIT) * size)
 
-    def read(conn: Connection) -> ListPage:
-        page = jobs.list_jobs(conn, query)
+    def explained(conn: Connection, page: ListPage) -> ListPage:
         if with_reason:
             page = with_reasons(conn, page, ctx.controller.degraded_reason)
         return with_causes(conn, page) if with_cause else page
 
+    def read(conn: Connection) -> ListPage:
+        return explained(conn, jobs.list_jobs(conn, query))
+
     def read_with_columns(conn: Connection) -> tuple[ListPage, list[int]]:
-        return with_columns(conn, read(conn), columns, ctx.jobs.column_cache)
+        ids, total = jobs.long_page(conn, query)
+        page = explained(conn, ListPage(jobs.part_of_page(conn, ids), total))
+        return with_columns(conn, page, ids, columns, ctx.jobs.column_cache)
 
     if columns:
         page, missed = await store.read(read_with_columns)
