@@ -401,6 +401,7 @@ export interface JobSummary {
   readonly totalTaskNumber: number;
   readonly totalTaskRoleNumber: number;
   readonly jobPriority: string | null;
+  readonly failedTaskNumber?: number;
   readonly reason?: string | null;
   readonly metrics?: Readonly<Record<string, ListedMetric>> | null;
   readonly parameters?: Readonly<Record<string, readonly string[]>>;

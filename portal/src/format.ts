@@ -141,3 +141,15 @@ export function significant(value: number): string {
   const size = Math.abs(number);
   return size >= 1e7 || size < 1e-4 ? number.toExponential().replace("e+", "e") : String(number);
 }
+
+interface ListedFailure {
+  readonly reason?: string | null;
+  readonly failedTaskNumber?: number;
+  readonly totalTaskNumber: number;
+}
+
+/** Why a job waits or failed, and how many of its tasks failed: a job that succeeded may have failed tasks. */
+export function noteOf({ reason, failedTaskNumber: failed, totalTaskNumber: all }: ListedFailure): string {
+  const tasks = failed ? `${grouped(failed)} of ${counted(all, "task")} failed` : "";
+  return [tasks, reason].filter(Boolean).join(". ");
+}

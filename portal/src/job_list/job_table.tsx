@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { JobSummary } from "../api_types.ts";
 import { State } from "../components/notices.tsx";
-import { counted, grouped, runTime, shortTime } from "../format.ts";
+import { counted, grouped, noteOf, runTime, shortTime } from "../format.ts";
 import { href, jobHref, setQuery } from "../router.ts";
 import { NAME, type JobColumn } from "./columns.ts";
 import type { BoxHandlers } from "./selection.ts";
@@ -109,6 +109,7 @@ function ColumnHead({ column, order }: { column: JobColumn; order: string }) {
 
 function NameCell({ job, columns, now }: { job: JobSummary; columns: readonly JobColumn[]; now: number }) {
   const duration = runTime(job.launchedTime, job.completedTime, now);
+  const note = noteOf(job);
   return (
     <td class="name c-name">
       <a href={jobHref(frameworkOf(job))} title={job.name}>
@@ -119,14 +120,14 @@ function NameCell({ job, columns, now }: { job: JobSummary; columns: readonly Jo
           {tag}
         </a>
       ))}
-      {job.reason && (
-        <span class="reason" title={job.reason}>
-          {job.reason}
+      {note && (
+        <span class="reason" title={note}>
+          {note}
         </span>
       )}
       {/* Where the window has no room for their columns. */}
       <span class="meta">
-        {job.reason && <span class="phone">{job.reason}</span>}
+        {note && <span class="phone">{note}</span>}
         {columns.map((column) => {
           const { text } = column.kind === "job" ? { text: "" } : column.cellOf(job, now);
           return (

@@ -5,7 +5,7 @@ import type { JobPage, JobSummary } from "../api_types.ts";
 import { ErrorNotice, Loading } from "../components/notices.tsx";
 import { useNow } from "../components/use_now.ts";
 import { ResourceBars } from "../components/resource_bars.tsx";
-import { counted, runTime, shortTime, stateName } from "../format.ts";
+import { counted, noteOf, runTime, shortTime, stateName } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { href, jobHref } from "../router.ts";
 import { session } from "../session.ts";
@@ -13,6 +13,8 @@ import { session } from "../session.ts";
 const REFRESH_MS = 3000;
 const STATES = ["WAITING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED"] as const;
 const SHOWN = 8;
+/** Of the newest jobs that succeeded, those with failed tasks are among the failures. */
+const SEARCHED = 50;
 /** Virtual clusters or nodes with bars here, those with the most free first; the page of the cluster has all. */
 const SHOWN_USES = 4;
 
@@ -27,9 +29,10 @@ interface Overview {
 async function overview(user: string, signal: AbortSignal): Promise<Overview> {
   const page = (values: Record<string, string>) =>
     listJobs(new URLSearchParams({ withTotalCount: "true", limit: String(SHOWN), ...values }), signal);
+  const newest = { limit: String(SEARCHED), order: "completionTime,DESC" };
   // Awaited together: if one fails before it is awaited, its error is an unhandled rejection.
   const [counts, running, waiting, failed] = await Promise.all([
-    Promise.all(STATES.map((state) => page({ state, username: user, limit: "0" }))),
+    Promise.all(STATES.map((state) => page({ state, username: user, ...(state === "SUCCEEDED" ? newest : { limit: "0" }) }))),
     page({ state: "RUNNING" }),
     page({ state: "WAITING", username: user, reasons: "true" }),
     page({ state: "FAILED", username: user, order: "completionTime,DESC", causes: "true" }),
@@ -38,7 +41,9 @@ async function overview(user: string, signal: AbortSignal): Promise<Overview> {
     counts: counts.map((one) => one.totalCount),
     running,
     waiting: waiting.data,
-    failed: failed.data,
+    failed: [...failed.data, ...(counts[STATES.indexOf("SUCCEEDED")]?.data ?? []).filter(({ failedTaskNumber }) => failedTaskNumber)]
+      .sort((one, other) => (other.completedTime ?? 0) - (one.completedTime ?? 0))
+      .slice(0, SHOWN),
   };
 }
 
@@ -135,7 +140,7 @@ export function HomePage() {
                   <li key={`${job.username}~${job.name}`}>
                     <JobLink job={job} />
                     <span class="quiet">{shortTime(job.completedTime, now)}</span>
-                    {job.reason && <span class="whole">{job.reason}</span>}
+                    {noteOf(job) && <span class="whole">{noteOf(job)}</span>}
                   </li>
                 ))}
               </ul>

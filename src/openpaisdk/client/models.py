@@ -79,6 +79,7 @@ class JobSummary:
     __slots__ = (
         "completed_ms",
         "exit_code",
+        "failed_tasks",
         "gpus",
         "launched_ms",
         "name",
@@ -106,6 +107,8 @@ class JobSummary:
         self.virtual_cluster = text(raw, "virtualCluster")
         self.retries = number(raw, "retries") or 0
         self.tasks = number(raw, "totalTaskNumber") or 0
+        self.failed_tasks = number(raw, "failedTaskNumber") or 0
+        """Of a finished job with several tasks, where the cluster tells."""
         self.gpus = number(raw, "totalGpuNumber") or 0
         self.reason = text(raw, "reason")
 

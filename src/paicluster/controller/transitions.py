@@ -37,6 +37,7 @@ from paiprotocol.jobs.completion import (
 )
 from paiprotocol.jobs.ports import PORT_END, PORT_START, draw_ports
 from paiprotocol.jobs.retries import decide_retry
+from paiprotocol.jobs.states import job_state
 
 _DEFAULT_PORTS = range(PORT_START, PORT_END)
 
@@ -488,7 +489,15 @@ def retry_wait_ms(record: JobRecord, now_ms: int) -> int:
 
 def _finish_job(record: JobRecord, changes: Changes, completed_ms: int) -> None:
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
-    set_job(record, changes, sub_state=COMPLETED, completed_ms=completed_ms, retry_at_ms=None)
+    states = (job_state(task.sub_state, task.exit_code) for task in record.tasks.values())
+    set_job(
+        record,
+        changes,
+        sub_state=COMPLETED,
+        completed_ms=completed_ms,
+        retry_at_ms=None,
+        failed_tasks=sum(state == "FAILED" for state in states),
+    )
 
 
 def _sentence(text: str) -> str:

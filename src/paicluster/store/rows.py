@@ -45,6 +45,8 @@ class JobRow:
     attempt: int
     generation: str
     tags: str = "[]"
+    # Of its last attempt. None: it has not finished, or finished before servers counted them.
+    failed_tasks: int | None = None
 
 
 SummaryRenderer = Callable[[JobRow], str]

@@ -16,7 +16,7 @@ from paiprotocol.errors import StoreError
 # Every revision in ``migrations/versions``, oldest first; the last one is that of this version.
 REVISIONS = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013",
-    "0014", "0015",
+    "0014", "0015", "0016",
 )  # fmt: skip
 HEAD = REVISIONS[-1]
 

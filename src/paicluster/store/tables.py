@@ -193,6 +193,8 @@ jobs = Table(
     Column("generation", Text, nullable=False),
     # A sorted JSON array, the same as in job_tags; here so that rendering a summary needs only this row.
     Column("tags", Text, nullable=False),
+    # Of a finished job: tasks of its last attempt that failed.
+    Column("failed_tasks", Integer),
     sqlite_autoincrement=True,
 )
 c = jobs.c

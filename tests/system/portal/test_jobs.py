@@ -394,10 +394,17 @@ def test_home_has_jobs_by_state_free_resources_and_failures(new_page: NewPage, c
     cluster.submit(job("home-waits", "true", gpu=64))
     cluster.submit(job("home-runs", "sleep 600", gpu=1))
     cluster.wait_state("home-runs", "RUNNING")
+    partly = {"gangAllocation": False}
+    partly_failed = job("home-partly", 'exit "$PAI_TASK_INDEX"', instances=2, extras=partly)
+    partly_failed["taskRoles"]["main"]["completion"] = {"minFailedInstances": -1, "minSucceededInstances": -1}
+    assert cluster.run(partly_failed)["state"] == "SUCCEEDED"
+    page = new_page(at="/jobs?keyword=home-partly")
+    page.wait_for_text("1 of 2 tasks failed")
     page = new_page(at="/home")
     page.wait_for_text("home-runs")
     card = "document.querySelector('section[aria-labelledby=failed]').innerText"
     page.wait_for(f"{card}.includes('home-fails') && {card}.includes('Exit code 3: no data')")
+    page.wait_for(f"/home-partly[^]*1 of 2 tasks failed/.test({card})")
     waiting = "document.querySelector('section[aria-labelledby=waiting]')?.innerText"
     page.wait_for(f"/home-waits[^]*nodes are available/.test({waiting})")
     for section in ("free", "nodes"):

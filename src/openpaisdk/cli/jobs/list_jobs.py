@@ -205,7 +205,7 @@ def _table(jobs: list[JobSummary], with_user: bool, with_age: bool, columns: int
             format_age(job.submitted_ms) if with_age else format_time(job.submitted_ms),
             format_duration(job.launched_ms, job.completed_ms),
             str(job.gpus),
-            str(job.tasks),
+            f"{job.tasks}, {job.failed_tasks} failed" if job.failed_tasks else str(job.tasks),
             job.virtual_cluster,
             _pending_reason(job),
         ]
@@ -216,6 +216,8 @@ def _table(jobs: list[JobSummary], with_user: bool, with_age: bool, columns: int
     if not any("reason" in job.raw for job in jobs):  # no job is pending, or the cluster reports no reasons
         hidden.append(reason)
     colours = palette(sys.stdout)
+    # Failed tasks of a job that succeeded are shown nowhere else.
+    has_failures = any(job.failed_tasks for job in jobs)
     return table(
         headers,
         rows,
@@ -226,13 +228,14 @@ def _table(jobs: list[JobSummary], with_user: bool, with_age: bool, columns: int
         fit=(
             (reason, 24),
             (vc, 0),
-            (tasks, 0),
+            *(() if has_failures else ((tasks, 0),)),
             (gpus, 0),
             (name, 24),
             (reason, 10),
             (user, 8),
             (name, 14),
             (duration, 0),
+            (tasks, 0),
         ),
         keep_ends=frozenset((name,)),
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import msgspec
+from msgspec import UNSET
 from sqlalchemy import Connection
 
 from paicluster.api.wire.jobs import JobSummary, RetryDetails
@@ -60,6 +61,7 @@ def summary_of(row: JobRow) -> JobSummary:
         total_task_number=row.total_tasks,
         total_task_role_number=row.total_roles,
         job_priority=row.priority,
+        failed_task_number=(row.total_tasks > 1 and row.failed_tasks) or UNSET,
     )
 
 

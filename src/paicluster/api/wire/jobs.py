@@ -64,6 +64,8 @@ class JobSummary(WireModel):
     total_task_number: Count
     total_task_role_number: Count
     job_priority: str | None
+    # Our addition: of a finished job with several tasks, how many of them failed, if any did.
+    failed_task_number: Count | UnsetType = UNSET
     reason: str | UnsetType | None = UNSET
     # Of those that were asked for. None: the jobs of the list have too many tasks.
     metrics: dict[str, ListedMetric] | UnsetType | None = UNSET

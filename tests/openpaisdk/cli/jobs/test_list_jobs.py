@@ -5,6 +5,7 @@ import re
 import subprocess
 
 from support.cli_user import done_job
+from support.terminal import run_on_terminal
 
 
 def names(user, *words: str) -> list[str]:
@@ -36,6 +37,17 @@ def test_list_jobs_pages(user) -> None:
     assert len(first) == len(second) == 1 and first != second
     assert names(user, "--limit", "2") == first + second
     assert "--offset 1 lists the next page" in user.pai("list-jobs", "--limit", "1").err
+
+
+def test_failed_tasks_of_a_job_that_succeeded_are_counted(user) -> None:
+    words = ("--array", "3", "--wait", "-j", "partly_$", "exit $((PAI_TASK_INDEX > 0))")
+    job = user.pai("sub", "--no-sources", "--mem", "16m", *words).out.strip()
+    line = next(line for line in user.pai("list-jobs").out.splitlines() if line.startswith(job))
+    assert "SUCCEEDED" in line and "3, 2 failed" in line
+    assert user.pai("list-jobs", "--keyword", done_job(user, "whole_$")).out.count("failed") == 0
+    (raw,) = json.loads(user.pai("list-jobs", "--keyword", job, "-o", "json").out)
+    assert raw["failedTaskNumber"] == 2
+    assert "failed" in run_on_terminal(user, "list-jobs", "--keyword", job, columns=80).lines[1]
 
 
 def test_filter_by_tag(user) -> None:
