@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
-from paiprotocol.jobs.extras import RUNTIME_PLUGIN
+from paiprotocol.jobs.extras import OPENPAISDK, RUNTIME_PLUGIN
 from paiprotocol.jobs.problems import MAX_HINTS, MAX_PROBLEMS, Path, Problem, did_you_mean, shorten
 from paiprotocol.jobs.template import SCOPES, references, resolves
 
@@ -15,6 +16,28 @@ _SELECTED = (("dockerImage", "dockerimage"), ("data", "data"), ("output", "outpu
 def check(data: Any) -> list[Problem]:
     """All undefined or duplicate names. Parts of the wrong type are skipped: the schema reports them."""
     return _ReferenceChecker(data).run() if isinstance(data, dict) else []
+
+
+def check_array(data: Any) -> list[Problem]:
+    """The tasks of an array beyond its values, which would have none, or those of another task again.
+
+    Only of new jobs: one that was accepted before may have them.
+    """
+    extras = _mapping(_mapping(data).get("extras"))
+    ours, roles = _mapping(extras.get(OPENPAISDK)), _mapping(_mapping(data).get("taskRoles"))
+    kinds = (("arrayRows", "rows of values", min), ("array", "combinations of values", prod))
+    for key, what, count_of in kinds:
+        lengths = [len(_sequence(values)) for values in _mapping(ours.get(key)).values()]
+        if not lengths or len(roles) != 1:
+            continue
+        ((name, role),) = roles.items()
+        count, instances = count_of(lengths), _mapping(role).get("instances", 1)
+        if not _is_number(instances) or instances <= count:
+            return []
+        message = f"{instances} tasks are more than the {count} {what} in extras.{OPENPAISDK}.{key}"
+        advice = "submit the command again with other values (pai sub --array)"
+        return [Problem(("taskRoles", name, "instances"), message, suggestion=advice)]
+    return []
 
 
 class _ReferenceChecker:

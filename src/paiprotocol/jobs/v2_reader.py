@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from paiprotocol.errors import ProtocolError
-from paiprotocol.jobs.cross_references import check
+from paiprotocol.jobs.cross_references import check, check_array
 from paiprotocol.jobs.document import Document, read, to_plain_data
 from paiprotocol.jobs.extras import RUNTIME_PLUGIN, additions
 from paiprotocol.jobs.limits import ExpansionBudget
@@ -46,7 +46,7 @@ def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = Fal
     checked = _as_submitted(data) if stored else data
     problems = [*check(data), *aliases]
     if not stored:
-        problems += _names_like_options(data)
+        problems += [*_names_like_options(data), *check_array(data)]
     if not JOB_V2.accepts(checked):
         hint = _other_version(data)
         if hint is not None:
