@@ -72,6 +72,22 @@ class TaskArray:
             stride *= len(values)
         return commands[::-1]
 
+    def misspelt_placeholders(self, lines: Iterable[str]) -> dict[str, str]:
+        """Words in braces that resemble a variable, and are none: ``{sed}`` where there is ``seed``.
+
+        Any other ``{word}`` belongs to the command, as in a program of awk or a format of git.
+        """
+        from difflib import get_close_matches
+
+        by_lower = {name.lower(): name for name in self.variables}
+        found: dict[str, str] = {}
+        for line in lines:
+            for word in re.findall(r"(?<![$\\{])\{([A-Za-z_]\w*)\}(?!\})", line):
+                near = get_close_matches(word.lower(), by_lower, 1)
+                if near and word not in self.variables:
+                    found[word] = by_lower[near[0]]
+        return found
+
     def fill_placeholders(self, line: str) -> str:
         """A shell line with each ``{name}`` replaced by a reference that suits the quotes around it.
 

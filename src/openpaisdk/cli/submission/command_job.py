@@ -72,6 +72,11 @@ def submit_command_job(
     if entry.shares_machine:
         options.inherited_env = caller_environment()
     check_features(options, entry)
+    if options.array:
+        for word, name in options.array.misspelt_placeholders(options.commands).items():
+            print_notice(
+                f"The array has no {word}, so {{{word}}} stays in the command. Did you mean {{{name}}}?"
+            )
     check_image(options, entry, defaults, lambda: open_entry(entry))
 
     def connect() -> ClusterClient:

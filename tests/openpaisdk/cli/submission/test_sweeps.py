@@ -43,6 +43,32 @@ def test_one_task_for_each_row_of_a_file(user) -> None:
     assert tasks[0]["arrayValues"] == {"lr": "0.10", "name": "a b"}
 
 
+def test_misspelt_variable_of_the_command_is_named(user) -> None:
+    words = ("--array", "seed=1-3", "--array", "lr=1,2")
+    done = sub(user, "--preview", *words, "--", "echo", "{sed} {LR} {seed} ${seed} {other} {{seeds}}")
+    assert [line for line in done.err.splitlines() if "Did you mean" in line] == [
+        "The array has no sed, so {sed} stays in the command. Did you mean {seed}?",
+        "The array has no LR, so {LR} stays in the command. Did you mean {lr}?",
+    ]
+    (command,) = yaml.safe_load(done.out)["taskRoles"]["main"]["commands"]
+    assert "{sed} {LR}" in command
+    for command in ("awk '{print $1}' {lr}", "ls *.{txt,md} {seed}", "git log --format=%h{seed}"):
+        assert "Did you mean" not in sub(user, "--preview", *words, command).err
+    sent = sub(user, *words, "--wait", "echo {sed}")
+    assert sent.status == 0 and "Did you mean {seed}?" in sent.err
+
+
+def test_no_more_tasks_than_values(user) -> None:
+    job = sub(user, "-j", "few_$", "--wait", "--array", "seed=1-3", "true").out.strip()
+    for change in ("--instances=4", "taskRoles:main:instances=4"):
+        words = [change] if change.startswith("--") else ["-u", change]
+        done = user.pai("resubmit", job, *words)
+        assert done.status != 0 and done.err.count("pai sub --array") == 1, done
+    assert "4 tasks are more than the 3 combinations of values in extras.openpaisdk.array" in done.err
+    fewer = user.pai("resubmit", job, "-u", "taskRoles:main:instances=2", "--wait")
+    assert fewer.status == 0, fewer
+
+
 def test_lines_of_json_on_the_standard_input(user) -> None:
     lines = '{"lr": 0.10}\n{"lr": 1e-5}\n'
     done = sub(user, "--preview", "--array-file", "-", "true", stdin=lines)
