@@ -13,9 +13,13 @@ from paiprotocol.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from openpaisdk.client import ClusterClient
 
 _PEEK_BYTES = 4096
+# Metrics in the message about one that there is not.
+_NAMED_METRICS = 20
 
 
 def job_outputs(argv: list[str]) -> int:
@@ -120,8 +124,9 @@ def job_metrics(argv: list[str]) -> int:
     by_name = metrics(cluster, args.job, args.user, args.role, args.index)
     missing = [name for name in args.names if name not in by_name]
     if missing:
-        available = ", ".join(by_name) or "none"
-        raise UsageError(f"{args.job} has no metric called {', '.join(missing)}; it has {available}.")
+        raise UsageError(
+            f"{args.job} has no metric {', '.join(missing)}; {metrics_hint(missing, list(by_name))}"
+        )
     selected = {name: series for name, series in by_name.items() if not args.names or name in args.names}
     if args.output == "table" and by_name:
         _print_values(cluster, args.job, args.user, args.index)
@@ -130,6 +135,19 @@ def job_metrics(argv: list[str]) -> int:
     if not by_name and args.output == "table":
         print_notice(f"{args.job} has logged no metrics yet.")
     return 0
+
+
+def metrics_hint(missing: Sequence[str], available: Sequence[str]) -> str:
+    """The end of a sentence about metrics that there are not: which there are, and what was meant."""
+    from difflib import get_close_matches
+
+    if not available:
+        return "there are none."
+    near = dict.fromkeys(close for name in missing for close in get_close_matches(name, available, 1))
+    more = len(available) - _NAMED_METRICS
+    rest = f" and {more} more" if more > 0 else ""
+    meant = f" Did you mean {', '.join(near)}?" if near else ""
+    return f"metrics are {', '.join(available[:_NAMED_METRICS])}{rest}.{meant}"
 
 
 def _print_values(cluster: ClusterClient, job: str, user: str, index: int) -> None:

@@ -14,6 +14,7 @@ from paiprotocol.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from openpaisdk.cli.parser import Parser
     from openpaisdk.client import ClusterClient
@@ -50,6 +51,12 @@ def runs(argv: list[str]) -> int:
     else:
         show([_plain(run) for run in chosen.runs], args.output, lambda: _table(chosen, args.metric))
     _print_notices(args, loaded, chosen, has_more)
+    if args.output == "table" and loaded.runs and (missing := _missing_metrics(args, loaded)):
+        from openpaisdk.cli.jobs.job_outputs import metrics_hint
+
+        # Only now are the names of all metrics needed.
+        known, _ = _load(cluster, args, metrics=())
+        print_notice(f"No run has logged {', '.join(missing)}; {metrics_hint(missing, known.metrics)}")
     return 0
 
 
@@ -112,16 +119,24 @@ def _check_jobs_are_named_once(args: argparse.Namespace) -> None:
         raise UsageError(f"Jobs are selected by {given[0]} or by name, not by both.", hint=hint)
 
 
-def _load(cluster: ClusterClient, args: argparse.Namespace) -> tuple[RunTable, bool]:
+def _missing_metrics(args: argparse.Namespace, loaded: RunTable) -> list[str]:
+    """Metrics of ``--metric`` that no run has logged."""
+    return [name for name in args.metric if name not in loaded.metrics]
+
+
+def _load(
+    cluster: ClusterClient, args: argparse.Namespace, metrics: Sequence[str] | None = None
+) -> tuple[RunTable, bool]:
+    metrics = args.metric if metrics is None else metrics
     owner = "" if args.user == _ALL_USERS else args.user or cluster.user
     if args.jobs:
         names = [cluster.whole_name(name, owner) for name in dict.fromkeys(args.jobs)]
-        return load_runs(cluster, names, metrics=args.metric)
+        return load_runs(cluster, names, metrics=metrics)
     limit = args.limit or (None if args.tag else _JOBS)
     return load_runs(
         cluster,
         limit=limit,
-        metrics=args.metric,
+        metrics=metrics,
         username=owner,
         tagsContain=",".join(args.tag),
         state=",".join(state.upper() for state in args.state),
@@ -144,10 +159,9 @@ def _print_notices(args: argparse.Namespace, loaded: RunTable, chosen: RunTable,
         print_notice(text)
     elif not chosen.runs:
         print_notice(f"None of {len(loaded.runs)} runs fits.")
-    elif not loaded.metrics:
-        which = "these metrics" if args.metric else "metrics"
+    elif not loaded.metrics and not args.metric:
         print_notice(
-            f"No run has logged {which}: programs do with openpaisdk.runtime.log_metrics(step, loss=0.1)."
+            "No run has logged metrics: programs do with openpaisdk.runtime.log_metrics(step, loss=0.1)."
         )
     elif len(loaded.metrics) > _SHOWN_METRICS and not args.metric:
         hidden = len(loaded.metrics) - _SHOWN_METRICS

@@ -113,7 +113,13 @@ def test_only_some_metrics(user: Studier) -> None:
     header = user.pai("runs", "runs_sweep", "--metric", "val/acc").out.splitlines()[0].split()
     assert header[5:] == ["val/acc", "val/acc.min", "val/acc.max", "CAUSE"]
     nothing = user.pai("runs", "runs_sweep", "--metric", "other")
-    assert nothing.status == 0 and "No run has logged these metrics" in nothing.err
+    assert nothing.status == 0
+    assert "No run has logged other; metrics are loss, val/acc." in nothing.err
+    near = user.pai("runs", "runs_single", "--metric", "los", "--metric", "loss").err
+    assert "No run has logged los; metrics are loss, val/acc. Did you mean loss?" in near
+    wrong = user.pai("job-metrics", "runs_single", "vall/acc")
+    assert wrong.status == 2, wrong
+    assert "runs_single has no metric vall/acc; metrics are loss, val/acc. Did you mean val/acc?" in wrong.err
 
 
 def test_csv_and_json_are_exact(user: Studier) -> None:
