@@ -1,5 +1,8 @@
 // Values of the tasks of an array, from the configuration of its job.
 
+/** Among the values of tasks that run again: their indexes in the first job, which are no parameter of a run. */
+export const TASK_INDEX = "PAI_TASK_INDEX";
+
 export interface TaskValues {
   readonly names: readonly string[];
   readonly of: (index: number) => readonly string[];

@@ -133,6 +133,13 @@ test("a filter finds rows with all of its words, in any case", () => {
   assert.equal(filtered(runs, "").length, 6);
 });
 
+test("the first index of a task that runs again is no parameter", () => {
+  const arrayRows = { PAI_TASK_INDEX: ["2", "5"], lr: ["0.1", "0.2"] };
+  const runs = runsOf([jobRuns("again", { isArray: true, arrayRows, tasks: [task(0), task(1)] })]);
+  assert.deepEqual(compareParameters(runs), { differing: ["lr"], equal: [] });
+  assert.deepEqual([...labelsOf(runs, ["lr"]).values()], ["lr=0.1", "lr=0.2"]);
+});
+
 test("the CSV file has all digits, quotes, and columns whose names are unique", () => {
   const metrics = { loss: summary(1 / 3, { max: "Infinity" }), state: summary("NaN") };
   const [run] = runsOf([jobRuns("one", { parameters: { user: 'a "b"\n', loss: 1 }, tasks: [task(0, metrics)] })]);

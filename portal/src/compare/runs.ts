@@ -1,7 +1,7 @@
 // Runs: tasks of arrays and other jobs, each with its parameters and the summaries of its metrics.
 import type { JobRuns, MetricSummary, TaskRun } from "../api_types.ts";
 import { isFinished } from "../format.ts";
-import { taskValues } from "../job_array.ts";
+import { TASK_INDEX, taskValues } from "../job_array.ts";
 
 export interface Run {
   /** Place of the job in the comparison, and of the task in the job: "0.3"; of a whole job "0". */
@@ -64,6 +64,8 @@ export function runsOf(jobs: readonly (JobRuns & { readonly place: number })[]):
     }
     for (const [at, task] of job.tasks.entries()) {
       const ofTask = values?.of(task.index) ?? [];
+      const named = (values?.names ?? []).map((name, place) => [name, ofTask[place] ?? ""] as const);
+      const ownValues = named.filter(([name]) => name !== TASK_INDEX);
       runs.push({
         ...common,
         key: `${job.place}.${at}`,
@@ -75,7 +77,7 @@ export function runsOf(jobs: readonly (JobRuns & { readonly place: number })[]):
         completedTime: task.completedTime,
         exitCode: task.exitCode,
         cause: task.cause ?? "",
-        parameters: new Map([...own, ...(values?.names ?? []).map((name, place) => [name, ofTask[place] ?? ""] as const)]),
+        parameters: new Map([...own, ...ownValues]),
         metrics: new Map(metricsOf(task)),
       });
     }

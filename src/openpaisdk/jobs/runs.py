@@ -303,9 +303,13 @@ def _runs_of(job: Mapping[str, object]) -> list[Run]:
             run.metrics.update(_metrics_of(task))
         return [run]
     runs = []
+    from openpaisdk.jobs.task_array import TASK_INDEX
+
     for task in tasks:
         run = Run(job, task, True)
         run.parameters = {**own, **(array.values_of(run.index or 0) if array else {})}
+        # Of tasks that run again: which they were, not what they were started with.
+        run.parameters.pop(TASK_INDEX, None)
         run.metrics = _metrics_of(task)
         runs.append(run)
     return runs

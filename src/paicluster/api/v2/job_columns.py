@@ -73,6 +73,8 @@ class RunConfig(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(RunConfig).decode
+# Among the values of tasks that run again: their indexes in the first job.
+_TASK_INDEX = "PAI_TASK_INDEX"
 _encode = msgspec.json.Encoder().encode
 _texts_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -239,4 +241,5 @@ def column_names(conn: Connection, job_ids: Sequence[int]) -> JobColumns:
     for text in job_columns.specs_of(conn, job_ids).values():
         config = run_config(text)
         parameters.update(dict.fromkeys((*config.array_rows, *config.array, *config.parameters)))
+    parameters.pop(_TASK_INDEX, None)
     return JobColumns(sorted(parameters)[:_MAX_NAMES], job_columns.metric_names(conn, job_ids, _MAX_NAMES))

@@ -64,6 +64,8 @@ def test_failed_tasks_of_combinations_run_again_with_their_values(user) -> None:
     status = user.pai("job-status", again).out
     assert re.search(r"TASK .* PAI_TASK_INDEX +lr +seed\n", status), status
     assert re.search(r"main\[1\] .* 4 +it's +8\n", status), status
+    runs = user.pai("runs", again).out.splitlines()
+    assert runs[0].split()[:4] == ["JOB", "TASK", "lr", "seed"], runs
     # What fails again is repeated with the first indexes.
     let_succeed(user, 4, 5)
     third = resubmit(user, again, "--wait").out.strip()
