@@ -12,11 +12,13 @@ interface Props<T> {
   readonly rows: readonly T[];
   readonly columns: number;
   readonly label: string;
+  /** A class of the table. */
+  readonly kind?: string;
   readonly head: ComponentChildren;
   readonly children: (row: T, index: number) => ComponentChildren;
 }
 
-export function VirtualRows<T>({ rows, columns, label, head, children }: Props<T>) {
+export function VirtualRows<T>({ rows, columns, label, kind = "", head, children }: Props<T>) {
   const top = useSignal(0);
   const isWhole = rows.length <= MAX_WHOLE;
   const count = isWhole ? rows.length : Math.ceil(SHOWN_PX / ROW_PX) + 2 * EXTRA_ROWS;
@@ -27,7 +29,7 @@ export function VirtualRows<T>({ rows, columns, label, head, children }: Props<T
     if (!isWhole) top.value = (event.currentTarget as HTMLElement).scrollTop;
   };
   return (
-    <div class="card virtual" tabIndex={0} role="region" aria-label={label} onScroll={onScroll}>
+    <div class={`card virtual ${kind}`} tabIndex={0} role="region" aria-label={label} onScroll={onScroll}>
       <table aria-rowcount={rows.length + 1}>
         <thead>{head}</thead>
         <tbody>

@@ -29,7 +29,7 @@ const HEADS: readonly [label: string, name: string][] = [
   ["Exit code", "number"],
   ["Retries", "number"],
   ["Started", ""],
-  ["Ended", ""],
+  ["Ended", "c-ended"],
   ["Duration", ""],
   ["Log", "c-log"],
 ];
@@ -76,6 +76,7 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
         <th key={at} class={name}>
           {at === 0 && areRuns && (
             <input
+              class="task-choice"
               type="checkbox"
               aria-label="Select all tasks that are shown"
               checked={keys.every((key) => selected.has(key))}
@@ -111,7 +112,7 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
         </div>
       )}
       {tasks.length > 1 && <Causes tasks={tasks} values={values} />}
-      <VirtualRows key={wanted} rows={shown} columns={heads.length} head={head} label="Tasks">
+      <VirtualRows key={wanted} rows={shown} columns={heads.length} head={head} label="Tasks" kind={values ? "with-values" : ""}>
         {(task) => {
           const key = String(task.taskIndex);
           const box = areRuns ? { isSelected: selected.has(key), handlers: boxOf(key) } : undefined;
@@ -251,7 +252,7 @@ function TaskRow({ task, now, values, hasCauses, box }: TaskRowProps) {
         </td>
       )}
       <td class="mono">{task.containerIp}</td>
-      <td class="c-node" title={task.containerNodeName ?? ""}>
+      <td class="c-node" title={[task.containerNodeName ?? "", ...ports].join("\n")}>
         {task.containerNodeName}
       </td>
       <td class="c-ports mono" title={ports.join(", ")}>
@@ -262,8 +263,12 @@ function TaskRow({ task, now, values, hasCauses, box }: TaskRowProps) {
       </td>
       <td class={`number${task.retries ? "" : " quiet"}`}>{task.retries}</td>
       <td title={exactTime(task.launchedTime)}>{shortTime(task.launchedTime, now)}</td>
-      <td title={exactTime(task.completedTime)}>{shortTime(task.completedTime, now)}</td>
-      <td>{runTime(task.launchedTime, task.completedTime, now)}</td>
+      <td class="c-ended" title={exactTime(task.completedTime)}>
+        {shortTime(task.completedTime, now)}
+      </td>
+      <td title={task.completedTime === null ? "" : `Ended ${exactTime(task.completedTime)}`}>
+        {runTime(task.launchedTime, task.completedTime, now)}
+      </td>
       <td class="c-log">
         <a href={href(address.value.path, { ...toLog, attempt })}>Log</a>
       </td>

@@ -27,6 +27,7 @@ PAGES = {
     "jobs": ("/jobs", "document.querySelectorAll('.jobs tbody tr').length > 2"),
     "no-jobs": ("/jobs?keyword=nothing-has-this-name", "document.querySelector('.empty h2') !== null"),
     "job": ("/jobs/alice~trains", "document.querySelector('.virtual tbody tr') !== null"),
+    "sweep": ("/jobs/alice~swept", "document.querySelector('.virtual td.c-value') !== null"),
     "log": ("/jobs/alice~trains?tab=log", "document.querySelector('.log').textContent.includes('step 99')"),
     "metrics": (
         "/jobs/alice~trains?tab=metrics",
@@ -97,6 +98,12 @@ ADMIN_PAGES = {
 }
 WIDE_TABLES = """[...document.querySelectorAll('.scroll, .virtual')]
 .filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.ariaLabel ?? e.className).join(', ')"""
+# What is not in the window, or sticks out of the dialog.
+BEYOND_DIALOG = """(() => { const d = document.querySelector('dialog[open]'), r = d.getBoundingClientRect();
+return [d, ...d.querySelectorAll('*')].filter((e) => { const b = e.getBoundingClientRect();
+return b.width > 0 && !e.closest('table, pre, .cm-editor')
+&& (b.left < Math.max(0, r.left) || b.right > Math.min(innerWidth, r.right)); })
+.map((e) => e.outerHTML.slice(0, 100)); })()"""
 MAX_SHIFT = 0.05
 # Colours that change take a moment; a change begins with the next frame.
 NO_TRANSITION = """new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))
@@ -304,13 +311,16 @@ def test_form_over_the_pages_of_an_expired_session_is_accessible_and_fits(
         ("/jobs", "Columns", "li"),
     ],
 )
-def test_dialog_is_accessible_and_escape_closes_it(
+def test_dialog_is_accessible_fits_a_phone_and_escape_closes_it(
     new_page: NewPage, axe: str, at: str, button: str, content: str
 ) -> None:
     page = new_page(at=at)
     page.click("button", button)
     page.wait_for(f"document.querySelector('dialog[open] {content}') !== null")
     assert violations(page, axe) == []
+    page.resize(390, 844)
+    page.wait_for("innerWidth === 390")
+    assert page.evaluate(BEYOND_DIALOG) == []
     page.press("Escape")
     page.wait_for("document.querySelector('dialog') === null")
 
