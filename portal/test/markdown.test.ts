@@ -70,6 +70,12 @@ test("markup of HTML is its text", () => {
   }
 });
 
+test("an address that a link cannot lead to is written once", () => {
+  const textOf = (text: string) => JSON.stringify(parsed(text));
+  assert.match(textOf("[the script](train.py)"), / \(train\.py\)/);
+  for (const text of ["[train.py](train.py)", "[`train.py`](train.py)"]) assert.equal(textOf(text).match(/train\.py/g)?.length, 1);
+});
+
 test("links lead to pages and mail only", () => {
   const good = ["https://a.example/b?c#d", "http://a.example", "mailto:a@b.example", "HTTPS://a.example"];
   for (const address of good) assert.deepEqual(addresses(parsed(`[x](${address})`)), [address]);

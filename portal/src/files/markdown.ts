@@ -146,7 +146,7 @@ function partOf(token: Token): readonly Inline[] {
       const { href } = token as Tokens.Link;
       const parts = inlineOf(token);
       if (LINK.test(href)) return [{ kind: "link", address: href, parts }];
-      return [...parts, { kind: "text", text: ` (${href})` }];
+      return isAddress(parts, href) ? parts : [...parts, { kind: "text", text: ` (${href})` }];
     }
     case "image": {
       const { href, text } = token as Tokens.Image;
@@ -157,4 +157,14 @@ function partOf(token: Token): readonly Inline[] {
     default:
       return inlineOf(token);
   }
+}
+
+/** Whether the text of a link is its address, as in `[train.py](train.py)`. */
+function isAddress(parts: readonly Inline[], address: string): boolean {
+  return parts.map(textOf).join("") === address;
+}
+
+function textOf(part: Inline): string {
+  if ("text" in part) return part.text;
+  return "parts" in part ? part.parts.map(textOf).join("") : "";
 }
