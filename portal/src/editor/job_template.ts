@@ -3,12 +3,15 @@ import { parse } from "yaml";
 import { MASK, nextName, type JobConfig } from "./job_copy.ts";
 import { copyText, formOf, withChange } from "./job_file.ts";
 
-/** What is kept of a job; its files are their owner's, and nobody else can use them. */
+/** The text of a job as a template: without its files, which other users cannot read. */
 export function templateOf(text: string): string {
   return formOf(text)?.more?.sources ? withChange(text, { more: "sources", value: null }) : text;
 }
 
-/** A new job of a template, with its comments; one that had secrets is written anew, and lists them. */
+/**
+ * The text of a new job from a template. It keeps the template's comments, unless the template has masked secrets: then the
+ * text is generated, with an empty value for each secret.
+ */
 export function jobOfTemplate(protocol: string): string {
   const config = parse(protocol) as JobConfig;
   const name = nextName(String(config["name"]));

@@ -63,7 +63,7 @@ def test_template_of_a_group_is_saved_used_changed_and_deleted(
     other.fill("[aria-label='Value of TOKEN']", "own")
     other.click("button", "Submit")
     other.wait_for_text("from-a-template is submitted.")
-    # What bob changes is a template of his own.
+    # A template that bob changes becomes their own template.
     other.click("nav a", "Submit Job")
     other.click("button", "Start from …")
     other.click("dialog button", "digits")
