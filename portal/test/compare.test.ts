@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobRuns, MetricSeriesPart, MetricSummary, TaskRun } from "../src/api_types.ts";
-import { runColours } from "../src/compare/run_colours.ts";
+import { runLooks } from "../src/compare/run_looks.ts";
 import { nearestLine, parallelOf } from "../src/compare/parallel.ts";
-import { groupChoices, groupColours, groupCsv, meanOf, runGroups } from "../src/compare/run_groups.ts";
+import { groupChoices, groupLooks, groupCsv, meanOf, runGroups } from "../src/compare/run_groups.ts";
 import { RunSeries, seriesOf, type SeriesAddress } from "../src/compare/run_series.ts";
 import { scatterOf } from "../src/compare/scatter.ts";
 import { chosenColumns, columnsOf, csvOf, filtered, formatColumns, formatOrder, parseOrder, sorted } from "../src/compare/run_table.ts";
@@ -151,19 +151,19 @@ test("the CSV file has all digits, quotes, and columns whose names are unique", 
   );
 });
 
-test("colours of runs are those of their place, and by a parameter those of its values in their order", () => {
+test("looks of runs are those of their place, and by a parameter those of its values in their order", () => {
   const runs = grid();
   const [first, second] = [runs[0], runs[1]];
   assert.ok(first && second);
-  assert.equal(runColours([second, first], "").of(first), "var(--series-1)");
+  assert.deepEqual(runLooks([second, first], "").of(first), { colour: "var(--series-1)", round: 0 });
   assert.deepEqual(
-    runColours(runs, "lr").legend.map(({ text }) => text),
+    runLooks(runs, "lr").legend.map(({ text }) => text),
     ["1e-3", "0.01", "0.1"],
   );
-  assert.equal(runColours(runs, "lr").of(first), runColours(runs, "lr").of(second));
+  assert.deepEqual(runLooks(runs, "lr").of(first), runLooks(runs, "lr").of(second));
   const values = Array.from({ length: 11 }, (_, at) => String(at));
   const many = runsOf([jobRuns("scale", { array: { x: values }, tasks: values.map((_, at) => task(at)) })]);
-  assert.equal(runColours(many, "x").legend[10]?.colour, "color-mix(in oklab, var(--series-2) 100%, var(--series-1))");
+  assert.equal(runLooks(many, "x").legend[10]?.look.colour, "color-mix(in oklab, var(--series-2) 100%, var(--series-1))");
 });
 
 test("points are placed by their parameter, and what has no place is left out", () => {
@@ -221,11 +221,11 @@ test("runs are grouped by a parameter, or by all but one", () => {
       ["lr=1e-3", [4, 5]],
     ],
   );
-  assert.equal(new Set(groups.map(({ colour }) => colour)).size, 3);
-  const colourOf = groupColours(runs, ["lr"]);
+  assert.equal(new Set(groups.map(({ look }) => look.colour)).size, 3);
+  const lookOf = groupLooks(runs, ["lr"]);
   assert.deepEqual(
-    runs.map(colourOf),
-    [0, 0, 1, 1, 2, 2].map((at) => groups[at]?.colour),
+    runs.map(lookOf),
+    [0, 0, 1, 1, 2, 2].map((at) => groups[at]?.look),
   );
   assert.equal(runGroups(runs, ["lr", "seed"]).length, 6);
   assert.equal(runGroups(runs, ["none"])[0]?.label, "none=none");

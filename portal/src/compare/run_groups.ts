@@ -1,8 +1,8 @@
 // Groups of runs with the same values of parameters, and the mean of a metric over the runs of a group, with a band.
-import { seriesColour } from "../plot/colours.ts";
+import { seriesLook, type Look } from "../plot/colours.ts";
 import { MAX_SEGMENTS } from "../plot/curve.ts";
 import type { Metric, Segment } from "../plot/logged_metrics.ts";
-import { runColours } from "./run_colours.ts";
+import { runLooks } from "./run_looks.ts";
 import { cellOf } from "./run_table.ts";
 import type { Run } from "./runs.ts";
 
@@ -37,7 +37,7 @@ export function groupChoices(parameters: readonly string[]): readonly GroupChoic
 
 export interface RunGroup {
   readonly label: string;
-  readonly colour: string;
+  readonly look: Look;
   readonly runs: readonly Run[];
 }
 
@@ -51,20 +51,18 @@ export function runGroups(runs: readonly Run[], parameters: readonly string[]): 
     else groups.set(key, [run]);
   }
   const [only = ""] = parameters;
-  const colours = runColours(runs, parameters.length === 1 ? only : "");
+  const looks = runLooks(runs, parameters.length === 1 ? only : "");
   return [...groups.values()].map((members, at) => {
     const values = parameters.map((name) => `${name}=${members[0]?.parameters.get(name) ?? "none"}`).join(" ");
-    const colour = parameters.length === 1 && members[0] ? colours.of(members[0]) : seriesColour(at);
-    return { label: values, colour, runs: members };
+    const look = parameters.length === 1 && members[0] ? looks.of(members[0]) : seriesLook(at);
+    return { label: values, look, runs: members };
   });
 }
 
-/** The colour of the group of each run. */
-export function groupColours(runs: readonly Run[], parameters: readonly string[]): (run: Run) => string {
-  const byKey = new Map(
-    runGroups(runs, parameters).flatMap(({ runs: members, colour }) => members.map(({ key }) => [key, colour] as const)),
-  );
-  return ({ key }) => byKey.get(key) ?? seriesColour(0);
+/** The look of the group of each run. */
+export function groupLooks(runs: readonly Run[], parameters: readonly string[]): (run: Run) => Look {
+  const byKey = new Map(runGroups(runs, parameters).flatMap(({ runs: members, look }) => members.map(({ key }) => [key, look] as const)));
+  return ({ key }) => byKey.get(key) ?? seriesLook(0);
 }
 
 export interface MeanCurve {

@@ -15,7 +15,7 @@ import {
   type MetricCurve,
   type Point,
 } from "../plot/curve.ts";
-import { seriesColour } from "../plot/colours.ts";
+import { dashOf, seriesLook, type Look } from "../plot/colours.ts";
 import type { Metric } from "../plot/logged_metrics.ts";
 import type { ChartLine, Hovered, MetricChart, MetricView } from "../plot/metric_chart.ts";
 import { savePicture } from "../plot/picture.ts";
@@ -35,8 +35,8 @@ interface Props {
   readonly onChange: (changes: SomeSettings) => void;
   /** Take the settings of all plots again. */
   readonly onReset?: () => void;
-  /** Of runs that are compared: the colour of each, as CSS. `metrics` is then one metric, named by its run. */
-  readonly colours?: readonly string[];
+  /** Of runs that are compared: the look of each. `metrics` is then one metric, named by its run. */
+  readonly looks?: readonly Look[];
   /** Of groups of runs: what is around each of `metrics`, at the same steps. */
   readonly bands?: readonly MetricBand[];
   /** The values as a file, if it can be saved. */
@@ -67,7 +67,7 @@ interface LinePart {
   readonly high: number;
 }
 
-export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onChange, onReset, colours, bands, csvOf }: Props) {
+export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onChange, onReset, looks, bands, csvOf }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const figure = useRef<HTMLElement>(null);
   const chart = useRef<MetricChart | null>(null);
@@ -75,14 +75,14 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
   const isSetting = useSignal(false);
   const hovered = useMemo(() => signal<Hovered | null>(null), []);
   const fieldsId = useId();
-  const isComparison = colours !== undefined;
-  const colourOf = (at: number) => colours?.[at] ?? seriesColour(at);
+  const isComparison = looks !== undefined;
+  const lookOf = (at: number) => looks?.[at] ?? seriesLook(at);
   const count = metrics.reduce((sum, metric) => sum + metric.count, 0);
   const names = metrics.map(({ name }) => name).join("\n");
-  const look = JSON.stringify([settings, bests, colours]);
+  const look = JSON.stringify([settings, bests, looks]);
   const [firstMetric, firstBand] = [metrics[0], bands?.[0]];
   const { curves, parts, lines, shown } = useMemo(
-    () => drawingOf(isNear.value ? metrics : [], settings, bests, colourOf, bands),
+    () => drawingOf(isNear.value ? metrics : [], settings, bests, lookOf, bands),
     // oxlint-disable-next-line react/exhaustive-deps -- lists and settings are new objects in each render: what they contain says when they change
     [isNear.value, count, firstMetric, names, look, firstBand],
   );
@@ -105,7 +105,7 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
   view.current =
     shown === undefined
       ? null
-      : { ...settings, isLogX: settings.isLogX && !settings.isTime, lines, shown, ...marksOf(curves, colourOf, !isComparison) };
+      : { ...settings, isLogX: settings.isLogX && !settings.isTime, lines, shown, ...marksOf(curves, lookOf, !isComparison) };
   const withColours = (box: HTMLElement): MetricView | null => {
     if (!view.current) return null;
     const { lines: named, best } = view.current;
@@ -150,7 +150,7 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
   const save = () => {
     const box = host.current;
     if (!box) return;
-    const named = metrics.map(({ name }, at) => ({ name, colour: computed(box, colourOf(at)) }));
+    const named = metrics.map(({ name }, at) => ({ ...lookOf(at), name, colour: computed(box, lookOf(at).colour) }));
     savePicture(box, title, named, { text: computed(box, "var(--text)"), surface: computed(box, "var(--surface)") });
   };
   const isZoomed = !Number.isNaN(settings.from) || !Number.isNaN(settings.to);
@@ -215,7 +215,7 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
         settings={settings}
         hovered={hovered}
         hasNames={metrics.length > 1 || isComparison}
-        colourOf={colourOf}
+        lookOf={lookOf}
       />
       <div
         class="plot-area tall"
@@ -237,13 +237,13 @@ export function MetricPlot({ title, metrics, settings, bests, isOwn = false, onC
 
 // -- what is drawn ---------------------------------------------------------------------------------
 
-type ColourOf = (metric: number) => string;
+type LookOf = (metric: number) => Look;
 
 function drawingOf(
   metrics: readonly Metric[],
   settings: PlotSettings,
   bests: readonly Best[],
-  colourOf: ColourOf,
+  lookOf: LookOf,
   bands: readonly MetricBand[] = [],
 ) {
   const whole = spanOf(metrics, settings);
@@ -252,12 +252,12 @@ function drawingOf(
   const curves = shown ? metrics.map((metric, at) => curveOf(metric, { ...settings, best: bests[at] ?? "none" }, shown, columns)) : [];
   const drawn: { line: ChartLine; part: LinePart }[] = [];
   for (const [metric, { segments }] of curves.entries()) {
-    const colour = colourOf(metric);
+    const look = lookOf(metric);
     for (const [at, { attempt, raw, line }] of segments.entries()) {
       const add = (curve: Curve, isRaw: boolean, isPale: boolean) => {
         if (!curve.x.length) return;
         const [low = 0, high = low] = [curve.x[0], curve.x[curve.x.length - 1]];
-        drawn.push({ line: { ...curve, colour, isPale }, part: { metric, attempt, isRaw, low, high } });
+        drawn.push({ line: { ...curve, ...look, isPale }, part: { metric, attempt, isRaw, low, high } });
       };
       if (raw !== line) add(raw, true, true);
       // What a later attempt did again is behind it.
@@ -274,7 +274,7 @@ function drawingOf(
         if (!line.x.length) continue;
         const [low = 0, high = low] = [line.x[0], line.x[line.x.length - 1]];
         drawn.push({
-          line: { ...line, colour: colourOf(metric), isPale: true, edge },
+          line: { ...line, ...lookOf(metric), isPale: true, edge },
           part: { metric, attempt, isRaw: false, edge, low, high },
         });
       }
@@ -286,7 +286,7 @@ function drawingOf(
   return { curves, shown, lines: drawn.map(({ line }) => line), parts: drawn.map(({ part }) => part) };
 }
 
-function marksOf(curves: readonly MetricCurve[], colourOf: ColourOf, hasStarts: boolean) {
+function marksOf(curves: readonly MetricCurve[], lookOf: LookOf, hasStarts: boolean) {
   const starts = new Map<string, { x: number; label: string }>();
   for (const { segments } of hasStarts ? curves : []) {
     for (const [at, { attempt, start }] of segments.entries()) {
@@ -296,7 +296,7 @@ function marksOf(curves: readonly MetricCurve[], colourOf: ColourOf, hasStarts: 
       if (at > 0 && !starts.has(key)) starts.set(key, { x: start, label: isSame ? "again" : `attempt ${attempt}` });
     }
   }
-  const best = curves.flatMap((curve, at) => (curve.best ? [{ ...curve.best, colour: colourOf(at) }] : []));
+  const best = curves.flatMap((curve, at) => (curve.best ? [{ ...curve.best, colour: lookOf(at).colour }] : []));
   return { starts: [...starts.values()], odd: curves.flatMap((curve) => curve.odd), best };
 }
 
@@ -326,11 +326,11 @@ interface ReadoutProps {
   readonly settings: PlotSettings;
   readonly hovered: { readonly value: Hovered | null };
   readonly hasNames: boolean;
-  readonly colourOf: ColourOf;
+  readonly lookOf: LookOf;
 }
 
 /** The values at the cursor; without one the last. Its cells stay where they are. */
-function Readout({ title, curves, parts, settings, hovered, hasNames, colourOf }: ReadoutProps) {
+function Readout({ title, curves, parts, settings, hovered, hasNames, lookOf }: ReadoutProps) {
   const at = hovered.value;
   const last = curves.reduce((latest, curve) => Math.max(latest, curve.last?.x ?? -Infinity), -Infinity);
   const x = at?.x ?? last;
@@ -341,7 +341,7 @@ function Readout({ title, curves, parts, settings, hovered, hasNames, colourOf }
       <span>{Number.isFinite(x) ? capital(placeOf(x, settings)) : "…"}</span>
       {curves.map((curve, metric) => (
         <span key={curve.name}>
-          {hasNames && <Swatch colour={colourOf(metric)} />}
+          {hasNames && <Swatch {...lookOf(metric)} />}
           {hasNames && <span class="quiet">{curve.name} </span>}
           <b>{at ? valuesAt(at, metric, parts) : curve.last ? significant(curve.last.y) : "no value"}</b>
           {curve.best && (
@@ -356,8 +356,12 @@ function Readout({ title, curves, parts, settings, hovered, hasNames, colourOf }
   );
 }
 
-export function Swatch({ colour }: { colour: string }) {
-  return <span class="swatch" style={{ background: colour }} aria-hidden="true" />;
+export function Swatch({ colour, round = 0 }: { readonly colour: string; readonly round?: number }) {
+  return (
+    <svg class="swatch" aria-hidden="true" viewBox="0 0 22 4">
+      <line x1="0" x2="22" y1="2" y2="2" style={{ stroke: colour }} stroke-dasharray={dashOf({ round }).join(" ")} />
+    </svg>
+  );
 }
 
 /** Values of a metric at the cursor: of each attempt that was there, and before and after it was smoothed. */

@@ -5,6 +5,7 @@ import { nearestLine, type Parallel, type ParallelLine } from "../compare/parall
 import type { Run } from "../compare/runs.ts";
 import { counted } from "../format.ts";
 import { significant } from "../plot/curve.ts";
+import { dashOf, type Look } from "../plot/colours.ts";
 import { Swatch } from "./metric_plot.tsx";
 import { RunFigure, type Pointer } from "./run_figure.tsx";
 
@@ -13,7 +14,7 @@ interface Props {
   readonly parallel: Parallel;
   readonly labels: ReadonlyMap<string, string>;
   /** Colours by a parameter; without it they show the metric. */
-  readonly colourOf: ((run: Run) => string) | undefined;
+  readonly lookOf: ((run: Run) => Look) | undefined;
 }
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [70, 50, 34, 18];
@@ -22,7 +23,7 @@ const MIN_AXIS_PX = 90;
 const REACH_PX = 24;
 const NAME_CHARACTERS = 18;
 
-export function ParallelPlot({ metric, parallel, labels, colourOf }: Props) {
+export function ParallelPlot({ metric, parallel, labels, lookOf }: Props) {
   const marked = useSignal<string | null>(null);
   const { axes, lines } = parallel;
   const at = lines.findIndex(({ run }) => run.key === marked.value);
@@ -30,7 +31,8 @@ export function ParallelPlot({ metric, parallel, labels, colourOf }: Props) {
   const title = `${metric} and parameters`;
   const [lowest, highest] = [lines[0], lines[lines.length - 1]];
   const textOf = ({ run, value }: ParallelLine) => `${labels.get(run.key) ?? ""}: ${metric} ${significant(value)}`;
-  const colour = (line: ParallelLine) => colourOf?.(line.run) ?? scaleColour(line.places[line.places.length - 1] ?? 0);
+  const look = (line: ParallelLine): Look =>
+    lookOf?.(line.run) ?? { colour: scaleColour(line.places[line.places.length - 1] ?? 0), round: 0 };
   const onKeyDown = (event: KeyboardEvent) => {
     const last = lines.length - 1;
     const places: Readonly<Record<string, number>> = {
@@ -69,15 +71,15 @@ export function ParallelPlot({ metric, parallel, labels, colourOf }: Props) {
         <div class="readout" role="status">
           {current && (
             <span>
-              <Swatch colour={colour(current)} />
+              <Swatch {...look(current)} />
               <b>{textOf(current)}</b>
             </span>
           )}
           {!current && lowest && highest && (
             <span class="quiet">
               {counted(lines.length, "run")}, {metric} from {significant(lowest.value)}
-              {!colourOf && <Swatch colour={scaleColour(0)} />} to {significant(highest.value)}
-              {!colourOf && <Swatch colour={scaleColour(1)} />}
+              {!lookOf && <Swatch colour={scaleColour(0)} />} to {significant(highest.value)}
+              {!lookOf && <Swatch colour={scaleColour(1)} />}
             </span>
           )}
         </div>
@@ -94,14 +96,15 @@ export function ParallelPlot({ metric, parallel, labels, colourOf }: Props) {
                 key={line.run.key}
                 class={current ? (line === current ? "marked" : "pale") : ""}
                 points={line.places.map((place, axis) => `${xOf(axis)},${yOf(place)}`).join(" ")}
-                style={{ stroke: colour(line) }}
+                style={{ stroke: look(line).colour }}
+                stroke-dasharray={dashOf(look(line)).join(" ")}
               />
             ))}
             {current && (
               <polyline
                 class="marked"
                 points={current.places.map((place, axis) => `${xOf(axis)},${yOf(place)}`).join(" ")}
-                style={{ stroke: colour(current) }}
+                style={{ stroke: look(current).colour }}
               />
             )}
             {axes.map(({ name, ticks }, axis) => (

@@ -2,6 +2,7 @@
 import type { Scatter } from "../compare/scatter.ts";
 import type { Run } from "../compare/runs.ts";
 import { counted } from "../format.ts";
+import type { Look } from "../plot/colours.ts";
 import { significant } from "../plot/curve.ts";
 import { RunFigure } from "./run_figure.tsx";
 
@@ -10,13 +11,15 @@ interface Props {
   readonly metric: string;
   readonly scatter: Scatter;
   readonly labels: ReadonlyMap<string, string>;
-  readonly colourOf: (run: Run) => string;
+  readonly lookOf: (run: Run) => Look;
 }
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [76, 24, 14, 46];
 const RADIUS = 5;
+/** Shapes instead of dashes, after the circle: square, triangle, diamond; about as large as the circle. */
+const CORNERS = [[], [-4.5, -4.5, 4.5, -4.5, 4.5, 4.5, -4.5, 4.5], [0, -6.5, 6, 4.5, -6, 4.5], [0, -6.5, 6.5, 0, 0, 6.5, -6.5, 0]] as const;
 
-export function ScatterPlot({ parameter, metric, scatter, labels, colourOf }: Props) {
+export function ScatterPlot({ parameter, metric, scatter, labels, lookOf }: Props) {
   const title = `${metric} against ${parameter}`;
   const { points, xTicks, yTicks } = scatter;
   return (
@@ -46,13 +49,35 @@ export function ScatterPlot({ parameter, metric, scatter, labels, colourOf }: Pr
               {parameter}
             </text>
             {points.map(({ run, x, y, value }) => (
-              <circle key={run.key} cx={xOf(x)} cy={yOf(y)} r={RADIUS} style={{ fill: colourOf(run) }}>
-                <title>{`${labels.get(run.key) ?? ""}: ${significant(value)}`}</title>
-              </circle>
+              <Mark key={run.key} x={xOf(x)} y={yOf(y)} look={lookOf(run)} title={`${labels.get(run.key) ?? ""}: ${significant(value)}`} />
             ))}
           </>
         );
       }}
     </RunFigure>
+  );
+}
+
+interface MarkProps {
+  readonly x: number;
+  readonly y: number;
+  readonly look: Look;
+  readonly title: string;
+}
+
+function Mark({ x, y, look, title }: MarkProps) {
+  const corners = CORNERS[look.round] ?? [];
+  const style = { fill: look.colour };
+  if (!corners.length) {
+    return (
+      <circle cx={x} cy={y} r={RADIUS} style={style}>
+        <title>{title}</title>
+      </circle>
+    );
+  }
+  return (
+    <polygon points={corners.map((by, at) => (at % 2 ? y : x) + by).join(" ")} style={style}>
+      <title>{title}</title>
+    </polygon>
   );
 }

@@ -1,8 +1,8 @@
 // Runs side by side: a plot of one metric, and a table of parameters and metrics. What is shown is in the address.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { loadRuns, type LoadedRuns } from "../compare/load_runs.ts";
-import { runColours } from "../compare/run_colours.ts";
-import { groupColours } from "../compare/run_groups.ts";
+import { groupLooks } from "../compare/run_groups.ts";
+import { runLooks } from "../compare/run_looks.ts";
 import { chosenColumns, columnsOf, csvOf, filtered, MAX_TABLE_METRICS, parseOrder, sorted } from "../compare/run_table.ts";
 import { areActive, compareParameters, labelsOf, metricNames, runsOf, type Run } from "../compare/runs.ts";
 import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
@@ -131,8 +131,8 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
   const chosen = useMemo(() => (shown ? rows.filter(({ key }) => shown.has(key)) : rows), [rows, shown]);
   const choice = plotChoice(query, parameters.differing);
   const drawn = useMemo(() => chosen.slice(0, choice.most), [chosen, choice.most]);
-  const colours = runColours(drawn, colour);
-  const colourOf = choice.group ? groupColours(drawn, choice.group.parameters) : colours.of;
+  const looks = runLooks(drawn, colour);
+  const lookOf = choice.group ? groupLooks(drawn, choice.group.parameters) : looks.of;
   // The colours of parallel axes are those of the metric.
   const hasSwatches = choice.against !== PARALLEL || colour !== "";
   const title = jobs.length === 1 ? `Compare runs of ${jobs[0]?.name ?? ""}` : "Compare";
@@ -178,7 +178,7 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
           chosen={chosen}
           drawn={drawn}
           colour={colour}
-          colours={colours}
+          looks={looks}
           labels={labels}
           loaded={loaded}
           query={query}
@@ -216,7 +216,7 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
             drawn={new Set(hasSwatches ? drawn.map(({ key }) => key) : [])}
             isAll={chosen.length === rows.length}
             isChosen={({ key }) => !shown || shown.has(key)}
-            colourOf={colourOf}
+            lookOf={lookOf}
             onAll={(isOn) => show(isOn ? undefined : [])}
             onChoose={({ key }, isOn) => show(isOn ? [...(shown ?? []), key] : keysOf(shown, runs, drawn).filter((one) => one !== key))}
           />

@@ -4,8 +4,8 @@ import { useEffect, useMemo } from "preact/hooks";
 import { metricSeries } from "../api.ts";
 import type { LoadedRuns } from "../compare/load_runs.ts";
 import { MAX_AXES, parallelOf } from "../compare/parallel.ts";
-import type { RunColours } from "../compare/run_colours.ts";
 import { groupChoices, groupCsv, meanOf, runGroups, type BandKind, type GroupChoice } from "../compare/run_groups.ts";
+import type { RunLooks } from "../compare/run_looks.ts";
 import { RunSeries, seriesOf } from "../compare/run_series.ts";
 import { scatterOf } from "../compare/scatter.ts";
 import type { Run } from "../compare/runs.ts";
@@ -13,6 +13,7 @@ import { MetricPlot, Swatch } from "../components/metric_plot.tsx";
 import { ParallelPlot } from "../components/parallel_plot.tsx";
 import { ScatterPlot } from "../components/scatter_plot.tsx";
 import { counted, grouped } from "../format.ts";
+import type { Look } from "../plot/colours.ts";
 import { isOfTensorBoard, TENSORBOARD, type Metric } from "../plot/logged_metrics.ts";
 import { ALL_PLOTS, differing, formatSettings, parseSettings, settingsOf, type SomeSettings } from "../plot/plot_settings.ts";
 import { setQuery } from "../router.ts";
@@ -61,13 +62,13 @@ interface PlotProps {
   readonly chosen: readonly Run[];
   readonly drawn: readonly Run[];
   readonly colour: string;
-  readonly colours: RunColours;
+  readonly looks: RunLooks;
   readonly labels: ReadonlyMap<string, string>;
   readonly loaded: LoadedRuns;
   readonly query: URLSearchParams;
 }
 
-export function RunPlot({ metric, metrics, parameters, choice, chosen, drawn, colour, colours, labels, loaded, query }: PlotProps) {
+export function RunPlot({ metric, metrics, parameters, choice, chosen, drawn, colour, looks, labels, loaded, query }: PlotProps) {
   const { against, group, band, most } = choice;
   const common = { metric, drawn, labels, query };
   return (
@@ -121,20 +122,20 @@ export function RunPlot({ metric, metrics, parameters, choice, chosen, drawn, co
             onChange={(name) => setQuery({ band: name })}
           />
         )}
-        {!group && colours.legend.length > 0 && (
+        {!group && looks.legend.length > 0 && (
           <span class="legend">
-            {colours.legend.map(({ text, colour: ofText }) => (
+            {looks.legend.map(({ text, look }) => (
               <span key={text}>
-                <Swatch colour={ofText} />
+                <Swatch {...look} />
                 {text}
               </span>
             ))}
           </span>
         )}
       </div>
-      {against === PARALLEL && <RunParallel {...common} parameters={parameters} colourOf={colour ? colours.of : undefined} />}
-      {against && against !== PARALLEL && <RunScatter {...common} parameter={against} colourOf={colours.of} />}
-      {!against && <Overlay {...common} colourOf={colours.of} loaded={loaded} group={group} band={band} />}
+      {against === PARALLEL && <RunParallel {...common} parameters={parameters} lookOf={colour ? looks.of : undefined} />}
+      {against && against !== PARALLEL && <RunScatter {...common} parameter={against} lookOf={looks.of} />}
+      {!against && <Overlay {...common} lookOf={looks.of} loaded={loaded} group={group} band={band} />}
       {chosen.length > drawn.length && (
         <p class="quiet">
           The plot has the first {grouped(most)} of {grouped(chosen.length)} selected runs, in the order of the table.
@@ -186,14 +187,14 @@ interface OverlayProps {
   readonly metric: string;
   readonly drawn: readonly Run[];
   readonly labels: ReadonlyMap<string, string>;
-  readonly colourOf: (run: Run) => string;
+  readonly lookOf: (run: Run) => Look;
   readonly loaded: LoadedRuns;
   readonly query: URLSearchParams;
   readonly group: GroupChoice | undefined;
   readonly band: BandKind;
 }
 
-function Overlay({ metric, drawn, labels, colourOf, loaded, query, group, band }: OverlayProps) {
+function Overlay({ metric, drawn, labels, lookOf, loaded, query, group, band }: OverlayProps) {
   const withMetric = drawn.flatMap((run) => {
     const wanted = seriesOf(run, metric);
     return wanted ? [{ run, wanted }] : [];
@@ -229,7 +230,7 @@ function Overlay({ metric, drawn, labels, colourOf, loaded, query, group, band }
           bands={means.map(({ curve }) => curve)}
           settings={settings}
           bests={means.map(() => "none")}
-          colours={means.map(({ group: { colour } }) => colour)}
+          looks={means.map(({ group: { look } }) => look)}
           csvOf={() =>
             groupCsv(
               means.map((one) => one.group),
@@ -246,7 +247,7 @@ function Overlay({ metric, drawn, labels, colourOf, loaded, query, group, band }
           metrics={lines.map(({ line }) => line)}
           settings={settings}
           bests={lines.map(() => "none")}
-          colours={lines.map(({ run }) => colourOf(run))}
+          looks={lines.map(({ run }) => lookOf(run))}
           onChange={change}
         />
       )}
@@ -286,20 +287,20 @@ function meansOf(lines: readonly RunLine[], parameters: readonly string[], metri
 }
 
 interface LastValuesProps extends Pick<OverlayProps, "metric" | "drawn" | "labels" | "query"> {
-  readonly colourOf: ((run: Run) => string) | undefined;
+  readonly lookOf: ((run: Run) => Look) | undefined;
 }
 
 interface RunParallelProps extends LastValuesProps {
   readonly parameters: readonly string[];
 }
 
-function RunParallel({ metric, drawn, labels, colourOf, query, parameters }: RunParallelProps) {
+function RunParallel({ metric, drawn, labels, lookOf, query, parameters }: RunParallelProps) {
   const { isLog, box } = useLogAxis(metric, query, "Log axis of the metric");
   const parallel = useMemo(() => parallelOf(drawn, parameters, metric, isLog), [drawn, parameters, metric, isLog]);
   return (
     <>
       {box}
-      <ParallelPlot metric={metric} parallel={parallel} labels={labels} colourOf={colourOf} />
+      <ParallelPlot metric={metric} parallel={parallel} labels={labels} lookOf={lookOf} />
       {parallel.leftOut > 0 && (
         <p class="quiet">
           {counted(parallel.leftOut, "selected run")} {parallel.leftOut === 1 ? "is" : "are"} left out: without a value of {metric} that the
@@ -317,16 +318,16 @@ function RunParallel({ metric, drawn, labels, colourOf, query, parameters }: Run
 
 interface RunScatterProps extends LastValuesProps {
   readonly parameter: string;
-  readonly colourOf: (run: Run) => string;
+  readonly lookOf: (run: Run) => Look;
 }
 
-function RunScatter({ parameter, metric, drawn, labels, colourOf, query }: RunScatterProps) {
+function RunScatter({ parameter, metric, drawn, labels, lookOf, query }: RunScatterProps) {
   const { isLog, box } = useLogAxis(metric, query, "Log y");
   const scatter = scatterOf(drawn, parameter, metric, isLog);
   return (
     <>
       {box}
-      <ScatterPlot parameter={parameter} metric={metric} scatter={scatter} labels={labels} colourOf={colourOf} />
+      <ScatterPlot parameter={parameter} metric={metric} scatter={scatter} labels={labels} lookOf={lookOf} />
       {scatter.leftOut > 0 && (
         <p class="quiet">
           {counted(scatter.leftOut, "selected run")} {scatter.leftOut === 1 ? "is" : "are"} left out: without a value of {parameter}, or

@@ -6,6 +6,7 @@ import { Swatch } from "../components/metric_plot.tsx";
 import { State } from "../components/notices.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { runTime } from "../format.ts";
+import type { Look } from "../plot/colours.ts";
 import { significant } from "../plot/curve.ts";
 import { jobHref, setQuery } from "../router.ts";
 
@@ -18,12 +19,12 @@ interface RunTableProps {
   readonly drawn: ReadonlySet<string>;
   readonly isAll: boolean;
   readonly isChosen: (run: Run) => boolean;
-  readonly colourOf: (run: Run) => string;
+  readonly lookOf: (run: Run) => Look;
   readonly onAll: (isOn: boolean) => void;
   readonly onChoose: (run: Run, isOn: boolean) => void;
 }
 
-export function RunTable({ rows, columns, order, now, labels, drawn, isAll, isChosen, colourOf, onAll, onChoose }: RunTableProps) {
+export function RunTable({ rows, columns, order, now, labels, drawn, isAll, isChosen, lookOf, onAll, onChoose }: RunTableProps) {
   const numbers = useMemo(() => new Set(columns.filter((column) => isNumber(column, rows)).map(({ id }) => id)), [columns, rows]);
   const head = (
     <tr>
@@ -46,7 +47,7 @@ export function RunTable({ rows, columns, order, now, labels, drawn, isAll, isCh
               checked={isChosen(run)}
               onChange={({ currentTarget }) => onChoose(run, currentTarget.checked)}
             />
-            {drawn.has(run.key) && <Swatch colour={colourOf(run)} />}
+            {drawn.has(run.key) && <Swatch {...lookOf(run)} />}
           </td>
           {columns.map((column) => (
             <Cell key={column.id} column={column} run={run} now={now} isNumber={numbers.has(column.id)} />

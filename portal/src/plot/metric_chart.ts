@@ -1,10 +1,10 @@
 // Draws metrics over steps or time on a canvas: uPlot. Loaded by the first plot of a metric.
 import uPlot from "uplot";
+import { dashOf, type Look } from "./colours.ts";
 import { lonePoints, tickLabels, type Curve, type OddValue, type Point, type Span } from "./curve.ts";
 import { addRules, timeLabels } from "./chart.ts";
 
-export interface ChartLine extends Curve {
-  readonly colour: string;
+export interface ChartLine extends Curve, Look {
   /** Behind the others: what is smoothed, and earlier attempts. */
   readonly isPale: boolean;
   /** Edge of a band, which is filled up to the edge before or after it, and is no line. */
@@ -166,7 +166,7 @@ function sizeOf(host: HTMLElement) {
 
 /** What a chart is built for; anything else it can take over. */
 function structureOf({ lines, isTime, isLogX, isLogY, colours }: MetricView): string {
-  return JSON.stringify([lines.map(({ colour, isPale, edge }) => [colour, isPale, edge]), isTime, isLogX, isLogY, colours]);
+  return JSON.stringify([lines.map(({ colour, round, isPale, edge }) => [colour, round, isPale, edge]), isTime, isLogX, isLogY, colours]);
 }
 
 /** A low edge is followed by its high one. */
@@ -178,8 +178,9 @@ function bandsOf(lines: readonly ChartLine[]): uPlot.Band[] {
   );
 }
 
-function lineOf({ colour, isPale, edge }: ChartLine): uPlot.Series {
+function lineOf({ colour, round, isPale, edge }: ChartLine): uPlot.Series {
   return {
+    dash: [...dashOf({ round })],
     stroke: edge ? "transparent" : colour,
     width: 1.5,
     // Between pixels, so that a straight line has no steps.

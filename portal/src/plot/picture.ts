@@ -1,10 +1,10 @@
 // Picture of a plot with its title and the names of its lines, as a PNG file.
 import { saveBlob } from "../files/save_file.ts";
+import { dashOf, type Look } from "./colours.ts";
 import { fileName } from "./svg_picture.ts";
 
-interface NamedLine {
+interface NamedLine extends Look {
   readonly name: string;
-  readonly colour: string;
 }
 
 interface PictureColours {
@@ -13,7 +13,7 @@ interface PictureColours {
 }
 
 const ROW_PX = 20;
-const SWATCH_PX = 14;
+const SWATCH_PX = 22;
 const MARGIN_PX = 12;
 
 export function savePicture(host: HTMLElement, title: string, lines: readonly NamedLine[], colours: PictureColours): void {
@@ -34,10 +34,15 @@ export function savePicture(host: HTMLElement, title: string, lines: readonly Na
   context.font = "bold 14px system-ui, sans-serif";
   context.fillText(title, MARGIN_PX, ROW_PX / 2);
   context.font = "13px system-ui, sans-serif";
-  for (const [at, { name, colour }] of lines.entries()) {
+  context.lineWidth = 3;
+  for (const [at, { name, colour, round }] of lines.entries()) {
     const middle = drawn.height / scale + (at + 1.5) * ROW_PX;
-    context.fillStyle = colour;
-    context.fillRect(MARGIN_PX, middle - 1.5, SWATCH_PX, 3);
+    context.strokeStyle = colour;
+    context.setLineDash([...dashOf({ round })]);
+    context.beginPath();
+    context.moveTo(MARGIN_PX, middle);
+    context.lineTo(MARGIN_PX + SWATCH_PX, middle);
+    context.stroke();
     context.fillStyle = colours.text;
     context.fillText(name, MARGIN_PX + SWATCH_PX + 8, middle);
   }

@@ -1,7 +1,7 @@
 // Pictures of plots that are SVG, as files: with the colours that the theme has now, on its background.
 import { saveBlob, saveFile } from "../files/save_file.ts";
 
-const SHAPES = "line, text, circle, polyline";
+const SHAPES = "line, text, circle, polygon, polyline";
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
 export function saveSvg(drawing: SVGSVGElement, title: string): void {
@@ -32,13 +32,14 @@ function standalone(drawing: SVGSVGElement): string {
   for (const [at, element] of (copied ?? []).entries()) {
     const original = shown?.[at];
     if (!original) continue;
-    const { fill, stroke, strokeWidth, opacity, paintOrder, fontWeight } = getComputedStyle(original);
+    const { fill, stroke, strokeWidth, strokeDasharray, opacity, paintOrder, fontWeight } = getComputedStyle(original);
     element.removeAttribute("style");
     element.removeAttribute("class");
     for (const [name, value] of [
       ["fill", fill],
       ["stroke", stroke],
       ["stroke-width", strokeWidth],
+      ["stroke-dasharray", strokeDasharray],
       ["opacity", opacity],
       // The outline of a text lies behind it.
       ["paint-order", paintOrder],

@@ -180,7 +180,7 @@ def test_runs_are_grouped_with_their_mean_and_a_band(new_page: NewPage, sweep: s
     page.reload()
     page.wait_for(f"{LINES}.length === 3")
     # The colours of the table are those of the groups.
-    colours = "[...document.querySelectorAll('.c-draw .swatch')].map((one) => one.style.background)"
+    colours = "[...document.querySelectorAll('.c-draw .swatch')].map((one) => one.firstChild.style.stroke)"
     assert len(set(page.evaluate(colours))) == 3
 
 
@@ -288,3 +288,22 @@ def test_more_runs_than_can_be_drawn(new_page: NewPage, cluster: TeamCluster) ->
     page.wait_for(f"{LINES}.length === 50 && {LINES}[0] === 'number=59 59'")
     page.click("input[aria-label='Draw number=58']")
     page.wait_for(f"{LINES}.length === 49 && {LINES}[1] === 'number=57 57'")
+
+
+def test_more_runs_than_colours_have_dashes_and_shapes(new_page: NewPage, cluster: TeamCluster) -> None:
+    values = r"{\"loss\": $PAI_TASK_INDEX}"
+    metrics = rf'echo "{{\"step\": 1, \"values\": {values}}}" >> $PAI_METRICS_FILE'
+    many = job("many-runs", metrics, instances=20)
+    seeds = [str(number) for number in range(20)]
+    many["extras"] = {"gangAllocation": False, "openpaisdk": {"array": {"seed": seeds}}}
+    cluster.run(many)
+    page = new_page(at="/compare?jobs=alice~many-runs")
+    look = "(one) => one.style.stroke + ' ' + getComputedStyle(one).strokeDasharray"
+    swatches = f"[...document.querySelectorAll('.readout .swatch line')].map({look})"
+    looks = page.wait_for(f"{swatches}.length === 20 && {swatches}")
+    assert len(set(looks)) == 20
+    # The table has the same ones.
+    assert page.evaluate(f"[...document.querySelectorAll('.c-draw .swatch line')].map({look})") == looks
+    page.choose(".compare label:nth-of-type(3) select", "seed")
+    page.wait_for("document.querySelectorAll('.scatter circle').length === 8")
+    assert page.evaluate("document.querySelectorAll('.scatter polygon').length") == 12
