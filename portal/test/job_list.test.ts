@@ -49,6 +49,11 @@ test("columns are those of all jobs, parameters and metrics, each once, without 
   assert.equal(columnsOf(many).length, MAX_COLUMNS);
 });
 
+test("columns of values are orders of the list", () => {
+  const orders = ["metric.val,loss.min", "parameter.lr"].map((id) => columnOf(id)?.order);
+  assert.deepEqual(orders, ["metric.val,loss.min", "parameter.lr"]);
+});
+
 test("the list is asked once for each parameter and metric", () => {
   assert.deepEqual(askedValues(columnsOf(["user", ...metricIds("loss"), "parameter.loss"])), [
     ["metric", "loss"],

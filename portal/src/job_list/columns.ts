@@ -74,14 +74,14 @@ export function columnOf(id: string): JobColumn | undefined {
   if (known) return known;
   const [, parameter] = /^parameter\.(.+)$/s.exec(id) ?? [];
   if (parameter !== undefined) {
-    return column(id, parameter, (job) => parameterCell(job.parameters?.[parameter]), { kind: "parameter", name: parameter });
+    return column(id, parameter, (job) => parameterCell(job.parameters?.[parameter]), { kind: "parameter", name: parameter, order: id });
   }
   const [, metric, part] = /^metric\.(.+)\.(last|min|max)$/s.exec(id) ?? [];
   if (metric === undefined) return undefined;
   const label = part === "last" ? metric : `${metric} ${part}`;
   const cellOf = ({ metrics }: JobSummary) =>
     metrics === null ? { text: "–", title: TOO_MANY_TASKS, isQuiet: true } : metricCell(metrics?.[metric], part as Part);
-  return column(id, label, cellOf, { ...number, kind: "metric", name: metric });
+  return column(id, label, cellOf, { ...number, kind: "metric", name: metric, order: id });
 }
 
 /** The columns of these ids, each once, without what is none. */

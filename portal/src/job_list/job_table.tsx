@@ -83,14 +83,10 @@ const classOf = ({ id, kind, isNumber }: JobColumn) => `c-${kind === "job" ? id 
 
 function ColumnHead({ column, order }: { column: JobColumn; order: string }) {
   const { kind, label } = column;
-  if (!column.order) {
-    return (
-      <th class={classOf(column)} title={kind === "job" ? undefined : `${kind} ${label}`}>
-        {label}
-      </th>
-    );
-  }
-  const [field, direction] = order.split(",");
+  const title = kind === "job" ? undefined : `${kind} ${label}`;
+  if (!column.order) return <th class={classOf(column)}>{label}</th>;
+  // A name may have commas.
+  const [, field, direction] = /^(.*),(.*)$/s.exec(order) ?? [];
   const isSorted = field === column.order;
   const isAscending = direction === "ASC";
   // A first click sorts numbers and times from the largest, names from A.
@@ -98,7 +94,7 @@ function ColumnHead({ column, order }: { column: JobColumn; order: string }) {
   const first = column.isNumber || isTime ? "DESC" : "ASC";
   const next = isSorted ? (isAscending ? "DESC" : "ASC") : first;
   return (
-    <th class={classOf(column)} aria-sort={isSorted ? (isAscending ? "ascending" : "descending") : undefined}>
+    <th class={classOf(column)} title={title} aria-sort={isSorted ? (isAscending ? "ascending" : "descending") : undefined}>
       <button type="button" onClick={() => setQuery({ order: `${column.order},${next}`, page: undefined })}>
         {label}
         {isSorted && <span aria-hidden="true">{isAscending ? " ↑" : " ↓"}</span>}

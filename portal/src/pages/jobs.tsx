@@ -97,6 +97,11 @@ export function JobsPage({ query }: { query: URLSearchParams }) {
       </div>
       <Filters query={query} jobs={jobs} isLoaded={isLoaded} onColumns={() => (areColumnsOpen.value = true)} />
       {error && <ErrorNotice error={error} />}
+      {error && !value && query.has("order") && (
+        <button class="button" type="button" onClick={() => setQuery({ order: undefined, page: undefined })}>
+          Show the newest first
+        </button>
+      )}
       {!error && !value && <Loading what="jobs" />}
       {value && jobs.length === 0 && <NoJobs isFiltered={isFiltered(query)} total={total} />}
       {jobs.length > 0 && (

@@ -17,6 +17,7 @@ from paicluster.api.jobs.column_cache import ColumnCache
 from paicluster.api.jobs.detail_cache import ResponseCache
 from paicluster.api.jobs.follow_turns import FollowTurns
 from paicluster.api.jobs.job_parser import JobParser
+from paicluster.api.jobs.order_cache import OrderCache
 from paicluster.api.middleware.audit import AuditLog
 from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.api.routing.scope import CONTEXT_KEY
@@ -148,6 +149,9 @@ class JobContext:
     detail_cache: ResponseCache
     metrics: MetricCollector
     column_cache: ColumnCache = field(default_factory=ColumnCache)
+    order_cache: OrderCache = field(default_factory=OrderCache)
+    # One order by values is read at a time.
+    order_turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     log_watcher: LogWatcher = field(default_factory=LogWatcher)
     event_file_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_EVENT_FILE_READS))
     follow_turns: FollowTurns = field(default_factory=FollowTurns)

@@ -58,6 +58,12 @@ class JobMetrics:
     missed: set[int]
 
 
+def sizes_of(conn: Connection, job_ids: Sequence[int]) -> list[JobSize]:
+    """Sizes of these jobs, without those that were deleted since."""
+    text = "SELECT id, total_tasks, total_roles FROM jobs WHERE id IN "
+    return [JobSize(*row) for row in _in_blocks(conn, text, job_ids)]
+
+
 def specs_of(conn: Connection, job_ids: Sequence[int]) -> dict[int, str]:
     """The job of each id, as JSON."""
     # Most jobs are parsed as they were submitted: their text is stored once.

@@ -349,12 +349,21 @@ def test_columns_are_chosen_and_kept_with_the_user(new_page: NewPage, cluster: T
     # In another browser of the user, and in no one else's.
     other = new_page("bob", at="/jobs?keyword=column-")
     other.wait_for(f"{heads} === '{wanted}' && {texts} === '{expected}'")
+    # Their heads sort all pages.
+    other.click("th button", "val/loss min")
+    other.wait_for(f"{NAMES}.join() === 'column-1,column-2'")
+    assert "order=metric.val" in other.address
+    other.click("th button", "lr")
+    other.wait_for(f"location.hash.includes('parameter.lr') && {NAMES}.join() === 'column-1,column-2'")
+    other.click("th button", "lr ↑")
+    other.wait_for(f"{NAMES}.join() === 'column-2,column-1'")
     alice = new_page(at="/jobs?keyword=column-")
     alice.wait_for(f"{NAMES}.length === 2")
     assert alice.evaluate(heads) == default
     other.click("button", "Columns")
     other.click("dialog button", "Default columns")
     other.click("dialog button", "Save")
+    other.evaluate("location.hash = '#/jobs?keyword=column-'")
     other.wait_for(f"{heads} === {json.dumps(default)}")
 
 

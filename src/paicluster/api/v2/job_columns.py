@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,8 +161,7 @@ def _read_columns(
     wanted = jobs if columns.parameters else [job for job in measured if job.total_tasks > 1]
     specs = job_columns.specs_of(conn, [job.id for job in wanted])
     configs = {job.id: run_config(specs.get(job.id)) for job in wanted}
-    several = (job for job in measured if job.total_tasks > 1)
-    arrays = {job.id for job in several if configs[job.id].is_array(job.total_roles)}
+    arrays = _arrays(measured, configs)
     metrics = job_columns.metrics_of(conn, measured, arrays, columns.metrics)
     found: list[bytes] = []
     for text, summary, job in zip(texts, summaries, jobs, strict=True):
@@ -170,7 +169,7 @@ def _read_columns(
         if columns.metrics:
             fields["metrics"] = _metrics(metrics, job.id, job.id in arrays)
         if columns.parameters:
-            fields["parameters"] = _values(configs[job.id], columns.parameters)
+            fields["parameters"] = parameter_values(configs[job.id], columns.parameters)
         encoded = _encode(fields)
         found.append(encoded)
         is_final = summary.completed_time is not None and job.id not in metrics.unread
@@ -178,6 +177,20 @@ def _read_columns(
             cache.put(text, columns.names, encoded)
     # Those of running tasks are read all the time.
     return found, sorted(metrics.missed)
+
+
+def read_metrics(
+    conn: Connection, jobs: Sequence[JobSize], names: Sequence[str]
+) -> tuple[JobMetrics, set[int]]:
+    """Metrics of jobs, and which of these are arrays."""
+    specs = job_columns.specs_of(conn, [job.id for job in jobs if job.total_tasks > 1])
+    arrays = _arrays(jobs, {job_id: run_config(text) for job_id, text in specs.items()})
+    return job_columns.metrics_of(conn, jobs, arrays, names), arrays
+
+
+def _arrays(jobs: Sequence[JobSize], configs: Mapping[int, RunConfig]) -> set[int]:
+    several = (job for job in jobs if job.total_tasks > 1 and job.id in configs)
+    return {job.id for job in several if configs[job.id].is_array(job.total_roles)}
 
 
 def _metrics(metrics: JobMetrics, job_id: int, is_array: bool) -> dict[str, ListedMetric] | None:
@@ -212,7 +225,7 @@ def _bound(value: float | None) -> float | str | None:
     return None if value is None else plain_number(value)
 
 
-def _values(config: RunConfig, names: Sequence[str]) -> dict[str, list[str]]:
+def parameter_values(config: RunConfig, names: Sequence[str]) -> dict[str, list[str]]:
     """The values that the job has of these parameters; of an array all different ones, up to a bound."""
     found: dict[str, list[str]] = {}
     for name in names:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Literal
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import PAGE, YAML, Query, Rate, Routes, Text
 from paicluster.api.v2 import job_detail, serializers
 from paicluster.api.v2.job_columns import COLUMN_BYTES, COLUMNS, columns_of, with_columns
+from paicluster.api.v2.job_order import ValueOrder, sorted_page, value_order
 from paicluster.api.v2.job_summaries import MAX_CAUSES, page_body, with_causes, with_reasons
 from paicluster.api.wire.base import MessageWithStatus
 from paicluster.api.wire.jobs import (
@@ -141,12 +143,16 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
     query = visible_jobs(identity, query_of(request))
     with_reason, with_cause = (_is_set(request, name) for name in ("reasons", "causes"))
     columns = columns_of(request, query)
+    order = value_order(query.order)
     ctx = context(request)
     store = ctx.store
+    turn = nullcontext() if order is None else ctx.jobs.order_turns
     if query.limit > _LONG_PAGE:
         jobs.check_page(query)
         await admit_response(request, identity, 2 * _JOBS_PER_PART * _SUMMARY_BYTES)
-        return await _long_list(ctx, query, with_reason, with_cause)
+        async with turn:
+            ids, total = await store.read(lambda conn: _ids_of_page(ctx, conn, query, order))
+        return await _long_list(ctx, ids, total, with_reason, with_cause)
     if query.limit > _SHORT_PAGE or columns:
         size = _SUMMARY_BYTES + len(columns) * COLUMN_BYTES
         await admit_response(request, identity, min(query.limit, MAX_LIMIT) * size)
@@ -160,12 +166,13 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
         return explained(conn, jobs.list_jobs(conn, query))
 
     def read_with_columns(conn: Connection) -> tuple[ListPage, list[int]]:
-        ids, total = jobs.long_page(conn, query)
+        ids, total = _ids_of_page(ctx, conn, query, order)
         page = explained(conn, ListPage(jobs.part_of_page(conn, ids), total))
-        return with_columns(conn, page, ids, columns, ctx.jobs.column_cache)
+        return with_columns(conn, page, ids, columns, ctx.jobs.column_cache) if columns else (page, [])
 
-    if columns:
-        page, missed = await store.read(read_with_columns)
+    if columns or order is not None:
+        async with turn:
+            page, missed = await store.read(read_with_columns)
         if missed:
             await ctx.jobs.metrics.catch_up(missed)
             page, _ = await store.read(read_with_columns)
@@ -188,13 +195,20 @@ async def admit_response(request: Request, identity: Identity, size: int) -> Non
         await budget.admit(request.scope, identity.username, size)
 
 
+def _ids_of_page(
+    ctx: Context, conn: Connection, query: jobs.JobQuery, order: ValueOrder | None
+) -> tuple[Sequence[int], int | None]:
+    if order is None:
+        return jobs.long_page(conn, query)
+    return sorted_page(conn, query, order, ctx.jobs.order_cache)
+
+
 async def _long_list(
-    ctx: Context, query: jobs.JobQuery, with_reason: bool, with_cause: bool
+    ctx: Context, ids: Sequence[int], total: int | None, with_reason: bool, with_cause: bool
 ) -> Encoded[list[JobSummary] | JobPage]:
-    """Which jobs, and their order, is read at once; the jobs themselves, when the client has read those
+    """Which jobs, and their order, was read at once; the jobs themselves, when the client has read those
     before. Where they are not that many, the response is whole, as that of a shorter page.
     """
-    ids, total = await ctx.store.read(lambda conn: jobs.long_page(conn, query))
 
     def read(conn: Connection, start: int, max_causes: int) -> tuple[bytes, int]:
         page = ListPage(jobs.part_of_page(conn, ids[start : start + _JOBS_PER_PART]), None)

@@ -457,7 +457,9 @@ JOB_FILTERS = (
     Query(
         "order",
         description="FIELD,ASC or FIELD,DESC; by default submissionTime,DESC. Jobs that have not ended "
-        "are those of the longest duration.",
+        "are those of the longest duration. Our addition, in lists of jobs: parameter.NAME, "
+        "metric.NAME.last, metric.NAME.min or metric.NAME.max as FIELD, of at most 10000 jobs that match; "
+        "those without a value come last.",
     ),
     Query("offset", Count),
     Query("limit", Annotated[int, Meta(ge=0, le=50000)]),

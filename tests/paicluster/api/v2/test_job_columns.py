@@ -68,6 +68,53 @@ def test_page_with_a_total_and_columns(cluster: Cluster, measured: list[str]) ->
     assert page == {"totalCount": 0, "data": []}
 
 
+def order_of(cluster: Cluster, order: str, more: str = "") -> list[str]:
+    reply = cluster.get(f"/api/v2/jobs?keyword=columns-&limit=50&order={order}{more}")
+    assert reply.status == 200, reply.text
+    return [one["name"].partition("-")[2] for one in reply.json()]
+
+
+def test_list_is_sorted_by_a_metric(cluster: Cluster, measured: list[str]) -> None:
+    # Of an array, which has no last value, the lowest one counts; of equal jobs the newest is the first.
+    assert order_of(cluster, "metric.loss.last,ASC") == ["sweep", "alone", "gang", "none"]
+    assert order_of(cluster, "metric.loss.last,DESC") == ["gang", "sweep", "alone", "none"]
+    assert order_of(cluster, "metric.loss.max,DESC") == ["sweep", "gang", "alone", "none"]
+    newest = ["none", "gang", "sweep", "alone"]
+    assert order_of(cluster, "metric.nan.last,ASC") == order_of(cluster, "metric.missing.min,DESC") == newest
+    assert order_of(cluster, "metric.loss.mean,DESC") == newest
+
+
+def test_list_is_sorted_by_a_parameter(cluster: Cluster, measured: list[str]) -> None:
+    assert order_of(cluster, "parameter.model,ASC") == ["sweep", "alone", "none", "gang"]
+    assert order_of(cluster, "parameter.model,DESC") == ["alone", "sweep", "none", "gang"]
+    # The first value of an array counts; numbers are numbers.
+    assert order_of(cluster, "parameter.seed,ASC")[0] == "sweep"
+    assert order_of(cluster, "parameter.deep,ASC&parameter=deep")[0] == "alone"
+
+
+def test_pages_of_a_sorted_list(cluster: Cluster, measured: list[str]) -> None:
+    order = "metric.loss.max,DESC"
+    pages = [order_of(cluster, order, f"&offset={offset}").pop(0) for offset in range(4)]
+    assert pages == order_of(cluster, order) == ["sweep", "gang", "alone", "none"]
+    path = f"/api/v2/jobs?keyword=columns-&limit=1&offset=1&order={order}&withTotalCount=true&metric=loss"
+    page = cluster.get(path).json()
+    assert (page["totalCount"], [one["metrics"]["loss"]["max"] for one in page["data"]]) == (4, [19])
+    # A list of programs, which is longer than a page.
+    listed = cluster.get(f"/api/v2/jobs?keyword=columns-&limit=9999&order={order}").json()
+    assert [one["name"].partition("-")[2] for one in listed] == pages
+    assert order_of(cluster, order, "&username=nobody") == []
+
+
+def test_deleted_job_is_in_no_sorted_page(cluster: Cluster) -> None:
+    names = [cluster.accept(job(f"dropped-{number}", LOG)) for number in range(2)]
+    for name in names:
+        cluster.wait_state(name, "SUCCEEDED")
+    path = "/api/v2/jobs?keyword=dropped-&limit=9&order=metric.loss.last,ASC&metric=loss"
+    assert len(cluster.get(path).json()) == 2
+    assert cluster.ask("DELETE", f"/api/v1/user/{cluster.user}/jobs/{names[0]}").status == 202
+    assert [one["name"] for one in cluster.get(path).json()] == ["dropped-1"]
+
+
 def test_metrics_that_a_server_has_missed_are_read(cluster: Cluster, measured: list[str]) -> None:
     cluster.terminate()
     with closing(sqlite3.connect(cluster.home / "cluster.db")) as conn, conn:

@@ -1,0 +1,145 @@
+"""Order of lists of jobs by a parameter or a metric, which no index has.
+
+The values of all jobs that match are read for it, so that they may not be many, nor take long.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from paicluster.api.jobs.order_cache import OrderCache
+from paicluster.api.v2.job_columns import parameter_values, read_metrics, run_config
+from paicluster.store import job_columns, job_list
+from paicluster.store.job_columns import JobSize
+from paicluster.store.job_query import JobQuery
+from paiprotocol.errors import InvalidParameters
+
+MAX_JOBS = 10_000
+# Ten thousand jobs take a quarter of a second.
+_TIMEOUT_S = 10.0
+# Jobs, and tasks of several jobs, that are read at once.
+_BLOCK = 256
+_BLOCK_TASKS = 10_000
+_PARTS = ("last", "min", "max")
+_ORDER = re.compile(r"(?:parameter\.(.+)|metric\.(.+)\.(last|min|max)),(ASC|DESC)", re.DOTALL)
+_HINT = "Filter the jobs by user, state, virtual cluster, tag or keyword."
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOrder:
+    """``part``: `last`, `min` or `max` of a metric; empty of a parameter."""
+
+    name: str
+    part: str
+    is_descending: bool
+
+    def __str__(self) -> str:
+        return f"{'metric' if self.part else 'parameter'} {self.name}"
+
+
+def value_order(order: str) -> ValueOrder | None:
+    """The order by a parameter or a metric; None for any other."""
+    found = _ORDER.fullmatch(order)
+    if found is None:
+        return None
+    parameter, metric, part, direction = found.groups()
+    return ValueOrder(metric or parameter, part or "", direction == "DESC")
+
+
+def sorted_page(
+    conn: Connection, query: JobQuery, order: ValueOrder, cache: OrderCache
+) -> tuple[Sequence[int], int | None]:
+    """The ids of a page and, if requested, the number of matches.
+
+    Jobs without a value come last. Of equal ones, and of those without, the newest comes first.
+    """
+    job_list.check_page(query)
+    key = replace(query, offset=0, limit=MAX_JOBS + 1, with_total=False)
+    found = cache.get(key)
+    if found is None:
+        began_s = time.monotonic()
+        try:
+            found = _sorted(conn, key, order)
+        except InvalidParameters as error:
+            found = error
+        cache.put(key, found, time.monotonic() - began_s)
+    if isinstance(found, InvalidParameters):
+        raise InvalidParameters(found.message, hint=found.hint)
+    page = found[query.offset : query.offset + query.limit]
+    # Some may have been deleted since.
+    present = {job.id for job in job_columns.sizes_of(conn, page)}
+    return [job_id for job_id in page if job_id in present], len(found) if query.with_total else None
+
+
+def _sorted(conn: Connection, query: JobQuery, order: ValueOrder) -> array[int]:
+    ids, _ = job_list.long_page(conn, query)
+    if len(ids) > MAX_JOBS:
+        total = job_list.list_jobs(conn, replace(query, limit=0, with_total=True)).total
+        raise InvalidParameters(
+            f"At most {MAX_JOBS} jobs can be sorted by a parameter or a metric, not {total}.", hint=_HINT
+        )
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    values: dict[int, Any] = {}
+    for some in _blocks(job_columns.sizes_of(conn, ids)):
+        if time.monotonic() > deadline_s:
+            raise InvalidParameters(
+                f"Reading {order} of {len(ids)} jobs takes longer than {_TIMEOUT_S:.0f} s.", hint=_HINT
+            )
+        values.update(_metrics(conn, some, order) if order.part else _parameters(conn, some, order))
+    having = sorted(
+        (one for one in ids if one in values), key=values.__getitem__, reverse=order.is_descending
+    )
+    return array("q", [*having, *(one for one in ids if one not in values)])
+
+
+def _blocks(jobs: Sequence[JobSize]) -> Iterator[Sequence[JobSize]]:
+    block: list[JobSize] = []
+    tasks = 0
+    for job in jobs:
+        if block and (len(block) == _BLOCK or tasks + job.total_tasks > _BLOCK_TASKS):
+            yield block
+            block, tasks = [], 0
+        block.append(job)
+        tasks += job.total_tasks
+    if block:
+        yield block
+
+
+def _metrics(conn: Connection, jobs: Sequence[JobSize], order: ValueOrder) -> Mapping[int, float]:
+    """Without NaN. An array has no last value: its lowest counts."""
+    metrics, arrays = read_metrics(conn, jobs, (order.name,))
+    at = _PARTS.index(order.part)
+    lowest = _PARTS.index("min")
+    found = {}
+    for job_id, by_name in metrics.by_job.items():
+        value = by_name[order.name][lowest if job_id in arrays and not at else at] if by_name else None
+        if value is not None:
+            found[job_id] = value
+    return found
+
+
+def _parameters(
+    conn: Connection, jobs: Sequence[JobSize], order: ValueOrder
+) -> Mapping[int, tuple[bool, float, str]]:
+    """Numbers before texts. Of an array the first value counts."""
+    found = {}
+    for job_id, text in job_columns.specs_of(conn, [job.id for job in jobs]).items():
+        values = parameter_values(run_config(text), (order.name,)).get(order.name)
+        if values:
+            found[job_id] = _place(values[0])
+    return found
+
+
+def _place(text: str) -> tuple[bool, float, str]:
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    return (True, 0.0, text) if number != number else (False, number, "")
