@@ -37,7 +37,8 @@ try {
     logLevel: "warning",
   });
   const built = readdirSync(folder).map((name) => path.join(folder, name));
-  process.exitCode = spawnSync(process.execPath, ["--test", "--test-reporter=tap", ...built], { stdio: "inherit" }).status ?? 1;
+  const run = spawnSync(process.execPath, ["--test", "--test-reporter=tap", ...built], { stdio: "inherit", cwd: here });
+  process.exitCode = run.status ?? 1;
 } finally {
   rmSync(folder, { recursive: true });
 }

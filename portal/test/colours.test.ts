@@ -5,7 +5,7 @@ import { COLOURS, dashOf, seriesLook } from "../src/plot/colours.ts";
 
 /** Colours of a token in the light and the dark theme. */
 function themed(token: string): readonly string[] {
-  const tokens = readFileSync(new URL("../src/style/tokens.css", import.meta.url), "utf8");
+  const tokens = readFileSync("src/style/tokens.css", "utf8");
   const found = new RegExp(`${token}: light-dark\\((#\\w+), (#\\w+)\\)`).exec(tokens);
   assert.ok(found, token);
   return found.slice(1);
