@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from openpaisdk.output.line_stream import Output
 
-_MAX_TIME_MS = 253_402_214_400_000
-"""A day before the year 10000, which no time zone reaches."""
+_MAX_TIME_MS = 32_503_593_600_000
+"""A day before the year 3000, the last whose local times every system knows."""
 _UNKNOWN = b"-".ljust(len("2026-11-19 00:00:00")) + b" "
 
 

@@ -45,7 +45,8 @@ def read_log_times(folder: Path, stream: Stream, start: int, end: int) -> LogTim
         return None
     try:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
+        # A second hard link would mean that it may be a file of another user.
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             return None
         precision_ms = precision_of(os.pread(fd, ENTRY_BYTES, 0))
         if not precision_ms:

@@ -146,6 +146,10 @@ def test_log_without_index_has_no_times(tmp_path: Path) -> None:
     (tmp_path / "log-times").symlink_to("/etc/passwd")
     assert read_log_times(tmp_path, "all", 0, 100) is None
     (tmp_path / "log-times").unlink()
+    (tmp_path / "other").write_bytes(log_times_format.header(1000))
+    (tmp_path / "log-times").hardlink_to(tmp_path / "other")
+    assert read_log_times(tmp_path, "all", 0, 100) is None
+    (tmp_path / "log-times").unlink()
     os.mkfifo(tmp_path / "log-times")
     assert read_log_times(tmp_path, "all", 0, 100) is None
 
