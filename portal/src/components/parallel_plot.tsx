@@ -77,9 +77,8 @@ export function ParallelPlot({ metric, parallel, labels, lookOf }: Props) {
           )}
           {!current && lowest && highest && (
             <span class="quiet">
-              {counted(lines.length, "run")}, {metric} from {significant(lowest.value)}
-              {!lookOf && <Swatch colour={scaleColour(0)} />} to {significant(highest.value)}
-              {!lookOf && <Swatch colour={scaleColour(1)} />}
+              {counted(lines.length, "run")}, {metric} from {significant(lowest.value)} {!lookOf && <Swatch colour={scaleColour(0)} />} to{" "}
+              {significant(highest.value)} {!lookOf && <Swatch colour={scaleColour(1)} />}
             </span>
           )}
         </div>
