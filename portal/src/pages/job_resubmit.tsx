@@ -1,7 +1,8 @@
-// Resubmit: a copy of the job with other resources, without a look at its configuration.
+// Resubmit: a copy of the job with other resources, of all of its tasks or of those that failed.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, jobConfig, submitJob } from "../api.ts";
+import type { JobDetail } from "../api_types.ts";
 import { FormDialog, textOf } from "../components/form_dialog.tsx";
 import { Dialog } from "../components/dialogs.tsx";
 import { ErrorNotice, Loading } from "../components/notices.tsx";
@@ -17,13 +18,24 @@ import {
   type JobConfig,
   type RoleResources,
 } from "../editor/job_copy.ts";
+import { repeatTasks } from "../editor/failed_tasks.ts";
+import { counted, grouped, isFinished, stateName } from "../format.ts";
 import { href, jobHref, navigate } from "../router.ts";
 import { session } from "../session.ts";
 
 interface Props {
   readonly framework: string;
   readonly name: string;
+  /** The tasks of an array that the copy runs; without them all. */
+  readonly failed?: FailedTasks | undefined;
   readonly onClose: () => void;
+}
+
+export interface FailedTasks {
+  readonly indexes: readonly number[];
+  /** Of the job. */
+  readonly count: number;
+  readonly state: JobDetail["jobStatus"]["state"];
 }
 
 const FIELDS = [
@@ -33,7 +45,7 @@ const FIELDS = [
   { key: "instances", label: "Tasks", min: 1 },
 ] as const;
 
-export function ResubmitDialog({ framework, name, onClose }: Props) {
+export function ResubmitDialog({ framework, name, failed, onClose }: Props) {
   const config = useSignal<JobConfig | null>(null);
   const error = useSignal<ApiError | null>(null);
   useEffect(() => {
@@ -67,10 +79,10 @@ export function ResubmitDialog({ framework, name, onClose }: Props) {
       </Dialog>
     );
   }
-  return <ResubmitForm config={found} framework={framework} name={name} onClose={onClose} />;
+  return <ResubmitForm config={found} framework={framework} name={name} failed={failed} onClose={onClose} />;
 }
 
-function ResubmitForm({ config, framework, name, onClose }: Props & { config: JobConfig }) {
+function ResubmitForm({ config, framework, name, failed, onClose }: Props & { config: JobConfig }) {
   const roles = resourcesOf(config);
   const secrets = secretsOf(config);
   // The page around the dialog is drawn again while the job runs.
@@ -78,18 +90,35 @@ function ResubmitForm({ config, framework, name, onClose }: Props & { config: Jo
   const submit = async (form: FormData) => {
     const wanted: RoleResources[] = roles.map(({ role }) => {
       const of = (key: string, min: number) => Math.max(min, Math.trunc(Number(textOf(form, `${role} ${key}`))) || 0);
-      return { role, gpu: of("gpu", 0), cpu: of("cpu", 1), memoryMB: of("memoryMB", 1), instances: of("instances", 1) };
+      const instances = failed ? failed.indexes.length : of("instances", 1);
+      return { role, gpu: of("gpu", 0), cpu: of("cpu", 1), memoryMB: of("memoryMB", 1), instances };
     });
     const values = Object.fromEntries(secrets.map((secret) => [secret, String(form.get(`secret ${secret}`) ?? "")]));
     const copied = textOf(form, "name");
-    const copy = withSecretValues(withResources(copyOf(config, copied), wanted), values);
+    const copy = withSecretValues(withResources(copyOf(failed ? repeatTasks(config, failed.indexes) : config, copied), wanted), values);
     const version = config["protocolVersion"] === undefined ? 1 : 2;
     const { warning } = await submitJob(JSON.stringify(copy), version);
     toast([`${copied} is submitted.`, warning].filter(Boolean).join(" "));
     navigate(jobHref(`${session.value?.user}~${copied}`));
   };
   return (
-    <FormDialog title={`Resubmit ${name}`} action="Resubmit" onSubmit={submit} onClose={onClose}>
+    <FormDialog
+      title={failed ? `Resubmit failed tasks of ${name}` : `Resubmit ${name}`}
+      action="Resubmit"
+      onSubmit={submit}
+      onClose={onClose}
+    >
+      {failed && (
+        <p>
+          {grouped(failed.indexes.length)} of the {counted(failed.count, "task")} of {name} run again, with the values and the indexes that
+          they had.
+        </p>
+      )}
+      {failed && !isFinished(failed.state) && (
+        <p class="notice wait">
+          The job is {stateName(failed.state).toLowerCase()}: more of its tasks may fail. These have failed until now.
+        </p>
+      )}
       <p class="quiet">
         The copy has the files, the commands and everything else of this job. To change more,{" "}
         <a href={href("/submit", { clone: framework })}>clone</a> it.
@@ -102,7 +131,7 @@ function ResubmitForm({ config, framework, name, onClose }: Props & { config: Jo
         <fieldset class="plain" key={role.role}>
           <legend>{roles.length > 1 ? `Resources of each task of ${role.role}` : "Resources of each task"}</legend>
           <div class="field-row four">
-            {FIELDS.map(({ key, label, min }) => (
+            {FIELDS.filter(({ key }) => !failed || key !== "instances").map(({ key, label, min }) => (
               <label key={key}>
                 <span>{label}</span>
                 <input type="number" name={`${role.role} ${key}`} min={min} required defaultValue={String(role[key])} />

@@ -3,14 +3,19 @@ import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { JobDetail, TaskDetail } from "../api_types.ts";
 import { Empty, State } from "../components/notices.tsx";
+import { lazy } from "../components/lazy.tsx";
 import { useNow } from "../components/use_now.ts";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { isArray, taskValuesOf, type TaskValues } from "../job_array.ts";
+import { failedTasks } from "../editor/failed_tasks.ts";
+import { isFunctionCall, type JobConfig } from "../editor/job_copy.ts";
 import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName } from "../format.ts";
 import { keepInEntry, keptInEntry } from "../history_entry.ts";
 import { useRowSelection, type BoxHandlers } from "../job_list/selection.ts";
 import { address, href, setQuery } from "../router.ts";
 import { failureGroups, groupTitle, MAX_FAILURE_GROUPS } from "../task_failures.ts";
+
+const ResubmitDialog = lazy("the dialog", async () => (await import("./job_resubmit.tsx")).ResubmitDialog);
 
 export interface Task extends TaskDetail {
   readonly role: string;
@@ -104,6 +109,7 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
                   </button>
                 </>
               )}
+              <ResubmitFailed job={job} tasks={tasks} config={config} />
               <a class="button" href={compareHref(job, tasks, selected)} ref={compare}>
                 {selected.size ? "Compare selected" : "Compare runs"}
               </a>
@@ -119,6 +125,26 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
           return <TaskRow key={`${task.role} ${task.taskIndex}`} task={task} now={now} values={values} hasCauses={hasCauses} box={box} />;
         }}
       </VirtualRows>
+    </>
+  );
+}
+
+/** Of an array; calls of a Python function are repeated where they were made. */
+function ResubmitFailed({ job, tasks, config }: { job: JobDetail; tasks: readonly Task[]; config: string | undefined }) {
+  const isAsked = useSignal(false);
+  const { state, username } = job.jobStatus;
+  const indexes = failedTasks(state, tasks);
+  const isShown = indexes.length > 0 && isArray(config) && !isFunctionCall(JSON.parse(config ?? "{}") as JobConfig);
+  if (!isShown || address.value.query.has("attempt")) return null;
+  const failed = { indexes, count: tasks.length, state };
+  return (
+    <>
+      <button class="button" type="button" onClick={() => (isAsked.value = true)}>
+        Resubmit {indexes.length === 1 ? "failed task" : `${grouped(indexes.length)} failed tasks`}
+      </button>
+      {isAsked.value && (
+        <ResubmitDialog framework={`${username}~${job.name}`} name={job.name} failed={failed} onClose={() => (isAsked.value = false)} />
+      )}
     </>
   );
 }

@@ -332,6 +332,17 @@ def test_failed_tasks_of_a_job_that_succeeded_are_named(new_page: NewPage, clust
     page.wait_for_text("2 tasks exited with 4 (lr=4): no data 3 Log of main[3]")
     causes = "[...document.querySelectorAll('.virtual td.c-cause')].map((cell) => cell.innerText)"
     assert page.evaluate(causes) == ["Exit code 4: no data 3", "Exit code 4: no data 4"]
+    # What failed runs again, with its values and indexes.
+    page.click("button", "Resubmit 2 failed tasks")
+    page.wait_for_text("2 of the 5 tasks of array run again")
+    page.fill("dialog [name=name]", "array-again")
+    assert page.evaluate("document.querySelector('dialog [name=\"main instances\"]')") is None
+    page.click("dialog button", "Resubmit")
+    page.wait_for_text("array-again is submitted.")
+    assert cluster.wait_over("array-again")["state"] == "SUCCEEDED"
+    again = cluster.detail("array-again")["taskRoles"]["main"]["taskStatuses"]
+    assert [task["cause"] for task in again] == ["Exit code 4: no data 3", "Exit code 4: no data 4"]
+    page = new_page(at="/jobs/alice~array?tasks=FAILED")
     page.click("a", "Log of main[3]")
     page.wait_for("document.querySelector('.virtual') === null")
     page.wait_for_text("no data 3")
