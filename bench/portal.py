@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import portal_compare
 from bench.server import Server, follow_to_end, job
 from bench.store import fill, fill_metrics
 from bench.table import SMOKE, Row, alternate, limit_row, ms, ratio_row, sized, skipped_row
@@ -53,8 +52,6 @@ _LIST = (
 def rows() -> list[Row]:
     if not (FOLDER / "index.html.gz").exists():
         return [skipped_row("portal", "it is not built (make portal)")]
-    # The driver of Chromium is the tests'.
-    sys.path.insert(0, str(_ROOT / "tests"))
     with tempfile.TemporaryDirectory(prefix="pai-bench-") as folder:
         home = Path(folder)
         # The first start creates the key files; a server refuses a database without them.
@@ -68,7 +65,7 @@ def rows() -> list[Row]:
         with Server("--keep-jobs", "1000000", *room, home=home) as server:
             found = [first_load(), list_request(server), *list_with_metrics(server)]
             found += rows_on_screen(server)
-            found += [job_of_many_tasks(server), *log_rows(server), *portal_compare.rows(server, new_browser)]
+            found += [job_of_many_tasks(server), *log_rows(server)]
         return [*found, quickstart()]
 
 
@@ -127,6 +124,8 @@ def list_with_metrics(server: Server) -> list[Row]:
 
 def new_browser(*, spare_process: bool = False) -> Browser:
     """Chromium as users have it; a smoke run does without its windows."""
+    # The driver of Chromium is the tests'.
+    sys.path.insert(0, str(_ROOT / "tests"))
     from support.browser import CHROMIUM, HEADLESS_SHELL, Browser
 
     return Browser(program=sized(CHROMIUM, HEADLESS_SHELL), spare_process=spare_process)

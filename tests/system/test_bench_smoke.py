@@ -22,11 +22,11 @@ TIMEOUT_S = 300.0
 PARTS = (
     *("cli", "data", "exec", "functions", "hostile", "jobs", "metrics", "notebooks", "paddlecloud"),
     "protocol",
-    "portal",
+    *("portal", "portal_compare"),
     *("restapi", "scheduler", "storage", "store", "usage", "webhdfs"),
 )
 SERVICE_PARTS = ("cloud", "containers", "forward", "slurm")
-NOT_PARTS = {"__main__", "load", "portal_compare", "probe", "server", "table", "team_load"}
+NOT_PARTS = {"__main__", "load", "probe", "server", "table", "team_load"}
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +98,7 @@ def test_every_part_has_a_smoke_run() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_part_yields_rows(part: str, short_folder: Path) -> None:
-    if part == "portal":
+    if part.startswith("portal"):
         build_portal()
     rows = run_part(part, short_folder)
     assert not [row for row in rows if f"{part}: not measured:" in row]
