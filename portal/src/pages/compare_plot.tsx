@@ -20,6 +20,8 @@ import { setQuery } from "../router.ts";
 
 /** Series that arrive within this time are drawn together, the last one at once. */
 const DRAW_MS = 500;
+/** While series arrive, drawing takes about a fifth of the time, also where all lines take seconds. */
+const PAUSE_PER_DRAW = 4;
 /** More lines cannot be distinguished, and are drawn slowly. */
 export const MAX_DRAWN = 50;
 /** Values of a run that are requested: of each metric so many that a part of it can be looked at, too. */
@@ -358,9 +360,20 @@ function useSeries(): { readonly series: RunSeries; readonly version: number } {
   const version = useSignal(0);
   const series = useMemo(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
+    let isPainting = false;
+    let pause = DRAW_MS;
     const draw = () => {
+      const began = performance.now();
       timer = undefined;
+      isPainting = true;
       version.value += 1;
+      // The second frame begins when the browser has caught up with the first.
+      requestAnimationFrame(() =>
+        requestAnimationFrame(() => {
+          isPainting = false;
+          pause = Math.max(DRAW_MS, PAUSE_PER_DRAW * (performance.now() - began));
+        }),
+      );
     };
     return new RunSeries(
       ({ framework, role, index, metric }, start, signal) =>
@@ -371,8 +384,10 @@ function useSeries(): { readonly series: RunSeries; readonly version: number } {
           signal,
         ),
       (isLast) => {
-        if (isLast) clearTimeout(timer);
-        timer = isLast ? setTimeout(draw) : (timer ?? setTimeout(draw, DRAW_MS));
+        if (isLast) {
+          clearTimeout(timer);
+          timer = setTimeout(draw);
+        } else if (!isPainting) timer ??= setTimeout(draw, pause);
       },
     );
   }, [version]);
