@@ -26,7 +26,7 @@ _MAX_PRECISION_MS = 1 << 40
 _MAX_TIME_MS = 253_402_300_799_999
 
 
-class LogTimes(NamedTuple):
+class RecordedTimes(NamedTuple):
     """``times``: pairs of an offset and the time of the bytes up to the next pair, in ms since 1970.
 
     They were written at that time or, at most ``precision_ms``, later.
@@ -36,7 +36,7 @@ class LogTimes(NamedTuple):
     times: list[tuple[int, int]]
 
 
-def read_log_times(folder: Path, stream: Stream, start: int, end: int) -> LogTimes | None:
+def read_log_times(folder: Path, stream: Stream, start: int, end: int) -> RecordedTimes | None:
     """The times of the bytes from ``start`` to before ``end``; None of a log without an index."""
     try:
         # A link or pipe could make the server read another file, or wait.
@@ -52,7 +52,7 @@ def read_log_times(folder: Path, stream: Stream, start: int, end: int) -> LogTim
         if not precision_ms:
             return None
         count = min(status.st_size // ENTRY_BYTES - 1, MAX_ENTRIES)
-        return LogTimes(min(precision_ms, _MAX_PRECISION_MS), _times(fd, stream, count, start, end))
+        return RecordedTimes(min(precision_ms, _MAX_PRECISION_MS), _times(fd, stream, count, start, end))
     except OSError:
         return None
     finally:

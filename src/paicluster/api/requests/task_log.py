@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from paicluster.api.context import Context
-from paicluster.logs.log_times import LogTimes, read_log_times
+from paicluster.logs.log_times import RecordedTimes, read_log_times
 from paicluster.logs.log_watcher import LogWatcher, Watch
 from paicluster.logs.reader import LogReader, Stream
 
@@ -27,7 +27,7 @@ class TaskLog:
         """Read in a thread."""
         return await self._watcher.run(read, may_stall=self.may_stall)
 
-    async def times(self, start: int, end: int) -> LogTimes | None:
+    async def times(self, start: int, end: int) -> RecordedTimes | None:
         """When the bytes of this range were written; None of a log without an index."""
         return await self.run(partial(read_log_times, self.reader.folder, self.reader.stream, start, end))
 

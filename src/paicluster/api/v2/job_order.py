@@ -54,19 +54,25 @@ def value_order(order: str) -> ValueOrder | None:
 
 
 def sorted_page(
-    conn: Connection, query: JobQuery, order: ValueOrder, cache: OrderCache
+    conn: Connection,
+    query: JobQuery,
+    order: ValueOrder,
+    cache: OrderCache,
+    *,
+    max_jobs: int = MAX_JOBS,
+    timeout_s: float = _TIMEOUT_S,
 ) -> tuple[Sequence[int], int | None]:
     """The ids of a page and, if requested, the number of matches.
 
     Jobs without a value come last. Of equal ones, and of those without, the newest comes first.
     """
     job_list.check_page(query)
-    key = replace(query, offset=0, limit=MAX_JOBS + 1, with_total=False)
+    key = replace(query, offset=0, limit=max_jobs + 1, with_total=False)
     found = cache.get(key)
     if found is None:
         began_s = time.monotonic()
         try:
-            found = _sorted(conn, key, order)
+            found = _sorted(conn, key, order, timeout_s)
         except InvalidParameters as error:
             found = error
         cache.put(key, found, time.monotonic() - began_s)
@@ -78,19 +84,21 @@ def sorted_page(
     return [job_id for job_id in page if job_id in present], len(found) if query.with_total else None
 
 
-def _sorted(conn: Connection, query: JobQuery, order: ValueOrder) -> array[int]:
+def _sorted(conn: Connection, query: JobQuery, order: ValueOrder, timeout_s: float) -> array[int]:
+    """``query.limit`` is one more than may be sorted."""
     ids, _ = job_list.long_page(conn, query)
-    if len(ids) > MAX_JOBS:
+    if len(ids) == query.limit:
         total = job_list.list_jobs(conn, replace(query, limit=0, with_total=True)).total
         raise InvalidParameters(
-            f"At most {MAX_JOBS} jobs can be sorted by a parameter or a metric, not {total}.", hint=_HINT
+            f"At most {query.limit - 1} jobs can be sorted by a parameter or a metric, not {total}.",
+            hint=_HINT,
         )
-    deadline_s = time.monotonic() + _TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     values: dict[int, Any] = {}
     for some in _blocks(job_columns.sizes_of(conn, ids)):
         if time.monotonic() > deadline_s:
             raise InvalidParameters(
-                f"Reading {order} of {len(ids)} jobs takes longer than {_TIMEOUT_S:.0f} s.", hint=_HINT
+                f"Reading {order} of {len(ids)} jobs takes longer than {timeout_s:.0f} s.", hint=_HINT
             )
         values.update(_metrics(conn, some, order) if order.part else _parameters(conn, some, order))
     having = sorted(

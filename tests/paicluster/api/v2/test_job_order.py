@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paicluster.api.jobs.order_cache import OrderCache
-from paicluster.api.v2 import job_order
 from paicluster.api.v2.job_order import ValueOrder, sorted_page, value_order
 from paicluster.api.v2.job_summaries import render_summary
 from paicluster.store import Store, jobs
@@ -38,8 +38,11 @@ def jobs_with_a_parameter(store: Store) -> list[int]:
     return [one.id for one in made if isinstance(one, Inserted)]
 
 
-def page(store: Store, query: JobQuery, order: ValueOrder = LR, cache: OrderCache | None = None) -> list[int]:
-    return list(store.read_sync(lambda conn: sorted_page(conn, query, order, cache or OrderCache()))[0])
+def page(
+    store: Store, query: JobQuery, order: ValueOrder = LR, cache: OrderCache | None = None, **limits: Any
+) -> list[int]:
+    kept = cache or OrderCache()
+    return list(store.read_sync(lambda conn: sorted_page(conn, query, order, kept, **limits))[0])
 
 
 def test_orders() -> None:
@@ -54,25 +57,19 @@ def test_numbers_are_before_texts_and_jobs_without_a_value_last(store: Store, id
     assert [ids.index(one) for one in page(store, JobQuery(offset=3, limit=2))] == [0, 2]
 
 
-def test_more_jobs_than_the_bound_are_refused(
-    store: Store, ids: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_order, "MAX_JOBS", len(ids) - 1)
+def test_more_jobs_than_the_bound_are_refused(store: Store, ids: list[int]) -> None:
     cache = OrderCache()
     for _ in range(2):
         with pytest.raises(InvalidParameters) as raised:
-            page(store, JobQuery(limit=2), cache=cache)
+            page(store, JobQuery(limit=2), cache=cache, max_jobs=len(ids) - 1)
         assert str(raised.value.message) == "At most 6 jobs can be sorted by a parameter or a metric, not 7."
         assert "Filter the jobs" in raised.value.hint
-    assert page(store, JobQuery(keyword="job-1")) == [ids[1]]
+    assert page(store, JobQuery(keyword="job-1"), max_jobs=len(ids) - 1) == [ids[1]]
 
 
-def test_order_that_takes_too_long_is_refused(
-    store: Store, ids: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_order, "_TIMEOUT_S", -1.0)
+def test_order_that_takes_too_long_is_refused(store: Store, ids: list[int]) -> None:
     with pytest.raises(InvalidParameters, match="Reading parameter lr of 7 jobs takes longer"):
-        page(store, JobQuery())
+        page(store, JobQuery(), timeout_s=-1)
 
 
 def test_order_is_used_for_longer_than_it_took() -> None:
