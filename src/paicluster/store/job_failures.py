@@ -14,7 +14,7 @@ from paicluster.store.rows import AttemptRow
 from paiprotocol.jobs.log_end import last_line, plain_line
 
 # A line of a list; a program may write lines of any length.
-_MAX_CAUSE_CHARS = 300
+MAX_CAUSE_CHARS = 300
 
 
 class _ErrorLogs(msgspec.Struct):
@@ -85,4 +85,4 @@ def _first_line(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_CAUSE_CHARS else f"{text[: _MAX_CAUSE_CHARS - 1]}…"
+    return text if len(text) <= MAX_CAUSE_CHARS else f"{text[: MAX_CAUSE_CHARS - 1]}…"

@@ -24,6 +24,7 @@ from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import no_job
 from paicluster.store import jobs, metric_rows
+from paicluster.store.job_failures import MAX_CAUSE_CHARS
 from paicluster.store.job_query import JobQuery
 from paicluster.store.metric_rows import MetricValues
 from paicluster.store.rows import JobRow, decode_tags
@@ -40,7 +41,7 @@ MAX_TASKS = 10_000
 MAX_METRICS = 200_000
 # About what each takes in the response.
 _JOB_BYTES = 1024
-_TASK_BYTES = 128
+_TASK_BYTES = 128 + MAX_CAUSE_CHARS
 _METRIC_BYTES = 128
 
 
