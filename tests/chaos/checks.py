@@ -123,7 +123,9 @@ class Checks:
         is_right = lost == retried or (expected.state == "STOPPED" and lost == retried + 1)
         if expected.kind != "array" and not is_right:
             self.wrong.append(f"{summary}: {lost} attempts were lost")
-        failed = sum(1 for one in attempts if one.code == _FAILED or self._is_killed(one))
+        # An array ends with its last task, whether or not a fault killed the program of one.
+        counts_killed = expected.kind != "array"
+        failed = sum(1 for one in attempts if one.code == _FAILED or (counts_killed and self._is_killed(one)))
         if failed != expected.own_failures:
             self.wrong.append(f"{summary}: {failed} attempts failed by themselves")
 
