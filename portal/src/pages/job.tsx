@@ -87,7 +87,7 @@ export function JobPage({ framework }: { framework: string }) {
           <Facts job={job} config={config.value} />
           <Tags framework={framework} job={job} onChange={detail.reload} />
         </div>
-        <Reason job={job} events={events} attempt={attempt} />
+        <Reason job={job} attempt={attempt} />
         {config.value?.includes(HOLD_OPTION) && !attempt && <DebugHold framework={framework} job={job} />}
         {config.value?.includes(NOTEBOOK_COMMAND) && !attempt && <NotebookLink framework={framework} job={job} />}
         {job.jobStatus.retries > 0 && <Attempts job={job} shown={attempt} />}
@@ -158,15 +158,11 @@ function useEvents(framework: string, onState: () => void): readonly EventFrame[
 
 // -- state and reason ------------------------------------------------------------------------------
 
-function Reason({ job, events, attempt }: { job: JobDetail; events: readonly EventFrame[]; attempt: string }) {
+function Reason({ job, attempt }: { job: JobDetail; attempt: string }) {
   const status = job.jobStatus;
   // An earlier attempt has ended, whatever the job does now.
   const state = attempt ? status.attemptState : status.state;
-  if (job.reason && !attempt) return <p class="notice wait">{job.reason}</p>;
-  if (state === "WAITING") {
-    const pending = events.find((event) => event.pending);
-    return pending ? <p class="notice wait">{pending.message}</p> : null;
-  }
+  if (job.reason && (!attempt || state === "WAITING")) return <p class="notice wait">{job.reason}</p>;
   if (state === "SUCCEEDED" || state === "RUNNING") return <FailedTasks job={job} />;
   if (status.appExitCode === null) return null;
   const role = status.appExitTriggerTaskRoleName;

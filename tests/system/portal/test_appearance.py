@@ -115,6 +115,21 @@ new PerformanceObserver((list) => {
 }).observe({type: "layout-shift", buffered: true});
 """
 
+# Configuration and events of a job come when `release()` is called.
+HOLD_ALL_BUT_DETAIL = """
+const send = window.fetch;
+window.events = 0;
+const released = new Promise((release) => { window.release = release; });
+window.fetch = async (address, init) => {
+  if (!/\\/(config|follow)\\b/.test(address)) return send(address, init);
+  await released;
+  const response = await send(address, init);
+  window.events += String(address).includes("follow");
+  return response;
+};
+"""
+NEXT_FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
 
 def logs_of(values: str) -> str:
     return rf"""for step in $(seq 99); do
@@ -289,6 +304,20 @@ def test_pages_are_accessible_and_fit(new_page: NewPage, axe: str) -> None:
             page.wait_for(is_loaded)
             wrong += check(page, name, axe)
     assert wrong == []
+
+
+def test_what_is_loaded_after_a_waiting_job_moves_nothing(new_page: NewPage) -> None:
+    page = new_page(at="/jobs", width=WIDTHS[0])
+    page.send("Page.addScriptToEvaluateOnNewDocument", {"source": HOLD_ALL_BUT_DETAIL})
+    page.evaluate("history.replaceState(null, '', '#/jobs/alice~waits')")
+    page.reload()
+    page.evaluate(WATCH_SHIFTS)
+    page.wait_for("document.querySelector('.notice.wait') !== null")
+    page.evaluate("release()")
+    page.wait_for_text("64 GPUs")
+    page.wait_for("events > 0")
+    page.evaluate(NEXT_FRAME)
+    assert page.evaluate("window.shift") <= MAX_SHIFT
 
 
 def test_form_over_the_pages_of_an_expired_session_is_accessible_and_fits(

@@ -87,8 +87,8 @@ def job_detail(
 ) -> JobDetail:
     """``tasks`` are those of `store.jobs.task_details_of`.
 
-    ``reason`` is the degraded reason of the job. A failed attempt has the cause that lists show. With
-    ``instances``, the number of tasks of each role, tasks without an attempt are included.
+    ``reason`` is the degraded or the pending reason of the job. A failed attempt has the cause that lists
+    show. With ``instances``, the number of tasks of each role, tasks without an attempt are included.
     """
     status = job_status(row, attempt)
     cause = cause_of(attempt) if status.attempt_state == "FAILED" else ""

@@ -47,7 +47,7 @@ from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
-from paicluster.store.job_list import DEFAULT_LIMIT, MAX_LIMIT, ListPage
+from paicluster.store.job_list import DEFAULT_LIMIT, MAX_LIMIT, ListPage, reasons_of
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
 from paiprotocol.errors import InvalidParameters, NotFound, PaiError, StopNotPersisted
 from paiprotocol.jobs import JobSpec
@@ -355,6 +355,8 @@ def _detail(
             for role in decode(jobs.resource_request_of(conn, row.id)).resources.roles
         }
     reason = degraded_reason(row, degraded)
+    if not reason and row.state == "WAITING":
+        reason = reasons_of(conn, [row.framework]).get(row.framework, "")
     return row.id, encode(job_detail.job_detail(row, attempt, tasks, reason, instances=instances))
 
 

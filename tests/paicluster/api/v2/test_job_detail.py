@@ -10,7 +10,7 @@ import yaml
 from paicluster.api.v2.job_detail import attempt_exit_spec
 from paicluster.api.wire.responses import encode
 from paicluster.store.rows import AttemptRow
-from support.server_fixture import job, role
+from support.server_fixture import eventually, job, role
 from support.team_cluster import TeamCluster
 
 DETAIL = {
@@ -86,6 +86,17 @@ def test_every_attempt_can_be_read(cluster: TeamCluster, name: str) -> None:
         "/attempts/0/taskRoles/main/taskIndex/99999999999999999999/attempts",
     ):
         assert cluster.get(cluster.path(name, path)).status == 404, path
+
+
+def test_detail_has_the_pending_reason_while_the_job_waits(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "true", gpu=64))
+    eventually(lambda: "reason" in cluster.detail(name))
+    listed = cluster.get(f"/api/v2/jobs?reasons=true&keyword={name}").json()
+    assert cluster.detail(name)["reason"] == listed[0]["reason"]
+    assert "64" in listed[0]["reason"]
+    cluster.stop(name)
+    cluster.wait_state(name, "STOPPED")
+    assert "reason" not in cluster.detail(name)
 
 
 ONE_AT_A_TIME = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 1}}
