@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
 
@@ -50,8 +51,15 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
+def _end_run(number: int, _frame: object) -> None:
+    # Unlike the signal, an exception ends all processes of the run.
+    sys.exit(128 + number)
+
+
 def main() -> int:
     options = parse_arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end_run)
     engine = _ENGINES[options.engine]()
     campaign = Campaign(
         engine, options.seed, options.seconds, options.clients or engine.clients, begins_older=options.older
