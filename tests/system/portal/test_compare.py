@@ -223,9 +223,9 @@ def test_columns_are_chosen_and_are_in_the_address(new_page: NewPage, sweep: str
     page.click(".column-boxes label", "rate min")
     page.click(".column-boxes label", "State")
     heads = "[...document.querySelectorAll('.virtual th')].slice(1).map((one) => one.innerText).join()"
-    page.wait_for(f"{heads} === 'Task,lr,seed,Duration,loss,loss min,loss max,rate,rate max'")
+    page.wait_for(f"{heads} === 'Task,lr,seed,Cause,Duration,loss,loss min,loss max,rate,rate max'")
     page.reload()
-    page.wait_for(f"{heads} === 'Task,lr,seed,Duration,loss,loss min,loss max,rate,rate max'")
+    page.wait_for(f"{heads} === 'Task,lr,seed,Cause,Duration,loss,loss min,loss max,rate,rate max'")
     page.click("summary", "Columns")
     page.click("button", "The usual columns")
     page.wait_for(f"{heads}.includes('State')")
