@@ -150,8 +150,6 @@ class JobContext:
     metrics: MetricCollector
     column_cache: ColumnCache = field(default_factory=ColumnCache)
     order_cache: OrderCache = field(default_factory=OrderCache)
-    # One order by values is read at a time.
-    order_turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     log_watcher: LogWatcher = field(default_factory=LogWatcher)
     event_file_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_EVENT_FILE_READS))
     follow_turns: FollowTurns = field(default_factory=FollowTurns)

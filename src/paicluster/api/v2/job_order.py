@@ -14,12 +14,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from paicluster.api.jobs.order_cache import OrderCache
+from paicluster.api.jobs.order_cache import Order
 from paicluster.api.v2.job_columns import parameter_values, read_metrics, run_config
 from paicluster.store import job_columns, job_list
 from paicluster.store.job_columns import JobSize
 from paicluster.store.job_query import JobQuery
-from paiprotocol.errors import InvalidParameters
 
 MAX_JOBS = 10_000
 # Ten thousand jobs take a quarter of a second.
@@ -53,58 +52,47 @@ def value_order(order: str) -> ValueOrder | None:
     return ValueOrder(metric or parameter, part or "", direction == "DESC")
 
 
-def sorted_page(
+def key_of_order(query: JobQuery) -> JobQuery:
+    """The query of all pages."""
+    return replace(query, offset=0, limit=MAX_JOBS + 1, with_total=False)
+
+
+def read_order(
     conn: Connection,
     query: JobQuery,
     order: ValueOrder,
-    cache: OrderCache,
     *,
     max_jobs: int = MAX_JOBS,
     timeout_s: float = _TIMEOUT_S,
-) -> tuple[Sequence[int], int | None]:
-    """The ids of a page and, if requested, the number of matches.
+) -> Order:
+    """All jobs of a query, those without a value last. Of equal ones, and of those without, the newest is first."""
+    began_s = time.monotonic()
 
-    Jobs without a value come last. Of equal ones, and of those without, the newest comes first.
-    """
-    job_list.check_page(query)
-    key = replace(query, offset=0, limit=max_jobs + 1, with_total=False)
-    found = cache.get(key)
-    if found is None:
-        began_s = time.monotonic()
-        try:
-            found = _sorted(conn, key, order, timeout_s)
-        except InvalidParameters as error:
-            found = error
-        cache.put(key, found, time.monotonic() - began_s)
-    if isinstance(found, InvalidParameters):
-        raise InvalidParameters(found.message, hint=found.hint)
-    page = found[query.offset : query.offset + query.limit]
-    # Some may have been deleted since.
-    present = {job.id for job in job_columns.sizes_of(conn, page)}
-    return [job_id for job_id in page if job_id in present], len(found) if query.with_total else None
+    def refused(problem: str) -> Order:
+        return Order(array("q"), time.monotonic() - began_s, problem, _HINT)
 
-
-def _sorted(conn: Connection, query: JobQuery, order: ValueOrder, timeout_s: float) -> array[int]:
-    """``query.limit`` is one more than may be sorted."""
-    ids, _ = job_list.long_page(conn, query)
-    if len(ids) == query.limit:
+    ids, _ = job_list.long_page(conn, replace(query, offset=0, limit=max_jobs + 1, with_total=False))
+    if len(ids) > max_jobs:
         total = job_list.list_jobs(conn, replace(query, limit=0, with_total=True)).total
-        raise InvalidParameters(
-            f"At most {query.limit - 1} jobs can be sorted by a parameter or a metric, not {total}.",
-            hint=_HINT,
-        )
-    deadline_s = time.monotonic() + timeout_s
+        return refused(f"At most {max_jobs} jobs can be sorted by a parameter or a metric, not {total}.")
     values: dict[int, Any] = {}
     for some in _blocks(job_columns.sizes_of(conn, ids)):
-        if time.monotonic() > deadline_s:
-            raise InvalidParameters(
-                f"Reading {order} of {len(ids)} jobs takes longer than {timeout_s:.0f} s.", hint=_HINT
-            )
+        if time.monotonic() > began_s + timeout_s:
+            return refused(f"Reading {order} of {len(ids)} jobs takes longer than {timeout_s:.0f} s.")
         values.update(_metrics(conn, some, order) if order.part else _parameters(conn, some, order))
     having = sorted(
         (one for one in ids if one in values), key=values.__getitem__, reverse=order.is_descending
     )
-    return array("q", [*having, *(one for one in ids if one not in values)])
+    found = array("q", [*having, *(one for one in ids if one not in values)])
+    return Order(found, time.monotonic() - began_s)
+
+
+def page_of_order(conn: Connection, query: JobQuery, ids: Sequence[int]) -> tuple[Sequence[int], int | None]:
+    """The ids of a page and, if requested, the number of matches."""
+    page = ids[query.offset : query.offset + query.limit]
+    # Some may have been deleted since.
+    present = {job.id for job in job_columns.sizes_of(conn, page)}
+    return [job_id for job_id in page if job_id in present], len(ids) if query.with_total else None
 
 
 def _blocks(jobs: Sequence[JobSize]) -> Iterator[Sequence[JobSize]]:

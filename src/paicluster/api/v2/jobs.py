@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Literal
 from urllib.parse import urlsplit
@@ -24,7 +23,7 @@ from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import PAGE, YAML, Query, Rate, Routes, Text
 from paicluster.api.v2 import job_detail, serializers
 from paicluster.api.v2.job_columns import COLUMN_BYTES, COLUMNS, columns_of, with_columns
-from paicluster.api.v2.job_order import ValueOrder, sorted_page, value_order
+from paicluster.api.v2.job_order import key_of_order, page_of_order, read_order, value_order
 from paicluster.api.v2.job_summaries import MAX_CAUSES, page_body, with_causes, with_reasons
 from paicluster.api.wire.base import MessageWithStatus
 from paicluster.api.wire.jobs import (
@@ -62,9 +61,9 @@ _MAX_CACHED_QUERY = 256
 # Longer pages are read in parts, as the client reads them.
 _LONG_PAGE = 5000
 _JOBS_PER_PART = 1000
-# About what a job takes in a list, and a task in a detail.
+# About what a job takes in a list, and a failed task in a detail.
 _SUMMARY_BYTES = 512
-_TASK_BYTES = 640
+_TASK_BYTES = 1100
 _FAILED = b'"state":"FAILED"'
 # Where the jobs are in a list without any.
 _CUT = b"\0"
@@ -146,12 +145,17 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
     order = value_order(query.order)
     ctx = context(request)
     store = ctx.store
-    turn = nullcontext() if order is None else ctx.jobs.order_turns
+    in_order: Sequence[int] | None = None
+    if order is not None:
+        jobs.check_page(query)
+        key = key_of_order(query)
+        in_order = await ctx.jobs.order_cache.ids_of(
+            key, lambda: store.read(lambda conn: read_order(conn, key, order))
+        )
     if query.limit > _LONG_PAGE:
         jobs.check_page(query)
         await admit_response(request, identity, 2 * _JOBS_PER_PART * _SUMMARY_BYTES)
-        async with turn:
-            ids, total = await store.read(lambda conn: _ids_of_page(ctx, conn, query, order))
+        ids, total = await store.read(lambda conn: _ids_of_page(conn, query, in_order))
         return await _long_list(ctx, ids, total, with_reason, with_cause)
     if query.limit > _SHORT_PAGE or columns:
         size = _SUMMARY_BYTES + len(columns) * COLUMN_BYTES
@@ -166,13 +170,12 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
         return explained(conn, jobs.list_jobs(conn, query))
 
     def read_with_columns(conn: Connection) -> tuple[ListPage, list[int]]:
-        ids, total = _ids_of_page(ctx, conn, query, order)
+        ids, total = _ids_of_page(conn, query, in_order)
         page = explained(conn, ListPage(jobs.part_of_page(conn, ids), total))
         return with_columns(conn, page, ids, columns, ctx.jobs.column_cache) if columns else (page, [])
 
     if columns or order is not None:
-        async with turn:
-            page, missed = await store.read(read_with_columns)
+        page, missed = await store.read(read_with_columns)
         if missed:
             await ctx.jobs.metrics.catch_up(missed)
             page, _ = await store.read(read_with_columns)
@@ -196,11 +199,10 @@ async def admit_response(request: Request, identity: Identity, size: int) -> Non
 
 
 def _ids_of_page(
-    ctx: Context, conn: Connection, query: jobs.JobQuery, order: ValueOrder | None
+    conn: Connection, query: jobs.JobQuery, in_order: Sequence[int] | None
 ) -> tuple[Sequence[int], int | None]:
-    if order is None:
-        return jobs.long_page(conn, query)
-    return sorted_page(conn, query, order, ctx.jobs.order_cache)
+    """``in_order``: the ids of all jobs of the query, for an order that the database does not have."""
+    return jobs.long_page(conn, query) if in_order is None else page_of_order(conn, query, in_order)
 
 
 async def _long_list(
