@@ -10,8 +10,9 @@ from __future__ import annotations
 from openpaisdk.jobs.call_request import request_in
 from openpaisdk.jobs.deployment_commands import change_pre_commands, pre_commands_of
 from openpaisdk.jobs.storage_upload import stored_sources
-from openpaisdk.jobs.task_array import TASK_INDEX, RowArray, array_of_job
+from openpaisdk.jobs.task_array import RowArray, array_of_job
 from paiprotocol.errors import NotFound, UsageError
+from paiprotocol.jobs.array_columns import TASK_INDEX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

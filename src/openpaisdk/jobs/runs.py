@@ -303,7 +303,7 @@ def _runs_of(job: Mapping[str, object]) -> list[Run]:
             run.metrics.update(_metrics_of(task))
         return [run]
     runs = []
-    from openpaisdk.jobs.task_array import TASK_INDEX
+    from paiprotocol.jobs.array_columns import TASK_INDEX
 
     for task in tasks:
         run = Run(job, task, True)

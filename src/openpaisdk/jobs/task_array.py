@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from openpaisdk.jobs.command import as_text
 from paiprotocol.errors import UsageError
+from paiprotocol.jobs.array_columns import TASK_INDEX
 from paiprotocol.jobs.limits import MAX_TASKS
 
 TYPE_CHECKING = False
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     ArrayOption = int | str | Sequence[str] | Mapping[str, object] | Sequence[Mapping[str, object]]
 
 OPTION = "--array"
-TASK_INDEX = "PAI_TASK_INDEX"
-"""Column of a job that repeats tasks of another one: their indexes there, which the tasks see."""
 _RESERVED_PREFIX = "PAI_"
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)(?::([0-9]+))?")
 _LIMIT = re.compile(r"%([0-9]+)\s*\Z")

@@ -41,9 +41,11 @@ class TimePrefixer(LineStream):
         if attempt != self._attempt:
             self.end_line()
             self._times = []
-            self._has_times = times is not None
+            self._has_times = False
             if times is None:
                 self._on_missing()
+        # An index may begin later than its log, after a full disk.
+        self._has_times = self._has_times or times is not None
         self._attempt, self._offset = attempt, offset - len(self._rest)
         # Of a large part, each piece has all times. Those before the line that is held back are done.
         last = self._times[-1][0] if self._times else -1

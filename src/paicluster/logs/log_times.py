@@ -15,9 +15,9 @@ from pairuntime.local_files.log_times_format import (
     ENTRY_BYTES,
     MAX_ENTRIES,
     NAME,
+    entries_of,
     offset_of,
     precision_of,
-    time_of,
 )
 
 _ENTRIES_PER_READ = 128
@@ -71,9 +71,8 @@ def _times(fd: int, stream: Stream, count: int, start: int, end: int) -> list[tu
     times: list[tuple[int, int]] = []
     for at in range(max(0, first - 1), count, _ENTRIES_PER_READ):
         data = _entries(fd, at, min(_ENTRIES_PER_READ, count - at))
-        for place in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
-            entry = data[place : place + ENTRY_BYTES]
-            offset, time_ms = max(start, offset_of(entry, stream)), time_of(entry)
+        for time_ms, recorded in entries_of(data, stream):
+            offset = max(start, recorded)
             if offset >= end:
                 return times
             if not 0 < time_ms <= _MAX_TIME_MS or (times and offset < times[-1][0]):

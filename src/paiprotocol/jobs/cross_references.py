@@ -25,7 +25,7 @@ def check_array(data: Any) -> list[Problem]:
     """
     extras = _mapping(_mapping(data).get("extras"))
     ours, roles = _mapping(extras.get(OPENPAISDK)), _mapping(_mapping(data).get("taskRoles"))
-    kinds = (("arrayRows", "rows of values", min), ("array", "combinations of values", prod))
+    kinds = (("arrayRows", "row", min), ("array", "combination", prod))
     for key, what, count_of in kinds:
         lengths = [len(_sequence(values)) for values in _mapping(ours.get(key)).values()]
         if not lengths or len(roles) != 1:
@@ -34,7 +34,8 @@ def check_array(data: Any) -> list[Problem]:
         count, instances = count_of(lengths), _mapping(role).get("instances", 1)
         if not _is_number(instances) or instances <= count:
             return []
-        message = f"{instances} tasks are more than the {count} {what} in extras.{OPENPAISDK}.{key}"
+        whole = f"{count} {what}{'' if count == 1 else 's'} of values"
+        message = f"{instances} tasks are more than the {whole} in extras.{OPENPAISDK}.{key}"
         advice = "submit the command again with other values (pai sub --array)"
         return [Problem(("taskRoles", name, "instances"), message, suggestion=advice)]
     return []

@@ -41,6 +41,8 @@ _POLL_INTERVAL_S = 0.3
 _BACKOFF_MIN_S = 0.5
 _BACKOFF_MAX_S = 15.0
 # Interval of empty uploads, whose response says whether the task is to stop.
+# After a server refused the times of a log.
+_REFUSED_TIMES_INTERVAL_S = 60.0
 _HEARTBEAT_INTERVAL_S = 10.0
 # How long uploads are retried after the task ended, before the node is released.
 _RETRY_WINDOW_S = 24 * 3600.0
@@ -219,6 +221,7 @@ class ReportUploader:
         self._uploaded = dict.fromkeys(STREAMS + (METRICS, TIMES), 0)
         # The file of the index that was uploaded: a thinned one is another file.
         self._times_inode = 0
+        self._times_due = 0.0
         self._last_upload = time.monotonic()
         self._sent_usage = b""
         # Back-off after a failed request.
@@ -316,7 +319,7 @@ class ReportUploader:
     def _send_times(self) -> "None":
         """Upload what is new in the index, which has the times of all output that was read until now."""
         path = os.path.join(self._folder, log_times_format.NAME)
-        while True:
+        while time.monotonic() >= self._times_due:
             try:
                 inode = os.stat(path).st_ino
             except OSError:
@@ -330,7 +333,9 @@ class ReportUploader:
             try:
                 self._put(TIMES, at, data)
             except http.client.HTTPException:
-                return  # the output matters, and its upload tells whether the server works
+                # The output matters, and its upload tells whether the server works. Older ones have no index.
+                self._times_due = time.monotonic() + _REFUSED_TIMES_INTERVAL_S
+                return
             if self._uploaded[TIMES] <= at:
                 return  # the server's disk is full
 

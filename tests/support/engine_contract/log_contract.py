@@ -59,14 +59,14 @@ class LogContract:
             assert b"".join(line for line in lines if line.startswith(b"err ")) == err
 
     async def test_times_of_output_are_recorded(self, rig: Rig) -> None:
-        one = task(rig, "echo one; echo two >&2; sleep 1.5; echo three")
+        one = task(rig, "echo one; echo two >&2; sleep 4; echo three")
         async with Driven(rig) as driven:
             await driven.run(one)
             found = read_log_times(driven.engine.log_folder(one.uid), "all", 0, 1 << 20)
             assert found is not None and found.precision_ms == 1000
-            (first, first_ms), (last, last_ms) = found.times
+            (first, first_ms), *_, (last, last_ms) = found.times
             assert (first, last) == (0, len("one\ntwo\n"))
-            assert 1000 < last_ms - first_ms < 60_000
+            assert 1000 <= last_ms - first_ms < 60_000
 
     async def test_lines_written_in_pieces_are_not_split_in_the_merged_log(self, rig: Rig) -> None:
         half = "for n in $(seq 150); do printf %s A$n-; printf %s B$n-; echo C$n; done"

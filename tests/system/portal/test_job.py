@@ -182,7 +182,7 @@ TIMES = f"[...{LOG}.querySelectorAll('[data-times]')].flatMap((one) => one.datas
 
 
 def test_lines_of_a_followed_log_have_time_stamps_on_request(new_page: NewPage, cluster: TeamCluster) -> None:
-    commands = ["echo first", "echo second", "sleep 2", "echo third", "until [ -e go ]; do sleep 0.1; done"]
+    commands = [r"printf 'first\nsecond\n'", "sleep 4", "echo third", "until [ -e go ]; do sleep 0.1; done"]
     cluster.submit(job("stamped", *commands, "echo fourth"))
     page = new_page(at="/jobs/alice~stamped?tab=log")
     page.wait_for(f"{LOG}?.textContent === 'first\\nsecond\\nthird\\n'")

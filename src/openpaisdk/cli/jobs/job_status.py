@@ -126,8 +126,8 @@ def _overview(cluster: ClusterClient, job: JobStatus, reason: str, columns: int 
     """The job in one picture: outcome, times, what it runs, files, tasks and latest events."""
     colours = palette(sys.stdout)
     failed = sum(task.state == "FAILED" for task in job.tasks)
-    is_told = failed and job.state == "SUCCEEDED"
-    failures = f" ({failed} of {len(job.tasks)} tasks failed)" if is_told else ""
+    hides_failures = failed and job.state == "SUCCEEDED"
+    failures = f" ({failed} of {len(job.tasks)} tasks failed)" if hides_failures else ""
     config = _config(cluster, job)
     roles = roles_of(config)
     lines = [f"{job.name}  {colours.state(job.state)}{failures}" + (f"  {reason}" if reason else "")]

@@ -176,7 +176,8 @@ def _logs_parser() -> Parser:
     parser.add_argument(
         "--timestamps",
         action="store_true",
-        help="begin each line with the time at which it was written, in your time zone, to about a second",
+        help="begin each line with the time at which it was written, in your time zone; to a second, less "
+        "exactly in the log of a task that writes for many hours",
     )
     add_attempt_options(parser)
     parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")

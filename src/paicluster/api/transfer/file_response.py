@@ -14,6 +14,7 @@ from paicluster.api.routing.route import OCTET_STREAM
 from paicluster.api.transfer.socket_io import send_file
 from paicluster.api.transfer.transfer_rights import TransferRights
 from paicluster.services.file_service import FileService
+from paiprotocol.errors import Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +96,10 @@ class RangeResponse(Response):
         hasher, size = self._hasher, min(_PIECE_BYTES, self._end - at)
 
         def read() -> bytes:
-            data = os.pread(fd, size, at)
+            try:
+                data = os.pread(fd, size, at)
+            except OSError as error:
+                raise Unavailable(f"The file cannot be read any more: {error.strerror}.") from None
             if hasher is not None and at + len(data) > hashed:
                 hasher.update(memoryview(data)[max(0, hashed - at) :])
             return data

@@ -20,6 +20,7 @@ from paicluster.store.job_columns import JobMetrics, JobSize
 from paicluster.store.job_list import ListPage, long_page
 from paicluster.store.job_query import JobQuery
 from paiprotocol.errors import InvalidParameters
+from paiprotocol.jobs.array_columns import TASK_INDEX
 from paiprotocol.plain_numbers import plain_number
 
 # Bounds of a page with columns.
@@ -73,8 +74,6 @@ class RunConfig(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(RunConfig).decode
-# Among the values of tasks that run again: their indexes in the first job.
-_TASK_INDEX = "PAI_TASK_INDEX"
 _encode = msgspec.json.Encoder().encode
 _texts_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -254,5 +253,5 @@ def column_names(conn: Connection, job_ids: Sequence[int]) -> JobColumns:
     for text in job_columns.specs_of(conn, job_ids).values():
         config = run_config(text)
         parameters.update(dict.fromkeys((*config.array_rows, *config.array, *config.parameters)))
-    parameters.pop(_TASK_INDEX, None)
+    parameters.pop(TASK_INDEX, None)
     return JobColumns(sorted(parameters)[:_MAX_NAMES], job_columns.metric_names(conn, job_ids, _MAX_NAMES))

@@ -65,7 +65,7 @@ def read_order(
     max_jobs: int = MAX_JOBS,
     timeout_s: float = _TIMEOUT_S,
 ) -> Order:
-    """All jobs of a query, those without a value last. Of equal ones, and of those without, the newest is first."""
+    """All jobs of a query, those without a value last. Of equal ones the newest is first."""
     began_s = time.monotonic()
 
     def refused(problem: str) -> Order:
