@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LogTimesLoader, timeColumn, timesOfLines, type TimePair, type TimeRange } from "../src/components/log_times.ts";
+import { LogTimesLoader, timeColumn, timesOfLines, type ShownRange, type TimePair } from "../src/components/log_times.ts";
 
 test("each line has the time of its first byte", () => {
   const times: TimePair[] = [
@@ -20,14 +20,14 @@ test("times of one day have no day", () => {
 });
 
 test("what comes during a request is requested next, and nothing twice", async () => {
-  const added: TimeRange[] = [];
+  const added: ShownRange[] = [];
   let end = 10;
   const text = {
     untimed: () => {
       const start = added.at(-1)?.end ?? 0;
-      return start < end ? { start, end } : null;
+      return start < end ? { start, end, generation: 0 } : null;
     },
-    addTimes: (range: TimeRange) => void added.push(range),
+    addTimes: (range: ShownRange) => void added.push(range),
   };
   let missing = 0;
   const loader: LogTimesLoader = new LogTimesLoader(
@@ -46,8 +46,8 @@ test("what comes during a request is requested next, and nothing twice", async (
   await loader.update();
   await loader.update();
   assert.deepEqual(added, [
-    { start: 0, end: 10 },
-    { start: 10, end: 25 },
+    { start: 0, end: 10, generation: 0 },
+    { start: 10, end: 25, generation: 0 },
   ]);
   assert.equal(missing, 1);
 });

@@ -1,7 +1,7 @@
 // Text of a log in an element: blocks of lines, of which the browser lays out only the visible ones.
 // Everything is set as text nodes, so output of a job is never markup; what has a colour is in an element with a class.
 import { cleanText } from "../escape_sequences.ts";
-import { dayOf, timeColumn, timesOfLines, type TimePair, type TimeRange } from "./log_times.ts";
+import { dayOf, timeColumn, timesOfLines, type ShownRange, type TimePair, type TimeRange } from "./log_times.ts";
 import { LogStyle } from "../log_style.ts";
 
 const BLOCK_BYTES = 32 << 10;
@@ -54,6 +54,8 @@ export class LogText {
   /** The part of the log that has `times`; null while no times were added. */
   private timed: TimeRange | null = null;
   private hasDays = false;
+  /** Counts the texts that were shown instead of another one. */
+  private generation = 0;
   /** Called when there is more, or other, text. */
   onChange: () => void = () => {};
 
@@ -128,6 +130,7 @@ export class LogText {
     this.times = [];
     this.timed = null;
     this.hasDays = false;
+    this.generation += 1;
     this.firstLine = null;
     this.style = new LogStyle();
     this.pending = new Uint8Array();
@@ -172,18 +175,21 @@ export class LogText {
   }
 
   /** A part of what is shown whose times were not added yet; null if there is none. */
-  untimed(): TimeRange | null {
-    const { start, end, timed } = this;
+  untimed(): ShownRange | null {
+    const { start, end, timed, generation } = this;
     if (start >= end) return null;
-    if (!timed || end <= timed.start || start >= timed.end) return { start, end };
-    if (start < timed.start) return { start, end: timed.start };
-    return end > timed.end ? { start: timed.end, end } : null;
+    if (!timed || end <= timed.start || start >= timed.end) return { start, end, generation };
+    if (start < timed.start) return { start, end: timed.start, generation };
+    return end > timed.end ? { start: timed.end, end, generation } : null;
   }
 
-  /** Put times beside the lines, of a part that `untimed` has returned; of another part, as after `clear`, they are ignored. */
-  addTimes(range: TimeRange, times: readonly TimePair[]): void {
+  /**
+   * Put times beside the lines of a part that `untimed` has returned. Those of another part are ignored, as after `clear`: the log
+   * of the next attempt has the same offsets.
+   */
+  addTimes(range: ShownRange, times: readonly TimePair[]): void {
     const now = this.untimed();
-    if (!now || now.start !== range.start || now.end < range.end) return;
+    if (now?.generation !== range.generation || now.start !== range.start || now.end < range.end) return;
     const { timed } = this;
     if (timed && range.end === timed.start) {
       this.times = [...times, ...this.times];

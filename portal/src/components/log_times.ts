@@ -7,13 +7,18 @@ export type TimePair = readonly [number, number];
 /** What a loader needs of the text of the log. */
 export interface TimedText {
   /** A part of what is shown whose times are not known; null if there is none. */
-  readonly untimed: () => TimeRange | null;
-  readonly addTimes: (range: TimeRange, times: readonly TimePair[]) => void;
+  readonly untimed: () => ShownRange | null;
+  readonly addTimes: (range: ShownRange, times: readonly TimePair[]) => void;
 }
 
 export interface TimeRange {
   readonly start: number;
   readonly end: number;
+}
+
+/** A part of what is shown; of what is shown instead later the generation is another one. */
+export interface ShownRange extends TimeRange {
+  readonly generation: number;
 }
 
 /** Between two requests, while new output comes. */

@@ -1,4 +1,5 @@
 import { lineAt, LogText } from "../../src/components/log_text.ts";
+import type { ShownRange } from "../../src/components/log_times.ts";
 import { equal, test } from "./runner.ts";
 
 const encoder = new TextEncoder();
@@ -144,4 +145,27 @@ test("a note of ours replaces the text", () => {
   log.append(bytesOf("one\n"), 0);
   log.note("The log is empty.");
   equal([text(), log.isEmpty, box.querySelector(".note")?.textContent], ["The log is empty.", true, "The log is empty."]);
+});
+
+function shownTimes(box: HTMLElement): string[] {
+  return [...box.querySelectorAll<HTMLElement>("[data-times]")].flatMap((one) => one.dataset["times"]?.split("\n") ?? []);
+}
+
+function untimed(log: LogText): ShownRange {
+  const range = log.untimed();
+  if (!range) throw new Error("all times are known");
+  return range;
+}
+
+test("times that were requested for an attempt are not those of the next one", () => {
+  const { box, log } = shownLog();
+  const time = new Date(2026, 2, 31, 7, 5, 9).getTime();
+  log.append(bytesOf("one\ntwo\n"), 0);
+  const before = untimed(log);
+  log.note("The task started again: attempt 2.");
+  log.append(bytesOf("one\ntwo\nthree\n"), 0);
+  log.addTimes(before, [[0, time]]);
+  equal(shownTimes(box), []);
+  log.addTimes(untimed(log), [[0, time + 1000]]);
+  equal(shownTimes(box), ["07:05:10", "07:05:10", "07:05:10"]);
 });
