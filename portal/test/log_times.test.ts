@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LogTimesLoader, timeColumn, timesOfLines, type ShownRange, type TimePair } from "../src/components/log_times.ts";
+import { KnownTimes, LogTimesLoader, timeColumn, timesOfLines, type ShownRange, type TimePair } from "../src/components/log_times.ts";
 
 test("each line has the time of its first byte", () => {
   const times: TimePair[] = [
@@ -50,4 +50,35 @@ test("what comes during a request is requested next, and nothing twice", async (
     { start: 10, end: 25, generation: 0 },
   ]);
   assert.equal(missing, 1);
+});
+
+test("times are forgotten with the text that is dropped, and requested again with it", () => {
+  const times = new KnownTimes();
+  times.dropBefore(100);
+  assert.deepEqual(times.missing(0, 30), { start: 0, end: 30 });
+  times.add({ start: 0, end: 30 }, [
+    [0, 1000],
+    [10, 2000],
+    [20, 3000],
+  ]);
+  times.dropBefore(15);
+  assert.deepEqual(times.of([0, 10, 15, 20, 30]), [undefined, undefined, 2000, 3000, undefined]);
+  assert.deepEqual(times.missing(12, 30), { start: 12, end: 15 });
+  times.add({ start: 12, end: 15 }, [[12, 2000]]);
+  assert.deepEqual(times.of([12, 15, 20]), [2000, 2000, 3000]);
+  assert.equal(times.missing(12, 30), null);
+  // Text whose times were never requested is dropped, too.
+  times.dropBefore(50);
+  assert.deepEqual([times.of([40, 50]), times.count], [[undefined, undefined], 0]);
+  assert.deepEqual(times.missing(50, 60), { start: 50, end: 60 });
+});
+
+test("of a log that is followed without end, only times of its last part stay", () => {
+  const times = new KnownTimes();
+  for (let at = 0; at < 100_000; at += 1) {
+    times.add({ start: at, end: at + 1 }, [[at, at * 1000]]);
+    times.dropBefore(at - 9);
+  }
+  assert.deepEqual(times.of([99_989, 99_990, 99_999]), [undefined, 99_990_000, 99_999_000]);
+  assert.equal(times.count, 10);
 });

@@ -1,7 +1,7 @@
 // Text of a log in an element: blocks of lines, of which the browser lays out only the visible ones.
 // Everything is set as text nodes, so output of a job is never markup; what has a colour is in an element with a class.
 import { cleanText } from "../escape_sequences.ts";
-import { dayOf, timeColumn, timesOfLines, type ShownRange, type TimePair, type TimeRange } from "./log_times.ts";
+import { KnownTimes, timeColumn, type ShownRange, type TimePair } from "./log_times.ts";
 import { LogStyle } from "../log_style.ts";
 
 const BLOCK_BYTES = 32 << 10;
@@ -50,9 +50,7 @@ export class LogText {
   private readonly tail = document.createTextNode("");
   private readonly decoder = new TextDecoder();
   private readonly body = document.createElement("div");
-  private times: TimePair[] = [];
-  /** The part of the log that has `times`; null while no times were added. */
-  private timed: TimeRange | null = null;
+  private times = new KnownTimes();
   private hasDays = false;
   /** Counts the texts that were shown instead of another one. */
   private generation = 0;
@@ -127,8 +125,7 @@ export class LogText {
 
   clear(): void {
     this.blocks = [];
-    this.times = [];
-    this.timed = null;
+    this.times = new KnownTimes();
     this.hasDays = false;
     this.generation += 1;
     this.firstLine = null;
@@ -155,6 +152,7 @@ export class LogText {
       const dropped = this.blocks.shift();
       dropped?.element.remove();
       if (this.firstLine !== null) this.firstLine += dropped?.lines ?? 0;
+      this.times.dropBefore(this.start);
     }
     this.number();
   }
@@ -176,11 +174,8 @@ export class LogText {
 
   /** A part of what is shown whose times were not added yet; null if there is none. */
   untimed(): ShownRange | null {
-    const { start, end, timed, generation } = this;
-    if (start >= end) return null;
-    if (!timed || end <= timed.start || start >= timed.end) return { start, end, generation };
-    if (start < timed.start) return { start, end: timed.start, generation };
-    return end > timed.end ? { start: timed.end, end, generation } : null;
+    const range = this.times.missing(this.start, this.end);
+    return range && { ...range, generation: this.generation };
   }
 
   /**
@@ -190,26 +185,14 @@ export class LogText {
   addTimes(range: ShownRange, times: readonly TimePair[]): void {
     const now = this.untimed();
     if (now?.generation !== range.generation || now.start !== range.start || now.end < range.end) return;
-    const { timed } = this;
-    if (timed && range.end === timed.start) {
-      this.times = [...times, ...this.times];
-      this.timed = { start: range.start, end: timed.end };
-    } else if (timed && range.start === timed.end) {
-      // A part begins with the time of its first byte, which may be that of the byte before.
-      this.times = [...this.times, ...times.slice(times[0]?.[1] === this.times.at(-1)?.[1] ? 1 : 0)];
-      this.timed = { start: timed.start, end: range.end };
-    } else {
-      this.times = [...times];
-      this.timed = range;
-    }
-    const [first, last] = [this.times[0], this.times.at(-1)];
-    const hasDays = first !== undefined && last !== undefined && dayOf(first[1]) !== dayOf(last[1]);
+    this.times.add(range, times);
+    const { hasDays } = this.times;
     for (const block of this.blocks) {
       if (hasDays !== this.hasDays || block.end > range.start) block.isTimed = false;
     }
     this.hasDays = hasDays;
     this.element.style.setProperty("--time-width", `${hasDays ? 14 : 8}ch`);
-    this.element.classList.toggle("known-times", this.times.length > 0);
+    this.element.classList.toggle("known-times", this.times.count > 0);
     this.stamp();
   }
 
@@ -263,15 +246,15 @@ export class LogText {
 
   /** Put the times beside the text, as the line numbers. */
   private stamp(): void {
-    if (!this.timed) return;
-    const { end } = this.timed;
+    const { end } = this.times;
+    if (end === null) return;
     for (const block of this.blocks) {
       if (block.isTimed) continue;
-      setTimes(block.element, timeColumn(timesOfLines(block.starts, this.times, end), this.hasDays));
+      setTimes(block.element, timeColumn(this.times.of(block.starts), this.hasDays));
       block.isTimed = block.end <= end;
     }
     const tail = this.pending.length ? [this.pendingStart] : [];
-    setTimes(this.tailElement, timeColumn(timesOfLines(tail, this.times, end), this.hasDays));
+    setTimes(this.tailElement, timeColumn(this.times.of(tail), this.hasDays));
   }
 
   private texts(): SearchedText[] {

@@ -55,6 +55,71 @@ export class LogTimesLoader {
   }
 }
 
+/** The times of one part of a log, which grows at both ends. */
+export class KnownTimes {
+  private pairs: TimePair[] = [];
+  /** The part of the log that has `pairs`; null while no times were added. */
+  private part: TimeRange | null = null;
+
+  get count(): number {
+    return this.pairs.length;
+  }
+
+  /** Offset from which on no times are known; null while no times were added. */
+  get end(): number | null {
+    return this.part?.end ?? null;
+  }
+
+  /** Whether the times are of more than one day. */
+  get hasDays(): boolean {
+    const [first, last] = [this.pairs[0], this.pairs.at(-1)];
+    return first !== undefined && last !== undefined && dayOf(first[1]) !== dayOf(last[1]);
+  }
+
+  /** A part without times of this range; null if there is none. */
+  missing(start: number, end: number): TimeRange | null {
+    const { part } = this;
+    if (start >= end) return null;
+    if (!part || end <= part.start || start >= part.end) return { start, end };
+    if (start < part.start) return { start, end: part.start };
+    return end > part.end ? { start: part.end, end } : null;
+  }
+
+  /** Add the times of a part; what is neither directly before nor after the known part replaces it. */
+  add({ start, end }: TimeRange, pairs: readonly TimePair[]): void {
+    const { part } = this;
+    if (part && end === part.start) {
+      this.pairs = [...pairs, ...this.pairs];
+      this.part = { start, end: part.end };
+    } else if (part && start === part.end) {
+      // A part begins with the time of its first byte, which may be that of the byte before.
+      const isKnown = pairs[0]?.[1] === this.pairs.at(-1)?.[1];
+      for (const pair of isKnown ? pairs.slice(1) : pairs) this.pairs.push(pair);
+      this.part = { start: part.start, end };
+    } else {
+      this.pairs = [...pairs];
+      this.part = { start, end };
+    }
+  }
+
+  /** Forget the times of what is before an offset. */
+  dropBefore(offset: number): void {
+    const { pairs, part } = this;
+    if (!part || offset <= part.start) return;
+    const dropped = offset < part.end ? firstAfter(pairs, offset) - 1 : pairs.length;
+    pairs.splice(0, dropped);
+    const [first] = pairs;
+    // The one before the offset is the time of the bytes from there on.
+    if (first) pairs[0] = [Math.max(first[0], offset), first[1]];
+    this.part = { start: offset, end: Math.max(offset, part.end) };
+  }
+
+  /** The time of each line by the offsets at which the lines begin; undefined where none is known. */
+  of(starts: readonly number[]): (number | undefined)[] {
+    return timesOfLines(starts, this.pairs, this.end ?? 0);
+  }
+}
+
 /**
  * The time of each line by the offsets at which the lines begin, both in ascending order; undefined where none is known,
  * as from `end` on.
