@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { KnownTimes, LogTimesLoader, timeColumn, timesOfLines, type ShownRange, type TimePair } from "../src/components/log_times.ts";
+import {
+  KnownTimes,
+  LogTimesLoader,
+  precisionNote,
+  timeColumn,
+  timesOfLines,
+  type ShownRange,
+  type TimePair,
+} from "../src/components/log_times.ts";
 
 test("each line has the time of its first byte", () => {
   const times: TimePair[] = [
@@ -27,9 +35,12 @@ test("what comes during a request is requested next, and nothing twice", async (
       const start = added.at(-1)?.end ?? 0;
       return start < end ? { start, end, generation: 0 } : null;
     },
-    addTimes: (range: ShownRange) => void added.push(range),
+    addTimes: (range: ShownRange) => {
+      added.push(range);
+      return range.start === 0;
+    },
   };
-  let missing = 0;
+  const precisions: (number | null)[] = [];
   const loader: LogTimesLoader = new LogTimesLoader(
     text,
     async (range) => {
@@ -41,7 +52,7 @@ test("what comes during a request is requested next, and nothing twice", async (
     },
     () => Promise.resolve(),
     new AbortController().signal,
-    () => (missing += 1),
+    (ms) => void precisions.push(ms),
   );
   await loader.update();
   await loader.update();
@@ -49,7 +60,15 @@ test("what comes during a request is requested next, and nothing twice", async (
     { start: 0, end: 10, generation: 0 },
     { start: 10, end: 25, generation: 0 },
   ]);
-  assert.equal(missing, 1);
+  // Of what is no longer shown it is not told.
+  assert.deepEqual(precisions, [1000]);
+});
+
+test("times that are less exact than they look say so", () => {
+  assert.deepEqual([undefined, 1000, 2000].map(precisionNote), ["", "", ""]);
+  assert.match(precisionNote(null), /^This log has no time stamps:/);
+  assert.match(precisionNote(16_000), /^Time stamps are exact to about 16 s:/);
+  assert.match(precisionNote(128_000), /^Time stamps are exact to about 2 min 8 s:/);
 });
 
 test("times are forgotten with the text that is dropped, and requested again with it", () => {

@@ -179,12 +179,12 @@ export class LogText {
   }
 
   /**
-   * Put times beside the lines of a part that `untimed` has returned. Those of another part are ignored, as after `clear`: the log
-   * of the next attempt has the same offsets.
+   * Put times beside the lines of a part that `untimed` has returned. Those of another part are not: it returns false, as after
+   * `clear`, because the log of the next attempt has the same offsets.
    */
-  addTimes(range: ShownRange, times: readonly TimePair[]): void {
+  addTimes(range: ShownRange, times: readonly TimePair[]): boolean {
     const now = this.untimed();
-    if (now?.generation !== range.generation || now.start !== range.start || now.end < range.end) return;
+    if (now?.generation !== range.generation || now.start !== range.start || now.end < range.end) return false;
     this.times.add(range, times);
     const { hasDays } = this.times;
     for (const block of this.blocks) {
@@ -194,6 +194,7 @@ export class LogText {
     this.element.style.setProperty("--time-width", `${hasDays ? 14 : 8}ch`);
     this.element.classList.toggle("known-times", this.times.count > 0);
     this.stamp();
+    return true;
   }
 
   /** A line of ours between two parts of the log. */

@@ -1,5 +1,6 @@
 // Times beside the lines of a log: requested for what is shown, as the cluster recorded them.
 import type { LogTimes } from "../api_types.ts";
+import { duration } from "../format.ts";
 
 /** An offset in the log, and the time in milliseconds of the bytes up to the next pair. */
 export type TimePair = readonly [number, number];
@@ -8,7 +9,8 @@ export type TimePair = readonly [number, number];
 export interface TimedText {
   /** A part of what is shown whose times are not known; null if there is none. */
   readonly untimed: () => ShownRange | null;
-  readonly addTimes: (range: ShownRange, times: readonly TimePair[]) => void;
+  /** False if this part is no longer shown. */
+  readonly addTimes: (range: ShownRange, times: readonly TimePair[]) => boolean;
 }
 
 export interface TimeRange {
@@ -24,6 +26,16 @@ export interface ShownRange extends TimeRange {
 /** Between two requests, while new output comes. */
 const INTERVAL_MS = 500;
 
+/** The cluster records times to a second or two, until a log has thousands. */
+const USUAL_PRECISION_MS = 2000;
+
+/** What a reader has to know about the times beside a log; empty if they are as exact as they look. */
+export function precisionNote(ms: number | null | undefined): string {
+  if (ms === null) return "This log has no time stamps: the cluster did not record them when it was written.";
+  if (ms === undefined || ms <= USUAL_PRECISION_MS) return "";
+  return `Time stamps are exact to about ${duration(ms)}: the longer a task writes, the fewer of them are kept.`;
+}
+
 /** Requests times, one request at a time. */
 export class LogTimesLoader {
   private isLoading = false;
@@ -34,7 +46,8 @@ export class LogTimesLoader {
     private readonly load: (range: TimeRange) => Promise<LogTimes | null>,
     private readonly pause: (ms: number) => Promise<void>,
     private readonly signal: AbortSignal,
-    private readonly onMissing: () => void,
+    /** Called with the precision in milliseconds of the times that are shown; null if the log has none. */
+    private readonly onPrecision: (ms: number | null) => void,
   ) {}
 
   /** The text has changed, or times are wanted from now on. */
@@ -45,8 +58,7 @@ export class LogTimesLoader {
       for (let range = this.text.untimed(); range && !this.signal.aborted; range = this.text.untimed()) {
         const found = await this.load(range);
         if (this.signal.aborted || !found) return;
-        if (found.precisionMs === null) this.onMissing();
-        this.text.addTimes(range, found.times);
+        if (this.text.addTimes(range, found.times)) this.onPrecision(found.precisionMs);
         await this.pause(INTERVAL_MS);
       }
     } finally {

@@ -5,7 +5,7 @@ import { ApiError, logAddress, logTimes, searchLog, type LogPlace } from "../api
 import type { JobDetail } from "../api_types.ts";
 import { SearchField, useSearch, type Direction } from "../components/log_search.tsx";
 import { lineAt, LogText } from "../components/log_text.ts";
-import { LogTimesLoader, type TimeRange } from "../components/log_times.ts";
+import { LogTimesLoader, precisionNote, type TimeRange } from "../components/log_times.ts";
 import { ErrorNotice } from "../components/notices.tsx";
 import { toast } from "../components/toasts.tsx";
 import { isFinished } from "../format.ts";
@@ -55,7 +55,8 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
   const isWrapped = useSignal(localStorage.getItem("pai-log-wrap") === "yes");
   const isNumbered = useSignal(localStorage.getItem("pai-log-numbers") !== "no");
   const isTimed = useSignal(localStorage.getItem("pai-log-times") === "yes");
-  const hasNoTimes = useSignal(false);
+  /** In milliseconds; null of a log without times, undefined until they are requested. */
+  const precision = useSignal<number | null | undefined>(undefined);
   const times = useRef<LogTimesLoader | null>(null);
   const error = useSignal<ApiError | null>(null);
   const wantedLine = Math.max(0, Number.parseInt(query.get("line") ?? "", 10) || 0);
@@ -129,11 +130,11 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       loadTimes,
       (ms) => pause(ms, signal),
       signal,
-      () => (hasNoTimes.value = true),
+      (ms) => (precision.value = ms),
     );
     times.current = loader;
     log.onChange = () => void reported(() => loader.update(), signal);
-    hasNoTimes.value = false;
+    precision.value = undefined;
     isEmpty.value = true;
     hasEarlier.value = false;
     isAway.value = false;
@@ -246,6 +247,8 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
       link.download = "";
       link.click();
     });
+  const ofWrapped = isWrapped.value && precision.value !== null ? "Lines that are wrapped have no time stamps." : "";
+  const timesNote = isTimed.value ? ofWrapped || precisionNote(precision.value) : "";
   const onScroll = () => {
     const box = element.current;
     if (box) isFollowing.value = !isAway.value && box.scrollHeight - box.scrollTop - box.clientHeight < AT_END_PX;
@@ -364,11 +367,9 @@ export function JobLog({ framework, job }: { framework: string; job: JobDetail }
           {ended || isFinished(job.jobStatus.state) ? "The task wrote nothing." : "No output yet."}
         </p>
       )}
-      {isTimed.value && (hasNoTimes.value || isWrapped.value) && (
+      {timesNote && (
         <p class="log-tools quiet" role="status">
-          {hasNoTimes.value
-            ? "This log has no time stamps: the cluster did not record them when it was written."
-            : "Lines that are wrapped have no time stamps."}
+          {timesNote}
         </p>
       )}
       <div class={isWrapped.value ? "" : `${isNumbered.value ? "numbered" : ""}${isTimed.value ? " timed" : ""}`}>

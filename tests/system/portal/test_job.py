@@ -14,6 +14,7 @@ import yaml
 
 from openpaisdk.jobs.job_options import JobOptions
 from openpaisdk.jobs.pre_commands import PreCommands
+from pairuntime.local_files.log_times_format import ENTRY_BYTES, header
 from support.browser import Browser
 from support.paths import REPOSITORY
 from support.portal import HOLD_PARTS, NewPage, sign_in, terminal_variables, type_in_terminal, url_of
@@ -217,6 +218,19 @@ def test_log_without_time_stamps_says_so(new_page: NewPage, cluster: TeamCluster
     page.click("label", "Time stamps")
     page.wait_for_text("This log has no time stamps: the cluster did not record them when it was written.")
     assert page.evaluate(f"{TIMES}.length") == 0
+
+
+def test_time_stamps_of_a_log_that_was_written_for_many_hours_say_how_exact_they_are(
+    new_page: NewPage, cluster: TeamCluster
+) -> None:
+    cluster.run(job("thinned", "echo first"))
+    times = folder_of(cluster, "thinned") / "log-times"
+    times.write_bytes(header(16_000) + times.read_bytes()[ENTRY_BYTES:])
+    page = new_page(at="/jobs/alice~thinned?tab=log")
+    page.wait_for(f"{LOG}?.textContent === 'first\\n'")
+    page.click("label", "Time stamps")
+    page.wait_for_text("Time stamps are exact to about 16 s")
+    assert page.evaluate(f"{TIMES}.length") == 1
 
 
 def test_progress_bars_are_shown_as_their_last_text_and_colours_as_colours(
