@@ -47,14 +47,16 @@ const SELECTED = "tasks";
 
 /** `config`: the job's configuration as JSON, if it has come. */
 export function TaskTable({ job, config }: { job: JobDetail; config: string | undefined }) {
-  const tasks = tasksOf(job);
+  // Drawn every second while the job runs, with the same thousands of tasks.
+  const tasks = useMemo(() => tasksOf(job), [job]);
   const values = useMemo(() => taskValuesOf(config ?? ""), [config]);
+  const isOfArray = useMemo(() => isArray(config), [config]);
   const now = useNow(!isFinished(job.jobStatus.state));
   const wanted = address.value.query.get("tasks") ?? "";
   const counts = countStates(tasks);
   const shown = counts.has(wanted) ? tasks.filter((task) => task.taskState === wanted) : tasks;
   // Only tasks of an array are runs of their own.
-  const areRuns = tasks.length > 1 && (values !== null || isArray(config));
+  const areRuns = tasks.length > 1 && (values !== null || isOfArray);
   const { selected, select, clear } = useSelectedTasks();
   const compare = useRef<HTMLAnchorElement>(null);
   const keys = shown.map(({ taskIndex }) => String(taskIndex));
@@ -133,9 +135,9 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
 function ResubmitFailed({ job, tasks, config }: { job: JobDetail; tasks: readonly Task[]; config: string | undefined }) {
   const isAsked = useSignal(false);
   const { state, username } = job.jobStatus;
-  const indexes = failedTasks(state, tasks);
-  const isShown = indexes.length > 0 && isArray(config) && !isFunctionCall(JSON.parse(config ?? "{}") as JobConfig);
-  if (!isShown || address.value.query.has("attempt")) return null;
+  const indexes = useMemo(() => failedTasks(state, tasks), [state, tasks]);
+  const isRepeatable = useMemo(() => isArray(config) && !isFunctionCall(JSON.parse(config ?? "{}") as JobConfig), [config]);
+  if (!isRepeatable || !indexes.length || address.value.query.has("attempt")) return null;
   const failed = { indexes, count: tasks.length, state };
   return (
     <>
@@ -151,17 +153,21 @@ function ResubmitFailed({ job, tasks, config }: { job: JobDetail; tasks: readonl
 
 /** Why tasks failed, in a few lines, each with the log of one of them. */
 function Causes({ tasks, values }: { tasks: readonly Task[]; values: TaskValues | null }) {
-  const groups = failureGroups(tasks);
+  const groups = useMemo(() => failureGroups(tasks), [tasks]);
+  const titles = useMemo(
+    () => groups.slice(0, MAX_FAILURE_GROUPS).map((group) => groupTitle(group, values, tasks)),
+    [groups, values, tasks],
+  );
   if (!groups.length) return null;
   const attempt = address.value.query.get("attempt") ?? undefined;
   const rest = groups.length - MAX_FAILURE_GROUPS;
   return (
     <ul class="task-causes" aria-label="Causes of failed tasks">
-      {groups.slice(0, MAX_FAILURE_GROUPS).map((group) => {
+      {groups.slice(0, MAX_FAILURE_GROUPS).map((group, at) => {
         const { role, taskIndex } = group.tasks[0];
         return (
           <li key={`${role} ${taskIndex}`}>
-            {groupTitle(group, values, tasks)}
+            {titles[at]}
             {group.cause && ": "}
             {group.cause && <span class="mono">{group.cause}</span>}{" "}
             <a href={href(address.value.path, { tab: "log", role, index: String(taskIndex), attempt })}>

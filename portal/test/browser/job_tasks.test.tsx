@@ -1,0 +1,71 @@
+import { signal } from "@preact/signals";
+import { render } from "preact";
+import type { JobDetail, TaskDetail } from "../../src/api_types.ts";
+import { TaskTable } from "../../src/pages/job_tasks.tsx";
+import { equal, test, until } from "./runner.ts";
+
+const CONFIG = JSON.stringify({
+  taskRoles: { main: { instances: 3, resourcePerInstance: { gpu: 0, cpu: 1, memoryMB: 1 } } },
+  extras: { gangAllocation: false, openpaisdk: { array: { lr: ["1", "2", "3"] } } },
+});
+
+function task(taskIndex: number, taskState: TaskDetail["taskState"]): TaskDetail {
+  const ended = taskState === "FAILED" ? { containerExitCode: 1, cause: `Exit code 1: no data ${taskIndex}` } : {};
+  return { taskIndex, taskState, launchedTime: Date.now(), completedTime: null, containerPorts: {}, ...ended } as TaskDetail;
+}
+
+function jobOf(states: readonly TaskDetail["taskState"][]): JobDetail {
+  const taskStatuses = states.map((state, index) => task(index, state));
+  const jobStatus = { state: "RUNNING", username: "alice", retries: 0 };
+  return { name: "sweep", jobStatus, taskRoles: { main: { taskRoleStatus: { name: "main" }, taskStatuses } } } as unknown as JobDetail;
+}
+
+/** Draws the tasks of a job in a new page; another job replaces it. */
+function shownTasks(first: JobDetail): (job: JobDetail) => void {
+  const box = document.createElement("div");
+  document.body.replaceChildren(box);
+  const job = signal(first);
+  const Shown = () => <TaskTable job={job.value} config={CONFIG} />;
+  render(<Shown />, box);
+  return (next) => void (job.value = next);
+}
+
+const text = () => document.body.innerText;
+const durations = () => [...document.querySelectorAll(".virtual tbody tr")].map((row) => row.textContent).join();
+
+test("a table that is drawn every second reads job and configuration once", async () => {
+  const job = jobOf(["RUNNING", "FAILED", "FAILED"]);
+  let reads = 0;
+  for (const one of job.taskRoles["main"]?.taskStatuses ?? []) {
+    const { taskState } = one;
+    Object.defineProperty(one, "taskState", {
+      enumerable: true,
+      get: () => {
+        reads += 1;
+        return taskState;
+      },
+    });
+  }
+  const parse = JSON.parse;
+  try {
+    shownTasks(job);
+    await until(() => text().includes("2 tasks exited with 1: no data 1"));
+    const [readsBefore, shownBefore] = [reads, durations()];
+    JSON.parse = (...args) => {
+      reads += 1;
+      return parse(...args) as unknown;
+    };
+    await until(() => durations() !== shownBefore);
+    equal(reads, readsBefore);
+  } finally {
+    JSON.parse = parse;
+  }
+});
+
+test("causes and the button change with the job", async () => {
+  const change = shownTasks(jobOf(["RUNNING", "RUNNING", "RUNNING"]));
+  await until(() => text().includes("main[2]"));
+  equal([text().includes("exited with"), text().includes("Resubmit")], [false, false]);
+  change(jobOf(["FAILED", "RUNNING", "RUNNING"]));
+  await until(() => text().includes("1 task exited with 1 (lr=1): no data 0") && text().includes("Resubmit failed task"));
+});
