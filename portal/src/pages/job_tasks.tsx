@@ -14,6 +14,7 @@ import { keepInEntry, keptInEntry } from "../history_entry.ts";
 import { useRowSelection, type BoxHandlers } from "../job_list/selection.ts";
 import { address, href, setQuery } from "../router.ts";
 import { failureGroups, groupTitle, MAX_FAILURE_GROUPS } from "../task_failures.ts";
+import type { FailedTasks } from "./job_resubmit.tsx";
 
 const ResubmitDialog = lazy("the dialog", async () => (await import("./job_resubmit.tsx")).ResubmitDialog);
 
@@ -45,8 +46,35 @@ const VALUES_AT = 2;
 /** Name of the selection in the history. */
 const SELECTED = "tasks";
 
-/** `config`: the job's configuration as JSON, if it has come. */
-export function TaskTable({ job, config }: { job: JobDetail; config: string | undefined }) {
+interface Props {
+  readonly job: JobDetail;
+  /** The job's configuration as JSON, if it has come. */
+  readonly config: string | undefined;
+}
+
+interface ResubmitProps extends Props {
+  readonly onResubmit: (failed: FailedTasks) => void;
+}
+
+export function TaskTable({ job, config }: Props) {
+  /** Those of the click: the dialog stays, and submits what it shows, while more tasks fail or all of them are retried. */
+  const resubmitted = useSignal<FailedTasks | null>(null);
+  return (
+    <>
+      <Tasks job={job} config={config} onResubmit={(failed) => void (resubmitted.value = failed)} />
+      {resubmitted.value && (
+        <ResubmitDialog
+          framework={`${job.jobStatus.username}~${job.name}`}
+          name={job.name}
+          failed={resubmitted.value}
+          onClose={() => void (resubmitted.value = null)}
+        />
+      )}
+    </>
+  );
+}
+
+function Tasks({ job, config, onResubmit }: ResubmitProps) {
   // Drawn every second while the job runs, with the same thousands of tasks.
   const tasks = useMemo(() => tasksOf(job), [job]);
   const values = useMemo(() => taskValuesOf(config ?? ""), [config]);
@@ -111,7 +139,7 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
                   </button>
                 </>
               )}
-              <ResubmitFailed job={job} tasks={tasks} config={config} />
+              <ResubmitFailed job={job} tasks={tasks} config={config} onResubmit={onResubmit} />
               <a class="button" href={compareHref(job, tasks, selected)} ref={compare}>
                 {selected.size ? "Compare selected" : "Compare runs"}
               </a>
@@ -132,22 +160,15 @@ export function TaskTable({ job, config }: { job: JobDetail; config: string | un
 }
 
 /** Of an array; calls of a Python function are repeated where they were made. */
-function ResubmitFailed({ job, tasks, config }: { job: JobDetail; tasks: readonly Task[]; config: string | undefined }) {
-  const isAsked = useSignal(false);
-  const { state, username } = job.jobStatus;
+function ResubmitFailed({ job, tasks, config, onResubmit }: ResubmitProps & { tasks: readonly Task[] }) {
+  const { state } = job.jobStatus;
   const indexes = useMemo(() => failedTasks(state, tasks), [state, tasks]);
   const isRepeatable = useMemo(() => isArray(config) && !isFunctionCall(JSON.parse(config ?? "{}") as JobConfig), [config]);
   if (!isRepeatable || !indexes.length || address.value.query.has("attempt")) return null;
-  const failed = { indexes, count: tasks.length, state };
   return (
-    <>
-      <button class="button" type="button" onClick={() => (isAsked.value = true)}>
-        Resubmit {indexes.length === 1 ? "failed task" : `${grouped(indexes.length)} failed tasks`}
-      </button>
-      {isAsked.value && (
-        <ResubmitDialog framework={`${username}~${job.name}`} name={job.name} failed={failed} onClose={() => (isAsked.value = false)} />
-      )}
-    </>
+    <button class="button" type="button" onClick={() => onResubmit({ indexes, count: tasks.length, state })}>
+      Resubmit {indexes.length === 1 ? "failed task" : `${grouped(indexes.length)} failed tasks`}
+    </button>
   );
 }
 

@@ -1,6 +1,7 @@
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import type { JobDetail, TaskDetail } from "../../src/api_types.ts";
+import type { JobConfig } from "../../src/editor/job_copy.ts";
 import { TaskTable } from "../../src/pages/job_tasks.tsx";
 import { equal, test, until } from "./runner.ts";
 
@@ -31,6 +32,7 @@ function shownTasks(first: JobDetail): (job: JobDetail) => void {
 }
 
 const text = () => document.body.innerText;
+const field = () => document.querySelector<HTMLInputElement>("dialog [name=name]");
 const durations = () => [...document.querySelectorAll(".virtual tbody tr")].map((row) => row.textContent).join();
 
 test("a table that is drawn every second reads job and configuration once", async () => {
@@ -68,4 +70,39 @@ test("causes and the button change with the job", async () => {
   equal([text().includes("exited with"), text().includes("Resubmit")], [false, false]);
   change(jobOf(["FAILED", "RUNNING", "RUNNING"]));
   await until(() => text().includes("1 task exited with 1 (lr=1): no data 0") && text().includes("Resubmit failed task"));
+});
+
+test("tasks of the click are resubmitted, whatever the job does meanwhile", async () => {
+  const { fetch } = globalThis;
+  const submitted: string[] = [];
+  globalThis.fetch = (_, init) => {
+    if (init?.method && init.method !== "GET") submitted.push(String(init.body));
+    return Promise.resolve(new Response(init?.method && init.method !== "GET" ? "{}" : CONFIG));
+  };
+  try {
+    const change = shownTasks(jobOf(["RUNNING", "FAILED", "RUNNING"]));
+    await until(() => text().includes("Resubmit failed task"));
+    document.querySelector<HTMLButtonElement>(".task-tools .selected button")?.click();
+    await until(() => field() !== null);
+    (field() as HTMLInputElement).value = "again";
+    change(jobOf(["FAILED", "FAILED", "RUNNING"]));
+    await until(() => text().includes("Resubmit 2 failed tasks"));
+    for (const states of [["WAITING", "WAITING", "WAITING"], []] as const) {
+      change(jobOf(states));
+      await until(() => !document.querySelector(".task-tools")?.textContent?.includes("Resubmit"));
+      equal(field()?.value, "again");
+    }
+    document.querySelector<HTMLButtonElement>("dialog button.primary")?.click();
+    await until(() => submitted.length > 0);
+    const { taskRoles, extras } = JSON.parse(submitted[0] ?? "") as JobConfig;
+    equal(
+      [taskRoles, extras],
+      [
+        { main: { instances: 1, resourcePerInstance: { gpu: 0, cpu: 1, memoryMB: 1 } } },
+        { gangAllocation: false, openpaisdk: { arrayRows: { PAI_TASK_INDEX: ["1"], lr: ["2"] } } },
+      ],
+    );
+  } finally {
+    globalThis.fetch = fetch;
+  }
 });
