@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MAX_MARKDOWN_CHARS, parseMarkdown, type Block, type Inline } from "../src/files/markdown.ts";
+import { MAX_MARKDOWN_CHARS, parseMarkdown, parseMarkdowns, type Block, type Inline } from "../src/files/markdown.ts";
 
 function parsed(text: string): readonly Block[] {
   const blocks = parseMarkdown(text);
@@ -134,6 +134,13 @@ test("hostile texts are read in a bounded time", () => {
     parseMarkdown(text);
     assert.ok(performance.now() - began < 10_000, `${text.slice(0, 20)} ${performance.now() - began}`);
   }
+});
+
+test("of several texts those are read that fit into the time", () => {
+  let time = 0;
+  const read = parseMarkdowns(["# a", "# b", "# c"], () => (time += 150));
+  assert.notEqual(read[0], null);
+  assert.equal(read[2], null);
 });
 
 test("a text that is too long is none", () => {

@@ -47,6 +47,15 @@ export function parseMarkdown(text: string, now: () => number = () => performanc
   }
 }
 
+/** Several texts, all within about the time of one; null: one that is shown as it is. */
+export function parseMarkdowns(
+  texts: readonly string[],
+  now: () => number = () => performance.now(),
+): readonly (readonly Block[] | null)[] {
+  const end = now() + MAX_READ_MS;
+  return texts.map((text) => (now() < end ? parseMarkdown(text, now) : null));
+}
+
 /** The time that the library takes grows with the square of some texts, and more. */
 class BoundedLexer extends Lexer {
   private depth = 0;

@@ -4,7 +4,7 @@ import { HighlightedCode } from "./highlighted_code.tsx";
 import type { Block, Inline } from "./markdown.ts";
 
 export function MarkdownView({ blocks }: { blocks: readonly Block[] }) {
-  return <div class="card padded markdown">{blocks.map(shown)}</div>;
+  return <div class="markdown">{blocks.map(shown)}</div>;
 }
 
 function shown(block: Block, key: number): ComponentChildren {

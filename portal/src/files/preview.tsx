@@ -186,7 +186,13 @@ function Markdown({ text, rest }: { text: string; rest: string }) {
           Source
         </button>
       </div>
-      {isSource ? <Lines text={text} ending="" rest={rest} /> : <MarkdownView blocks={found} />}
+      {isSource ? (
+        <Lines text={text} ending="" rest={rest} />
+      ) : (
+        <div class="card padded">
+          <MarkdownView blocks={found} />
+        </div>
+      )}
       {!isSource && rest && <Cut text={rest} />}
     </>
   );
@@ -245,20 +251,39 @@ function TableView({ text, isComplete }: { text: string; isComplete: boolean }) 
   );
 }
 
+/** Markdown of the cells, once it is read; a cell without is shown as it was written. */
+function useCellTexts(cells: readonly Cell[]): ReadonlyMap<Cell, readonly Block[] | null> | null {
+  const texts = useSignal<{ readonly of: readonly Cell[]; readonly found: ReadonlyMap<Cell, readonly Block[] | null> } | null>(null);
+  const written = useMemo(() => cells.filter(({ kind }) => kind === "markdown"), [cells]);
+  useEffect(() => {
+    void import("./markdown.ts").then(({ parseMarkdowns }) => {
+      const blocks = parseMarkdowns(written.map(({ source }) => source));
+      texts.value = { of: written, found: new Map(written.map((cell, at) => [cell, blocks[at] ?? null])) };
+    });
+  }, [written, texts]);
+  return texts.value?.of === written ? texts.value.found : null;
+}
+
+function CellText({ source, blocks }: { source: string; blocks: readonly Block[] | null }) {
+  return blocks ? <MarkdownView blocks={blocks} /> : <pre tabIndex={0}>{source}</pre>;
+}
+
 function Notebook({ cells }: { cells: readonly Cell[] }) {
   const shown = useMemo(() => shownCells(cells), [cells]);
+  const texts = useCellTexts(shown.cells);
   if (!cells.length)
     return (
       <div class="card">
         <Empty title="The notebook has no cells" />
       </div>
     );
+  if (!texts) return <Loading what="the notebook" />;
   return (
     <div class="notebook">
       {shown.cells.map((cell, at) => (
-        <section key={at} class={`card cell ${cell.kind}`} aria-label={`Cell ${at + 1}`}>
+        <section key={at} class={`card cell${cell.kind === "code" ? " code" : ""}`} aria-label={`Cell ${at + 1}`}>
           {cell.kind === "code" && <span class="quiet mono prompt">[{cell.count ?? " "}]</span>}
-          <pre tabIndex={0}>{cell.source}</pre>
+          <CellText source={cell.source} blocks={texts.get(cell) ?? null} />
           {cell.outputs.map((output, number) =>
             output.kind === "image" ? (
               <img key={number} src={output.address} alt={`Output of cell ${at + 1}`} />
