@@ -68,16 +68,26 @@ interface MarkProps {
 function Mark({ x, y, look, title }: MarkProps) {
   const corners = CORNERS[look.round] ?? [];
   const style = { fill: look.colour };
+  const name = title && <title>{title}</title>;
   if (!corners.length) {
     return (
       <circle cx={x} cy={y} r={RADIUS} style={style}>
-        <title>{title}</title>
+        {name}
       </circle>
     );
   }
   return (
     <polygon points={corners.map((by, at) => (at % 2 ? y : x) + by).join(" ")} style={style}>
-      <title>{title}</title>
+      {name}
     </polygon>
+  );
+}
+
+/** A point as the plot has it, for a legend or a table. */
+export function PointSwatch(look: Look) {
+  return (
+    <svg class="point-swatch" aria-hidden="true" viewBox="-7 -7 14 14">
+      <Mark x={0} y={0} look={look} title="" />
+    </svg>
   );
 }

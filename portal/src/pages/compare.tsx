@@ -12,7 +12,7 @@ import { counted, grouped, isFinished } from "../format.ts";
 import { usePolled } from "../live.ts";
 import { href, setQuery } from "../router.ts";
 import { ColumnChoice } from "./compare_columns.tsx";
-import { MAX_DRAWN, PARALLEL, plotChoice, RunPlot } from "./compare_plot.tsx";
+import { MAX_DRAWN, PARALLEL, plotChoice, RunPlot, swatchOf } from "./compare_plot.tsx";
 import { RunTable } from "./compare_table.tsx";
 
 const REFRESH_MS = 5000;
@@ -217,6 +217,7 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
             isAll={chosen.length === rows.length}
             isChosen={({ key }) => !shown || shown.has(key)}
             lookOf={lookOf}
+            Swatch={swatchOf(choice.against)}
             onAll={(isOn) => show(isOn ? undefined : [])}
             onChoose={({ key }, isOn) => show(isOn ? [...(shown ?? []), key] : keysOf(shown, runs, drawn).filter((one) => one !== key))}
           />

@@ -1,5 +1,6 @@
 // Plot of the runs that are compared: lines over steps, means of groups, or the last values against parameters.
 import { useSignal } from "@preact/signals";
+import type { VNode } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { metricSeries } from "../api.ts";
 import type { LoadedRuns } from "../compare/load_runs.ts";
@@ -11,7 +12,7 @@ import { scatterOf } from "../compare/scatter.ts";
 import type { Run } from "../compare/runs.ts";
 import { MetricPlot, Swatch } from "../components/metric_plot.tsx";
 import { ParallelPlot } from "../components/parallel_plot.tsx";
-import { ScatterPlot } from "../components/scatter_plot.tsx";
+import { PointSwatch, ScatterPlot } from "../components/scatter_plot.tsx";
 import { counted, grouped } from "../format.ts";
 import type { Look } from "../plot/colours.ts";
 import { isOfTensorBoard, TENSORBOARD, type Metric } from "../plot/logged_metrics.ts";
@@ -55,6 +56,11 @@ export function plotChoice(query: URLSearchParams, differingParameters: readonly
   };
 }
 
+/** How a legend or a table shows the look of a run: as a line, or as the point that the plot has. */
+export function swatchOf(against: string): (look: Look) => VNode {
+  return against && against !== PARALLEL ? PointSwatch : Swatch;
+}
+
 interface PlotProps {
   readonly metric: string;
   readonly metrics: readonly string[];
@@ -73,6 +79,7 @@ interface PlotProps {
 export function RunPlot({ metric, metrics, parameters, choice, chosen, drawn, colour, looks, labels, loaded, query }: PlotProps) {
   const { against, group, band, most } = choice;
   const common = { metric, drawn, labels, query };
+  const LegendSwatch = swatchOf(against);
   return (
     <section class="stack" aria-labelledby="plot">
       <h2 id="plot" class="sr">
@@ -124,11 +131,12 @@ export function RunPlot({ metric, metrics, parameters, choice, chosen, drawn, co
             onChange={(name) => setQuery({ band: name })}
           />
         )}
+        {against && <LogAxis metric={metric} query={query} label={against === PARALLEL ? "Log axis of the metric" : "Log y"} />}
         {!group && looks.legend.length > 0 && (
           <span class="legend">
             {looks.legend.map(({ text, look }) => (
               <span key={text}>
-                <Swatch {...look} />
+                <LegendSwatch {...look} />
                 {text}
               </span>
             ))}
@@ -297,11 +305,10 @@ interface RunParallelProps extends LastValuesProps {
 }
 
 function RunParallel({ metric, drawn, labels, lookOf, query, parameters }: RunParallelProps) {
-  const { isLog, box } = useLogAxis(metric, query, "Log axis of the metric");
+  const isLog = hasLogAxis(metric, query);
   const parallel = useMemo(() => parallelOf(drawn, parameters, metric, isLog), [drawn, parameters, metric, isLog]);
   return (
     <>
-      {box}
       <ParallelPlot metric={metric} parallel={parallel} labels={labels} lookOf={lookOf} />
       {parallel.leftOut > 0 && (
         <p class="quiet">
@@ -324,11 +331,10 @@ interface RunScatterProps extends LastValuesProps {
 }
 
 function RunScatter({ parameter, metric, drawn, labels, lookOf, query }: RunScatterProps) {
-  const { isLog, box } = useLogAxis(metric, query, "Log y");
+  const isLog = hasLogAxis(metric, query);
   const scatter = scatterOf(drawn, parameter, metric, isLog);
   return (
     <>
-      {box}
       <ScatterPlot parameter={parameter} metric={metric} scatter={scatter} labels={labels} lookOf={lookOf} />
       {scatter.leftOut > 0 && (
         <p class="quiet">
@@ -340,19 +346,21 @@ function RunScatter({ parameter, metric, drawn, labels, lookOf, query }: RunScat
   );
 }
 
-/** Whether the axis of the metric is logarithmic, and the box that says so. */
-function useLogAxis(metric: string, query: URLSearchParams, label: string) {
+function hasLogAxis(metric: string, query: URLSearchParams): boolean {
+  return settingsOf(metric, parseSettings(query.get(ALL_PLOTS) ?? "")).isLogY;
+}
+
+/** Whether the axis of the metric is logarithmic. */
+function LogAxis({ metric, query, label }: { metric: string; query: URLSearchParams; label: string }) {
   const own = parseSettings(query.get(ALL_PLOTS) ?? "");
-  const { isLogY } = settingsOf(metric, own);
   const change = (isLog: boolean) =>
     setQuery({ [ALL_PLOTS]: formatSettings(differing(settingsOf(metric), { ...own, isLogY: isLog })) }, { replace: true });
-  const box = (
+  return (
     <label class="check">
-      <input type="checkbox" checked={isLogY} onChange={({ currentTarget }) => change(currentTarget.checked)} />
+      <input type="checkbox" checked={hasLogAxis(metric, query)} onChange={({ currentTarget }) => change(currentTarget.checked)} />
       {label}
     </label>
   );
-  return { isLog: isLogY, box };
 }
 
 /** Series that were read stay while the page is open; `version` changes with them. */

@@ -1,8 +1,8 @@
 // Table of the runs that are compared: one row each, with the box that draws it, its parameters and its metrics.
+import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { formatOrder, type Order, type RunColumn } from "../compare/run_table.ts";
 import type { Run } from "../compare/runs.ts";
-import { Swatch } from "../components/metric_plot.tsx";
 import { State } from "../components/notices.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
 import { runTime } from "../format.ts";
@@ -20,11 +20,13 @@ interface RunTableProps {
   readonly isAll: boolean;
   readonly isChosen: (run: Run) => boolean;
   readonly lookOf: (run: Run) => Look;
+  /** Its look as in the plot. */
+  readonly Swatch: (look: Look) => VNode;
   readonly onAll: (isOn: boolean) => void;
   readonly onChoose: (run: Run, isOn: boolean) => void;
 }
 
-export function RunTable({ rows, columns, order, now, labels, drawn, isAll, isChosen, lookOf, onAll, onChoose }: RunTableProps) {
+export function RunTable({ rows, columns, order, now, labels, drawn, isAll, isChosen, lookOf, Swatch, onAll, onChoose }: RunTableProps) {
   const numbers = useMemo(() => new Set(columns.filter((column) => isNumber(column, rows)).map(({ id }) => id)), [columns, rows]);
   const head = (
     <tr>

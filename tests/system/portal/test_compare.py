@@ -307,3 +307,6 @@ def test_more_runs_than_colours_have_dashes_and_shapes(new_page: NewPage, cluste
     page.choose(".compare label:nth-of-type(3) select", "seed")
     page.wait_for("document.querySelectorAll('.scatter circle').length === 8")
     assert page.evaluate("document.querySelectorAll('.scatter polygon').length") == 12
+    # And the points of the scatter plot.
+    assert page.evaluate("document.querySelectorAll('.c-draw .point-swatch circle').length") == 8
+    assert page.evaluate("document.querySelectorAll('.c-draw .point-swatch polygon').length") == 12
