@@ -75,6 +75,15 @@ function JobLink({ job }: { job: JobSummary }) {
   );
 }
 
+/** The beginning of a long one; the page of the job has all of it. */
+function JobNote({ text }: { text: string }) {
+  return (
+    <span class="whole job-note" title={text}>
+      {text}
+    </span>
+  );
+}
+
 export function HomePage() {
   const user = session.value?.user ?? "";
   const { value, error } = usePolled(`home ${user}`, (signal) => overview(user, signal), REFRESH_MS);
@@ -140,7 +149,7 @@ export function HomePage() {
                   <li key={`${job.username}~${job.name}`}>
                     <JobLink job={job} />
                     <span class="quiet">{shortTime(job.completedTime, now)}</span>
-                    {noteOf(job) && <span class="whole">{noteOf(job)}</span>}
+                    {noteOf(job) && <JobNote text={noteOf(job)} />}
                   </li>
                 ))}
               </ul>
@@ -153,7 +162,7 @@ export function HomePage() {
                     <li key={`${job.username}~${job.name}`}>
                       <JobLink job={job} />
                       <span class="quiet">{shortTime(job.submissionTime, now)}</span>
-                      {job.reason && <span class="whole">{job.reason}</span>}
+                      {job.reason && <JobNote text={job.reason} />}
                     </li>
                   ))}
                 </ul>

@@ -13,7 +13,7 @@ import { counted, exactTime, grouped, isFinished, runTime, shortTime, stateName 
 import { keepInEntry, keptInEntry } from "../history_entry.ts";
 import { useRowSelection, type BoxHandlers } from "../job_list/selection.ts";
 import { address, href, setQuery } from "../router.ts";
-import { failureGroups, groupTitle, MAX_FAILURE_GROUPS } from "../task_failures.ts";
+import { causeWithoutCode, failureGroups, groupTitle, MAX_FAILURE_GROUPS } from "../task_failures.ts";
 import type { FailedTasks } from "./job_resubmit.tsx";
 
 const ResubmitDialog = lazy("the dialog", async () => (await import("./job_resubmit.tsx")).ResubmitDialog);
@@ -29,7 +29,7 @@ export function tasksOf(job: JobDetail): readonly Task[] {
 const HEADS: readonly [label: string, name: string][] = [
   ["Task", "c-task"],
   ["State", ""],
-  ["IP address", ""],
+  ["IP address", "c-ip"],
   ["Node", "c-node"],
   ["Ports", "c-ports"],
   ["Exit code", "number"],
@@ -98,7 +98,8 @@ function Tasks({ job, config, onResubmit }: ResubmitProps) {
       </div>
     );
   }
-  const hasCauses = tasks.some(({ cause }) => cause);
+  // Of a single task it is above the tabs.
+  const hasCauses = tasks.length > 1 && tasks.some(({ cause }) => cause);
   const heads = [
     ...HEADS.slice(0, VALUES_AT),
     ...(values?.names ?? []).map((name): [string, string] => [name, "c-value"]),
@@ -148,7 +149,14 @@ function Tasks({ job, config, onResubmit }: ResubmitProps) {
         </div>
       )}
       {tasks.length > 1 && <Causes tasks={tasks} values={values} />}
-      <VirtualRows key={wanted} rows={shown} columns={heads.length} head={head} label="Tasks" kind={values ? "with-values" : ""}>
+      <VirtualRows
+        key={wanted}
+        rows={shown}
+        columns={heads.length}
+        head={head}
+        label="Tasks"
+        kind={hasCauses ? "many-columns with-causes" : values ? "many-columns" : ""}
+      >
         {(task) => {
           const key = String(task.taskIndex);
           const box = areRuns ? { isSelected: selected.has(key), handlers: boxOf(key) } : undefined;
@@ -183,14 +191,20 @@ function Causes({ tasks, values }: { tasks: readonly Task[]; values: TaskValues 
   const attempt = address.value.query.get("attempt") ?? undefined;
   const rest = groups.length - MAX_FAILURE_GROUPS;
   return (
-    <ul class="task-causes" aria-label="Causes of failed tasks">
+    <ul class="card task-causes" aria-label="Causes of failed tasks">
       {groups.slice(0, MAX_FAILURE_GROUPS).map((group, at) => {
         const { role, taskIndex } = group.tasks[0];
         return (
           <li key={`${role} ${taskIndex}`}>
-            {titles[at]}
-            {group.cause && ": "}
-            {group.cause && <span class="mono">{group.cause}</span>}{" "}
+            <span class="task-group">
+              {titles[at]}
+              {group.cause && ":"}
+            </span>
+            {group.cause && (
+              <span class="task-cause mono" title={group.cause}>
+                {group.cause}
+              </span>
+            )}
             <a href={href(address.value.path, { tab: "log", role, index: String(taskIndex), attempt })}>
               Log of {role}[{taskIndex}]
             </a>
@@ -301,11 +315,11 @@ function TaskRow({ task, now, values, hasCauses, box }: TaskRowProps) {
       ))}
       {hasCauses && (
         <td class="c-cause" title={task.cause}>
-          {task.cause}
+          {causeWithoutCode(task)}
         </td>
       )}
-      <td class="mono">{task.containerIp}</td>
-      <td class="c-node" title={[task.containerNodeName ?? "", ...ports].join("\n")}>
+      <td class="c-ip mono">{task.containerIp}</td>
+      <td class="c-node" title={[task.containerNodeName, task.containerIp, ...ports].filter(Boolean).join("\n")}>
         {task.containerNodeName}
       </td>
       <td class="c-ports mono" title={ports.join(", ")}>
