@@ -118,7 +118,7 @@ export function SearchField({ search }: { search: Search }) {
     <div class="actions" role="search">
       <input
         type="search"
-        placeholder="Search the log"
+        placeholder="Search"
         aria-label="Search the log"
         value={wanted.value}
         onInput={(event) => search.find(event.currentTarget.value)}
