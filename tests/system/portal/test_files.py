@@ -406,7 +406,7 @@ def test_markdown_is_formatted_and_loads_nothing(
             '<img src=x onerror="hacked()"> in a line <b onclick="hacked()">bold</b>',
             '<iframe src="javascript:parent.hacked()"></iframe>',
             "[run](javascript:hacked()) [text](data:text/html,<script>hacked()</script>)",
-            "![far](https://tracker.example/dot.png) ![near](/api/v2/info)",
+            "![far](https://tracker.example/dot.png) ![near](/api/v2/picture)",
             "![drawn](data:image/svg+xml;base64,PHN2Zz4=)",
             f"![dot](data:image/png;base64,{dot})",
             "```py\ndef f():\n    return 1\n```",
@@ -431,7 +431,7 @@ def test_markdown_is_formatted_and_loads_nothing(
     for shown in ("<script>hacked()</script>", "[image far: https://tracker.example/dot.png]"):
         assert shown in page.text
     requested = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
-    assert not [one for one in requested if "example" in one or one.endswith("/api/v2/info")]
+    assert not [one for one in requested if "example" in one or one.endswith("/api/v2/picture")]
     assert not page.evaluate("window.isHacked === true")
     page.click("button", "Source")
     page.wait_for("document.querySelector('pre.config')?.innerText.startsWith('# Title')")
