@@ -1,4 +1,4 @@
-// Failed tasks of a job by their cause: of thousands a few lines.
+// Failed tasks of a job by their cause, as `pai job-status` has them: of thousands a few lines.
 import type { TaskDetail } from "./api_types.ts";
 import { counted } from "./format.ts";
 import type { TaskValues } from "./job_array.ts";
@@ -15,6 +15,8 @@ export interface FailureGroup<T extends FailedTask> {
 }
 
 export const MAX_FAILURE_GROUPS = 5;
+const MAX_CAUSE_CHARS = 300;
+const MAX_VALUE_CHARS = 40;
 /** A step, a size or an address differs with every task. */
 const NUMBERS = /0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?/gi;
 
@@ -24,7 +26,7 @@ export function failureGroups<T extends FailedTask>(tasks: readonly T[]): readon
   for (const task of tasks) {
     if (task.taskState !== "FAILED") continue;
     const exitCode = exitCodeOf(task);
-    const cause = causeWithoutCode(task);
+    const cause = firstChars(causeWithoutCode(task), MAX_CAUSE_CHARS);
     const key = `${exitCode} ${cause.replace(NUMBERS, "0")}`;
     const group = groups.get(key);
     if (group) group.tasks.push(task);
@@ -45,12 +47,31 @@ export function causeWithoutCode(task: FailedTask): string {
 /** "3 tasks exited with 1 (lr=5)": with the values that all of them have, and not all tasks of the job. */
 export function groupTitle({ exitCode, tasks }: FailureGroup<FailedTask>, values: TaskValues | null, all: readonly FailedTask[]): string {
   const title = `${counted(tasks.length, "task")} ${exitCode === null ? "failed" : `exited with ${exitCode}`}`;
-  const common = values ? commonValues(tasks, values, all) : "";
+  const common = values
+    ? commonValues(tasks, values, all)
+        .map(([name, value]) => `${name}=${shortened(value)}`)
+        .join(" ")
+    : "";
   return common ? `${title} (${common})` : title;
 }
 
-function commonValues(tasks: readonly FailedTask[], values: TaskValues, all: readonly FailedTask[]): string {
+/** Names and values that all these tasks have, and not all tasks of the job. */
+export function commonValues(
+  tasks: readonly FailedTask[],
+  values: TaskValues,
+  all: readonly FailedTask[],
+): readonly (readonly [string, string])[] {
   const first = values.of(tasks[0]?.taskIndex ?? 0);
   const isShared = (some: readonly FailedTask[], at: number) => some.every(({ taskIndex }) => values.of(taskIndex)[at] === first[at]);
-  return values.names.flatMap((name, at) => (isShared(tasks, at) && !isShared(all, at) ? [`${name}=${first[at] ?? ""}`] : [])).join(" ");
+  return values.names.flatMap((name, at) => (isShared(tasks, at) && !isShared(all, at) ? [[name, first[at] ?? ""] as const] : []));
+}
+
+function shortened(value: string): string {
+  const start = firstChars(value, MAX_VALUE_CHARS);
+  return start === value ? value : `${start}...`;
+}
+
+/** At most this many characters, also of those that are two units of a text. */
+function firstChars(text: string, count: number): string {
+  return text.length <= count ? text : [...text.slice(0, 2 * count)].slice(0, count).join("");
 }

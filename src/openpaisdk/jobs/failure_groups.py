@@ -1,6 +1,6 @@
 """Groups of failed tasks that have one cause, for the summary of a job with many tasks.
 
-Numbers in a message do not distinguish causes: a step, a size or an address differs with every task.
+The web portal has the same groups (``portal/src/task_failures.ts``; the tests share their cases). Numbers in a message do not distinguish causes: a step, a size or an address differs with every task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_GROUPS = 5
 _MAX_NAMED_TASKS = 3
 _MAX_CAUSE_CHARS = 300
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 class FailureGroup:
@@ -48,14 +48,15 @@ def failure_groups(tasks: Sequence[Task]) -> list[FailureGroup]:
 def failure_lines(tasks: Sequence[Task], array: TaskArray | None, job: str) -> list[str]:
     """Why tasks failed, two lines for each cause; ``job`` are the arguments that name it in a command."""
     groups = failure_groups(tasks)
+    values = common_values(groups[:MAX_GROUPS], tasks, array) if array else []
     lines = []
-    for group in groups[:MAX_GROUPS]:
+    for at, group in enumerate(groups[:MAX_GROUPS]):
         first = group.tasks[0]
         how = "failed" if group.exit_code is None else f"exited with {group.exit_code}"
         count = "1 task" if len(group.tasks) == 1 else f"{len(group.tasks)} tasks"
         cause = f": {group.cause}" if group.cause else ""
         lines += [
-            f"{count} {how} ({_which(group.tasks, array)}){cause}",
+            f"{count} {how} ({_which(group.tasks, values[at] if values else {})}){cause}",
             f"  pai logs {job} --task {first.role}:{first.index}",
         ]
     if len(groups) > MAX_GROUPS:
@@ -66,28 +67,49 @@ def failure_lines(tasks: Sequence[Task], array: TaskArray | None, job: str) -> l
     return lines
 
 
-def _which(tasks: Sequence[Task], array: TaskArray | None) -> str:
+def common_values(
+    groups: Sequence[FailureGroup], tasks: Sequence[Task], array: TaskArray
+) -> list[dict[str, str]]:
+    """Of each group the values that all its tasks have, and not all tasks of the job."""
+    differing = _differing_names(tasks, array)
+    found = []
+    for group in groups:
+        first, *others = group.tasks
+        common = {name: value for name, value in _values(first, array).items() if name in differing}
+        for task in others:
+            if not common:
+                break
+            values = _values(task, array)
+            common = {name: value for name, value in common.items() if values[name] == value}
+        found.append(common)
+    return found
+
+
+def _differing_names(tasks: Sequence[Task], array: TaskArray) -> set[str]:
+    """Variables whose values differ between tasks of the job."""
+    candidates = {name for name, values in array.variables.items() if len(set(values)) > 1}
+    found: set[str] = set()
+    first = _values(tasks[0], array) if tasks else {}
+    for task in tasks[1:]:
+        if found == candidates:
+            break
+        values = _values(task, array)
+        found.update(name for name in candidates if values[name] != first[name])
+    return found
+
+
+def _values(task: Task, array: TaskArray) -> dict[str, str]:
+    values = array.values_of(task.index)
+    return {name: values.get(name, "") for name in array.variables}
+
+
+def _which(tasks: Sequence[Task], values: Mapping[str, str]) -> str:
     """The values that these tasks have in common, and the first of them."""
+    from paiprotocol.jobs.problems import shorten
+
     names = [f"{task.role}[{task.index}]" for task in tasks[:_MAX_NAMED_TASKS]]
     if len(tasks) > len(names):
         names.append(f"{len(tasks) - len(names)} more")
     listed = ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
-    values = _common_values(tasks, array) if array else {}
-    return "; ".join(filter(None, (" ".join(f"{name}={value}" for name, value in values.items()), listed)))
-
-
-def _common_values(tasks: Sequence[Task], array: TaskArray) -> Mapping[str, str]:
-    """Values that all these tasks have, of variables whose values differ between tasks of the job."""
-    from paiprotocol.jobs.problems import shorten
-
-    common = {
-        name: value
-        for name, value in array.values_of(tasks[0].index).items()
-        if len(set(array.variables[name])) > 1 or len(tasks) == 1
-    }
-    for task in tasks[1:]:
-        if not common:
-            break
-        values = array.values_of(task.index)
-        common = {name: value for name, value in common.items() if values.get(name) == value}
-    return {name: shorten(value) for name, value in common.items()}
+    shown = " ".join(f"{name}={shorten(value)}" for name, value in values.items())
+    return "; ".join(filter(None, (shown, listed)))

@@ -1,13 +1,38 @@
-"""Groups of failed tasks: thousands of them are a few lines."""
+"""Groups of failed tasks: thousands of them are a few lines. Cases are those of the portal's unit tests, too."""
+
+import json
+from pathlib import Path
+
+import pytest
 
 from openpaisdk.client.models import Task
-from openpaisdk.jobs.failure_groups import failure_groups, failure_lines
-from openpaisdk.jobs.task_array import TaskArray
+from openpaisdk.jobs.failure_groups import common_values, failure_groups, failure_lines
+from openpaisdk.jobs.task_array import TaskArray, array_of_job
+
+CASES = json.loads(Path(__file__).with_name("failure_groups.json").read_text())
 
 
 def failed(index: int, cause: str, **more: object) -> Task:
     raw = {"taskIndex": index, "taskState": "FAILED", "containerExitCode": 255, "originUserExitCode": 1}
     return Task("main", {**raw, "cause": cause, **more})
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["what"] for case in CASES])
+def test_groups_are_those_of_the_portal(case: dict) -> None:
+    tasks = [Task("main", raw) for raw in case["tasks"]]
+    array = array_of_job({"extras": {"openpaisdk": case["job"]}})
+    groups = failure_groups(tasks)
+    values = common_values(groups, tasks, array) if array else [{} for _ in groups]
+    found = [
+        {
+            "exitCode": group.exit_code,
+            "cause": group.cause,
+            "tasks": [task.index for task in group.tasks],
+            "values": common,
+        }
+        for group, common in zip(groups, values, strict=True)
+    ]
+    assert found == case["groups"]
 
 
 def test_thousands_of_tasks_are_a_few_lines() -> None:
@@ -24,13 +49,12 @@ def test_thousands_of_tasks_are_a_few_lines() -> None:
     assert len(lines) == 11
 
 
-def test_the_largest_group_comes_first_with_the_values_of_all_its_tasks() -> None:
-    array = TaskArray(6, 0, {"lr": ["5", "0.1"], "seed": ["1", "2", "3"], "data": ["all"]})
-    tasks = [failed(4, "late"), failed(0, "bad"), failed(1, "bad"), failed(2, "bad")]
-    assert [len(group.tasks) for group in failure_groups(tasks)] == [3, 1]
+def test_lines_have_the_values_that_only_these_tasks_have() -> None:
+    array = TaskArray(6, 0, {"lr": ["5", "0.1"], "text": ["x" * 50, "y", "z"], "data": ["all"]})
+    tasks = [failed(0, "late"), failed(3, "bad"), failed(4, "bad"), failed(5, "bad")]
     assert failure_lines(tasks, array, "s")[::2] == [
-        "3 tasks exited with 1 (lr=5; main[0], main[1] and main[2]): bad",
-        "1 task exited with 1 (lr=0.1 seed=2 data=all; main[4]): late",
+        "3 tasks exited with 1 (lr=0.1; main[3], main[4] and main[5]): bad",
+        f"1 task exited with 1 (lr=5 text={'x' * 40}...; main[0]): late",
     ]
 
 

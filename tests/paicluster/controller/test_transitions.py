@@ -154,6 +154,7 @@ def test_succeeded_job() -> None:
         "exit_code": 0,
         "sub_state": COMPLETED,
         "completed_ms": 50,
+        "failed_tasks": 0,
         "retry_at_ms": None,
     }
 

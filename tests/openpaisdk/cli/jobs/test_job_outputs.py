@@ -70,7 +70,7 @@ def test_metrics_are_plotted_and_printed_as_json(user: JobOwner) -> None:
     assert values[:2] == [1.0, 0.5]
     missing = user.pai("job-metrics", "outputs_trained", "speed")
     assert missing.status == 2
-    assert "it has loss" in missing.err
+    assert "metrics are loss" in missing.err
 
 
 def test_logs_are_filtered_by_level_with_tracebacks(user: JobOwner) -> None:
