@@ -25,8 +25,8 @@ export function failureGroups<T extends FailedTask>(tasks: readonly T[]): readon
   const groups = new Map<string, { exitCode: number | null; cause: string; tasks: [T, ...T[]] }>();
   for (const task of tasks) {
     if (task.taskState !== "FAILED") continue;
-    const exitCode = exitCodeOf(task);
-    const cause = firstChars(causeWithoutCode(task), MAX_CAUSE_CHARS);
+    const exitCode = task.originUserExitCode ?? task.containerExitCode;
+    const cause = withoutCode(firstChars(task.cause ?? "", MAX_CAUSE_CHARS), exitCode);
     const key = `${exitCode} ${cause.replace(NUMBERS, "0")}`;
     const group = groups.get(key);
     if (group) group.tasks.push(task);
@@ -35,12 +35,8 @@ export function failureGroups<T extends FailedTask>(tasks: readonly T[]): readon
   return [...groups.values()].sort((one, other) => other.tasks.length - one.tasks.length);
 }
 
-const exitCodeOf = (task: FailedTask): number | null => task.originUserExitCode ?? task.containerExitCode;
-
-/** Beside the exit code. */
-export function causeWithoutCode(task: FailedTask): string {
-  const { cause = "" } = task;
-  const start = `Exit code ${exitCodeOf(task)}`;
+function withoutCode(cause: string, exitCode: number | null): string {
+  const start = `Exit code ${exitCode}`;
   return (cause.startsWith(start) ? cause.slice(start.length) : cause).replace(/^:/, "").trim();
 }
 

@@ -1,6 +1,7 @@
 """Groups of failed tasks that have one cause, for the summary of a job with many tasks.
 
-The web portal has the same groups (``portal/src/task_failures.ts``; the tests share their cases). Numbers in a message do not distinguish causes: a step, a size or an address differs with every task.
+The web portal has the same groups (``portal/src/task_failures.ts``); the tests share their cases.
+Numbers in a message do not distinguish causes: a step, a size or an address differs with every task.
 """
 
 from __future__ import annotations

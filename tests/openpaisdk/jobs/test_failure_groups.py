@@ -1,7 +1,8 @@
-"""Groups of failed tasks: thousands of them are a few lines. Cases are those of the portal's unit tests, too."""
+"""Groups of failed tasks: thousands of them are a few lines. The portal's unit tests share cases."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ def failed(index: int, cause: str, **more: object) -> Task:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["what"] for case in CASES])
-def test_groups_are_those_of_the_portal(case: dict) -> None:
+def test_groups_are_those_of_the_portal(case: dict[str, Any]) -> None:
     tasks = [Task("main", raw) for raw in case["tasks"]]
     array = array_of_job({"extras": {"openpaisdk": case["job"]}})
     groups = failure_groups(tasks)
