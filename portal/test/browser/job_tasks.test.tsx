@@ -22,11 +22,11 @@ function jobOf(states: readonly TaskDetail["taskState"][]): JobDetail {
 }
 
 /** Draws the tasks of a job in a new page; another job replaces it. */
-function shownTasks(first: JobDetail): (job: JobDetail) => void {
+function shownTasks(first: JobDetail, config = CONFIG): (job: JobDetail) => void {
   const box = document.createElement("div");
   document.body.replaceChildren(box);
   const job = signal(first);
-  const Shown = () => <TaskTable job={job.value} config={CONFIG} />;
+  const Shown = () => <TaskTable job={job.value} config={config} />;
   render(<Shown />, box);
   return (next) => void (job.value = next);
 }
@@ -70,6 +70,13 @@ test("causes and the button change with the job", async () => {
   equal([text().includes("exited with"), text().includes("Resubmit")], [false, false]);
   change(jobOf(["FAILED", "RUNNING", "RUNNING"]));
   await until(() => text().includes("1 task exited with 1 (lr=1): no data 0") && text().includes("Resubmit failed task"));
+});
+
+test("calls of a Python function are not resubmitted here", async () => {
+  const job = jobOf(["FAILED", "RUNNING"]);
+  shownTasks(job, CONFIG.replace('"instances"', '"commands":["python -u ./pairuntime.pyz call f"],"instances"'));
+  await until(() => text().includes("1 task exited with 1"));
+  equal([text().includes("Compare runs"), text().includes("Resubmit")], [true, false]);
 });
 
 test("tasks of the click are resubmitted, whatever the job does meanwhile", async () => {
