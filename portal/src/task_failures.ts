@@ -69,5 +69,7 @@ function shortened(value: string): string {
 
 /** At most this many characters, also of those that are two units of a text. */
 function firstChars(text: string, count: number): string {
-  return text.length <= count ? text : [...text.slice(0, 2 * count)].slice(0, count).join("");
+  if (text.length <= count) return text;
+  const start = text.slice(0, 2 * count);
+  return [...start].slice(0, count).join("");
 }
