@@ -25,7 +25,7 @@ export function failureGroups<T extends FailedTask>(tasks: readonly T[]): readon
   const groups = new Map<string, { exitCode: number | null; cause: string; tasks: [T, ...T[]] }>();
   for (const task of tasks) {
     if (task.taskState !== "FAILED") continue;
-    const exitCode = task.originUserExitCode ?? task.containerExitCode;
+    const exitCode = exitCodeOf(task);
     const cause = withoutCode(firstChars(task.cause ?? "", MAX_CAUSE_CHARS), exitCode);
     const key = `${exitCode} ${cause.replace(NUMBERS, "0")}`;
     const group = groups.get(key);
@@ -33,6 +33,13 @@ export function failureGroups<T extends FailedTask>(tasks: readonly T[]): readon
     else groups.set(key, { exitCode, cause, tasks: [task] });
   }
   return [...groups.values()].sort((one, other) => other.tasks.length - one.tasks.length);
+}
+
+const exitCodeOf = (task: FailedTask): number | null => task.originUserExitCode ?? task.containerExitCode;
+
+/** Beside the exit code. */
+export function causeWithoutCode(task: FailedTask): string {
+  return withoutCode(task.cause ?? "", exitCodeOf(task));
 }
 
 function withoutCode(cause: string, exitCode: number | null): string {
