@@ -230,7 +230,7 @@ def test_full_disk_fails_writes_only(small_disk: Path) -> None:
 def test_all_writes_of_a_batch_fail_on_a_full_disk(small_disk: Path) -> None:
     import asyncio
 
-    store = Store.open(small_disk / "cluster.db")
+    store = Store.open(small_disk / "cluster.db", render_summary)
     fill(small_disk)
     seen: list[int] = []
     store.changes.subscribe(seen.append)
