@@ -199,7 +199,7 @@ function Causes({ tasks, values }: { tasks: readonly Task[]; values: TaskValues 
             <span class="task-group">
               {titles[at]}
               {group.cause && ":"}
-            </span>
+            </span>{" "}
             {group.cause && (
               <span class="task-cause mono" title={group.cause}>
                 {group.cause}

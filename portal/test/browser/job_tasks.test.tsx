@@ -31,7 +31,7 @@ function shownTasks(first: JobDetail, config = CONFIG): (job: JobDetail) => void
   return (next) => void (job.value = next);
 }
 
-const text = () => document.body.innerText;
+const text = () => document.body.innerText.replace(/\s+/g, " ");
 const field = () => document.querySelector<HTMLInputElement>("dialog [name=name]");
 const durations = () => [...document.querySelectorAll(".virtual tbody tr")].map((row) => row.textContent).join();
 
