@@ -60,7 +60,7 @@ test("what comes during a request is requested next, and nothing twice", async (
     { start: 0, end: 10, generation: 0 },
     { start: 10, end: 25, generation: 0 },
   ]);
-  // Of what is no longer shown it is not told.
+  // The precision of an answer that came too late is not reported.
   assert.deepEqual(precisions, [1000]);
 });
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paicluster.logs.log_times import read_log_times
+from paicluster.logs.reader import Stream
 from pairuntime.local_files import log_times_format
 from pairuntime.supervisor import log_times
 from pairuntime.supervisor.log_segments import SegmentedLog
@@ -50,9 +51,9 @@ class _Log:
         self._logs[stream].write(data)
         self._logs["all"].write(data)
 
-    def times(self, stream: str = "all", start: int = 0, end: int = 1 << 40) -> list[tuple[int, float]]:
+    def times(self, stream: Stream = "all", start: int = 0, end: int = 1 << 40) -> list[tuple[int, float]]:
         """Offsets, and seconds since the start."""
-        found = read_log_times(self.folder, stream, start, end)  # type: ignore[arg-type]
+        found = read_log_times(self.folder, stream, start, end)
         assert found is not None
         return [(offset, (time_ms - START_MS) / 1000) for offset, time_ms in found.times]
 
@@ -168,12 +169,12 @@ def test_damaged_index_gives_times_in_order_or_none(
     start: int,
     length: int,
     has_header: bool,
-    stream: str,
+    stream: Stream,
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
     content = log_times_format.header(1000) + data if has_header else data
     (folder / log_times_format.NAME).write_bytes(content)
-    found = read_log_times(folder, stream, start, start + length)  # type: ignore[arg-type]
+    found = read_log_times(folder, stream, start, start + length)
     if found is None:
         assert not has_header
         return

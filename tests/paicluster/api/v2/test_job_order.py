@@ -75,7 +75,7 @@ def test_order_that_takes_too_long_is_refused(store: Store, ids: list[int]) -> N
 
 
 class Reader:
-    """Reads orders as it is told, and counts."""
+    """Returns this order when it may, and counts how often it was read."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
