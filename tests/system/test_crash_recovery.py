@@ -479,6 +479,36 @@ def test_full_task_disk_delays_launches_until_space_is_free(small_disk: Path, tm
 
 
 @pytest.mark.slow
+def test_stop_with_no_space_for_database_and_tasks_is_repeated(small_disk: Path, tmp_path: Path) -> None:
+    """The stop is journaled, the task that never started cannot be marked: a warning, and later the stop."""
+    with mounted(tmp_path / "tasks") as tasks:
+        cluster = Cluster(small_disk / "home")
+        cluster.home.mkdir()
+        (cluster.home / "tasks").symlink_to(tasks)
+        ran = tmp_path / "ran"
+        fillers = [tasks / "filler", small_disk / "filler"]
+        try:
+            cluster.start()
+            assert cluster.run(job("before", "true"))["state"] == "SUCCEEDED"
+            fill(tasks)
+            cluster.accept(job("never", f"touch {ran}"))
+            eventually(lambda: "Cannot launch" in cluster.log.read_text(), "the failed launch")
+            fill(small_disk)
+            reply = cluster.stop("never")
+            assert (reply.status, reply.json()["code"]) == (503, "StopNotPersistedError")
+            eventually(lambda: "Cannot stop tasks" in cluster.log.read_text(), "the failed stop")
+            for filler in fillers:
+                filler.unlink()
+            assert cluster.wait_over("never")["state"] == "STOPPED"
+            assert not ran.exists()
+            assert "Traceback" not in cluster.log.read_text()
+        finally:
+            for filler in fillers:
+                filler.unlink(missing_ok=True)
+            cluster.close()
+
+
+@pytest.mark.slow
 def test_healthz_reports_writes_blocked_by_a_foreign_lock(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start()
     with closing(sqlite3.connect(cluster.home / "cluster.db", isolation_level=None)) as other_program:

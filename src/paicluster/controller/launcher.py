@@ -106,7 +106,8 @@ class Launcher:
         abandoned = True
         try:
             await self._pause_before_relaunch(record)
-            while uids := record.to_launch:
+            # A stop may have come during the back-off: these tasks end without a start.
+            while (uids := record.to_launch) and not record.stop_requested:
                 record.launched.update(uids)
                 engine = self._engines.engine_of(record.job, record.row.vc)
                 for part in self._launch_groups(record, uids):

@@ -168,5 +168,7 @@ class Recovery:
         """An error here may be the very error of the job; it must not hold up all other jobs."""
         try:
             await self._engines.stop(uids, self._grace_s)
+        except OSError as error:  # such as a full disk
+            log.warning("Cannot stop tasks; will retry: %s", error)
         except Exception:
             log.exception("Cannot stop tasks; will retry.")

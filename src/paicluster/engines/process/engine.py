@@ -347,7 +347,10 @@ class ProcessEngine:
             raise
         except LaunchFailed:
             # The zygote died before it could report whether they had started.
-            await self.stop([task.uid for task in gang], 0)
+            try:
+                await self.stop([task.uid for task in gang], 0)
+            except OSError as error:  # the launch is what failed; its caller stops the tasks, too
+                log.warning("The tasks of a failed launch cannot be stopped yet: %s", error)
             raise
 
     async def _launch_parts(
