@@ -85,8 +85,8 @@ def commit(conn: Connection) -> None:
 
 
 def rollback(conn: Connection) -> None:
-    if conn.in_transaction():
-        conn.rollback()
+    # Also where SQLAlchemy has no transaction: after a commit that failed it refuses statements until this.
+    conn.rollback()
     raw_connection(conn).rollback()
 
 

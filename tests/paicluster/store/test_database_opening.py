@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,22 @@ def test_full_disk_fails_writes_only(small_disk: Path) -> None:
     again = Store.open(small_disk / "cluster.db")
     assert len(again.read_sync(list_users)) == 10
     again.close()
+
+
+def test_writes_go_on_after_a_commit_that_the_full_disk_refused(small_disk: Path) -> None:
+    """Small writes are held in memory until their commit, which is what fails then."""
+    store = Store.open(small_disk / "cluster.db")
+    filler = fill(small_disk)
+    added = 0
+    with pytest.raises(StoreError, match="is full"):
+        for number in range(5000):
+            name = f"user{number}"
+            store.write_sync(partial(add_user, username=name, password_hash="x" * 200, created_ms=0))
+            added += 1
+    filler.unlink()
+    store.write_sync(partial(add_user, username="later", password_hash="x", created_ms=0))
+    assert len(store.read_sync(list_users)) == added + 1
+    store.close()
 
 
 def test_all_writes_of_a_batch_fail_on_a_full_disk(small_disk: Path) -> None:
