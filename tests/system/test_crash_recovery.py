@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from paicluster.engines.process import cgroups
+from support.event_job import EventJob
 from support.server_fixture import FINISHED_STATES, Cluster, eventually, job
 from support.server_kills import SERVER_DOWN, all_jobs_finished, kill_after_acceptance, kill_under_load
 from support.small_disk import fill, mounted
@@ -117,6 +118,34 @@ def test_jobs_that_end_while_the_server_is_down(new_cluster: MakeCluster, tmp_pa
 
 def claimed(cluster: Cluster) -> list[Path]:
     return [path.parent for path in (cluster.home / "tasks").glob("*/*/claim")]
+
+
+@pytest.mark.slow
+def test_event_files_of_a_running_task_are_counted_once(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    """The server is killed between a look at the metrics of the task and the next one, and while it reads."""
+    cluster = new_cluster().start()
+    writer = EventJob(cluster, "writes-events", tmp_path / "parts")
+    dice = random.Random(7)
+    writer.write()
+    eventually(writer.has_row, "the values of the running task")
+    for _ in range(2):
+        writer.write()
+        cluster.kill()
+        cluster.start()
+        connection = cluster.connect()
+        authorization = {"Authorization": f"Bearer {cluster.token}"}
+        connection.request("GET", f"/api/v2/runs?jobs={cluster.user}~{writer.name}", headers=authorization)
+        time.sleep(dice.random() * 0.3)
+        cluster.kill()
+        connection.close()
+        cluster.start()
+        eventually(writer.has_row, "the values of the running task")
+    assert cluster.detail(writer.name)["jobStatus"]["state"] == "RUNNING"
+    writer.write()
+    cluster.kill()
+    cluster.start()
+    writer.end()
+    eventually(writer.has_row, "the values at the end")
 
 
 @pytest.mark.slow

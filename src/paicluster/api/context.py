@@ -34,6 +34,7 @@ from paicluster.remote_storages.remote_changes import RemoteChanges
 from paicluster.remote_storages.remote_files import RemoteFiles
 from paicluster.remote_storages.storages import StorageConfig
 from paicluster.services.admission import Admission
+from paicluster.services.event_metric_collector import EventMetricCollector
 from paicluster.services.file_service import FileService
 from paicluster.services.job_packages import JobPackages
 from paicluster.services.metric_collector import MetricCollector
@@ -148,6 +149,7 @@ class JobContext:
     retention: JobRemover
     detail_cache: ResponseCache
     metrics: MetricCollector
+    event_metrics: EventMetricCollector
     column_cache: ColumnCache = field(default_factory=ColumnCache)
     order_cache: OrderCache = field(default_factory=OrderCache)
     log_watcher: LogWatcher = field(default_factory=LogWatcher)

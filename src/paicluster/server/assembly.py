@@ -52,6 +52,7 @@ from paicluster.server.engine_factory import build_engines, external_shares, sch
 from paicluster.server.launch_settings import launch_settings
 from paicluster.server.task_accounts import UserCount
 from paicluster.services.admission import Admission
+from paicluster.services.event_metric_collector import EventMetricCollector
 from paicluster.services.file_service import open_file_service
 from paicluster.services.job_packages import JobPackages
 from paicluster.services.metric_collector import MetricCollector
@@ -133,6 +134,7 @@ class Cluster:
         await context.jobs.packages.start()
         await self.controller.start()
         context.jobs.metrics.start()
+        context.jobs.event_metrics.start()
         background.storage_counter.start()
         context.capacity.virtual_clusters.set_external(external_shares(self.settings, self.engines))
         background.retention.start()
@@ -157,6 +159,7 @@ class Cluster:
             await self.controller.close()
             background.work_journal.close()
         await context.jobs.metrics.close()
+        await context.jobs.event_metrics.close()
         context.capacity.user_quotas.close()
         await context.jobs.parser.close()
         context.server.policies.close()
@@ -362,8 +365,9 @@ def _jobs(
     store.changes.subscribe(detail_cache.invalidate)
     # The embedded cluster has one user.
     parser = JobParser(None if settings.embedded else limits.parse_s_per_minute)
+    events = EventMetricCollector(store, engines.log_folder)
     return JobContext(
-        admission, parser, _sources(settings), checkouts, packages, retention, detail_cache, metrics
+        admission, parser, _sources(settings), checkouts, packages, retention, detail_cache, metrics, events
     )
 
 

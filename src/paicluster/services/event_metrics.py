@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 
 from paicluster.logs import event_file_worker
-from paicluster.logs.event_file_worker import EventMetrics, EventSeries, event_files_size
-from paicluster.store.metric_rows import MetricValues
+from paicluster.logs.event_file_worker import PREFIX, EventMetrics, EventSeries
+from paicluster.store.metric_rows import MetricGroup, MetricValues
 
 log = logging.getLogger("paicluster.metrics")
 
@@ -23,15 +23,27 @@ _NOTHING = EventMetrics(0, [])
 _decode = msgspec.json.Decoder(EventMetrics).decode
 
 
-def event_values(folder: Path) -> Mapping[str, MetricValues]:
-    """Summaries of the metrics in the event files of a task; most tasks have none."""
-    if not event_files_size(folder):
-        return {}
-    return {one.name: _values(one) for one in read_in_worker(folder, 0).series}
+NO_EVENT_METRICS = MetricGroup(PREFIX, {})
+
+
+def has_event_metric(names: Collection[str]) -> bool:
+    """Whether one of these metrics may be in event files."""
+    return any(name.startswith(PREFIX) for name in names)
+
+
+def event_metrics(folder: Path) -> MetricGroup | None:
+    """Summaries of the metrics in the event files of a task; None: they exceed the limits of the worker."""
+    found = _run_worker(folder, 0, ())
+    return None if found is None else MetricGroup(PREFIX, {one.name: _values(one) for one in found.series})
 
 
 def read_in_worker(folder: Path, points: int, names: Collection[str] = ()) -> EventMetrics:
     """Nothing of files that exceed the limits of the worker."""
+    found = _run_worker(folder, points, names)
+    return _NOTHING if found is None else found
+
+
+def _run_worker(folder: Path, points: int, names: Collection[str]) -> EventMetrics | None:
     limits = (str(points), str(event_file_worker.MAX_CPU_S))
     command = [sys.executable, "-P", "-m", event_file_worker.__name__, str(folder), *limits]
     try:
@@ -48,7 +60,7 @@ def read_in_worker(folder: Path, points: int, names: Collection[str] = ()) -> Ev
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
         reason = str(error)
     log.warning("Event files of a task in %s are not read: %s", folder, reason)
-    return _NOTHING
+    return None
 
 
 def _values(one: EventSeries) -> MetricValues:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from paicluster.logs.event_file_worker import event_files_size
 from paicluster.logs.metric_summary import SeriesSummary, summarize
 from paicluster.logs.task_metrics import metrics_size, read_metric_lines
-from paicluster.services.event_metrics import event_values
+from paicluster.services.event_metrics import NO_EVENT_METRICS, event_metrics
 from paicluster.store import Store, metric_rows
 from paicluster.store.metric_rows import MetricPart, MetricValues
 from paiprotocol.errors import StoreError
@@ -231,10 +232,13 @@ def _read(files: Sequence[_File], read_bytes: int) -> tuple[list[MetricPart], se
         if end > start or is_last:
             summaries, is_omitted = summarize(lines)
             metrics = {name: _values(summary) for name, summary in summaries.items()}
-            events = event_values(file.folder) if is_last else {}
-            if events:
+            group = None
+            # Most tasks have no event files.
+            if is_last and event_files_size(file.folder):
                 size += _BATCH_BYTES
-            parts.append(MetricPart(file.job_id, file.uid, start, end, metrics, is_last, is_omitted, events))
+                # What was read while the task ran is not its result.
+                group = event_metrics(file.folder) or NO_EVENT_METRICS
+            parts.append(MetricPart(file.job_id, file.uid, start, end, metrics, is_last, is_omitted, group))
     return parts, unread
 
 

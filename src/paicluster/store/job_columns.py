@@ -50,12 +50,13 @@ class JobMetrics:
     """Metrics of jobs by id and name, each the fields of a `JobMetric`.
 
     ``unread``: jobs of which some may be in files that were not read to their end; ``missed``: those of them
-    whose tasks have ended.
+    with tasks that have ended, ``running``: with tasks that have not.
     """
 
     by_job: dict[int, dict[str, tuple[Any, ...]]]
     unread: set[int]
     missed: set[int]
+    running: set[int]
 
 
 def sizes_of(conn: Connection, job_ids: Sequence[int]) -> list[JobSize]:
@@ -78,7 +79,7 @@ def metrics_of(
 
     Of a task attempt only these are looked up. Of most jobs of several tasks the first one has logged them.
     """
-    found = JobMetrics({job.id: {} for job in jobs}, set(), set())
+    found = JobMetrics({job.id: {} for job in jobs}, set(), set(), set())
     firsts = [job.id for job in jobs if job.id not in arrays]
     _add_metrics(found, _metric_rows(conn, firsts, names, _FIRST_TASK))
     others = [
@@ -100,8 +101,7 @@ def _add_metrics(found: JobMetrics, rows: Iterable[Any], *, of_all: bool = False
         _, _, _, name, job_id, unread, _, _ = row
         if unread:
             found.unread.add(job_id)
-            if unread == _MISSED:
-                found.missed.add(job_id)
+            (found.missed if unread == _MISSED else found.running).add(job_id)
         if name is None:
             continue
         metrics = by_job[job_id]

@@ -5,8 +5,9 @@ Both are written in one transaction, so that no line is counted twice or lost, h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from paicluster.store.history import add_event
 
 # Names of a task attempt; further ones are in its file only.
 MAX_NAMES = 1000
+# Of a group, while the task runs: the program's own metrics, which come as they are logged, have room.
+MAX_GROUP_NAMES = MAX_NAMES // 2
 TOO_MANY_NAMES = "TooManyMetrics"
 
 
@@ -34,6 +37,13 @@ class MetricValues(NamedTuple):
     max_step: int | None
 
 
+class MetricGroup(NamedTuple):
+    """All metrics whose names begin with a prefix: they replace those of that prefix that are stored."""
+
+    prefix: str
+    metrics: Mapping[str, MetricValues]
+
+
 @dataclass(frozen=True, slots=True)
 class MetricPart:
     """What a file of metrics has between two offsets. ``is_last``: the task has ended, nothing follows."""
@@ -45,8 +55,8 @@ class MetricPart:
     metrics: Mapping[str, MetricValues]
     is_last: bool = False
     names_omitted: bool = False
-    # Of other files of the task, with the last part: they are added once.
-    events: Mapping[str, MetricValues] = field(default_factory=dict)
+    # Of other files of the task, with the last part.
+    group: MetricGroup | None = None
 
 
 class MetricFile(NamedTuple):
@@ -80,6 +90,7 @@ _SET_FILE = (
     " complete = excluded.complete, names_omitted = excluded.names_omitted"
 )
 _NAMES = "SELECT name FROM task_metrics WHERE job_id = ? AND uid = ?"
+_REMOVE_GROUP = "DELETE FROM task_metrics WHERE job_id = ? AND uid = ? AND substr(name, 1, ?) = ?"
 _VALUES = ("count", "last_value", "last_step", "min_value", "min_step", "max_value", "max_step")
 _COLUMNS = ("job_id", "uid", "name", *_VALUES)
 
@@ -91,6 +102,7 @@ def add_parts(conn: Connection, parts: Sequence[MetricPart], now_ms: int) -> dic
     """
     offsets: dict[str, int] = {}
     rows: list[tuple[Any, ...]] = []
+    grouped: list[tuple[Any, ...]] = []
     for part in parts:
         found = execute(conn, _FILE, (part.uid,)).fetchone()
         if found is None:
@@ -99,28 +111,59 @@ def add_parts(conn: Connection, parts: Sequence[MetricPart], now_ms: int) -> dic
         if (read_bytes or 0) != part.start:
             offsets[part.uid] = read_bytes or 0
             continue
-        if part.events and not was_complete:
-            part = replace(part, metrics={**part.metrics, **part.events})
-        metrics, is_over = _within_bound(conn, part, count)
-        rows += [(part.job_id, part.uid, name, *values) for name, values in metrics.items()]
+        group = None if was_complete else part.group
+        if group is not None:
+            count -= _remove_group(conn, part.job_id, part.uid, group.prefix)
+        in_group = {} if group is None else group.metrics
+        metrics, is_over = _within_bound(conn, part, {**part.metrics, **in_group}, count)
+        for name, values in metrics.items():
+            (grouped if name in in_group else rows).append((part.job_id, part.uid, name, *values))
         is_omitted = is_over or part.names_omitted
         if is_omitted and not was_omitted:
             _report(conn, part.job_id, now_ms)
         state = (part.job_id, part.uid, part.end, part.is_last, bool(is_omitted or was_omitted))
         execute(conn, _SET_FILE, state).close()
         offsets[part.uid] = part.end
-    for chunk in chunks(rows):
-        execute(conn, _merge_text(len(chunk)), [value for row in chunk for value in row]).close()
+    _write(conn, rows, _merge_text)
+    _write(conn, grouped, _replace_text)
     return offsets
 
 
-def _within_bound(conn: Connection, part: MetricPart, count: int) -> tuple[Mapping[str, MetricValues], bool]:
-    if count + len(part.metrics) <= MAX_NAMES:
-        return part.metrics, False
+def replace_group(conn: Connection, job_id: int, uid: str, group: MetricGroup) -> None:
+    """Store a group of a running task: not of one whose files were read to the end, or that was removed.
+
+    However often, and whatever was stored before: nothing is counted twice.
+    """
+    found = execute(conn, _FILE, (uid,)).fetchone()
+    if found is None or found[2]:
+        return
+    room = MAX_NAMES - found[4] + _remove_group(conn, job_id, uid, group.prefix)
+    metrics = itertools.islice(group.metrics.items(), max(0, min(room, MAX_GROUP_NAMES)))
+    _write(conn, [(job_id, uid, name, *values) for name, values in metrics], _replace_text)
+
+
+def _remove_group(conn: Connection, job_id: int, uid: str, prefix: str) -> int:
+    """Number of rows that were removed."""
+    cursor = execute(conn, _REMOVE_GROUP, (job_id, uid, len(prefix), prefix))
+    count = cursor.rowcount
+    cursor.close()
+    return count
+
+
+def _write(conn: Connection, rows: Sequence[tuple[Any, ...]], text_of: Callable[[int], str]) -> None:
+    for chunk in chunks(rows):
+        execute(conn, text_of(len(chunk)), [value for row in chunk for value in row]).close()
+
+
+def _within_bound(
+    conn: Connection, part: MetricPart, metrics: Mapping[str, MetricValues], count: int
+) -> tuple[Mapping[str, MetricValues], bool]:
+    if count + len(metrics) <= MAX_NAMES:
+        return metrics, False
     known = {name for (name,) in execute(conn, _NAMES, (part.job_id, part.uid)).fetchall()}
-    new = [name for name in part.metrics if name not in known]
+    new = [name for name in metrics if name not in known]
     kept = known.union(new[: MAX_NAMES - len(known)])
-    return {name: part.metrics[name] for name in part.metrics if name in kept}, len(new) > len(kept - known)
+    return {name: metrics[name] for name in metrics if name in kept}, len(new) > len(kept - known)
 
 
 def _report(conn: Connection, job_id: int, now_ms: int) -> None:
@@ -139,7 +182,6 @@ def _report(conn: Connection, job_id: int, now_ms: int) -> None:
 @lru_cache(maxsize=128)
 def _merge_text(size: int) -> str:
     """Insert rows, or merge them into those that are there."""
-    row = "(" + ", ".join("?" * len(_COLUMNS)) + ")"
     lower = "task_metrics.min_value IS NULL OR excluded.min_value < task_metrics.min_value"
     higher = "task_metrics.max_value IS NULL OR excluded.max_value > task_metrics.max_value"
     changes = [
@@ -153,6 +195,17 @@ def _merge_text(size: int) -> str:
             for what in ("value", "step")
         ),
     ]
+    return _upsert_text(size, changes)
+
+
+@lru_cache(maxsize=128)
+def _replace_text(size: int) -> str:
+    """Insert rows, or replace those that another server wrote meanwhile."""
+    return _upsert_text(size, [f"{column} = excluded.{column}" for column in _VALUES])
+
+
+def _upsert_text(size: int, changes: Sequence[str]) -> str:
+    row = "(" + ", ".join("?" * len(_COLUMNS)) + ")"
     return (
         f"INSERT INTO task_metrics ({', '.join(_COLUMNS)}) VALUES " + ", ".join([row] * size) + ""
         " ON CONFLICT (job_id, uid, name) DO UPDATE SET " + ", ".join(changes)

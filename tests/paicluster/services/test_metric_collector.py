@@ -3,67 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from paicluster.api.v2.job_summaries import render_summary
-from paicluster.services.metric_collector import MetricCollector
-from paicluster.store import Store, jobs, metric_rows
-from paicluster.store.jobs import NewJob
+from paicluster.store import metric_rows
 from paicluster.store.metric_rows import MetricValues
-from paicluster.store.rows import TaskRow
-from support.server_fixture import DEADLINE_S
-
-
-class Tasks:
-    """A job with running tasks, their folders, and the collector that reads them."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.store = Store.open(folder / "cluster.db", render_summary)
-        new = NewJob("alice", "job", vc="default", config="{}", job="{}", submission_ms=1)
-        (made,) = self.store.write_sync(lambda conn: jobs.insert_jobs(conn, [new]))
-        self.job_id = int(made.id)
-        self.running: list[tuple[int, str]] = []
-        self.collector = self.new_collector()
-
-    def new_collector(self, **limits: Any) -> MetricCollector:
-        return MetricCollector(
-            self.store, lambda uid: self.folder / uid, lambda: self.running, interval_s=0.01, **limits
-        )
-
-    def add(self, uid: str) -> None:
-        row = TaskRow(uid, self.job_id, 0, "main", 0, len(self.running), 0, uid, "Running", launched_ms=1)
-        self.store.write_sync(lambda conn: jobs.insert_tasks(conn, [row]))
-        (self.folder / uid / "work/.pai").mkdir(parents=True)
-        self.running.append((self.job_id, uid))
-
-    def end(self, uid: str) -> None:
-        self.running.remove((self.job_id, uid))
-        change = {"uid": uid, "job_id": self.job_id, "sub_state": "Completed", "completed_ms": 2}
-        self.store.write_sync(lambda conn: jobs.update_tasks(conn, [change]))
-
-    def file(self, uid: str) -> Path:
-        return self.folder / uid / "work/.pai/metrics.jsonl"
-
-    def log(self, uid: str, *losses: float, start: int = 0) -> None:
-        with self.file(uid).open("a") as file:
-            for step, loss in enumerate(losses, start):
-                file.write(json.dumps({"step": step, "values": {"loss": loss}}) + "\n")
-
-    def stored(self) -> dict[str, MetricValues]:
-        found = self.store.read_sync(lambda conn: metric_rows.metrics_of(conn, self.job_id))
-        return {one.name: one.values for one in found}
-
-    def unread(self) -> list[str]:
-        return [
-            file.uid for file in self.store.read_sync(lambda c: metric_rows.unread_files(c, [self.job_id]))
-        ]
+from support.metric_tasks import Tasks, until
 
 
 @pytest.fixture
@@ -72,12 +20,6 @@ def tasks(tmp_path: Path) -> Iterator[Tasks]:
     yield made
     # The collector ended with the loop of the test.
     made.store.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def of(*losses: float) -> dict[str, MetricValues]:

@@ -13,7 +13,13 @@ import pytest
 from paicluster.store import Store, job_columns, jobs, metric_rows, removal
 from paicluster.store.job_columns import JobSize
 from paicluster.store.jobs import NewJob
-from paicluster.store.metric_rows import MAX_NAMES, MetricPart, MetricValues
+from paicluster.store.metric_rows import (
+    MAX_GROUP_NAMES,
+    MAX_NAMES,
+    MetricGroup,
+    MetricPart,
+    MetricValues,
+)
 from paicluster.store.row_check import row_problems
 from paicluster.store.rows import TaskRow
 
@@ -164,3 +170,52 @@ def test_rows_go_with_their_job(store: Store, job_id: int, tmp_path: Path) -> No
             for name in ("task_metrics", "metric_files")
         ]
     assert counts == [0, 0]
+
+
+VALUE = MetricValues(1, 1.0, 1, 1.0, 1, 1.0, 1)
+
+
+def group(**counts: int) -> MetricGroup:
+    return MetricGroup("tb/", {f"tb/{name}": VALUE._replace(times=times) for name, times in counts.items()})
+
+
+def replace_group(store: Store, job_id: int, uid: str, new: MetricGroup) -> dict[str, int]:
+    store.write_sync(lambda conn: metric_rows.replace_group(conn, job_id, uid, new))
+    return times(store, job_id)
+
+
+def times(store: Store, job_id: int) -> dict[str, int]:
+    return {name: values.times for _, name, values in of_job(store, job_id)}
+
+
+def test_a_group_replaces_what_was_stored_of_it(store: Store, job_id: int) -> None:
+    logged = {"loss": VALUE, "TB/loss": VALUE}
+    add(store, MetricPart(job_id, "a0", 0, 10, logged))
+    for _ in range(2):
+        assert replace_group(store, job_id, "a0", group(old=1, loss=5)) == {
+            "loss": 1,
+            "TB/loss": 1,
+            "tb/old": 1,
+            "tb/loss": 5,
+        }
+    new = {"loss": 1, "TB/loss": 1, "tb/loss": 7}
+    assert replace_group(store, job_id, "a0", group(loss=7)) == new
+    # That of the end, too, and no other comes after it.
+    add(store, MetricPart(job_id, "a0", 10, 20, {"loss": VALUE}, is_last=True, group=group(loss=9)))
+    assert replace_group(store, job_id, "a0", group(loss=7)) == {"loss": 2, "TB/loss": 1, "tb/loss": 9}
+    assert replace_group(store, job_id, "removed", group(loss=7)) == times(store, job_id)
+
+
+def test_a_group_of_a_running_task_leaves_room_for_what_it_logs(store: Store, job_id: int) -> None:
+    whole = group(**{f"e{n}": 1 for n in range(MAX_NAMES)})
+    assert len(replace_group(store, job_id, "a0", whole)) == MAX_GROUP_NAMES
+    logged = {f"m{n}": VALUE for n in range(MAX_NAMES - 10)}
+    few = dict(list(logged.items())[: MAX_NAMES - MAX_GROUP_NAMES])
+    add(store, MetricPart(job_id, "a0", 0, 10, few))
+    assert len(replace_group(store, job_id, "a0", whole)) == MAX_NAMES
+    assert not store.read_sync(lambda conn: metric_rows.has_omitted_names(conn, job_id))
+    rest = {name: value for name, value in logged.items() if name not in few}
+    add(store, MetricPart(job_id, "a0", 10, 20, rest, is_last=True, group=whole))
+    found = times(store, job_id)
+    assert (len(found), sum(name in logged for name in found)) == (MAX_NAMES, len(logged))
+    assert store.read_sync(lambda conn: metric_rows.has_omitted_names(conn, job_id))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection
@@ -97,6 +97,13 @@ def run_config(text: str | None) -> RunConfig:
         return RunConfig()
 
 
+class UnreadJobs(NamedTuple):
+    """Jobs whose metrics may be in files that are not read to their end: their tasks have ended, or run."""
+
+    missed: Collection[int] = ()
+    running: Collection[int] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Metrics and parameters that a list is asked for."""
@@ -132,24 +139,24 @@ def columns_of(request: Request, query: JobQuery) -> Columns:
 
 def with_columns(
     conn: Connection, page: ListPage, ids: Sequence[int], columns: Columns, cache: ColumnCache
-) -> tuple[ListPage, list[int]]:
-    """The page of these jobs with the columns, and the ids of jobs with metrics that a server has missed."""
+) -> tuple[ListPage, UnreadJobs]:
+    """The page of these jobs with the columns, and the ids of those with metrics to read."""
     texts = [bytes(text) for text in _texts_of(b"[%b]" % page.summaries)]
     fields = [cache.get(text, columns.names) for text in texts]
     new = [at for at, known in enumerate(fields) if known is None]
-    missed: list[int] = []
+    unread = UnreadJobs()
     if new:
-        read, missed = _read_columns(conn, [texts[at] for at in new], [ids[at] for at in new], columns, cache)
+        read, unread = _read_columns(conn, [texts[at] for at in new], [ids[at] for at in new], columns, cache)
         for at, encoded in zip(new, read, strict=True):
             fields[at] = encoded
     whole = [b"%b,%b" % (text[:-1], (known or b"")[1:]) for text, known in zip(texts, fields, strict=True)]
-    return ListPage(b",".join(whole), page.total), missed
+    return ListPage(b",".join(whole), page.total), unread
 
 
 def _read_columns(
     conn: Connection, texts: Sequence[bytes], ids: Sequence[int], columns: Columns, cache: ColumnCache
-) -> tuple[list[bytes], list[int]]:
-    """The fields of each of these summaries, as JSON objects, and the ids of jobs with missed metrics."""
+) -> tuple[list[bytes], UnreadJobs]:
+    """The fields of each of these summaries, as JSON objects, and the ids of jobs with metrics to read."""
     summaries = _listed(b"[%b]" % b",".join(texts))
     jobs = [
         JobSize(job_id, job.total_task_number, job.total_task_role_number)
@@ -174,8 +181,7 @@ def _read_columns(
         is_final = summary.completed_time is not None and job.id not in metrics.unread
         if is_final and fields.get("metrics", {}) is not None:
             cache.put(text, columns.names, encoded)
-    # Those of running tasks are read all the time.
-    return found, sorted(metrics.missed)
+    return found, UnreadJobs(metrics.missed, metrics.running)
 
 
 def read_metrics(

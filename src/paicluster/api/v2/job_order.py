@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ _BLOCK = 256
 _BLOCK_TASKS = 10_000
 _PARTS = ("last", "min", "max")
 _ORDER = re.compile(r"(?:parameter\.(.+)|metric\.(.+)\.(last|min|max)),(ASC|DESC)", re.DOTALL)
+OnRunning = Callable[[Collection[int]], None]
 _HINT = "Filter the jobs by user, state, virtual cluster, tag or keyword."
 
 
@@ -41,6 +42,10 @@ class ValueOrder:
 
     def __str__(self) -> str:
         return f"{'metric' if self.part else 'parameter'} {self.name}"
+
+
+def _ignore(job_ids: Collection[int]) -> None:
+    """Do nothing."""
 
 
 def value_order(order: str) -> ValueOrder | None:
@@ -62,10 +67,14 @@ def read_order(
     query: JobQuery,
     order: ValueOrder,
     *,
+    on_running: OnRunning = _ignore,
     max_jobs: int = MAX_JOBS,
     timeout_s: float = _TIMEOUT_S,
 ) -> Order:
-    """All jobs of a query, those without a value last. Of equal ones the newest is first."""
+    """All jobs of a query, those without a value last. Of equal ones the newest is first.
+
+    ``on_running`` is called with jobs whose metrics were read although they may have newer ones.
+    """
     began_s = time.monotonic()
 
     def refused(problem: str) -> Order:
@@ -79,7 +88,8 @@ def read_order(
     for some in _blocks(job_columns.sizes_of(conn, ids)):
         if time.monotonic() > began_s + timeout_s:
             return refused(f"Reading {order} of {len(ids)} jobs takes longer than {timeout_s:.0f} s.")
-        values.update(_metrics(conn, some, order) if order.part else _parameters(conn, some, order))
+        of_some = _metrics(conn, some, order, on_running) if order.part else _parameters(conn, some, order)
+        values.update(of_some)
     having = sorted(
         (one for one in ids if one in values), key=values.__getitem__, reverse=order.is_descending
     )
@@ -108,9 +118,12 @@ def _blocks(jobs: Sequence[JobSize]) -> Iterator[Sequence[JobSize]]:
         yield block
 
 
-def _metrics(conn: Connection, jobs: Sequence[JobSize], order: ValueOrder) -> Mapping[int, float]:
+def _metrics(
+    conn: Connection, jobs: Sequence[JobSize], order: ValueOrder, on_running: OnRunning
+) -> Mapping[int, float]:
     """Without NaN. An array has no last value: its lowest counts."""
     metrics, arrays = read_metrics(conn, jobs, (order.name,))
+    on_running(metrics.running)
     at = _PARTS.index(order.part)
     lowest = _PARTS.index("min")
     found = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from paicluster.api.wire.responses import Encoded, encode
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import no_job
+from paicluster.services.event_metrics import has_event_metric
 from paicluster.store import jobs, metric_rows
 from paicluster.store.job_failures import MAX_CAUSE_CHARS
 from paicluster.store.job_query import JobQuery
@@ -69,7 +71,7 @@ async def columns(request: Request) -> JobColumns:
     query = visible_jobs(identity, query_of(request))
     ctx = context(request)
     job_ids = await ctx.store.read(lambda conn: jobs_of_page(conn, query))
-    await ctx.jobs.metrics.catch_up(job_ids)
+    await asyncio.gather(ctx.jobs.event_metrics.catch_up(job_ids), ctx.jobs.metrics.catch_up(job_ids))
     return await ctx.store.read(lambda conn: column_names(conn, job_ids))
 
 
@@ -95,7 +97,11 @@ async def runs(request: Request) -> Encoded[RunPage]:
     query = query_of(request)
     # Only the files of jobs that the response may have are read; it has fewer if they add many metrics.
     known = await ctx.store.read(lambda conn: _page(conn, selected, query))
-    unread = await ctx.jobs.metrics.catch_up([row.id for row in known.rows])
+    has_events = not metrics or has_event_metric(metrics)
+    running = [row.id for row in known.rows if has_events and row.completed_ms is None]
+    unread, _ = await asyncio.gather(
+        ctx.jobs.metrics.catch_up([row.id for row in known.rows]), ctx.jobs.event_metrics.catch_up(running)
+    )
     page = await ctx.store.read(lambda conn: _page(conn, selected, query))
     tasks = sum(row.total_tasks for row in page.rows)
     size = len(page.rows) * _JOB_BYTES + tasks * _TASK_BYTES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from functools import lru_cache, partial
 from typing import Literal
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from paicluster.api.requests.permissions import check_may_see, check_owner_or_ad
 from paicluster.api.routing.authority import JOBS
 from paicluster.api.routing.route import PAGE, YAML, Query, Rate, Routes, Text
 from paicluster.api.v2 import job_detail, serializers
-from paicluster.api.v2.job_columns import COLUMN_BYTES, COLUMNS, columns_of, with_columns
+from paicluster.api.v2.job_columns import COLUMN_BYTES, COLUMNS, UnreadJobs, columns_of, with_columns
 from paicluster.api.v2.job_order import key_of_order, page_of_order, read_order, value_order
 from paicluster.api.v2.job_summaries import MAX_CAUSES, page_body, with_causes, with_reasons
 from paicluster.api.wire.base import MessageWithStatus
@@ -45,6 +45,7 @@ from paicluster.api.wire.responses import Encoded, Reply, encode, warning_header
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import job_text, no_job
+from paicluster.services.event_metrics import has_event_metric
 from paicluster.store import jobs
 from paicluster.store.job_list import DEFAULT_LIMIT, MAX_LIMIT, ListPage, reasons_of
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
@@ -67,6 +68,7 @@ _TASK_BYTES = 1100
 _FAILED = b'"state":"FAILED"'
 # Where the jobs are in a list without any.
 _CUT = b"\0"
+_NOTHING_UNREAD = UnreadJobs()
 
 
 @route(
@@ -149,9 +151,12 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
     if order is not None:
         jobs.check_page(query)
         key = key_of_order(query)
+        # Jobs that were sorted by this metric of tasks that run.
+        running: set[int] = set()
         in_order = await ctx.jobs.order_cache.ids_of(
-            key, lambda: store.read(lambda conn: read_order(conn, key, order))
+            key, lambda: store.read(lambda conn: read_order(conn, key, order, on_running=running.update))
         )
+        _look_at(ctx, running, (order.name,))
     if query.limit > _LONG_PAGE:
         jobs.check_page(query)
         await admit_response(request, identity, 2 * _JOBS_PER_PART * _SUMMARY_BYTES)
@@ -169,15 +174,18 @@ async def list_jobs(request: Request) -> Encoded[list[JobSummary] | JobPage]:
     def read(conn: Connection) -> ListPage:
         return explained(conn, jobs.list_jobs(conn, query))
 
-    def read_with_columns(conn: Connection) -> tuple[ListPage, list[int]]:
+    def read_with_columns(conn: Connection) -> tuple[ListPage, UnreadJobs]:
         ids, total = _ids_of_page(conn, query, in_order)
         page = explained(conn, ListPage(jobs.part_of_page(conn, ids), total))
-        return with_columns(conn, page, ids, columns, ctx.jobs.column_cache) if columns else (page, [])
+        if not columns:
+            return page, _NOTHING_UNREAD
+        return with_columns(conn, page, ids, columns, ctx.jobs.column_cache)
 
     if columns or order is not None:
-        page, missed = await store.read(read_with_columns)
-        if missed:
-            await ctx.jobs.metrics.catch_up(missed)
+        page, unread = await store.read(read_with_columns)
+        _look_at(ctx, unread.running, columns.metrics)
+        if unread.missed:
+            await ctx.jobs.metrics.catch_up(sorted(unread.missed))
             page, _ = await store.read(read_with_columns)
         return Encoded(page_body(page))
     # The pages that clients poll are read faster than the read could be passed to a thread.
@@ -196,6 +204,12 @@ async def admit_response(request: Request, identity: Identity, size: int) -> Non
     if size > PIECE_BYTES:
         budget = context(request).server.policies.response_budget
         await budget.admit(request.scope, identity.username, size)
+
+
+def _look_at(ctx: Context, running: Collection[int], metrics: Collection[str]) -> None:
+    """Read metrics of event files of these jobs; all others of running tasks are read all the time."""
+    if running and has_event_metric(metrics):
+        ctx.jobs.event_metrics.request(running)
 
 
 def _ids_of_page(
