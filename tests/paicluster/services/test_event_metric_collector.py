@@ -12,6 +12,7 @@ import pytest
 from paicluster.services.event_metric_collector import EventMetricCollector
 from paicluster.store import metric_rows
 from support.metric_tasks import Tasks, until
+from support.server_fixture import DEADLINE_S
 
 LOSS = "tensorboard/loss"
 
@@ -75,9 +76,10 @@ async def test_files_are_read_again_after_a_pause(tasks: Tasks) -> None:
     await collector.catch_up([tasks.job_id])
     read_s = time.monotonic()
     tasks.write_events("a", 2.0, start=1)
-    while count(tasks) == 1:
-        await collector.catch_up([tasks.job_id])
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(DEADLINE_S):
+        while count(tasks) == 1:
+            await collector.catch_up([tasks.job_id])
+            await asyncio.sleep(0.01)
     assert time.monotonic() - read_s > 1.0
 
 
