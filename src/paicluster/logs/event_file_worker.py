@@ -1,8 +1,9 @@
-"""Read event files of a task: `python -m paicluster.logs.event_file_worker FOLDER POINTS CPU_S`.
+"""Read event files of a task: `python -m paicluster.logs.event_file_worker FOLDER POINTS CPU_S WALL_S`.
 
 Its input is a JSON list of the names of the metrics that are wanted; an empty one means all. Writes an
 `EventMetrics` as JSON. Runs in a process of its own, because the files are the task's: processor time and
-memory are limited, and the kernel ends a process that exceeds its limits.
+memory are limited, and the kernel ends a process that exceeds its limits. So is its whole time: it may wait
+for a file system, and the server that started it may be gone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import resource
+import signal
 import stat
 import sys
 from collections import defaultdict
@@ -32,6 +34,8 @@ from paiprotocol.plain_numbers import plain_number
 
 MAX_CPU_S = 10
 """Processor time for the files of one task."""
+MAX_WALL_S = 60
+"""Time for them: the machine may be overloaded."""
 MAX_MEMORY_BYTES = 512 << 20
 # Of a task; further files and entries of folders, and what is deeper, are not read.
 MAX_FILES = 100
@@ -232,9 +236,10 @@ def _plain(name: str, thinned: ThinnedSeries, summary: SeriesSummary, most: int)
 
 
 def main(arguments: list[str]) -> None:
+    folder, points, cpu_s, wall_s = arguments
+    signal.alarm(int(wall_s))
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    folder, points, cpu_s = arguments
     names = msgspec.json.decode(sys.stdin.buffer.read(), type=list[str])
     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
     sys.stdout.buffer.write(msgspec.json.encode(read_events(Path(folder), int(points), names)))

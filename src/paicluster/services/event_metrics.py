@@ -11,13 +11,11 @@ from pathlib import Path
 import msgspec
 
 from paicluster.logs import event_file_worker
-from paicluster.logs.event_file_worker import PREFIX, EventMetrics, EventSeries
+from paicluster.logs.event_file_worker import MAX_WALL_S, PREFIX, EventMetrics, EventSeries
 from paicluster.store.metric_rows import MetricGroup, MetricValues
 
 log = logging.getLogger("paicluster.metrics")
 
-# The worker's processor time is limited, but the machine may be overloaded.
-_TIMEOUT_S = 60.0
 _NOTHING = EventMetrics(0, [])
 
 _decode = msgspec.json.Decoder(EventMetrics).decode
@@ -44,14 +42,14 @@ def read_in_worker(folder: Path, points: int, names: Collection[str] = ()) -> Ev
 
 
 def _run_worker(folder: Path, points: int, names: Collection[str]) -> EventMetrics | None:
-    limits = (str(points), str(event_file_worker.MAX_CPU_S))
+    limits = (str(points), str(event_file_worker.MAX_CPU_S), str(MAX_WALL_S))
     command = [sys.executable, "-P", "-m", event_file_worker.__name__, str(folder), *limits]
     try:
         done = subprocess.run(
             command,
             input=msgspec.json.encode(list(names)),
             capture_output=True,
-            timeout=_TIMEOUT_S,
+            timeout=MAX_WALL_S,
             check=False,
         )
         if done.returncode == 0:

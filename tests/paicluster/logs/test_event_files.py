@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from paicluster.logs import event_file_worker
 from paicluster.logs.event_file_worker import EventMetrics, event_files_size, read_events
 from paicluster.logs.event_files import Scalar, read_scalars
 from support.event_files import event, field, record, simple, tensor, varint
+from support.server_fixture import DEADLINE_S
 
 
 def scalars(data: bytes) -> list[Scalar]:
@@ -31,8 +33,14 @@ def outputs(folder: Path) -> Path:
     return made
 
 
+def worker_command(
+    folder: Path, cpu_s: int = event_file_worker.MAX_CPU_S, wall_s: int = event_file_worker.MAX_WALL_S
+) -> list[str]:
+    return [sys.executable, "-m", event_file_worker.__name__, str(folder), "1000", str(cpu_s), str(wall_s)]
+
+
 def in_worker(folder: Path, cpu_s: int = event_file_worker.MAX_CPU_S) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", event_file_worker.__name__, str(folder), "1000", str(cpu_s)]
+    command = worker_command(folder, cpu_s)
     return subprocess.run(command, input=b"[]", capture_output=True, check=False, timeout=120)
 
 
@@ -148,6 +156,16 @@ def test_a_file_that_takes_long_ends_the_worker(tmp_path: Path) -> None:
             file.write(data)
     done = in_worker(tmp_path, cpu_s=1)
     assert done.returncode != 0 and done.stdout == b""
+
+
+def test_a_worker_that_only_waits_is_ended(tmp_path: Path) -> None:
+    """Its input stays open: the server is gone, and another process has the pipe."""
+    worker = subprocess.Popen(worker_command(tmp_path, wall_s=1), stdin=subprocess.PIPE)
+    try:
+        assert worker.wait(DEADLINE_S) == -signal.SIGALRM
+    finally:
+        worker.kill()
+        worker.communicate()
 
 
 def test_files_and_names_are_bounded(tmp_path: Path) -> None:
