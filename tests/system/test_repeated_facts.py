@@ -33,18 +33,18 @@ REPEATED = [
     ("pairuntime.task.paddle_launcher:_PORT_LABEL", "paicluster.api.paddlecloud.job_translation:PORT_LABEL"),
     ("pairuntime.task.hdfs_paths:_OWN_CLUSTER", "openpaisdk.config.task_cluster:OWN_ALIAS"),
     ("pairuntime.task.python_packages:_FILES", "openpaisdk.jobs.sdk_requirement:_FILES"),
-    ("pairuntime.slurm.report_uploader:STREAMS", "paicluster.logs.reader:STREAMS"),
-    ("pairuntime.slurm.report_uploader:METRICS", "paicluster.api.v2.task_reports:_METRICS_STREAM"),
-    ("pairuntime.slurm.report_uploader:TIMES", "paicluster.api.v2.task_reports:_TIMES_STREAM"),
+    ("pairuntime.reports.report_uploader:STREAMS", "paicluster.logs.reader:STREAMS"),
+    ("pairuntime.reports.report_uploader:METRICS", "paicluster.api.v2.task_reports:_METRICS_STREAM"),
+    ("pairuntime.reports.report_uploader:TIMES", "paicluster.api.v2.task_reports:_TIMES_STREAM"),
     ("pairuntime.local_files.log_times_format:STREAMS", "paicluster.logs.reader:STREAMS"),
     (
-        "pairuntime.slurm.report_uploader:_MAX_DIAGNOSTICS_BYTES",
+        "pairuntime.reports.report_client:MAX_DIAGNOSTICS_BYTES",
         "paicluster.api.v2.task_reports:_MAX_DIAGNOSTICS_BYTES",
     ),
     # Commands that submit do not import the protocol of jobs.
     ("openpaisdk.jobs.option_values:PRIORITIES", "paiprotocol.jobs.extras:PRIORITIES"),
     # Their module travels alone to a node.
-    ("pairuntime.task.webhdfs:_PARTIAL_CHAIN", "pairuntime.slurm.server_connection:_PARTIAL_CHAIN"),
+    ("pairuntime.task.webhdfs:_PARTIAL_CHAIN", "pairuntime.reports.server_connection:_PARTIAL_CHAIN"),
 ]
 
 
@@ -63,7 +63,7 @@ def test_flag_that_old_versions_of_python_do_not_name() -> None:
 
 
 def test_a_node_sends_no_more_of_a_log_than_the_server_takes() -> None:
-    sent = value("pairuntime.slurm.report_uploader:MAX_CHUNK_BYTES")
+    sent = value("pairuntime.reports.report_uploader:MAX_CHUNK_BYTES")
     taken = value("paicluster.api.v2.task_reports:_MAX_CHUNK_BYTES")
     assert isinstance(sent, int) and isinstance(taken, int) and sent <= taken
 

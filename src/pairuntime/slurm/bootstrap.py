@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 if "lock_folder" not in globals():  # in the batch script the texts of both precede this one
+    from pairuntime.reports.server_connection import connect, headers
     from pairuntime.slurm.node import BOOTSTRAP_VARIABLE, lock_folder
-    from pairuntime.slurm.server_connection import connect, headers
 
 # Nothing has started yet: after this time the allocation is released, and the attempt is retried later.
 _DOWNLOAD_TIMEOUT_S = 300.0
@@ -58,9 +58,9 @@ def main(config: "dict[str, Any]") -> "None":
         time.sleep(pause)
         pause = min(pause * 2, _BACKOFF_MAX_S)
     sys.path.insert(0, os.path.join(root, config["archive"]))
-    from pairuntime.slurm import report_uploader
+    from pairuntime.slurm import reported_launch
 
-    sys.exit(report_uploader.run(config, root))
+    sys.exit(reported_launch.run(config, root))
 
 
 def _check_node_folder(config: "dict[str, Any]", folder: "str") -> "None":

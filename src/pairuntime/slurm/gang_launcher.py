@@ -8,7 +8,8 @@ import os
 import sys
 import time
 
-from pairuntime.slurm import node, placement
+from pairuntime.reports import placement
+from pairuntime.slurm import allocation, node
 from pairuntime.supervisor import attempt_factory, claim, process_tree
 
 TYPE_CHECKING = False
@@ -64,7 +65,7 @@ def run(folder: "str", run_attempt: "RunAttempt | None" = None) -> "int":
     offers = [_offer(gang, tasks[0], spare=0)]
     placements = placement.assign_ports(offers, tasks)
     task_folder = str(tasks[0]["folder"])
-    spec = placement.apply_placement(task_folder, placements[0], placement.values(tasks, placements))
+    spec = allocation.apply_placement(task_folder, placements[0], placement.values(tasks, placements))
     # Everything is reported and on disk: tearing down the interpreter would only take time.
     os._exit(_run_attempt(task_folder, spec, run_attempt))
 
@@ -89,13 +90,13 @@ def _supervise(folder: "str", spec: "dict[str, Any]") -> "int":
 
 
 def _offer(gang: "dict[str, object]", task: "dict[str, object]", spare: "int") -> "dict[str, object]":
-    name = placement.node_name()
+    name = allocation.node_name()
     port_count = sum(task["ports"].values())  # type: ignore[attr-defined]
     return {
         "node": name,
-        "ip": placement.address(name, str(gang["nodes"])),
+        "ip": allocation.address(name, str(gang["nodes"])),
         "ports": placement.free_ports(port_count, spare),
-        "gpus": placement.gpus(),
+        "gpus": allocation.gpus(),
     }
 
 
@@ -110,7 +111,7 @@ def _run_rendezvous(folder: "str", gang: "dict[str, object]", tasks: "list[dict[
     listener.bind(("", 0))
     listener.listen(len(tasks) + 8)
     secret = os.urandom(16).hex()
-    host = placement.address(placement.node_name(), str(gang["nodes"]))
+    host = allocation.address(allocation.node_name(), str(gang["nodes"]))
     environment = dict(os.environ)
     environment[RENDEZVOUS] = "%s:%d:%s" % (host, listener.getsockname()[1], secret)
     steps = []
@@ -235,5 +236,5 @@ def run_task(folder: "str", run_attempt: "RunAttempt | None" = None) -> "int":
         with open(os.path.join(folder, RUN, placement.PLACEMENTS)) as f:
             placements = json.loads(f.read())
     task_folder = str(tasks[number]["folder"])
-    spec = placement.apply_placement(task_folder, placements[number], placement.values(tasks, placements))
+    spec = allocation.apply_placement(task_folder, placements[number], placement.values(tasks, placements))
     return _run_attempt(task_folder, spec, run_attempt)

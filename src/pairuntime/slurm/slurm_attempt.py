@@ -4,7 +4,8 @@ import os
 import signal
 import time
 
-from pairuntime.slurm import placement
+from pairuntime.reports import placement
+from pairuntime.slurm import allocation
 from pairuntime.supervisor import attempt, claim
 from pairuntime.supervisor.limits import Limits
 
@@ -142,10 +143,11 @@ class SlurmAttempt(attempt.Attempt):
         if not self._main or now_s < self._next_usage_s:
             return
         # Imported here: short tasks do not need it.
-        from pairuntime.slurm import gpu_usage, usage_file
+        from pairuntime.reports import usage_file
+        from pairuntime.slurm import gpu_usage
 
         if self._gpu_usage is None:
-            self._gpu_usage = gpu_usage.GpuUsage(placement.gpus(), len(placement.node_gpus()))
+            self._gpu_usage = gpu_usage.GpuUsage(allocation.gpus(), len(allocation.node_gpus()))
         # With its own: time of processes that have ended is the time of the one that waited for them.
         pids = [os.getpid(), *super(SlurmAttempt, self)._tree_pids()]
         try:

@@ -11,7 +11,7 @@ from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm import node_mounts
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.slurm.placement import ALL_GPUS
+from pairuntime.slurm.allocation import ALL_GPUS
 from pairuntime.slurm.slurm_attempt import NOT_STARTED
 
 # Beside a task's script, for podman: the registry login of its image.

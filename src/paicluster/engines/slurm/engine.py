@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paicluster.engines.common import attempt_folder as attempts
-from paicluster.engines.common import session_host
+from paicluster.engines.common import session_host, untrusted_files
 from paicluster.engines.common.unix_accounts import (
     Account,
     Accounts,
@@ -34,13 +34,13 @@ from paicluster.engines.interface import (
     TaskLaunch,
     ignore_notice,
 )
-from paicluster.engines.slurm import gang_folder, runtime_archive, sbatch_command, untrusted_files
+from paicluster.engines.slurm import gang_folder, runtime_archive, sbatch_command
 from paicluster.engines.slurm.event_files import EventFileWatcher
 from paicluster.engines.slurm.gang_registry import GangRegistry, SubmittedGang
-from paicluster.engines.slurm.launch_bundle import RemoteLaunch
 from paicluster.engines.slurm.observe import observe_attempt
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.queue_poller import CANCEL_AFTER_S, QueuePoller
+from paicluster.engines.slurm.remote_launch import RemoteLaunch
 from paicluster.engines.slurm.report_sink import SlurmReportSink
 from paicluster.engines.slurm.slurm_commands import SlurmCommands
 from paicluster.engines.slurm.submitter import Submitter

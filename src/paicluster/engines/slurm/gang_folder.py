@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paicluster.engines.common import folder_size, mount_specs, task_files
+from paicluster.engines.common import folder_size, mount_specs, task_files, untrusted_files
 from paicluster.engines.common.attempt_folder import environment_marker, path_of
 from paicluster.engines.common.shell_exports import exports, not_exportable
 from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.common.unix_accounts import Account
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
-from paicluster.engines.slurm import container_command, node_mounts, sbatch_command, untrusted_files
-from paicluster.engines.slurm.launch_bundle import RemoteLaunch, remote_batch_script
+from paicluster.engines.slurm import container_command, node_mounts, sbatch_command
 from paicluster.engines.slurm.options import SlurmOptions
+from paicluster.engines.slurm.remote_launch import RemoteLaunch, remote_batch_script
 from pairuntime import saved_environment
+from pairuntime.reports import placement
 from pairuntime.slurm import gang_launcher
 from pairuntime.supervisor import attempt, claim
 
@@ -421,8 +422,15 @@ def owner_of(folder: Path) -> int:
 
 def job_of(path: Path) -> list[str]:
     """Options of srun that select an attempt's allocation; empty before it runs."""
-    job, component = untrusted_files.allocation_of(path)
+    job, component = _allocation_of(path)
     return [f"--jobid={job}", *([f"--het-group={component}"] if component else [])] if job else []
+
+
+def _allocation_of(path: Path) -> tuple[str, str]:
+    """The Slurm job of an attempt, and its component in a heterogeneous job; empty if unknown."""
+    content = untrusted_files.read_json(path / placement.PLACEMENT) or {}
+    job, component = str(content.get("job", "")), str(content.get("component", ""))
+    return (job, component if component.isdecimal() else "") if job.isdecimal() else ("", "")
 
 
 def never_reported(folder: Path) -> bool:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paicluster.engines.common import untrusted_files
 from paicluster.engines.common.attempt_folder import observation_from_record
 from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
-from paicluster.engines.slurm import gang_folder, untrusted_files
+from paicluster.engines.slurm import gang_folder
 from paicluster.engines.slurm.gang_registry import SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob
 from paicluster.engines.slurm.options import REASON_TIMEOUT_S

@@ -19,10 +19,12 @@ PRELOAD = "preload"
 _FAST_IMPORTS = "pairuntime.fast_imports"
 SINGLE_TASK_MODULES = (
     "pairuntime",
+    "pairuntime.reports",
     "pairuntime.slurm",
     "pairuntime.supervisor",
     "pairuntime.supervisor.claim",
-    "pairuntime.slurm.placement",
+    "pairuntime.reports.placement",
+    "pairuntime.slurm.allocation",
     "pairuntime.supervisor.output_upload",
     "pairuntime.supervisor.exit_record",
     "pairuntime.supervisor.process_tree",
@@ -49,6 +51,7 @@ _INCLUDED = (
     "pairuntime/local_files/__init__",
     "pairuntime/local_files/log_times_format",
     "pairuntime/local_files/replaceable_folder",
+    "pairuntime/reports/",
     "pairuntime/saved_environment",
     "pairuntime/session/",
     "pairuntime/supervisor/",

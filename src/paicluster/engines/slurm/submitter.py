@@ -9,8 +9,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from paicluster.engines.common import untrusted_files
 from paicluster.engines.interface import Notice
-from paicluster.engines.slurm import gang_folder, untrusted_files
+from paicluster.engines.slurm import gang_folder
 from paicluster.engines.slurm.gang_folder import read_flag as _read_flag
 from paicluster.engines.slurm.gang_registry import InFiles, SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from paicluster.engines.slurm import untrusted_files
+from paicluster.engines.common import untrusted_files
 from paicluster.engines.slurm.gang_folder import SlurmFolders
 from paicluster.metrics.usage import UsageCounters, UsageReading
-from pairuntime.slurm import usage_file
+from pairuntime.reports import usage_file
 from pairuntime.supervisor import exit_record
 
 # Time for one reading: on a shared file system each file may take milliseconds. The next reading continues

@@ -17,7 +17,7 @@ import pytest
 from paicluster.engines.interface import Placeholders, TaskLaunch
 from paicluster.engines.slurm import gang_folder, runtime_archive
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.slurm import usage_file
+from pairuntime.reports import usage_file
 from pairuntime.supervisor import exit_record
 from support import fake_nvml
 

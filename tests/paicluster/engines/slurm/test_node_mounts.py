@@ -18,7 +18,7 @@ from paicluster.engines.container.client import Client
 from paicluster.engines.interface import StorageMount, TaskLaunch
 from paicluster.engines.slurm import gang_folder, node_mounts, sbatch_command
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.slurm import gang_launcher, placement
+from pairuntime.slurm import allocation, gang_launcher
 from support.cli_user import CliUser
 from support.cloud_servers import ACCESS_KEY, SECRET_KEY, CloudServer
 from support.container_images import PLAIN, make
@@ -236,7 +236,7 @@ def test_mounts_have_the_proxies_of_the_server_and_the_paths_of_the_node(
     monkeypatch.setenv("SSL_CERT_FILE", "/node/ca.pem")
     (tmp_path / "spec.json").write_text(json.dumps({"argv": ["true"], "env": {}, "storage_mounts": spec}))
     place = {"node": "n1", "ip": "1.1.1.1", "ports": {}, "gpus": ""}
-    env = placement.apply_placement(str(tmp_path), place, {})["storage_mounts"]["env"]
+    env = allocation.apply_placement(str(tmp_path), place, {})["storage_mounts"]["env"]
     assert env["https_proxy"] == "/server/https_proxy"
     assert env["PAI_TRANSFER_RETRY_S"] == "/server/PAI_TRANSFER_RETRY_S"
     assert (env["SSL_CERT_FILE"], env["PATH"]) == ("/node/ca.pem", os.environ["PATH"])

@@ -27,8 +27,8 @@ from paicluster.engines.interface import Node as Machine
 from paicluster.engines.interface import Phase, TaskLaunch
 from paicluster.engines.slurm import gang_folder as folder
 from paicluster.engines.slurm import observe, runtime_archive, sbatch_command
-from paicluster.engines.slurm.launch_bundle import RemoteLaunch
 from paicluster.engines.slurm.options import SlurmOptions
+from paicluster.engines.slurm.remote_launch import RemoteLaunch
 from paicluster.engines.slurm.report_sink import SlurmReportSink
 from paicluster.logs.metric_summary import summarize
 from paicluster.logs.reader import LogReader

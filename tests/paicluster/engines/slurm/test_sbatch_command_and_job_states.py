@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paicluster.engines.common import untrusted_files
 from paicluster.engines.interface import LaunchFailed, Loss, Mount, Phase, Placeholders, TaskLaunch
 from paicluster.engines.slurm import (
     container_command,
@@ -23,7 +24,6 @@ from paicluster.engines.slurm import (
     observe,
     runtime_archive,
     sbatch_command,
-    untrusted_files,
 )
 from paicluster.engines.slurm.gang_registry import SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob, pending_notice, read_jobs
@@ -31,7 +31,8 @@ from paicluster.engines.slurm.options import SlurmOptions, SlurmQueue, options_o
 from paicluster.engines.slurm.queue_poller import QueuePoller
 from paicluster.engines.slurm.slurm_commands import CommandResult, read_nodes
 from paiprotocol.errors import ConfigError
-from pairuntime.slurm import placement
+from pairuntime.reports import placement
+from pairuntime.slurm import allocation
 from pairuntime.supervisor import claim, exit_record
 from support.small_disk import fill, mounted
 
@@ -221,7 +222,7 @@ def test_container_gets_slurms_gpus_and_the_nodes_client_path(
     argv = container_command.program(one, options, tmp_path / "task.sh", tmp_path, [])
     spec = {"argv": argv, "env": {"PATH": "/nowhere"}, "cleanup": container_command.cleanup(one, options)}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    settled = placement.apply_placement(
+    settled = allocation.apply_placement(
         str(tmp_path), {"node": "n1", "ip": "1.1.1.1", "ports": {}, "gpus": "0,1"}, {}
     )
     assert settled == json.loads((tmp_path / "spec.json").read_text())

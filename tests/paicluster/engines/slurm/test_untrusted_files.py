@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paicluster.engines.common import folder_size
+from paicluster.engines.common import folder_size, untrusted_files
 from paicluster.engines.common.attempt_folder import observation_from_record
 from paicluster.engines.common.unix_accounts import Account, Accounts
 from paicluster.engines.interface import LaunchFailed, Observation, Phase, TaskLaunch
-from paicluster.engines.slurm import gang_folder, observe, sbatch_command, untrusted_files
+from paicluster.engines.slurm import gang_folder, observe, sbatch_command
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.gang_registry import GangRegistry, SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob, read_jobs
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.slurm import placement as placing
+from pairuntime.reports import placement as placing
 from pairuntime.supervisor import claim, exit_record
 from support.engine_rig import Driven, task
 from support.slurm_cluster import RealSlurm

@@ -12,7 +12,8 @@ import pytest
 from paicluster.engines.slurm.gang_folder import SlurmFolders
 from paicluster.engines.slurm.usage_files import UsageFiles
 from paicluster.metrics.usage import GpuReading, UsageCounters
-from pairuntime.slurm import gpu_usage, usage_file
+from pairuntime.reports import usage_file
+from pairuntime.slurm import gpu_usage
 from pairuntime.supervisor import exit_record
 from pairuntime.supervisor.gpu_driver import GpuDriver
 from support import fake_nvml

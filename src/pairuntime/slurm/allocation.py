@@ -1,38 +1,19 @@
-"""Placement of a task: node, address, free ports, GPUs; and substitution of its placeholders."""
+"""Allocation of a task in Slurm: its node, address and GPUs, and how its spec follows from the placement."""
 
 import json
 import os
 import sys
 
+from pairuntime.reports.placement import PLACEMENT, sockets, substitute, write
 from pairuntime.supervisor import claim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes time
-    import types
     from typing import Any
 
-PLACEMENT = "placement.json"
-PLACEMENTS = "placements.json"
 # Option of podman that is replaced once the task's GPUs are known.
 ALL_GPUS = "--device=nvidia.com/gpu=all"
 _BASH = "/bin/bash"
-
-_PLACEHOLDER = r"%pai\.[0-9.a-z]+%"
-# Up to this many are replaced one by one: faster than importing `re`.
-_MAX_WITHOUT_RE = 16
-# Below the kernel's range of ephemeral ports.
-_PORT_RANGE = (10000, 32000)
-# Extra ports each task offers, for when tasks on one node offer the same ones.
-SPARE = 8
-
-
-def _sockets() -> "types.ModuleType":
-    """The C part of `socket` where it exists: the Python part takes as long to import as Python to start."""
-    try:
-        import _socket as found
-    except ImportError:
-        import socket as found  # type: ignore[no-redef]
-    return found
 
 
 def node_name() -> "str":
@@ -48,14 +29,14 @@ def address(node: "str", nodes_file: "str") -> "str":
         pass
     if known.count(".") == 3 and known.replace(".", "").isdigit():
         return str(known)
-    sockets = _sockets()
-    for name in (known, sockets.gethostname()):
+    module = sockets()
+    for name in (known, module.gethostname()):
         try:
             # Bytes: text would import the IDNA codec.
-            return str(sockets.gethostbyname(name.encode()))
+            return str(module.gethostbyname(name.encode()))
         except OSError:
             continue
-    probe = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
+    probe = module.socket(module.AF_INET, module.SOCK_DGRAM)
     try:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
@@ -63,31 +44,6 @@ def address(node: "str", nodes_file: "str") -> "str":
         return "127.0.0.1"
     finally:
         probe.close()
-
-
-def free_ports(count: "int", spare: "int" = 0) -> "list[int]":
-    """Free ports on this node: ``count``, and ``spare`` more to choose from."""
-    if not count:
-        return []
-    sockets = _sockets()
-    ports = []  # type: list[int]
-    first, last = _PORT_RANGE
-    for _ in range(200 + 20 * count):
-        port = first + int.from_bytes(os.urandom(4), "big") % (last - first)
-        if port in ports:
-            continue
-        probe = sockets.socket()
-        try:
-            probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-            probe.bind(("", port))
-        except OSError:
-            continue
-        finally:
-            probe.close()
-        ports.append(port)
-        if len(ports) >= count + spare:
-            break
-    return ports
 
 
 def gpus() -> "str":
@@ -99,62 +55,6 @@ def node_gpus() -> "list[str]":
     """This task's GPUs by their numbers on the node; in a cgroup that hides others the driver renumbers."""
     own = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS") or ""
     return [part for part in own.split(",") if part.isdigit()]
-
-
-def assign_ports(
-    offers: "list[dict[str, object]]", tasks: "list[dict[str, object]]"
-) -> "list[dict[str, object]]":
-    """Placements from the tasks' offers: no port is used twice on one node."""
-    taken = {}  # type: dict[object, set[int]]
-    placements = []
-    for offer, task in zip(offers, tasks):  # noqa: B905 - Python 3.6
-        used = taken.setdefault(offer["ip"], set())
-        unassigned = [port for port in offer["ports"] if port not in used]  # type: ignore[attr-defined]
-        ports = {}
-        for label, count in task["ports"].items():  # type: ignore[attr-defined]
-            ports[label], unassigned = unassigned[:count], unassigned[count:]
-            if len(ports[label]) < count:
-                raise RuntimeError("the node %s has not enough free ports" % offer["node"])
-            used.update(ports[label])
-        placements.append({"node": offer["node"], "ip": offer["ip"], "ports": ports, "gpus": offer["gpus"]})
-    return placements
-
-
-def values(tasks: "list[dict[str, object]]", placements: "list[dict[str, object]]") -> "dict[str, str]":
-    """The value of each placeholder of the gang."""
-    values_by_placeholder = {}  # type: dict[str, str]
-    for task, placement in zip(tasks, placements):  # noqa: B905 - Python 3.6
-        placeholders = task["placeholders"]  # type: dict[str, object] | None # type: ignore[assignment]
-        if placeholders is None:
-            continue
-        values_by_placeholder[str(placeholders["ip"])] = str(placement["ip"])
-        values_by_placeholder[str(placeholders["gpus"])] = str(placement["gpus"])
-        for label, names in placeholders["ports"].items():  # type: ignore[attr-defined]
-            ports = placement["ports"][label]  # type: ignore[index]
-            values_by_placeholder.update((name, str(port)) for name, port in zip(names, ports))  # noqa: B905 - Python 3.6
-    return values_by_placeholder
-
-
-def substitute(text: "str", known: "dict[str, str]") -> "str":
-    if "%pai." not in text:
-        return text
-    if len(known) <= _MAX_WITHOUT_RE:
-        for placeholder, value in known.items():
-            text = text.replace(placeholder, value)
-        return text
-    import re
-
-    return re.sub(_PLACEHOLDER, lambda match: known.get(match.group(0), match.group(0)), text)
-
-
-def write(path: "str", text: "str") -> "None":
-    """Write a file atomically."""
-    temporary = "%s.%d.tmp" % (path, os.getpid())
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    # Bytes: importing what text files need takes longer than writing.
-    with os.fdopen(fd, "wb") as f:
-        f.write(text.encode())
-    os.rename(temporary, path)
 
 
 def _choose_gpus(spec: "dict[str, Any]") -> "None":

@@ -17,8 +17,8 @@ from typing import Any
 from paicluster.engines.interface import Loss, Placement
 from paicluster.logs.reader import STREAMS, LogReader
 from paicluster.metrics.usage import GpuReading, UsageCounters
+from pairuntime.reports import placement as placing
 from pairuntime.slurm import gpu_usage
-from pairuntime.slurm import placement as placing
 from pairuntime.supervisor import claim, exit_record
 
 # Environments of large gangs are not in these files.
@@ -151,10 +151,3 @@ def _numbers(values: object, maximum: int) -> tuple[int, ...]:
     if not isinstance(values, list):
         return ()
     return tuple(number for item in values[:_MAX_ITEMS] if (number := _number(item, maximum)) is not None)
-
-
-def allocation_of(path: Path) -> tuple[str, str]:
-    """The Slurm job of an attempt, and its component in a heterogeneous job; empty if unknown."""
-    content = read_json(path / placing.PLACEMENT) or {}
-    job, component = str(content.get("job", "")), str(content.get("component", ""))
-    return (job, component if component.isdecimal() else "") if job.isdecimal() else ("", "")

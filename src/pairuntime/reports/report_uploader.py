@@ -1,8 +1,8 @@
 """Uploader of a task's claim, logs and exit record, for nodes without a shared file system.
 
-The process that Slurm started is the uploader; the supervisor is its child. What the supervisor writes stays
-on the node until the server has it; uploads to a server that does not respond are retried for as long as
-Slurm lets the job run.
+The process that was started on the node is the uploader; the supervisor is its child. What the supervisor
+writes stays on the node until the server has it; uploads to a server that does not respond are retried for as
+long as the job may run.
 """
 
 import http.client
@@ -11,16 +11,18 @@ import os
 import signal
 import sys
 import time
-from urllib.parse import urlsplit
 
 from pairuntime.local_files import log_times_format
-from pairuntime.slurm import gang_launcher, node, placement, server_connection, stale_folders, usage_file
+from pairuntime.reports import placement, usage_file
+from pairuntime.reports.report_client import BACKOFF_MAX_S, BACKOFF_MIN_S, REQUEST_TIMEOUT_S, ReportRejected
 from pairuntime.supervisor import attempt as supervise
 from pairuntime.supervisor import claim, exit_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
+
+    from pairuntime.reports.report_client import ReportClient
 
 STREAMS = ("all", "stdout", "stderr")
 # The stream of a task's metrics, their file in the working folder, and how much the server reads.
@@ -32,180 +34,53 @@ TIMES = "times"
 MAX_TIMES_BYTES = (1 + log_times_format.MAX_ENTRIES) * log_times_format.ENTRY_BYTES
 MAX_CHUNK_BYTES = 256 << 10
 
-# Tells the supervisor to stop. Slurm's own signal reaches all processes, and does not say who sent it.
+# Tells the supervisor to stop. The own signal of an outside scheduler may reach all processes, and does not
+# say who sent it.
 STOP_SIGNAL = signal.SIGUSR2
-_REQUEST_TIMEOUT_S = 10.0
-# When Slurm ends the job there is little time to ask the server whether it requested that.
+# When the job is being ended there is little time to ask the server whether it requested that.
 _URGENT_TIMEOUT_S = 2.0
 _POLL_INTERVAL_S = 0.3
-_BACKOFF_MIN_S = 0.5
-_BACKOFF_MAX_S = 15.0
-# Interval of empty uploads, whose response says whether the task is to stop.
 # After a server refused the times of a log.
 _REFUSED_TIMES_INTERVAL_S = 60.0
+# Interval of empty uploads, whose response says whether the task is to stop.
 _HEARTBEAT_INTERVAL_S = 10.0
 # How long uploads are retried after the task ended, before the node is released.
 _RETRY_WINDOW_S = 24 * 3600.0
-# The file with error output, and how much of its end is uploaded.
-_DIAGNOSTICS = "diagnostics"
-_MAX_DIAGNOSTICS_BYTES = 4096
-# The server closes connections that are idle a little longer than this.
-_KEEP_ALIVE_S = 3.0
-
-_client = None  # type: ReportClient | None
 
 
-def run(config: "dict[str, Any]", root: "str") -> "int":
-    """What the batch script or an srun step runs after the download."""
-    global _client  # noqa: PLW0603 - one process, one server
-    _client = ReportClient(config, root)
-    folder = os.path.join(root, config["folder"])
-    try:
-        # The bootstrap of an older server does not lock it.
-        node.lock_folder(root)
-        # Error output goes to a file: Slurm has no place for it here.
-        os.dup2(os.open(os.path.join(root, _DIAGNOSTICS), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
-        if gang_launcher.COMPONENT in os.environ:
-            return gang_launcher.run_task(folder, run_and_report)
-        if not config["alone"]:
-            # The rendezvous step ends after its tasks, which Slurm signals itself.
-            signal.signal(signal.SIGTERM, _ignore)
-        return gang_launcher.run(folder, run_and_report)
-    except Exception:  # noqa: BLE001 - uploaded as diagnostics
-        _print_exception()
-        return 1
-    finally:
-        _client.close()
-
-
-def _ignore(signum: "int", frame: "object") -> "None":
-    """Handler of a signal that must not end the process."""
-
-
-def _print_exception() -> "None":
+def print_exception() -> "None":
     sys.excepthook(*sys.exc_info())
     sys.stderr.flush()
 
 
-class ReportRejected(Exception):
-    """The server accepts nothing more of this attempt."""
+def ignore_signal(signum: "int", frame: "object") -> "None":
+    """Handler of a signal that must not end the process."""
 
 
-class ReportClient:
-    """HTTP client of the report API, for one gang."""
-
-    def __init__(self, config: "dict[str, Any]", root: "str") -> "None":
-        self._root = root
-        self._config = config
-        self._gang = config["gang"]
-        self._headers = server_connection.headers(config["ticket"])
-        self._connection = None  # type: http.client.HTTPConnection | None
-        self._last_used = 0.0
-
-    def put(self, path: "str", body: "bytes", timeout_s: "float" = _REQUEST_TIMEOUT_S) -> "dict[str, Any]":
-        """One request. OSError and HTTPException mean that it may be retried."""
-        if time.monotonic() - self._last_used > _KEEP_ALIVE_S:
-            self.disconnect()
-        if self._connection is None:
-            self._connection = server_connection.connect(self._config, timeout_s)
-        elif self._connection.sock is not None:
-            self._connection.sock.settimeout(timeout_s)
-        target = urlsplit(self._config["url"]).path.rstrip("/") + "/api/v2/attempts/" + path
-        done = False
-        try:
-            self._connection.request("PUT", target, body, self._headers)
-            response = self._connection.getresponse()
-            text = response.read()
-            if response.status == 409:
-                raise ReportRejected(path)
-            if response.status != 200:
-                raise http.client.HTTPException("status %d" % response.status)
-            answer = dict(json.loads(text.decode()))
-            done = True
-            self._last_used = time.monotonic()
-            return answer
-        except ValueError as e:  # the response is not from our server
-            raise http.client.HTTPException(str(e))
-        finally:
-            if not done:
-                self.disconnect()
-
-    def disconnect(self) -> "None":
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def claim(self, folder: "str", attempt: "str") -> "bool":
-        """Claim the attempt before anything of it starts. False: rejected, or the job is being ended."""
-        with open(os.path.join(folder, placement.PLACEMENT)) as f:
-            own_placement = json.loads(f.read())
-        pid = os.getpid()
-        content = {
-            "attempt": attempt,
-            "boot_id": claim.boot_id(),
-            "pid": pid,
-            "start_time": claim.start_time(pid),
-            "claimed_ms": int(time.time() * 1000),
-            # Identifies this process when a response is lost and the request repeated.
-            "nonce": os.urandom(16).hex(),
-            "placement": own_placement,
-        }
-        pause = _BACKOFF_MIN_S
-        while signal.SIGTERM not in signal.sigpending():
-            try:
-                self.put(attempt + "/claim", json.dumps(content).encode())
-                return True
-            except ReportRejected:
-                return False
-            except (OSError, http.client.HTTPException):
-                time.sleep(pause)
-                pause = min(pause * 2, _BACKOFF_MAX_S)
-        return False
-
-    def close(self) -> "None":
-        """Upload diagnostics, if there are any, and remove this launch's folder from the node."""
-        path = os.path.join(self._root, _DIAGNOSTICS)
-        try:
-            text = _read_at(
-                path, max(0, os.path.getsize(path) - _MAX_DIAGNOSTICS_BYTES), _MAX_DIAGNOSTICS_BYTES
-            )
-            if text:
-                self.put(self._gang + "/diagnostics", text)
-        except (OSError, http.client.HTTPException, ReportRejected):
-            pass  # informative only: nothing depends on them
-        try:
-            stale_folders.remove(self._root)
-        except OSError:
-            pass  # the next job of this account tries again
-        stale_folders.remove_stale(os.path.dirname(self._root))
-
-
-def run_and_report(folder: "str", attempt: "str", supervise_attempt: "Callable[[], int]") -> "int":
+def run_and_report(
+    client: "ReportClient", folder: "str", attempt: "str", supervise_attempt: "Callable[[], int]"
+) -> "int":
     """Claim the attempt, supervise it in a child process, and upload what it writes."""
-    assert _client is not None
     # Waited for with sigtimedwait; the child unblocks them.
     waited_for = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
-    try:
-        if not _client.claim(folder, attempt):
-            return 3
-        # These must not end the supervisor before it has installed its own handlers.
-        for signum in (STOP_SIGNAL, signal.SIGTERM):
-            signal.signal(signum, _ignore)
-        _client.disconnect()
-        pid = os.fork()
-        if pid == 0:
-            status = 70
-            try:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for)
-                status = supervise_attempt()
-            except BaseException:
-                _print_exception()
-            finally:
-                os._exit(status)
-        return ReportUploader(_client, folder, attempt, pid).run()
-    finally:
-        _client.close()
+    if not client.claim(folder, attempt):
+        return 3
+    # These must not end the supervisor before it has installed its own handlers.
+    for signum in (STOP_SIGNAL, signal.SIGTERM):
+        signal.signal(signum, ignore_signal)
+    client.disconnect()
+    pid = os.fork()
+    if pid == 0:
+        status = 70
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for)
+            status = supervise_attempt()
+        except BaseException:
+            print_exception()
+        finally:
+            os._exit(status)
+    return ReportUploader(client, folder, attempt, pid).run()
 
 
 class ReportUploader:
@@ -225,7 +100,7 @@ class ReportUploader:
         self._last_upload = time.monotonic()
         self._sent_usage = b""
         # Back-off after a failed request.
-        self._backoff_s = _BACKOFF_MIN_S
+        self._backoff_s = BACKOFF_MIN_S
         # Whether Slurm is ending the job, and whether the server was asked if it requested that.
         self._stopping = False
         self._checked_stop = False
@@ -249,7 +124,7 @@ class ReportUploader:
                 if ended is not None and time.monotonic() - ended > _RETRY_WINDOW_S:
                     break
                 self._wait(self._backoff_s)
-                self._backoff_s = min(self._backoff_s * 2, _BACKOFF_MAX_S)
+                self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
         while not self._reap():
             self._check_signals()
             self._wait(_POLL_INTERVAL_S)
@@ -327,7 +202,7 @@ class ReportUploader:
             if inode != self._times_inode:
                 self._times_inode, self._uploaded[TIMES] = inode, 0
             at = self._uploaded[TIMES]
-            data = _read_at(path, at, min(MAX_CHUNK_BYTES, MAX_TIMES_BYTES - at))
+            data = read_at(path, at, min(MAX_CHUNK_BYTES, MAX_TIMES_BYTES - at))
             if not data:
                 return
             try:
@@ -340,7 +215,7 @@ class ReportUploader:
                 return  # the server's disk is full
 
     def _send_usage(self) -> "None":
-        usage = _read_at(os.path.join(self._folder, usage_file.NAME), 0, usage_file.SIZE_BYTES)
+        usage = read_at(os.path.join(self._folder, usage_file.NAME), 0, usage_file.SIZE_BYTES)
         if usage == self._sent_usage or self._status is not None:
             return
         self._sent_usage = usage
@@ -349,14 +224,12 @@ class ReportUploader:
         except http.client.HTTPException:
             pass  # nothing depends on it, and the next one comes soon
 
-    def _put(
-        self, stream: "str", at: "int", data: "bytes", timeout_s: "float" = _REQUEST_TIMEOUT_S
-    ) -> "None":
+    def _put(self, stream: "str", at: "int", data: "bytes", timeout_s: "float" = REQUEST_TIMEOUT_S) -> "None":
         """Upload the bytes at this offset. Those between the server's end and the offset were dropped."""
         path = "%s/logs/%s?at=%d&after=%d" % (self._attempt, stream, at, self._uploaded[stream])
         response = self._client.put(path, data, timeout_s)
         self._last_upload = time.monotonic()
-        self._backoff_s = _BACKOFF_MIN_S
+        self._backoff_s = BACKOFF_MIN_S
         self._uploaded[stream] = int(response["end"])
         self._apply_stop(response.get("stop"))
 
@@ -365,7 +238,7 @@ class ReportUploader:
         at = self._uploaded[stream]
         if stream == METRICS:
             path = os.path.join(self._folder, _METRICS_FILE)
-            return at, _read_at(path, at, min(MAX_CHUNK_BYTES, MAX_METRICS_BYTES - at))
+            return at, read_at(path, at, min(MAX_CHUNK_BYTES, MAX_METRICS_BYTES - at))
         prefix = stream + "."
         try:
             names = os.listdir(self._folder)
@@ -373,7 +246,7 @@ class ReportUploader:
             names = []  # the task has removed it; there is nothing to upload
         starts = [name[len(prefix) :] for name in names if name.startswith(prefix)]
         for start in sorted(int(start) for start in starts if start.isdigit()):
-            data = _read_at(
+            data = read_at(
                 os.path.join(self._folder, prefix + str(start)), max(0, at - start), MAX_CHUNK_BYTES
             )
             if data:
@@ -393,7 +266,7 @@ class ReportUploader:
         return bool(response["taken"])
 
 
-def _read_at(path: "str", at: "int", limit: "int") -> "bytes":
+def read_at(path: "str", at: "int", limit: "int") -> "bytes":
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
