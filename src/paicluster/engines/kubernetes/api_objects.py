@@ -1,0 +1,143 @@
+"""Objects of the Kubernetes API, with the fields that are used here; others are not even decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class ApiObject(msgspec.Struct, rename="camel", kw_only=True):
+    """Base of all: names in camel case."""
+
+
+class Metadata(ApiObject):
+    name: str = ""
+    uid: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Condition(ApiObject):
+    type: str
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class Waiting(ApiObject):
+    reason: str | None = None
+    message: str | None = None
+
+
+class Terminated(ApiObject):
+    exit_code: int = 0
+    reason: str | None = None
+    message: str | None = None
+    signal: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerState(ApiObject):
+    waiting: Waiting | None = None
+    running: dict[str, Any] | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(ApiObject):
+    name: str
+    state: ContainerState = ContainerState()
+    restart_count: int = 0
+
+
+class Resources(ApiObject):
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+class Container(ApiObject):
+    name: str
+    resources: Resources = Resources()
+
+
+class PodSpec(ApiObject):
+    node_name: str | None = None
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+
+
+class PodStatus(ApiObject):
+    phase: str = ""
+    reason: str | None = None
+    message: str | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class Pod(ApiObject):
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NodeAddress(ApiObject):
+    type: str
+    address: str
+
+
+class NodeStatus(ApiObject):
+    allocatable: dict[str, str] = {}
+    capacity: dict[str, str] = {}
+    conditions: list[Condition] = []
+    addresses: list[NodeAddress] = []
+
+
+class Taint(ApiObject):
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class NodeSpec(ApiObject):
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class KubernetesNode(ApiObject):
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ListMetadata(ApiObject):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class PodList(ApiObject):
+    metadata: ListMetadata
+    items: list[Pod] = []
+
+
+class NodeList(ApiObject):
+    metadata: ListMetadata
+    items: list[KubernetesNode] = []
+
+
+class Version(ApiObject):
+    git_version: str = ""
+    major: str = ""
+    minor: str = ""
+
+
+class WatchEvent(ApiObject):
+    """An event of a watch; its object is decoded by its type."""
+
+    type: str
+    object: msgspec.Raw = msgspec.Raw()
