@@ -146,7 +146,8 @@ def _compile(scratch: Path, target: Path, log: object) -> None:
         "GOPATH": str(source / ".go"),
         "GOCACHE": str(scratch / "gocache"),
         "GOTMPDIR": str(scratch / "tmp"),
-        "GOFLAGS": "-mod=vendor",
+        # Without the libraries of cloud providers, which take a third of the time.
+        "GOFLAGS": "-mod=vendor -tags=providerless",
         "GOPROXY": "off",
         "GO111MODULE": "auto",
         "CGO_ENABLED": "0",

@@ -7,12 +7,13 @@ from typing import Any
 
 from paicluster.engines.container.kind import CONTAINER
 from paicluster.engines.engine_kind import EngineKind
+from paicluster.engines.kubernetes.kind import KUBERNETES
 from paicluster.engines.process.kind import PROCESS
 from paicluster.engines.slurm.kind import SLURM
 from paiprotocol.jobs.extras import OPENPAISDK
 from paiprotocol.jobs.problems import Problem, did_you_mean, protocol_error
 
-ENGINE_KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (PROCESS, CONTAINER, SLURM)}
+ENGINE_KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (PROCESS, CONTAINER, SLURM, KUBERNETES)}
 
 # Kinds that run tasks on the server's machine, placed by our scheduler.
 LOCAL_KINDS = frozenset(kind.name for kind in ENGINE_KINDS.values() if not kind.schedules_itself)

@@ -58,9 +58,16 @@ def ignore_signal(signum: "int", frame: "object") -> "None":
 
 
 def run_and_report(
-    client: "ReportClient", folder: "str", attempt: "str", supervise_attempt: "Callable[[], int]"
+    client: "ReportClient",
+    folder: "str",
+    attempt: "str",
+    supervise_attempt: "Callable[[], int]",
+    after_fork: "Callable[[], None]" = lambda: None,
 ) -> "int":
-    """Claim the attempt, supervise it in a child process, and upload what it writes."""
+    """Claim the attempt, supervise it in a child process, and upload what it writes.
+
+    ``after_fork``: called in this process when the child exists.
+    """
     # Waited for with sigtimedwait; the child unblocks them.
     waited_for = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
@@ -80,6 +87,7 @@ def run_and_report(
             print_exception()
         finally:
             os._exit(status)
+    after_fork()
     return ReportUploader(client, folder, attempt, pid).run()
 
 

@@ -8,22 +8,21 @@ import os
 import shutil
 import stat
 import sys
-import tarfile
-import time
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-if "lock_folder" not in globals():  # in the batch script the texts of both precede this one
+if "lock_folder" not in globals():  # in the batch script the texts of these precede this one
+    from pairuntime.reports.bundle_download import (
+        REQUEST_TIMEOUT_S,
+        LaunchRejected,
+        attempts_path,
+        download_bundle,
+    )
     from pairuntime.reports.server_connection import connect, headers
     from pairuntime.slurm.node import BOOTSTRAP_VARIABLE, lock_folder
-
-# Nothing has started yet: after this time the allocation is released, and the attempt is retried later.
-_DOWNLOAD_TIMEOUT_S = 300.0
-_BACKOFF_MAX_S = 15.0
-_REQUEST_TIMEOUT_S = 60.0
 
 
 def main(config: "dict[str, Any]") -> "None":
@@ -49,14 +48,14 @@ def main(config: "dict[str, Any]") -> "None":
     except OSError:
         pass  # perhaps a full disk; then the download reports it
     path = "%s/bundle?%s" % (config["gang"], urlencode(query))
-    deadline = time.monotonic() + _DOWNLOAD_TIMEOUT_S
-    pause = 0.5
-    while not _download(config, path, root):
-        if time.monotonic() > deadline:
-            shutil.rmtree(root, ignore_errors=True)
-            sys.exit("The server did not respond at %s." % config["url"])
-        time.sleep(pause)
-        pause = min(pause * 2, _BACKOFF_MAX_S)
+    try:
+        is_complete = download_bundle(config, path, root, os.path.join(config["folder"], "gang.json"))
+    except LaunchRejected:
+        shutil.rmtree(root, ignore_errors=True)
+        sys.exit(3)
+    if not is_complete:
+        shutil.rmtree(root, ignore_errors=True)
+        sys.exit("The server did not respond at %s." % config["url"])
     sys.path.insert(0, os.path.join(root, config["archive"]))
     from pairuntime.slurm import reported_launch
 
@@ -78,38 +77,12 @@ def _check_node_folder(config: "dict[str, Any]", folder: "str") -> "None":
 def _report(config: "dict[str, Any]", reason: "str") -> "None":
     """Tell the server why nothing starts. Without it the reason is only in Slurm's own log."""
     try:
-        connection = connect(config, _REQUEST_TIMEOUT_S)
+        connection = connect(config, REQUEST_TIMEOUT_S)
         try:
-            target = _attempts_path(config) + config["gang"] + "/diagnostics"
+            target = attempts_path(config) + config["gang"] + "/diagnostics"
             connection.request("PUT", target, reason.encode(), headers(config["ticket"]))
             connection.getresponse().read()
         finally:
             connection.close()
     except (OSError, http.client.HTTPException):
         pass
-
-
-def _attempts_path(config: "dict[str, Any]") -> "str":
-    return urlsplit(str(config["url"])).path.rstrip("/") + "/api/v2/attempts/"
-
-
-def _download(config: "dict[str, Any]", path: "str", root: "str") -> "bool":
-    """Whether the bundle is complete. Exits if the server rejects this job (409)."""
-    connection = connect(config, _REQUEST_TIMEOUT_S)
-    try:
-        connection.request("GET", _attempts_path(config) + path, headers=headers(config["ticket"]))
-        response = connection.getresponse()
-        if response.status == 409:
-            shutil.rmtree(root, ignore_errors=True)
-            sys.exit(3)
-        if response.status != 200:
-            return False
-        with tarfile.open(fileobj=response, mode="r|") as bundle:
-            for member in bundle:
-                bundle.extract(member, root)
-    except (OSError, http.client.HTTPException, tarfile.TarError):
-        return False
-    finally:
-        connection.close()
-    # gang.json is the last member.
-    return os.path.exists(os.path.join(root, config["folder"], "gang.json"))

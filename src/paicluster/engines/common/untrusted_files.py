@@ -26,6 +26,8 @@ _MAX_FILE_BYTES = 1 << 20
 _MAX_TEXT = 4000
 _MAX_NUMBER = 1 << 52
 _MAX_ITEMS = 4096
+# Of an exit record.
+_FLAGS = ("stopped", "timed_out", "oom", "ended_by_slurm", "ended_outside")
 
 
 def tail(path: Path, size: int = _MAX_FILE_BYTES) -> bytes:
@@ -90,7 +92,10 @@ def read_exit_record(path: Path) -> dict[str, Any] | None:
         "start_error": "\n".join(
             map(sanitize, str(content.get("start_error") or "")[:_MAX_TEXT].split("\n"))
         ),
-        **{key: bool(content.get(key)) for key in ("stopped", "timed_out", "oom", "ended_by_slurm")},
+        **{
+            key: bool(content.get(key))
+            for key in ("stopped", "timed_out", "oom", "ended_by_slurm", "ended_outside")
+        },
         # If parts could not be kept, the log is shorter than recorded.
         "log_sizes": {} if content.get("log_dropped") else _sizes(content.get("log_sizes")),
     }

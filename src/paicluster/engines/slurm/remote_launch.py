@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pairuntime.reports import server_connection
+from pairuntime.reports import bundle_download, server_connection
 from pairuntime.slurm import bootstrap, node, stale_folders
 
 
@@ -46,7 +46,10 @@ def remote_batch_script(
         "folder": str(folder),
         "alone": alone,
     }
-    modules = (Path(str(module.__file__)).read_text() for module in (node, server_connection, bootstrap))
+    modules = (
+        Path(str(module.__file__)).read_text()
+        for module in (node, server_connection, bundle_download, bootstrap)
+    )
     text = "\n".join((*modules, f"main({config!r})\n"))
     # In a variable, not on a command line, which every user of a node can see.
     start = shlex.join([python, "-I", "-S", "-c", node.BOOTSTRAP_PROGRAM])

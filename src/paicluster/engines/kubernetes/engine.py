@@ -1,0 +1,520 @@
+"""Kubernetes engine: creates pods, watches them, and stores what their tasks report."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paicluster.engines.common import attempt_folder as attempts
+from paicluster.engines.common import runtime_install, untrusted_files
+from paicluster.engines.common.received_reports import write_report
+from paicluster.engines.interface import (
+    ABSENT,
+    Hint,
+    LaunchFailed,
+    Loss,
+    Node,
+    Notice,
+    Notify,
+    Observation,
+    Phase,
+    TaskLaunch,
+    ignore_notice,
+)
+from paicluster.engines.kubernetes import gang_folder, nodes, observe, pod_manifest, pod_states
+from paicluster.engines.kubernetes.api_client import ApiClient, ApiError, ApiUnavailable
+from paicluster.engines.kubernetes.api_objects import KubernetesNode, Pod
+from paicluster.engines.kubernetes.cluster_access import ClusterAccess
+from paicluster.engines.kubernetes.gang_registry import GangRegistry, KubernetesGang
+from paicluster.engines.kubernetes.options import KubernetesOptions
+from paicluster.engines.kubernetes.pod_creator import PodCreator, unavailable
+from paicluster.engines.kubernetes.pod_states import Verdict
+from paicluster.engines.kubernetes.report_sink import KubernetesReportSink
+from paicluster.engines.kubernetes.watcher import Watcher
+from paicluster.logs.reader import LogReader
+from paiprotocol.errors import ConfigError
+from pairuntime.supervisor import attempt, claim, exit_record
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# How long the start of the server waits for the first list of pods and nodes.
+_FIRST_LIST_TIMEOUT_S = 5.0
+# A pod whose task has ended goes by itself, with both containers; after this time it is deleted anyway.
+_LINGER_S = 30.0
+_BACKOFF_MIN_S = 0.5
+_BACKOFF_MAX_S = 30.0
+_RESTART_DELAY_S = 1.0
+
+
+class KubernetesEngine:
+    """Engine that runs each task as a pod."""
+
+    schedules_itself = True
+    runs_images = True
+
+    def __init__(
+        self,
+        home: Path,
+        options: KubernetesOptions,
+        access: ClusterAccess,
+        *,
+        url: str,
+        grace_s: float = 10.0,
+        ca_certificates: str = "",
+    ):
+        """``url``: the server's address for pods. ``ca_certificates``: of its CA, PEM."""
+        self._home = gang_folder.KubernetesFolders(home)
+        self._options = options
+        self._url = url
+        self._grace_s = grace_s
+        self._ca_certificates = ca_certificates
+        self._access = access
+        self._hint: Hint = lambda uid: None
+        self._notify: Notify = ignore_notice
+        self._files = ThreadPoolExecutor(1, thread_name_prefix="kubernetes-files")
+        self._gangs = GangRegistry(self._home)
+        self._runtime = Path()
+        self._cluster = ""
+        self._client: ApiClient | None = None
+        self._creator: PodCreator | None = None
+        self._pods: dict[str, Watcher[Pod]] = {}
+        self._nodes: Watcher[KubernetesNode] | None = None
+        # Pods as they were last seen, of attempts that have not been cleaned up.
+        self._last_seen: dict[str, Pod] = {}
+        # Attempts to look at, and those that are looked at now.
+        self._dirty: dict[str, None] = {}
+        self._woken = asyncio.Event()
+        self._running: list[asyncio.Task[None]] = []
+        # Deletions under way, by path.
+        self._deleting: dict[str, asyncio.Task[None]] = {}
+        self._lingering: set[str] = set()
+        self.reports = KubernetesReportSink(self._home, options, self._files, self._reported)
+
+    # -- lifecycle -----------------------------------------------------------------------------
+
+    async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
+        self._hint, self._notify = hint, notify
+        for folder in (self._home.root, self._home.tasks, self._home.gangs):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._cluster = gang_folder.cluster_id(self._home)
+        self._runtime = await self._in_files(
+            lambda: runtime_install.install(self._home.root / "runtime", self._ca_certificates)
+        )
+        self._client = client = ApiClient(self._access)
+        self._creator = PodCreator(client, self._is_startable, self._reject, self._notify_gang)
+        selector = f"{pod_manifest.CLUSTER_LABEL}={self._cluster}"
+        for namespace in self._options.namespaces():
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            self._pods[namespace] = Watcher(client, path, Pod, self._pod_changed, selector=selector)
+        self._nodes = Watcher(client, "/api/v1/nodes", KubernetesNode, self._node_changed)
+        for each in (*(watcher.run for watcher in self._pods.values()), self._nodes.run, self._process):
+            self._running.append(asyncio.create_task(self._restart_on_error(each)))
+        for leader in await self._in_files(lambda: list(gang_folder.all_gangs(self._home))):
+            gang = self._gangs.load(leader)
+            if gang is not None:
+                self._adopt(gang)
+        try:
+            async with asyncio.timeout(_FIRST_LIST_TIMEOUT_S):
+                for watcher in self._pods.values():
+                    await watcher.synced.wait()
+                if not self._nodes.problem:
+                    await self._nodes.synced.wait()
+        except TimeoutError:
+            log.warning("Kubernetes does not respond; the engine goes on without it.")
+
+    async def close(self) -> None:
+        if self._creator is not None:
+            await self._creator.close()
+        tasks = [*self._running, *self._deleting.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+        self._files.shutdown()
+
+    async def _restart_on_error(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("A background loop of the Kubernetes engine failed; restarting it.")
+                await asyncio.sleep(_RESTART_DELAY_S)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def nodes(self) -> Sequence[Node]:
+        if self._nodes is None:
+            return ()
+        settings = (self._options.default_pods, *self._options.pods.values())
+        return nodes.usable_nodes(self._nodes.objects.values(), settings)
+
+    async def refresh_nodes(self) -> None:
+        """They are watched."""
+
+    def notices(self) -> Sequence[Notice]:
+        return ()
+
+    def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
+        """Always true: a pod has an address, and all ports, of its own."""
+        return True
+
+    def has(self, uid: str) -> bool:
+        return self._home.task(uid).exists()
+
+    def log_folder(self, uid: str) -> Path:
+        return self._home.task(uid)
+
+    def may_stall(self, uid: str) -> bool:
+        return False
+
+    async def log_tail(self, uid: str, size: int) -> bytes:
+        written = LogReader(self.log_folder(uid), "all")
+        return await self._in_files(lambda: written.last(size))
+
+    async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
+        seen = await self._in_files(lambda: {uid: self._observe(uid) for uid in uids})
+        for uid, observation in seen.items():
+            if observation.phase in (Phase.ENDED, Phase.LOST):
+                self._look_at(uid)
+        return seen
+
+    def _observe(self, uid: str) -> Observation:
+        if not self.has(uid):
+            return ABSENT
+        path = self._home.task(uid)
+        gang = self._home.gang(gang_folder.leader_of(self._home, uid) or uid)
+        seen = observe.observe_attempt(
+            path,
+            is_prepared=(gang / gang_folder.GANG).exists(),
+            reason_timeout_s=self._options.reason_timeout_s,
+        )
+        if seen.phase in (Phase.ENDED, Phase.LOST):
+            attempts.remove_secrets(path)
+        return seen
+
+    def _is_startable(self, uid: str) -> bool:
+        path = self._home.task(uid)
+        return not os.path.lexists(path / claim.NAME) and not (path / gang_folder.VERDICT).exists()
+
+    # -- writing -------------------------------------------------------------------------------
+
+    async def launch(self, gang: Sequence[TaskLaunch]) -> None:
+        if self._gangs.of(gang[0].uid) is not None:
+            return
+        if gang[0].storage_mounts or gang[0].mounts:
+            raise LaunchFailed(
+                "Storages cannot be mounted in pods yet: use their addresses in the job's commands.",
+                transient=False,
+            )
+        if len(gang) > 1:
+            raise LaunchFailed("Jobs of several tasks cannot run on Kubernetes yet.", transient=False)
+        await self._in_files(lambda: self._prepare(gang))
+        prepared = self._gangs.find(gang[0].uid)
+        if prepared is not None:
+            self._adopt(prepared)
+
+    def _prepare(self, gang: Sequence[TaskLaunch]) -> None:
+        first = gang[0]
+        folder = self._home.gang(first.uid)
+        if gang_folder.description_of(folder) is not None:
+            return
+        settings = self._options.pods_of(first.vc)
+        context = pod_manifest.PodContext(self._cluster, first.uid, settings, self._options, self._grace_s)
+        ticket = secrets.token_urlsafe(32)
+        bootstrap = gang_folder.bootstrap_text(self._url, self._ca_certificates, ticket, first.uid)
+        made = [pod_manifest.secret_manifest(context, bootstrap)]
+        if first.login is not None and first.image:
+            made.append(pod_manifest.login_manifest(context, first.image, first.login))
+        gang_folder.prepare(
+            self._home,
+            gang,
+            self._options,
+            self._runtime,
+            ticket=ticket,
+            namespace=settings.namespace,
+            manifests={
+                "secrets": made,
+                "pods": [pod_manifest.pod_manifest(task, context) for task in gang],
+            },
+            grace_s=self._grace_s,
+        )
+
+    def _adopt(self, gang: KubernetesGang) -> None:
+        """Take over a gang that is new, or that an earlier server left."""
+        assert self._creator is not None
+        if any(map(self._is_startable, gang.members)):
+            self._creator.add(gang)
+            # A pod that already exists may have changed before the watch began.
+        else:
+            gang.is_created = True
+        for uid in gang.members:
+            self._look_at(uid)
+
+    async def stop(self, uids: Sequence[str], grace_s: float) -> None:
+        await self._in_files(lambda: self._request_stops(uids, grace_s))
+        for uid in uids:
+            self._look_at(uid)
+            self._hint(uid)
+
+    def _request_stops(self, uids: Sequence[str], grace_s: float) -> None:
+        for uid in uids:
+            path = self._home.task(uid)
+            if not os.path.lexists(path / exit_record.NAME):
+                gang_folder.request_stop(path, uid, grace_s)
+
+    async def remove(self, uids: Sequence[str]) -> None:
+        for uid in uids:
+            gang = self._gangs.find(uid)
+            if gang is not None:
+                await self._clean_up(gang, force=True)
+            self._last_seen.pop(uid, None)
+            await asyncio.to_thread(gang_folder.remove, self._home, uid)
+
+    async def sizes(self) -> dict[str, int]:
+        return await asyncio.to_thread(attempts.sizes, self._home.tasks)
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def _reported(self, uid: str) -> None:
+        self._look_at(uid)
+        self._hint(uid)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        self._last_seen[pod.metadata.name] = pod
+        self._look_at(pod.metadata.name)
+
+    def _node_changed(self, old: KubernetesNode | None, new: KubernetesNode | None) -> None:
+        if nodes.is_lost(new) and not nodes.is_lost(old):
+            name = (new or old).metadata.name  # type: ignore[union-attr]
+            for uid, pod in self._last_seen.items():
+                if pod.spec.node_name == name:
+                    self._look_at(uid)
+
+    def _look_at(self, uid: str) -> None:
+        self._dirty[uid] = None
+        self._woken.set()
+
+    async def _process(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while self._dirty:
+                uid = next(iter(self._dirty))
+                del self._dirty[uid]
+                try:
+                    await self._handle(uid)
+                except OSError as error:
+                    log.warning("The task %s cannot be processed: %s", uid, error)
+                    asyncio.get_running_loop().call_later(_RESTART_DELAY_S, self._look_at, uid)
+
+    async def _handle(self, uid: str) -> None:
+        """Compare the pod of an attempt with what is known of it, and act on the difference."""
+        gang = await self._in_files(lambda: self._gangs.find(uid))
+        if gang is None:
+            self._sweep(uid)
+            return
+        watcher = self._pods.get(gang.namespace)
+        if watcher is None or not watcher.synced.is_set():
+            if watcher is not None and watcher.problem:
+                self._notify_gang(gang, unavailable(watcher.problem))
+            return
+        pod = watcher.objects.get(uid)
+        changed = await self._in_files(lambda: self._compare(uid, gang, pod))
+        if changed:
+            self._hint(uid)
+        if await self._in_files(lambda: self._has_ended(uid)):
+            gang.live.discard(uid)
+            self._delete_ended(uid, gang, pod)
+            await self._clean_up(gang)
+        elif pod is not None:
+            self._delete_stopped(uid, gang, pod)
+            notice = pod_states.pending_notice(pod)
+            if notice is not None:
+                self._notify_gang(gang, notice)
+
+    def _compare(self, uid: str, gang: KubernetesGang, pod: Pod | None) -> bool:
+        """Store what the pod says about the end of an attempt; whether that was new. In the file thread."""
+        path = self._home.task(uid)
+        if (path / gang_folder.VERDICT).exists():
+            return False
+        last = pod or self._last_seen.get(uid)
+        owner = untrusted_files.read_claim(path)
+        if owner is None:
+            return self._compare_unclaimed(uid, gang, pod, last)
+        if owner and "pid" not in owner:
+            return False
+        record = untrusted_files.read_exit_record(path)
+        if record is not None:
+            is_outside = record["ended_outside"]
+            if not observe.needs_verdict(record, is_outside=is_outside):
+                return False
+            ended = pod is None or pod_states.terminated(pod, pod_manifest.TASK) is not None
+            if ended:
+                gang_folder.write_verdict(path, self._loss(last))
+            return ended
+        is_gone = pod is None or pod_states.has_finished(pod)
+        if not is_gone and pod is not None:
+            is_gone = pod_states.terminated(pod, pod_manifest.RUNTIME) is not None or (
+                bool(pod.metadata.deletion_timestamp) and self._node_is_lost(pod)
+            )
+        if is_gone:
+            gang_folder.write_verdict(path, self._loss(last))
+        return is_gone
+
+    def _compare_unclaimed(self, uid: str, gang: KubernetesGang, pod: Pod | None, last: Pod | None) -> bool:
+        path = self._home.task(uid)
+        if pod is None:
+            # It may not have been created yet. One that was seen was deleted, before it did anything.
+            if last is None:
+                return False
+            loss = self._loss(last).loss or Loss.CANCELLED
+            return claim.bury(str(path), uid, lost=loss.value)
+        image, username = gang.images.get(uid, ("", ""))
+        notice = pod_states.pending_notice(pod)
+        waited_s = gang.waited_for_image_s(uid) if notice is not None and notice.type == "Warning" else 0.0
+        verdict = pod_states.start_rejection(pod, waited_s, self._options.image_timeout_s, image, username)
+        if verdict is not None:
+            gang_folder.write_verdict(path, verdict)
+            return True
+        if pod_states.has_finished(pod) or pod_states.terminated(pod, pod_manifest.RUNTIME) is not None:
+            verdict = self._loss(pod)
+            if verdict.rejection:
+                gang_folder.write_verdict(path, verdict)
+                return True
+            loss = verdict.loss if verdict.loss not in (None, Loss.UNKNOWN) else Loss.NOT_STARTED
+            return claim.bury(str(path), uid, lost=loss.value)
+        return False
+
+    def _loss(self, pod: Pod | None) -> Verdict:
+        return pod_states.loss_of(pod, node_is_lost=pod is not None and self._node_is_lost(pod))
+
+    def _node_is_lost(self, pod: Pod) -> bool:
+        if self._nodes is None or not self._nodes.synced.is_set() or not pod.spec.node_name:
+            return False
+        return nodes.is_lost(self._nodes.objects.get(pod.spec.node_name))
+
+    def _has_ended(self, uid: str) -> bool:
+        return self._observe(uid).phase in (Phase.ENDED, Phase.LOST)
+
+    # -- deleting ------------------------------------------------------------------------------
+
+    def _delete_ended(self, uid: str, gang: KubernetesGang, pod: Pod | None) -> None:
+        """The pod of an attempt that has ended: when its containers have, or after a while."""
+        if pod is None:
+            return
+        is_unclaimed = pod_states.terminated(pod, pod_manifest.RUNTIME) is None and not os.path.lexists(
+            self._home.task(uid) / exit_record.NAME
+        )
+        if pod_states.has_finished(pod) or is_unclaimed or uid in self._lingering:
+            self._delete(f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=0)
+        else:
+            self._lingering.add(uid)
+            asyncio.get_running_loop().call_later(_LINGER_S, self._look_at, uid)
+
+    def _delete_stopped(self, uid: str, gang: KubernetesGang, pod: Pod) -> None:
+        """The pod of an attempt that was asked to stop: its runtime gets SIGTERM, and asks us."""
+        request = untrusted_files.read_json(self._home.task(uid) / attempt.STOP)
+        if request is None or pod.metadata.deletion_timestamp:
+            return
+        grace_s = request.get("grace_s")
+        if not isinstance(grace_s, int | float):
+            grace_s = self._grace_s
+        self._delete(
+            f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=int(grace_s) + self._options.drain_s
+        )
+
+    async def _clean_up(self, gang: KubernetesGang, *, force: bool = False) -> None:
+        """Delete the Secrets of a gang whose pods are gone, and forget it."""
+        watcher = self._pods.get(gang.namespace)
+        present = set() if watcher is None else watcher.objects.keys() & set(gang.members)
+        assert self._creator is not None
+        if not force and (gang.live or present or self._creator.is_creating(gang.uid)):
+            return
+        prefix = f"/api/v1/namespaces/{gang.namespace}"
+        paths = [f"{prefix}/pods/{uid}" for uid in present]
+        paths += [
+            f"{prefix}/secrets/{name}"
+            for name in (pod_manifest.secret_name(gang.uid), pod_manifest.login_name(gang.uid))
+            if name == gang.uid or any(login for _, login in gang.images.values())
+        ]
+        self._gangs.forget(gang)
+        for uid in gang.members:
+            self._last_seen.pop(uid, None)
+            self._lingering.discard(uid)
+        deletions = [self._delete(path, grace_s=0) for path in paths]
+
+        async def finish() -> None:
+            await asyncio.gather(*deletions)
+            await self._in_files(lambda: _mark_removed(gang.folder))
+
+        key = f"gang {gang.uid}"
+        if key not in self._deleting:
+            task = asyncio.get_running_loop().create_task(finish())
+            self._deleting[key] = task
+            task.add_done_callback(lambda _: self._deleting.pop(key, None))
+
+    def _sweep(self, uid: str) -> None:
+        """Delete a pod with our label that no attempt here has."""
+        for namespace, watcher in self._pods.items():
+            if uid in watcher.objects:
+                self._delete(f"/api/v1/namespaces/{namespace}/pods/{uid}", grace_s=0)
+            elif watcher.synced.is_set():
+                self._last_seen.pop(uid, None)
+
+    def _delete(self, path: str, *, grace_s: int) -> asyncio.Task[None]:
+        known = self._deleting.get(path)
+        if known is not None:
+            return known
+        task = asyncio.get_running_loop().create_task(self._delete_until_done(path, grace_s))
+        self._deleting[path] = task
+        task.add_done_callback(lambda _: self._deleting.pop(path, None))
+        return task
+
+    async def _delete_until_done(self, path: str, grace_s: int) -> None:
+        assert self._client is not None
+        backoff_s = _BACKOFF_MIN_S
+        while True:
+            try:
+                await self._client.delete(path, grace_s=grace_s)
+            except (ApiError, ApiUnavailable, ConfigError) as error:
+                log.warning("%s cannot be deleted: %s", path, error)
+            else:
+                return
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
+            backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+
+    # -- notices -------------------------------------------------------------------------------
+
+    def _notify_gang(self, gang: KubernetesGang, notice: Notice) -> None:
+        """Send a notice once per gang, and only if it changed."""
+        if gang.last_notice != notice.message:
+            gang.last_notice = notice.message
+            self._notify(next(iter(gang.live), gang.uid), notice)
+
+    def _reject(self, uid: str, verdict: Verdict) -> None:
+        gang_folder.write_verdict(self._home.task(uid), verdict)
+        self._look_at(uid)
+        self._hint(uid)
+
+    async def _in_files(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._files, work)
+
+
+def _mark_removed(folder: Path) -> None:
+    """Nothing is left in Kubernetes: what was needed to create it again has secrets."""
+    if folder.exists():
+        write_report(folder / gang_folder.REMOVED, "")
+        for name in (gang_folder.MANIFESTS, gang_folder.TICKET):
+            (folder / name).unlink(missing_ok=True)

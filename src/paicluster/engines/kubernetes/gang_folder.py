@@ -1,0 +1,261 @@
+"""Folders of gangs and tasks on the server: what is downloaded by pods, and what they report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from paicluster.engines.common import folder_size, task_files, untrusted_files
+from paicluster.engines.common.attempt_folder import environment_marker, path_of
+from paicluster.engines.common.received_reports import write_report
+from paicluster.engines.interface import LaunchFailed, Loss, TaskLaunch
+from paicluster.engines.kubernetes.options import KubernetesOptions
+from paicluster.engines.kubernetes.pod_manifest import EXCHANGE, STATE, WORK
+from paicluster.engines.kubernetes.pod_states import Verdict
+from pairuntime.kubernetes import bootstrap, pod_runtime
+from pairuntime.reports import bundle_download, server_connection
+from pairuntime.supervisor import attempt, claim
+
+GANG = "gang.json"
+TICKET = "ticket"
+# The manifests, until the gang has ended: with them it is created again after a restart of the server.
+MANIFESTS = "manifests.json"
+# Nothing of the gang is left in Kubernetes.
+REMOVED = "removed"
+VERDICT = "verdict.json"
+SCRIPT = "task.sh"
+_SOURCES = pod_runtime.SOURCES
+_HEADER = 'set -o errexit -o nounset\nif [ -n "${BASH_VERSION:-}" ]; then set -o pipefail; fi\n'
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesFolders:
+    """Paths of one Kubernetes engine."""
+
+    root: Path
+
+    @property
+    def tasks(self) -> Path:
+        return self.root / "tasks"
+
+    @property
+    def gangs(self) -> Path:
+        return self.root / "gangs"
+
+    def task(self, uid: str) -> Path:
+        return path_of(self.tasks, uid)
+
+    def gang(self, uid: str) -> Path:
+        return path_of(self.gangs, uid)
+
+
+def cluster_id(home: KubernetesFolders) -> str:
+    """Label by which this cluster finds its objects, among those of others in the same namespace."""
+    path = home.root / "cluster-id"
+    if not path.exists():
+        write_report(path, secrets.token_hex(8))
+    return path.read_text()
+
+
+def prepare(
+    home: KubernetesFolders,
+    gang: Sequence[TaskLaunch],
+    options: KubernetesOptions,
+    runtime: Path,
+    *,
+    ticket: str,
+    namespace: str,
+    manifests: Mapping[str, Any],
+    grace_s: float,
+) -> None:
+    """Write all files of a gang. `gang.json` comes last and marks it complete; a failure removes all."""
+    folder = home.gang(gang[0].uid)
+    created: list[Path] = []
+    try:
+        created.append(folder)
+        _create(folder)
+        if (sources := gang[0].sources) is not None:
+            _share(sources, folder / _SOURCES)
+        write_report(folder / TICKET, hash_of(ticket))
+        write_report(folder / MANIFESTS, json.dumps(manifests))
+        for task in gang:
+            path = home.task(task.uid)
+            if not os.path.lexists(path / claim.NAME):
+                created.append(path)
+                _prepare_task(path, task, gang, options, ticket, grace_s)
+        description = {
+            "tasks": [task.uid for task in gang],
+            "namespace": namespace,
+            "runtime": runtime.parent.name,
+            "images": [task.image or options.image for task in gang],
+            "logins": ["" if task.login is None else task.login.username for task in gang],
+        }
+        for task in gang[1:]:
+            _create(home.gang(task.uid).parent)
+            write_report(home.gang(task.uid), gang[0].uid)
+        write_report(folder / GANG, json.dumps(description))
+    except OSError as error:
+        for path in created:
+            folder_size.remove_tree(path)
+        raise LaunchFailed.not_written(error) from error
+
+
+def _prepare_task(
+    folder: Path,
+    task: TaskLaunch,
+    gang: Sequence[TaskLaunch],
+    options: KubernetesOptions,
+    ticket: str,
+    grace_s: float,
+) -> None:
+    _create(folder)
+    work = folder / pod_runtime.WORK
+    work.mkdir(exist_ok=True)
+    task_files.create_output_folders(work)
+    key, _, value = environment_marker(task.uid).partition("=")
+    foreign = task_files.HOST_VARIABLES
+    environment = {
+        **{name: value for name, value in task.shared_environment.items() if name not in foreign},
+        **{name: value for name, value in task.environment.items() if name not in foreign},
+        key: value,
+    }
+    runtime_folder = f"{EXCHANGE}/{pod_runtime.RUNTIME_FOLDER}"
+    own = task_files.runtime_variables(environment, WORK, runtime_folder)
+    # What the image has comes first: only its own shell knows that.
+    python_path = environment.pop("PYTHONPATH", "")
+    environment.update({name: text for name, text in own.items() if name not in ("PATH", "PYTHONPATH")})
+    if python_path:
+        environment["PYTHONPATH"] = python_path
+    environment.setdefault("HOME", WORK)
+    placeholders = None
+    if task.placeholders is not None:
+        placeholders = {
+            "ip": task.placeholders.ip,
+            "gpus": task.placeholders.gpus,
+            "ports": {label: list(texts) for label, texts in task.placeholders.ports.items()},
+        }
+    spec = {
+        "attempt": task.uid,
+        "gang": gang[0].uid,
+        "cwd": WORK,
+        "exchange": EXCHANGE,
+        "env": environment,
+        "secrets": [*task.secrets, ticket],
+        "time_limit_s": task.time_limit_s,
+        "output_upload": task_files.output_upload_spec(task, WORK, runtime_folder, "python3"),
+        "placeholders": placeholders,
+        "ports": {} if task.placeholders is None else {k: len(v) for k, v in task.placeholders.ports.items()},
+        "gpu_count": task.gpu_count,
+        "grace_s": grace_s,
+        "kill_wait_s": grace_s + options.drain_s,
+        "log_limit": options.log_limit,
+        "log_segment": options.log_segment,
+    }
+    write_report(folder / SCRIPT, _HEADER + task.script + "\n")
+    write_report(folder / attempt.SPEC, json.dumps(spec))
+
+
+def bootstrap_text(url: str, ca_certificates: str, ticket: str, gang: str) -> str:
+    """The program that the runtime container runs."""
+    config = {
+        "url": url,
+        "authority": ca_certificates,
+        "ticket": ticket,
+        "gang": gang,
+        "root": STATE,
+        "archive": f"{pod_runtime.RUNTIME_FOLDER}/pairuntime.pyz",
+    }
+    modules = (server_connection, bundle_download, bootstrap)
+    texts = (Path(str(module.__file__)).read_text() for module in modules)
+    return "\n".join((*texts, f"main({config!r})\n"))
+
+
+def hash_of(ticket: str) -> str:
+    return hashlib.sha256(ticket.encode()).hexdigest()
+
+
+def _create(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _share(sources: Path, target: Path) -> None:
+    """A copy of the sources, by a hard link where possible: the server may delete them meanwhile."""
+    if not target.exists():
+        temporary = target.with_name(f"{target.name}.{os.getpid()}")
+        temporary.unlink(missing_ok=True)
+        try:
+            os.link(sources, temporary)
+        except OSError:
+            shutil.copyfile(sources, temporary)
+        temporary.rename(target)
+
+
+# -- reading --------------------------------------------------------------------------------------------
+
+
+def description_of(folder: Path) -> dict[str, Any] | None:
+    """The description of a gang; None when its folder is not complete."""
+    try:
+        content = json.loads((folder / GANG).read_text())
+    except (OSError, ValueError):
+        return None
+    return dict(content)
+
+
+def leader_of(home: KubernetesFolders, uid: str) -> str | None:
+    """The first task of an attempt's gang, whose uid is the gang's; None when there is no gang."""
+    path = home.gang(uid)
+    try:
+        return uid if path.is_dir() else path.read_text()
+    except OSError:
+        return None
+
+
+def all_gangs(home: KubernetesFolders) -> Iterator[str]:
+    """Gangs that may have something in Kubernetes."""
+    for path in home.gangs.glob("*/*"):
+        if path.is_dir() and not (path / REMOVED).exists():
+            yield path.name
+
+
+def read_ticket(home: KubernetesFolders, uid: str) -> str | None:
+    leader = leader_of(home, uid)
+    if leader is None:
+        return None
+    try:
+        return untrusted_files.tail(home.gang(leader) / TICKET).decode()
+    except OSError:
+        return None
+
+
+def write_verdict(folder: Path, verdict: Verdict) -> None:
+    """Store what Kubernetes says about an attempt; the first one counts."""
+    if not (folder / VERDICT).exists():
+        write_report(folder / VERDICT, json.dumps(asdict(verdict), default=lambda loss: loss.value))
+
+
+def read_verdict(folder: Path) -> Verdict | None:
+    content = untrusted_files.read_json(folder / VERDICT)
+    if not content:
+        return None
+    loss = content.get("loss")
+    return Verdict(**{**content, "loss": None if loss is None else Loss(loss)})
+
+
+def request_stop(folder: Path, uid: str, grace_s: float) -> None:
+    """Write the stop request; an attempt that has not started never will."""
+    _create(folder)
+    write_report(folder / attempt.STOP, json.dumps({"grace_s": grace_s}))
+    claim.bury(str(folder), uid)
+
+
+def remove(home: KubernetesFolders, uid: str) -> None:
+    for path in (home.task(uid), home.gang(uid)):
+        folder_size.remove_tree(path)

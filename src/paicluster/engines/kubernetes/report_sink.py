@@ -1,0 +1,92 @@
+"""Report sink: what tasks in pods download and report, by the ticket of their gang."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from paicluster.engines.common.received_reports import ReceivedReports, run_in_files, write_report
+from paicluster.engines.common.tar_bundle import TarBundle
+from paicluster.engines.interface import AppendResult, Hint
+from paicluster.engines.kubernetes import gang_folder
+from paicluster.engines.kubernetes.options import KubernetesOptions
+from paiprotocol.errors import JOB_CONFLICT, NO_JOB, Conflict, NotFound
+from pairuntime.kubernetes import bootstrap, pod_runtime
+from pairuntime.supervisor import attempt, claim
+
+DIAGNOSTICS = "diagnostics"
+
+
+class KubernetesReportSink:
+    """Implements the report API for one Kubernetes engine."""
+
+    def __init__(
+        self, home: gang_folder.KubernetesFolders, options: KubernetesOptions, files: Executor, hint: Hint
+    ):
+        """``files``: a single thread, so that concurrent duplicates are processed one after the other."""
+        self._home = home
+        self._files = files
+        self._received = ReceivedReports(options.log_limit, options.log_segment)
+        self._hint = hint
+
+    def allows(self, uid: str, ticket: str) -> bool:
+        expected = gang_folder.read_ticket(self._home, uid)
+        return expected is not None and hmac.compare_digest(
+            expected.encode(), gang_folder.hash_of(ticket).encode()
+        )
+
+    async def launch_bundle(self, uid: str, job: str, component: int | None, rank: int) -> TarBundle:
+        """The bundle of one task. The other parameters are for engines whose gang is one allocation."""
+        return await run_in_files(self._files, lambda: self._pack(uid))
+
+    async def claim(self, uid: str, content: Mapping[str, Any]) -> None:
+        await run_in_files(self._files, lambda: self._received.claim(self._home.task(uid), content))
+        self._hint(uid)
+
+    async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
+        path = self._home.task(uid)
+        return await run_in_files(self._files, lambda: self._received.append(path, stream, at, after, data))
+
+    async def end(
+        self, uid: str, record: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> Mapping[str, int] | None:
+        path = self._home.task(uid)
+        missing = await run_in_files(self._files, lambda: self._received.end(path, record, sizes))
+        self._hint(uid)
+        return missing
+
+    async def record_usage(self, uid: str, data: bytes) -> None:
+        path = self._home.task(uid)
+        await run_in_files(self._files, lambda: self._received.record_usage(path, data))
+
+    async def record_diagnostics(self, uid: str, data: bytes) -> None:
+        path = self._home.gang(uid)
+        if not path.is_dir():
+            raise NotFound("This uid is not that of a gang.", code=NO_JOB)
+        text = data.decode(errors="replace")
+        await run_in_files(self._files, lambda: write_report(path / DIAGNOSTICS, text))
+
+    def _pack(self, uid: str) -> TarBundle:
+        task = self._home.task(uid)
+        folder = self._home.gang(gang_folder.leader_of(self._home, uid) or uid)
+        description = gang_folder.description_of(folder)
+        if description is None:
+            raise NotFound("This uid is not that of a task.", code=NO_JOB)
+        if os.path.lexists(task / claim.NAME):
+            raise Conflict("The task has started already, or was stopped.", code=JOB_CONFLICT)
+        bundle = TarBundle()
+        bundle.add_tree(
+            Path(pod_runtime.RUNTIME_FOLDER), self._home.root / "runtime" / description["runtime"]
+        )
+        inner = Path(pod_runtime.TASK_FOLDER)
+        bundle.add_folder(inner)
+        for name in (gang_folder.SCRIPT, attempt.SPEC):
+            bundle.add(inner / name, task / name)
+        if (folder / pod_runtime.SOURCES).exists():
+            bundle.add(Path(pod_runtime.SOURCES), folder / pod_runtime.SOURCES)
+        bundle.add(Path(bootstrap.MARKER), b"")
+        return bundle
