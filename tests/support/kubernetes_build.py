@@ -1,7 +1,7 @@
 """Kubernetes 1.20, built once from Debian's source package into a folder of the user's cache.
 
-Nothing of the machine is changed: the compiler is unpacked into a scratch folder, which is removed afterwards.
-Takes 16 minutes of one processor and 3 GB; `python -m support.kubernetes_build` in `tests` does it beforehand.
+Nothing of the machine is changed: the compiler is unpacked into a scratch folder, and removed with it.
+Takes 16 minutes of one processor, and 3 GB. `python -m support.kubernetes_build`, in `tests`, does it alone.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _build(folder: Path) -> None:
     if absent:
         missing(f"{', '.join(absent)}, to build Kubernetes {VERSION},")
     print(
-        f"\nBuilding Kubernetes {VERSION} from Debian's source package into {folder}: 10 to 40 minutes, once. "
+        f"\nBuilding Kubernetes {VERSION} from Debian's source package into {folder}: 10 to 40 minutes. "
         f"Log: {folder}/build.log",
         file=sys.__stderr__,
         flush=True,
@@ -163,9 +163,7 @@ def _compile(scratch: Path, target: Path, log: object) -> None:
     _run(["gcc", "-Os", "-static", "-s", "-o", str(target / "pause"), "pause.c"], scratch, log)
 
 
-def _run(
-    command: list[str], folder: Path, log: object, environment: dict[str, str] | None = None
-) -> None:
+def _run(command: list[str], folder: Path, log: object, environment: dict[str, str] | None = None) -> None:
     subprocess.run(
         command,
         cwd=folder,

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 
-class ApiObject(msgspec.Struct, rename="camel", kw_only=True):
+class ApiObject(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Base of all: names in camel case."""
 
 
-class Metadata(ApiObject):
+class Metadata(ApiObject, frozen=True):
     name: str = ""
     uid: str = ""
     namespace: str = ""
@@ -21,19 +21,19 @@ class Metadata(ApiObject):
     deletion_timestamp: str | None = None
 
 
-class Condition(ApiObject):
+class Condition(ApiObject, frozen=True):
     type: str
     status: str = ""
     reason: str | None = None
     message: str | None = None
 
 
-class Waiting(ApiObject):
+class Waiting(ApiObject, frozen=True):
     reason: str | None = None
     message: str | None = None
 
 
-class Terminated(ApiObject):
+class Terminated(ApiObject, frozen=True):
     exit_code: int = 0
     reason: str | None = None
     message: str | None = None
@@ -42,35 +42,35 @@ class Terminated(ApiObject):
     finished_at: str | None = None
 
 
-class ContainerState(ApiObject):
+class ContainerState(ApiObject, frozen=True):
     waiting: Waiting | None = None
     running: dict[str, Any] | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(ApiObject):
+class ContainerStatus(ApiObject, frozen=True):
     name: str
     state: ContainerState = ContainerState()
     restart_count: int = 0
 
 
-class Resources(ApiObject):
+class Resources(ApiObject, frozen=True):
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
-class Container(ApiObject):
+class Container(ApiObject, frozen=True):
     name: str
     resources: Resources = Resources()
 
 
-class PodSpec(ApiObject):
+class PodSpec(ApiObject, frozen=True):
     node_name: str | None = None
     containers: list[Container] = []
     init_containers: list[Container] = []
 
 
-class PodStatus(ApiObject):
+class PodStatus(ApiObject, frozen=True):
     phase: str = ""
     reason: str | None = None
     message: str | None = None
@@ -80,63 +80,63 @@ class PodStatus(ApiObject):
     container_statuses: list[ContainerStatus] = []
 
 
-class Pod(ApiObject):
+class Pod(ApiObject, frozen=True):
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
-class NodeAddress(ApiObject):
+class NodeAddress(ApiObject, frozen=True):
     type: str
     address: str
 
 
-class NodeStatus(ApiObject):
+class NodeStatus(ApiObject, frozen=True):
     allocatable: dict[str, str] = {}
     capacity: dict[str, str] = {}
     conditions: list[Condition] = []
     addresses: list[NodeAddress] = []
 
 
-class Taint(ApiObject):
+class Taint(ApiObject, frozen=True):
     key: str
     effect: str
     value: str | None = None
 
 
-class NodeSpec(ApiObject):
+class NodeSpec(ApiObject, frozen=True):
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class KubernetesNode(ApiObject):
+class KubernetesNode(ApiObject, frozen=True):
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
-class ListMetadata(ApiObject):
+class ListMetadata(ApiObject, frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class PodList(ApiObject):
+class PodList(ApiObject, frozen=True):
     metadata: ListMetadata
     items: list[Pod] = []
 
 
-class NodeList(ApiObject):
+class NodeList(ApiObject, frozen=True):
     metadata: ListMetadata
     items: list[KubernetesNode] = []
 
 
-class Version(ApiObject):
+class Version(ApiObject, frozen=True):
     git_version: str = ""
     major: str = ""
     minor: str = ""
 
 
-class WatchEvent(ApiObject):
+class WatchEvent(ApiObject, frozen=True):
     """An event of a watch; its object is decoded by its type."""
 
     type: str

@@ -36,12 +36,12 @@ class KubernetesObject(Protocol):
 T = TypeVar("T", bound=KubernetesObject)
 
 
-class _List(ApiObject):
+class _List(ApiObject, frozen=True):
     metadata: ListMetadata
     items: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
-class _Failure(ApiObject):
+class _Failure(ApiObject, frozen=True):
     code: int = 0
     message: str = ""
 

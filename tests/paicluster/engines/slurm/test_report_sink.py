@@ -38,7 +38,7 @@ from paiprotocol.errors import ConfigError, Conflict, Unavailable
 from pairuntime.local_files import log_times_format
 from pairuntime.slurm import gang_launcher as batch
 from pairuntime.supervisor import attempt_factory, claim, exit_record, process_tree
-from support.slurm_report_server import QuietServer, app_of
+from support.report_server import QuietServer, app_of
 from support.small_disk import fill, mounted
 
 SEGMENT, LIMIT = 100, 300
