@@ -7,6 +7,7 @@ real one.
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ mount -t tmpfs none "$root/proc" 2>/dev/null || true
 mount -t proc proc "$root/proc"
 while [ "$1" != -- ]; do mkdir -p "$root$2"; mount --bind "$1" "$root$2"; shift 2; done
 shift
+ln -sfn /proc/self/fd "$root/dev/fd"
 for name in null zero urandom; do : > "$root/dev/$name"; mount --bind "/dev/$name" "$root/dev/$name"; done
 exec chroot "--userspec=$account:$account" "$root" "$@"
 """
@@ -88,7 +90,7 @@ class NamespacePod:
             for mount in container["volumeMounts"]
             for word in (str(self.volumes[mount["name"]]), mount["mountPath"])
         ]
-        start = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", _START, "sh"]
+        start = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", _START, "sh"]
         return subprocess.Popen(
             [*start, str(root), str(self._account), *mounts, "--", *container["command"]],
             env=environment,
@@ -107,18 +109,24 @@ class NamespacePod:
                 os.kill(pid, signal.SIGTERM)
 
     def kill(self, name: str) -> None:
-        self.processes[name].kill()
+        """All processes of a container: the end of its first one ends the others."""
+        for pid in _children(self.processes[name].pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def wait(self, name: str, timeout_s: float = 90.0) -> int:
         return self.processes[name].wait(timeout_s)
 
     def close(self) -> None:
-        for process in self.processes.values():
-            process.kill()
+        for name, process in self.processes.items():
+            self.kill(name)
             process.wait()
         subprocess.run(["rm", "-rf", "--one-file-system", str(self._folder)], check=False)
 
 
 def _children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:  # it has ended
+        return []
     return [int(word) for word in text.split()]

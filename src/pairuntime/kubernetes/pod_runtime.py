@@ -118,7 +118,7 @@ def _prepare_exchange(root: "str", exchange: "str") -> "None":
 def _unpack(archive: "str", folder: "str") -> "None":
     inside = os.path.realpath(folder) + os.sep
     try:
-        with BoundedTarFile.open(archive, "r:*") as members:
+        with open(archive, "rb") as content, BoundedTarFile.open(fileobj=content, mode="r|*") as members:
             for member in members:
                 target = os.path.realpath(os.path.join(folder, member.name))
                 if not (target + os.sep).startswith(inside) or member.isdev():

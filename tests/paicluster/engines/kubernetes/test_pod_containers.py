@@ -86,7 +86,9 @@ class Pods:
         try:
             seen = await self.until(one.uid, Phase.ENDED)
         except TimeoutError:
-            pytest.fail(f"{pod.output(RUNTIME)}\n---\n{pod.output(TASK)}")
+            path = self.home.gang(one.uid) / "diagnostics"
+            diagnostics = path.read_text() if path.exists() else ""
+            pytest.fail(f"{diagnostics}\n---\n{pod.output(RUNTIME)}\n---\n{pod.output(TASK)}")
         for name in (RUNTIME, TASK):
             await asyncio.to_thread(pod.wait, name)
         return seen
@@ -197,7 +199,7 @@ async def test_deleted_pod_ends_its_task_with_the_grace_that_the_server_says(pod
         pod.terminate()
         seen = await pods.until(one.uid, Phase.ENDED)
     assert (seen.exit_code, seen.stopped, seen.killed_by_us, seen.loss) == (7, True, False, None)
-    assert pods.log(one.uid) == b"up\nbye\n"
+    assert pods.log(one.uid, "stdout") == b"up\nbye\n"
 
 
 async def test_task_that_ignores_the_signal_is_killed_after_its_grace(pods: Pods) -> None:
