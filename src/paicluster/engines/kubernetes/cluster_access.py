@@ -202,9 +202,8 @@ def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
             os.write(fd, content)
         context.load_cert_chain(*(f"/proc/self/fd/{fd}" for fd in descriptors))
     except ssl.SSLError as error:
-        raise ConfigError(
-            f"The client certificate of the kubeconfig is not valid: {error.reason}."
-        ) from error
+        reason = error.reason or "it has no certificate and key"
+        raise ConfigError(f"The client certificate is not valid: {reason}.") from error
     finally:
         for fd in descriptors:
             os.close(fd)
