@@ -53,11 +53,12 @@ class NamespacePod:
         folder: Path,
         *,
         ip: str = "127.0.0.1",
+        node: str = "node",
         order: Sequence[str] = (),
     ):
         """``order``: of the start of the containers, where it is not that of the manifest."""
         self._folder = folder
-        self._ip = ip
+        self._fields = {"spec.nodeName": node, "status.podIP": ip}
         self._data = {one["metadata"]["name"]: one["data"] for one in secrets}
         spec = manifest["spec"]
         self._account = spec["securityContext"].get("runAsUser", 0)
@@ -81,10 +82,10 @@ class NamespacePod:
         # Links: the files of an image are not changed.
         subprocess.run(["cp", "-al", str(_unpacked(container["image"], os.getpid())), str(root)], check=True)
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin", "KUBERNETES_PORT": "443"}
-        fields = {"spec.nodeName": "node", "status.podIP": self._ip}
+
         for variable in container.get("env", ()):
             source = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            environment[variable["name"]] = fields[source] if source else variable["value"]
+            environment[variable["name"]] = self._fields[source] if source else variable["value"]
         mounts = [
             word
             for mount in container["volumeMounts"]

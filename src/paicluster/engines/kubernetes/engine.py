@@ -331,7 +331,9 @@ class KubernetesEngine:
                 self._notify_gang(gang, unavailable(watcher.problem))
             return
         pod = watcher.objects.get(uid)
-        changed = await self._in_files(lambda: self._compare(uid, gang, pod))
+        # Both at one moment: one that is seen only after this was not deleted.
+        last = pod or self._last_seen.get(uid)
+        changed = await self._in_files(lambda: self._compare(uid, gang, pod, last))
         if changed:
             self._hint(uid)
         if await self._in_files(lambda: self._has_ended(uid)):
@@ -344,12 +346,11 @@ class KubernetesEngine:
             if notice is not None:
                 self._notify_gang(gang, notice)
 
-    def _compare(self, uid: str, gang: KubernetesGang, pod: Pod | None) -> bool:
+    def _compare(self, uid: str, gang: KubernetesGang, pod: Pod | None, last: Pod | None) -> bool:
         """Store what the pod says about the end of an attempt; whether that was new. In the file thread."""
         path = self._home.task(uid)
         if (path / gang_folder.VERDICT).exists():
             return False
-        last = pod or self._last_seen.get(uid)
         owner = untrusted_files.read_claim(path)
         if owner is None:
             return self._compare_unclaimed(uid, gang, pod, last)
