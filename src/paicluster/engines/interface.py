@@ -378,6 +378,12 @@ class ReportSink(Protocol):
 
     async def claim(self, uid: str, content: Mapping[str, Any]) -> None: ...
 
+    async def place(self, uid: str, offer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+        """Store where a task of a gang runs; the placements of the whole gang once all are known.
+
+        None: not yet; the task asks again. For engines whose tasks learn of each other from the server.
+        """
+
     async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
         """Write data of a stream at offset ``at``.
 

@@ -1,5 +1,6 @@
 """Runtime of a pod, in its own container: prepares the exchange, waits for the shim, runs the attempt."""
 
+import http.client
 import json
 import os
 import shlex
@@ -7,11 +8,12 @@ import shutil
 import signal
 import sys
 import tarfile
+import time
 import zlib
 
 from pairuntime.kubernetes import pod_attempt, shim
 from pairuntime.reports import placement
-from pairuntime.reports.report_client import ReportClient
+from pairuntime.reports.report_client import BACKOFF_MAX_S, BACKOFF_MIN_S, ReportClient, ReportRejected
 from pairuntime.reports.report_uploader import print_exception, run_and_report
 from pairuntime.supervisor import attempt, attempt_factory, claim, process_tree
 from pairuntime.transport.bounded_tar import BoundedTarFile
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 # In the folder of a bundle.
 TASK_FOLDER = "task"
+# What the tasks of a gang share: variables, and what each of them has to be placed with.
+GANG = "placements-wanted.json"
 RUNTIME_FOLDER = "runtime"
 SOURCES = "sources.tar"
 # Variables of the container, from the pod's own fields.
@@ -29,6 +33,8 @@ NODE_VARIABLE = "PAI_POD_NODE"
 ADDRESS_VARIABLE = "PAI_POD_IP"
 UID_VARIABLE = "PAI_POD_ATTEMPT"
 WORK = "work"
+# The server answers when all tasks of the gang have asked, or after some seconds.
+_PLACEMENT_TIMEOUT_S = 20.0
 
 
 def run(config: "dict[str, Any]", root: "str") -> "int":
@@ -55,11 +61,15 @@ def _run(client: "ReportClient", root: "str") -> "int":
     status_fd = os.open(os.path.join(exchange, shim.STATUS), os.O_RDONLY | os.O_NONBLOCK)
     # For both: the shim must not wait for the opening, and sees its end when this process has gone.
     control_fd = os.open(os.path.join(exchange, shim.CONTROL), os.O_RDWR | os.O_NONBLOCK)
-    own = _placement(spec)
-    if not pod_attempt.wait_for_shim(status_fd, lambda: signal.SIGTERM in signal.sigpending()):
+    gang = json.loads(claim.read_file(os.path.join(folder, GANG)).decode())  # type: dict[str, Any]
+    if not pod_attempt.wait_for_shim(status_fd, _is_ending):
         return 3
-    known = placement.values([spec], [own])
-    _write_scripts(spec, exchange, root, known)
+    placements = _placements(client, str(spec["attempt"]), gang["tasks"], int(spec["number"]))
+    if placements is None:
+        return 3
+    own = placements[int(spec["number"])]
+    spec["env"] = dict(gang["environment"], **spec["env"])
+    _write_scripts(spec, exchange, root, placement.values(gang["tasks"], placements))
     placement.write(os.path.join(folder, placement.PLACEMENT), json.dumps(own))
     if spec.get("output_upload"):
         # The Python that runs this: the server cannot know its path in the image.
@@ -79,18 +89,38 @@ def _run(client: "ReportClient", root: "str") -> "int":
     return run_and_report(client, folder, str(spec["attempt"]), supervise, after_fork=close_pipes)
 
 
-def _placement(spec: "dict[str, Any]") -> "dict[str, object]":
-    ports = placement.free_ports(sum(spec["ports"].values()))
-    by_label = {}
-    for label, count in spec["ports"].items():
-        by_label[label], ports = ports[:count], ports[count:]
-    return {
+def _is_ending() -> "bool":
+    """Whether the pod is being deleted."""
+    return signal.SIGTERM in signal.sigpending()
+
+
+def _placements(
+    client: "ReportClient", attempt_uid: "str", tasks: "list[dict[str, Any]]", number: "int"
+) -> "list[dict[str, object]] | None":
+    """Placements of the whole gang, in its order; None if the task is not to start any more."""
+    alone = len(tasks) == 1
+    offer = {
         "node": os.environ.get(NODE_VARIABLE, ""),
         "ip": os.environ.get(ADDRESS_VARIABLE, ""),
-        "ports": by_label,
+        "ports": placement.free_ports(sum(tasks[number]["ports"].values()), 0 if alone else placement.SPARE),
         # In a container only its own exist, numbered from 0.
-        "gpus": ",".join(map(str, range(int(spec["gpu_count"])))),
-    }
+        "gpus": ",".join(map(str, range(int(tasks[number]["gpu_count"])))),
+    }  # type: dict[str, object]
+    if alone:
+        return placement.assign_ports([offer], tasks)
+    pause = BACKOFF_MIN_S
+    while not _is_ending():
+        try:
+            answer = client.put(attempt_uid + "/placement", json.dumps(offer).encode(), _PLACEMENT_TIMEOUT_S)
+            if answer["placements"] is not None:
+                return list(answer["placements"])
+            pause = BACKOFF_MIN_S
+        except ReportRejected:
+            return None
+        except (OSError, http.client.HTTPException):
+            time.sleep(pause)
+            pause = min(pause * 2, BACKOFF_MAX_S)
+    return None
 
 
 def _prepare_exchange(root: "str", exchange: "str") -> "None":

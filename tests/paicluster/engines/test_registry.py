@@ -24,6 +24,7 @@ def test_engine_class_schedules_itself_as_its_kind_says() -> None:
         "process": ("process.engine", "ProcessEngine"),
         "container": ("container.engine", "ContainerEngine"),
         "slurm": ("slurm.engine", "SlurmEngine"),
+        "kubernetes": ("kubernetes.engine", "KubernetesEngine"),
     }
     assert engines.keys() == ENGINE_KINDS.keys()
     for name, (module, cls) in engines.items():

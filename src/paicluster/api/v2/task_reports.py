@@ -6,7 +6,7 @@ a task that got no response repeats it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,11 @@ route = Routes(other_methods=405, audit=Audit.NEVER)
 
 class Accepted(WireModel):
     """Response without content."""
+
+
+class Placed(WireModel):
+    # Of all tasks of the gang, in its order; None: some are not known yet, and the task asks again.
+    placements: Sequence[Mapping[str, Any]] | None
 
 
 class Appended(WireModel):
@@ -90,6 +95,13 @@ async def claim(request: Request) -> Accepted:
     sink, uid = _authorize(request)
     await sink.claim(uid, await _mapping(request))
     return Accepted()
+
+
+@route("PUT /api/v2/attempts/{uid:uuid}/placement", authority=TICKET, body=_RECORD)
+async def placement(request: Request) -> Placed:
+    """Report where a task of a gang runs. Answered when all tasks have reported, or after some seconds."""
+    sink, uid = _authorize(request)
+    return Placed(await sink.place(uid, await _mapping(request)))
 
 
 @route(

@@ -110,7 +110,14 @@ class KubernetesEngine:
             lambda: runtime_install.install(self._home.root / "runtime", self._ca_certificates)
         )
         self._client = client = ApiClient(self._access)
-        self._creator = PodCreator(client, self._is_startable, self._reject, self._notify_gang)
+        self._creator = PodCreator(
+            client,
+            self._is_startable,
+            self._reject,
+            self._notify_gang,
+            self._withdraw,
+            self._options.gang_timeout_s,
+        )
         selector = f"{pod_manifest.CLUSTER_LABEL}={self._cluster}"
         for namespace in self._options.namespaces():
             path = f"/api/v1/namespaces/{namespace}/pods"
@@ -216,8 +223,6 @@ class KubernetesEngine:
                 "Storages cannot be mounted in pods yet: use their addresses in the job's commands.",
                 transient=False,
             )
-        if len(gang) > 1:
-            raise LaunchFailed("Jobs of several tasks cannot run on Kubernetes yet.", transient=False)
         await self._in_files(lambda: self._prepare(gang))
         prepared = self._gangs.find(gang[0].uid)
         if prepared is not None:
@@ -242,6 +247,7 @@ class KubernetesEngine:
             self._runtime,
             ticket=ticket,
             namespace=settings.namespace,
+            pool=settings.pool,
             manifests={
                 "secrets": made,
                 "pods": [pod_manifest.pod_manifest(task, context) for task in gang],
@@ -292,8 +298,12 @@ class KubernetesEngine:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         assert pod is not None
-        self._last_seen[pod.metadata.name] = pod
-        self._look_at(pod.metadata.name)
+        name = pod.metadata.name
+        self._last_seen[name] = pod
+        gang = self._gangs.of(name)
+        if gang is not None and not self._pods[gang.namespace].objects.keys() & set(gang.members):
+            gang.absent.set()
+        self._look_at(name)
 
     def _node_changed(self, old: KubernetesNode | None, new: KubernetesNode | None) -> None:
         if nodes.is_lost(new) and not nodes.is_lost(old):
@@ -332,11 +342,13 @@ class KubernetesEngine:
             return
         pod = watcher.objects.get(uid)
         # Both at one moment: one that is seen only after this was not deleted.
-        last = pod or self._last_seen.get(uid)
+        last = pod or (None if gang.is_withdrawing else self._last_seen.get(uid))
         changed = await self._in_files(lambda: self._compare(uid, gang, pod, last))
         if changed:
             self._hint(uid)
-        if await self._in_files(lambda: self._has_ended(uid)):
+        has_ended = await self._in_files(lambda: self._has_ended(uid))
+        gang.note(uid, is_scheduled=pod is not None and pod_states.is_scheduled(pod), has_ended=has_ended)
+        if has_ended:
             gang.live.discard(uid)
             self._delete_ended(uid, gang, pod)
             await self._clean_up(gang)
@@ -436,6 +448,30 @@ class KubernetesEngine:
             f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=int(grace_s) + self._options.drain_s
         )
 
+    async def _withdraw(self, gang: KubernetesGang) -> None:
+        """Delete the pods of a gang that are not all scheduled; they are created again later."""
+        watcher = self._pods[gang.namespace]
+        gang.is_withdrawing = True
+        gang.absent.clear()
+        try:
+            for uid in gang.members:
+                if uid in watcher.objects and not os.path.lexists(self._home.task(uid) / claim.NAME):
+                    await self._delete(f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=0)
+            if watcher.objects.keys() & set(gang.members):
+                await gang.absent.wait()
+            for uid in gang.members:
+                self._last_seen.pop(uid, None)
+            self.reports.forget(gang.uid)
+            gang.scheduled.clear()
+            gang.settled.clear()
+        finally:
+            gang.is_withdrawing = False
+        count = len(gang.members)
+        text = (
+            f"The {count} tasks could not all get a node in time; none holds one, and they are tried again."
+        )
+        self._notify_gang(gang, Notice("GangWithdrawn", text, "Warning", pending=True))
+
     async def _clean_up(self, gang: KubernetesGang, *, force: bool = False) -> None:
         """Delete the Secrets of a gang whose pods are gone, and forget it."""
         watcher = self._pods.get(gang.namespace)
@@ -451,6 +487,7 @@ class KubernetesEngine:
             if name == gang.uid or any(login for _, login in gang.images.values())
         ]
         self._gangs.forget(gang)
+        self.reports.forget(gang.uid)
         for uid in gang.members:
             self._last_seen.pop(uid, None)
             self._lingering.discard(uid)

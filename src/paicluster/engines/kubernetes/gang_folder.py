@@ -72,6 +72,7 @@ def prepare(
     *,
     ticket: str,
     namespace: str,
+    pool: str,
     manifests: Mapping[str, Any],
     grace_s: float,
 ) -> None:
@@ -90,9 +91,16 @@ def prepare(
             if not os.path.lexists(path / claim.NAME):
                 created.append(path)
                 _prepare_task(path, task, gang, options, ticket, grace_s)
+        shared = gang[0].shared_environment
+        content = {
+            "environment": {k: v for k, v in shared.items() if k not in task_files.HOST_VARIABLES},
+            "tasks": [_placement_request(task) for task in gang],
+        }
+        write_report(folder / pod_runtime.GANG, json.dumps(content))
         description = {
             "tasks": [task.uid for task in gang],
             "namespace": namespace,
+            "pool": pool,
             "runtime": runtime.parent.name,
             "images": [task.image or options.image for task in gang],
             "logins": ["" if task.login is None else task.login.username for task in gang],
@@ -121,26 +129,15 @@ def _prepare_task(
     task_files.create_output_folders(work)
     key, _, value = environment_marker(task.uid).partition("=")
     foreign = task_files.HOST_VARIABLES
-    environment = {
-        **{name: value for name, value in task.shared_environment.items() if name not in foreign},
-        **{name: value for name, value in task.environment.items() if name not in foreign},
-        key: value,
-    }
+    environment = {name: text for name, text in task.environment.items() if name not in foreign}
+    environment[key] = value
     runtime_folder = f"{EXCHANGE}/{pod_runtime.RUNTIME_FOLDER}"
-    own = task_files.runtime_variables(environment, WORK, runtime_folder)
-    # What the image has comes first: only its own shell knows that.
-    python_path = environment.pop("PYTHONPATH", "")
+    everything = {**task.shared_environment, **environment}
+    own = task_files.runtime_variables(everything, WORK, runtime_folder)
+    # These are put behind what the image has: only its own shell knows that.
     environment.update({name: text for name, text in own.items() if name not in ("PATH", "PYTHONPATH")})
-    if python_path:
-        environment["PYTHONPATH"] = python_path
-    environment.setdefault("HOME", WORK)
-    placeholders = None
-    if task.placeholders is not None:
-        placeholders = {
-            "ip": task.placeholders.ip,
-            "gpus": task.placeholders.gpus,
-            "ports": {label: list(texts) for label, texts in task.placeholders.ports.items()},
-        }
+    if "HOME" in foreign or "HOME" not in everything:
+        environment["HOME"] = WORK
     spec = {
         "attempt": task.uid,
         "gang": gang[0].uid,
@@ -150,9 +147,7 @@ def _prepare_task(
         "secrets": [*task.secrets, ticket],
         "time_limit_s": task.time_limit_s,
         "output_upload": task_files.output_upload_spec(task, WORK, runtime_folder, "python3"),
-        "placeholders": placeholders,
-        "ports": {} if task.placeholders is None else {k: len(v) for k, v in task.placeholders.ports.items()},
-        "gpu_count": task.gpu_count,
+        "number": gang.index(task),
         "grace_s": grace_s,
         "kill_wait_s": grace_s + options.drain_s,
         "log_limit": options.log_limit,
@@ -160,6 +155,22 @@ def _prepare_task(
     }
     write_report(folder / SCRIPT, _HEADER + task.script + "\n")
     write_report(folder / attempt.SPEC, json.dumps(spec))
+
+
+def _placement_request(task: TaskLaunch) -> dict[str, object]:
+    """What a task needs to be placed, and the texts that stand for the results in all environments."""
+    placeholders = None
+    ports: dict[str, int] = {}
+    if task.placeholders is not None:
+        labels = {label: list(texts) for label, texts in task.placeholders.ports.items()}
+        ports = {label: len(texts) for label, texts in labels.items()}
+        placeholders = {"ip": task.placeholders.ip, "gpus": task.placeholders.gpus, "ports": labels}
+    return {"ports": ports, "placeholders": placeholders, "gpu_count": task.gpu_count}
+
+
+def placement_requests(folder: Path) -> list[dict[str, Any]]:
+    """Those of all tasks of a gang."""
+    return list(json.loads((folder / pod_runtime.GANG).read_text())["tasks"])
 
 
 def bootstrap_text(url: str, ca_certificates: str, ticket: str, gang: str) -> str:

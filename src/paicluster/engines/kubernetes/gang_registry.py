@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,10 +20,20 @@ class KubernetesGang:
     folder: Path
     members: tuple[str, ...]
     namespace: str
+    # Nodes that its pods compete for with those of other gangs.
+    pool: str
     # By member: the image, and the user name for its registry.
     images: dict[str, tuple[str, str]] = field(default_factory=dict)
     # All pods exist, or existed.
     is_created: bool = False
+    # Members whose pods have a node.
+    scheduled: set[str] = field(default_factory=set)
+    # Set when all have one, or have ended.
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    # Its pods are being deleted, to be created again later.
+    is_withdrawing: bool = False
+    # Set when the last of them is gone.
+    absent: asyncio.Event = field(default_factory=asyncio.Event)
     # The last notice, to report each change once.
     last_notice: str = ""
     # Members not known to have ended.
@@ -32,6 +43,12 @@ class KubernetesGang:
 
     def manifests(self) -> str:
         return (self.folder / gang_folder.MANIFESTS).read_text()
+
+    def note(self, uid: str, *, is_scheduled: bool, has_ended: bool) -> None:
+        if is_scheduled or has_ended:
+            self.scheduled.add(uid)
+        if len(self.scheduled) == len(self.members):
+            self.settled.set()
 
     def waited_for_image_s(self, uid: str) -> float:
         now = time.monotonic()
@@ -71,7 +88,9 @@ class GangRegistry:
         images = dict(
             zip(members, zip(description["images"], description["logins"], strict=True), strict=True)
         )
-        gang = KubernetesGang(leader, folder, members, description["namespace"], images, live=set(members))
+        gang = KubernetesGang(
+            leader, folder, members, description["namespace"], description["pool"], images, live=set(members)
+        )
         self._by_uid[leader] = gang
         for member in members:
             self._of_task[member] = gang

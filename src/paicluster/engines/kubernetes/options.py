@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,11 @@ class PodSettings:
     # Queue of Kueue or Volcano, as a label of the pods.
     queue_label: str = ""
     host_network: bool = False
+
+    @property
+    def pool(self) -> str:
+        """The nodes that these pods may use, as text: pods of other text do not compete with them."""
+        return json.dumps([self.namespace, dict(self.node_selector), [dict(one) for one in self.tolerations]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from paicluster.engines.interface import Notice
@@ -22,6 +23,8 @@ _MAX_CONCURRENT = 8
 _BACKOFF_MIN_S = 0.5
 _BACKOFF_MAX_S = 30.0
 _EXISTS = 409
+# Until a gang that was withdrawn is created again, at least.
+_WITHDRAWN_PAUSE_S = 5.0
 
 
 class PodCreator:
@@ -33,12 +36,21 @@ class PodCreator:
         is_startable: Callable[[str], bool],
         reject: Callable[[str, Verdict], None],
         notify: Callable[[KubernetesGang, Notice], None],
+        withdraw: Callable[[KubernetesGang], Awaitable[None]],
+        gang_timeout_s: float,
     ):
-        """``is_startable``: whether an attempt is neither claimed nor stopped."""
+        """``is_startable``: whether an attempt is neither claimed nor stopped.
+
+        ``withdraw``: deletes the pods of a gang that are not all scheduled after the timeout.
+        """
         self._client = client
         self._is_startable = is_startable
         self._reject = reject
         self._notify = notify
+        self._withdraw = withdraw
+        self._gang_timeout_s = gang_timeout_s
+        # By pool of nodes: of gangs of several pods one at a time is between created and scheduled.
+        self._pools: dict[str, asyncio.Lock] = {}
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -61,8 +73,10 @@ class PodCreator:
         backoff_s = _BACKOFF_MIN_S
         while True:
             try:
-                async with self._slots:
-                    await self._create_once(gang)
+                async with self._turn(gang):
+                    async with self._slots:
+                        await self._create_once(gang)
+                    is_settled = await self._wait_until_settled(gang)
             except ApiError as error:
                 verdict = pod_states.creation_rejection(error.status, error.message)
                 if verdict is not None:
@@ -79,10 +93,30 @@ class PodCreator:
                 log.warning("The gang %s cannot be created: %s", gang.uid, error)
                 pause_s = backoff_s
             else:
-                gang.is_created = True
-                return
+                if is_settled:
+                    gang.is_created = True
+                    return
+                pause_s = max(backoff_s, _WITHDRAWN_PAUSE_S)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
             backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+
+    def _turn(self, gang: KubernetesGang) -> contextlib.AbstractAsyncContextManager[object]:
+        """A single pod holds nothing while it waits; several might hold what those of another gang need."""
+        if len(gang.members) == 1:
+            return contextlib.nullcontext()
+        return self._pools.setdefault(gang.pool, asyncio.Lock())
+
+    async def _wait_until_settled(self, gang: KubernetesGang) -> bool:
+        """Wait until all pods have a node; False if the gang was withdrawn."""
+        if len(gang.members) == 1:
+            return True
+        try:
+            async with asyncio.timeout(self._gang_timeout_s):
+                await gang.settled.wait()
+        except TimeoutError:
+            await self._withdraw(gang)
+            return False
+        return True
 
     async def _create_once(self, gang: KubernetesGang) -> None:
         """Secrets first: a pod that starts must find them. A name that exists is ours, of an earlier try."""

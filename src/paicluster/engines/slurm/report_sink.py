@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,9 @@ class SlurmReportSink:
     async def claim(self, uid: str, content: Mapping[str, Any]) -> None:
         await run_in_files(self._files, lambda: self._received.claim(self._home.task(uid), content))
         self._hint(uid)
+
+    async def place(self, uid: str, offer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+        raise NotFound("The tasks of a Slurm job tell each other where they run.", code=NO_JOB)
 
     async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
         return await run_in_files(

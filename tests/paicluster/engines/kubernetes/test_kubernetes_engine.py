@@ -9,13 +9,14 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paicluster.engines.common import runtime_install
-from paicluster.engines.interface import Notice, Observation, Phase, TaskLaunch
+from paicluster.engines.interface import Notice, Observation, Phase, Placeholders, TaskLaunch
 from paicluster.engines.kubernetes import cluster_access
 from paicluster.engines.kubernetes.engine import KubernetesEngine
 from paicluster.engines.kubernetes.options import KubernetesOptions
@@ -73,12 +74,14 @@ async def until(true: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def driven(cluster: NamespaceKubernetes, home: Path, port: int = 0) -> AsyncIterator[Driven]:
+async def driven(
+    cluster: NamespaceKubernetes, home: Path, port: int = 0, options: KubernetesOptions = OPTIONS
+) -> AsyncIterator[Driven]:
     """An engine as a server has it; a second one over the same home is that of the next server."""
     port = port or free_ports(1)[0]
     copy_runtime(home, runtime_install.install)
     access = cluster_access.of_kubeconfig([cluster.write_kubeconfig(home / "kubeconfig")])
-    engine = KubernetesEngine(home, OPTIONS, access, url=f"http://127.0.0.1:{port}", grace_s=5)
+    engine = KubernetesEngine(home, options, access, url=f"http://127.0.0.1:{port}", grace_s=5)
     made = Driven(engine)
     await engine.start(lambda uid: None, lambda uid, notice: made.notices.append(notice))
     try:
@@ -229,6 +232,66 @@ async def test_killed_task_is_reported_once_its_reason_is_known(
         seen = await made.ended(one.uid)
         assert (seen.signal, seen.killed_by_us, seen.out_of_memory) == (signal.SIGKILL, False, False)
         assert time.monotonic() - began < DEADLINE_S / 2
+
+
+async def test_tasks_of_a_gang_know_each_other_and_start_together(
+    cluster: NamespaceKubernetes, tmp_path: Path
+) -> None:
+    shared = {"ALL": "%pai.0.ip%:%pai.0.w.0% %pai.1.ip%:%pai.1.w.0%"}
+    gang = [
+        task(
+            'echo "$ALL"; echo "mine $PORT"',
+            shared_environment=shared,
+            environment={"PORT": f"%pai.{number}.w.0%"},
+            placeholders=Placeholders(
+                f"%pai.{number}.ip%", {"w": (f"%pai.{number}.w.0%",)}, f"%pai.{number}.gpus%"
+            ),
+        )
+        for number in range(2)
+    ]
+    async with driven(cluster, tmp_path / "home") as made:
+        await made.engine.launch(gang)
+        assert [(await made.ended(one.uid)).exit_code for one in gang] == [0, 0]
+        logs = [made.log(one.uid).decode().splitlines() for one in gang]
+        assert logs[0][0] == logs[1][0]
+        ports = [word.partition(":")[2] for word in logs[0][0].split()]
+        # Both pods have the address of this machine here.
+        assert ports[0] != ports[1]
+        assert [lines[1] for lines in logs] == [f"mine {port}" for port in ports]
+        await until(lambda: not cluster.names("pods") and not cluster.names("secrets"))
+
+
+async def test_gang_that_is_not_scheduled_in_time_is_withdrawn_and_created_again(
+    cluster: NamespaceKubernetes, tmp_path: Path
+) -> None:
+    cluster.unschedulable = "0/1 nodes are available: 1 Insufficient cpu."
+    gang = [task("exit 4") for _ in range(2)]
+    options = replace(OPTIONS, gang_timeout_s=1)
+    async with driven(cluster, tmp_path / "home", options=options) as made:
+        await made.engine.launch(gang)
+        await until(lambda: "GangWithdrawn" in [one.reason for one in made.notices])
+        assert cluster.names("pods") == []
+        assert (await made.until(gang[0].uid, Phase.QUEUED)).phase is Phase.QUEUED
+        cluster.unschedulable = ""
+        assert [(await made.ended(one.uid)).exit_code for one in gang] == [4, 4]
+
+
+async def test_gangs_of_one_pool_are_created_one_after_the_other(
+    cluster: NamespaceKubernetes, tmp_path: Path
+) -> None:
+    cluster.unschedulable = "0/1 nodes are available: 1 Insufficient cpu."
+    first, second = ([task("exit 0") for _ in range(2)] for _ in range(2))
+    alone = task("exit 0")
+    async with driven(cluster, tmp_path / "home") as made:
+        await made.engine.launch(first)
+        await until(lambda: len(cluster.names("pods")) == 2)
+        await made.engine.launch(second)
+        await made.engine.launch([alone])
+        await until(lambda: alone.uid in cluster.names("pods"))
+        assert {one.uid for one in second}.isdisjoint(cluster.names("pods"))
+        cluster.unschedulable = ""
+        for one in (*first, *second, alone):
+            assert (await made.ended(one.uid)).exit_code == 0
 
 
 async def test_api_server_that_is_away_delays_a_launch(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class Pods:
             self._runtime,
             ticket=ticket,
             namespace="default",
+            pool="all",
             manifests={},
             grace_s=GRACE_S,
         )
