@@ -31,8 +31,10 @@ _ALLOCATABLE = {"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2"}
 class NamespaceKubernetes:
     """API server and kubelet of one node."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, shared: Path | None = None):
+        """``shared``: a folder that all tasks see, under the same name."""
         self._folder = folder
+        self._shared = shared
         self.port = free_ports(1)[0]
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
         # Every change, with its version.
@@ -186,7 +188,7 @@ class NamespaceKubernetes:
                 return
         secrets = [item for (kind, _), item in self._objects.items() if kind == "secrets"]
         pod = self.pods[name] = await asyncio.to_thread(
-            NamespacePod, item, secrets, self._folder / f"pod-{name}", node=NODE
+            NamespacePod, item, secrets, self._folder / f"pod-{name}", node=NODE, shared=self._shared
         )
         if ("pods", name) not in self._objects:
             await asyncio.to_thread(pod.close)
@@ -233,8 +235,8 @@ def _status(code: int, reason: str, message: str) -> Response:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[NamespaceKubernetes]:
-    made = NamespaceKubernetes(folder)
+def running(folder: Path, shared: Path | None = None) -> Iterator[NamespaceKubernetes]:
+    made = NamespaceKubernetes(folder, shared)
     made.start()
     try:
         yield made

@@ -55,9 +55,11 @@ class NamespacePod:
         ip: str = "127.0.0.1",
         node: str = "node",
         order: Sequence[str] = (),
+        shared: Path | None = None,
     ):
         """``order``: of the start of the containers, where it is not that of the manifest."""
         self._folder = folder
+        self._shared = shared
         self._fields = {"spec.nodeName": node, "status.podIP": ip}
         self._data = {one["metadata"]["name"]: one["data"] for one in secrets}
         spec = manifest["spec"]
@@ -91,6 +93,8 @@ class NamespacePod:
             for mount in container["volumeMounts"]
             for word in (str(self.volumes[mount["name"]]), mount["mountPath"])
         ]
+        if self._shared is not None:
+            mounts += [str(self._shared), str(self._shared)]
         start = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", _START, "sh"]
         return subprocess.Popen(
             [*start, str(root), str(self._account), *mounts, "--", *container["command"]],
