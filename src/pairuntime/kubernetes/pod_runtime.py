@@ -86,7 +86,9 @@ def _run(client: "ReportClient", root: "str") -> "int":
         for fd in (status_fd, control_fd):
             os.close(fd)
 
-    return run_and_report(client, folder, str(spec["attempt"]), supervise, after_fork=close_pipes)
+    return run_and_report(
+        client, folder, str(spec["attempt"]), supervise, after_fork=close_pipes, ends_when_rejected=True
+    )
 
 
 def _is_ending() -> "bool":

@@ -63,10 +63,12 @@ def run_and_report(
     attempt: "str",
     supervise_attempt: "Callable[[], int]",
     after_fork: "Callable[[], None]" = lambda: None,
+    ends_when_rejected: "bool" = False,
 ) -> "int":
     """Claim the attempt, supervise it in a child process, and upload what it writes.
 
-    ``after_fork``: called in this process when the child exists.
+    ``after_fork``: called in this process when the child exists. ``ends_when_rejected``: kill the supervisor
+    if the server accepts nothing more of the attempt: it has given it up, and may have started another one.
     """
     # Waited for with sigtimedwait; the child unblocks them.
     waited_for = {signal.SIGTERM, signal.SIGCHLD}
@@ -88,17 +90,25 @@ def run_and_report(
         finally:
             os._exit(status)
     after_fork()
-    return ReportUploader(client, folder, attempt, pid).run()
+    return ReportUploader(client, folder, attempt, pid, ends_when_rejected).run()
 
 
 class ReportUploader:
     """Uploads logs, metrics and exit record of one attempt, and forwards stop requests to its supervisor."""
 
-    def __init__(self, client: "ReportClient", folder: "str", attempt: "str", child: "int") -> "None":
+    def __init__(
+        self,
+        client: "ReportClient",
+        folder: "str",
+        attempt: "str",
+        child: "int",
+        ends_when_rejected: "bool" = False,
+    ) -> "None":
         self._client = client
         self._folder = folder
         self._attempt = attempt
         self._child = child
+        self._ends_when_rejected = ends_when_rejected
         self._status = None  # type: int | None
         # How many bytes of each stream the server has.
         self._uploaded = dict.fromkeys(STREAMS + (METRICS, TIMES), 0)
@@ -127,6 +137,8 @@ class ReportUploader:
                     break
                 self._wait(0.0 if sent and (is_over or sent == MAX_CHUNK_BYTES) else _POLL_INTERVAL_S)
             except ReportRejected:
+                if self._ends_when_rejected and not self._reap():
+                    os.kill(self._child, signal.SIGKILL)
                 break
             except (OSError, http.client.HTTPException):
                 if ended is not None and time.monotonic() - ended > _RETRY_WINDOW_S:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,6 @@ from paicluster.engines.interface import (
     ABSENT,
     Hint,
     LaunchFailed,
-    Loss,
     Node,
     Notice,
     Notify,
@@ -32,8 +30,10 @@ from paicluster.engines.kubernetes import gang_folder, nodes, observe, pod_manif
 from paicluster.engines.kubernetes.api_client import ApiClient, ApiError, ApiUnavailable
 from paicluster.engines.kubernetes.api_objects import KubernetesNode, Pod
 from paicluster.engines.kubernetes.cluster_access import ClusterAccess
+from paicluster.engines.kubernetes.deletions import Deletions
 from paicluster.engines.kubernetes.gang_registry import GangRegistry, KubernetesGang
 from paicluster.engines.kubernetes.options import KubernetesOptions
+from paicluster.engines.kubernetes.pod_comparison import PodComparison, SeenPod
 from paicluster.engines.kubernetes.pod_creator import PodCreator, unavailable
 from paicluster.engines.kubernetes.pod_states import Verdict
 from paicluster.engines.kubernetes.report_sink import KubernetesReportSink
@@ -50,8 +50,9 @@ T = TypeVar("T")
 _FIRST_LIST_TIMEOUT_S = 5.0
 # A pod whose task has ended goes by itself, with both containers; after this time it is deleted anyway.
 _LINGER_S = 30.0
-_BACKOFF_MIN_S = 0.5
-_BACKOFF_MAX_S = 30.0
+_NOT_FOUND = 404
+# Between two looks for a pod of which the watch does not tell.
+_ABSENCE_INTERVAL_S = 5.0
 _RESTART_DELAY_S = 1.0
 
 
@@ -94,9 +95,10 @@ class KubernetesEngine:
         self._dirty: dict[str, None] = {}
         self._woken = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
-        # Deletions under way, by path.
-        self._deleting: dict[str, asyncio.Task[None]] = {}
+        self._deletions: Deletions | None = None
+        # Attempts that have ended, whose pods had not when that was seen.
         self._lingering: set[str] = set()
+        self._comparison = PodComparison(self._home, options.image_timeout_s, self._is_node_lost)
         self.reports = KubernetesReportSink(self._home, options, self._files, self._reported)
 
     # -- lifecycle -----------------------------------------------------------------------------
@@ -110,6 +112,7 @@ class KubernetesEngine:
             lambda: runtime_install.install(self._home.root / "runtime", self._ca_certificates)
         )
         self._client = client = ApiClient(self._access)
+        self._deletions = Deletions(client)
         self._creator = PodCreator(
             client,
             self._is_startable,
@@ -141,10 +144,11 @@ class KubernetesEngine:
     async def close(self) -> None:
         if self._creator is not None:
             await self._creator.close()
-        tasks = [*self._running, *self._deleting.values()]
-        for task in tasks:
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._deletions is not None:
+            await self._deletions.close()
         if self._client is not None:
             await self._client.close()
         self._files.shutdown()
@@ -340,11 +344,11 @@ class KubernetesEngine:
             if watcher is not None and watcher.problem:
                 self._notify_gang(gang, unavailable(watcher.problem))
             return
-        pod = watcher.objects.get(uid)
-        # Both at one moment: one that is seen only after this was not deleted.
-        last = pod or (None if gang.is_withdrawing else self._last_seen.get(uid))
-        changed = await self._in_files(lambda: self._compare(uid, gang, pod, last))
+        seen = await self._seen(uid, gang, watcher)
+        changed = await self._in_files(lambda: self._comparison.compare(uid, gang, seen))
+        pod = seen.pod
         if changed:
+            await self._explain(gang)
             self._hint(uid)
         has_ended = await self._in_files(lambda: self._has_ended(uid))
         gang.note(uid, is_scheduled=pod is not None and pod_states.is_scheduled(pod), has_ended=has_ended)
@@ -358,65 +362,40 @@ class KubernetesEngine:
             if notice is not None:
                 self._notify_gang(gang, notice)
 
-    def _compare(self, uid: str, gang: KubernetesGang, pod: Pod | None, last: Pod | None) -> bool:
-        """Store what the pod says about the end of an attempt; whether that was new. In the file thread."""
-        path = self._home.task(uid)
-        if (path / gang_folder.VERDICT).exists():
-            return False
-        owner = untrusted_files.read_claim(path)
-        if owner is None:
-            return self._compare_unclaimed(uid, gang, pod, last)
-        if owner and "pid" not in owner:
-            return False
-        record = untrusted_files.read_exit_record(path)
-        if record is not None:
-            is_outside = record["ended_outside"]
-            if not observe.needs_verdict(record, is_outside=is_outside):
-                return False
-            ended = pod is None or pod_states.terminated(pod, pod_manifest.TASK) is not None
-            if ended:
-                gang_folder.write_verdict(path, self._loss(last))
-            return ended
-        is_gone = pod is None or pod_states.has_finished(pod)
-        if not is_gone and pod is not None:
-            is_gone = pod_states.terminated(pod, pod_manifest.RUNTIME) is not None or (
-                bool(pod.metadata.deletion_timestamp) and self._node_is_lost(pod)
-            )
-        if is_gone:
-            gang_folder.write_verdict(path, self._loss(last))
-        return is_gone
+    async def _explain(self, gang: KubernetesGang) -> None:
+        """Error output of the runtime itself: an attempt that never started has no log."""
+        text = await self._in_files(lambda: gang_folder.diagnostics_of(gang.folder))
+        if text:
+            self._notify_gang(gang, Notice("PodRuntimeFailed", text, "Warning"))
 
-    def _compare_unclaimed(self, uid: str, gang: KubernetesGang, pod: Pod | None, last: Pod | None) -> bool:
-        path = self._home.task(uid)
-        if pod is None:
-            # It may not have been created yet. One that was seen was deleted, before it did anything.
-            if last is None:
-                return False
-            loss = self._loss(last).loss or Loss.CANCELLED
-            return claim.bury(str(path), uid, lost=loss.value)
-        image, username = gang.images.get(uid, ("", ""))
-        notice = pod_states.pending_notice(pod)
-        waited_s = gang.waited_for_image_s(uid) if notice is not None and notice.type == "Warning" else 0.0
-        verdict = pod_states.start_rejection(pod, waited_s, self._options.image_timeout_s, image, username)
-        if verdict is not None:
-            gang_folder.write_verdict(path, verdict)
-            return True
-        if pod_states.has_finished(pod) or pod_states.terminated(pod, pod_manifest.RUNTIME) is not None:
-            verdict = self._loss(pod)
-            if verdict.rejection:
-                gang_folder.write_verdict(path, verdict)
+    async def _seen(self, uid: str, gang: KubernetesGang, watcher: Watcher[Pod]) -> SeenPod:
+        # All at one moment: a pod that is seen only after this was not deleted.
+        pod = watcher.objects.get(uid)
+        last = pod or (None if gang.is_withdrawing else self._last_seen.get(uid))
+        if pod is not None or last is not None:
+            return SeenPod(pod, last, is_gone=pod is None)
+        # It may have been deleted while no server ran, or the watch may not have told of it yet.
+        is_gone = await self._in_files(lambda: self._comparison.is_claimed_only(uid))
+        if is_gone:
+            is_gone = await self._is_absent(uid, gang)
+        return SeenPod(None, None, is_gone)
+
+    async def _is_absent(self, uid: str, gang: KubernetesGang) -> bool:
+        assert self._client is not None
+        try:
+            await self._client.request("GET", f"/api/v1/namespaces/{gang.namespace}/pods/{uid}")
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
                 return True
-            loss = verdict.loss if verdict.loss not in (None, Loss.UNKNOWN) else Loss.NOT_STARTED
-            return claim.bury(str(path), uid, lost=loss.value)
+        except (ApiUnavailable, ConfigError):
+            pass
+        asyncio.get_running_loop().call_later(_ABSENCE_INTERVAL_S, self._look_at, uid)
         return False
 
-    def _loss(self, pod: Pod | None) -> Verdict:
-        return pod_states.loss_of(pod, node_is_lost=pod is not None and self._node_is_lost(pod))
-
-    def _node_is_lost(self, pod: Pod) -> bool:
-        if self._nodes is None or not self._nodes.synced.is_set() or not pod.spec.node_name:
+    def _is_node_lost(self, name: str | None) -> bool:
+        if self._nodes is None or not self._nodes.synced.is_set() or not name:
             return False
-        return nodes.is_lost(self._nodes.objects.get(pod.spec.node_name))
+        return nodes.is_lost(self._nodes.objects.get(name))
 
     def _has_ended(self, uid: str) -> bool:
         return self._observe(uid).phase in (Phase.ENDED, Phase.LOST)
@@ -431,7 +410,7 @@ class KubernetesEngine:
             self._home.task(uid) / exit_record.NAME
         )
         if pod_states.has_finished(pod) or is_unclaimed or uid in self._lingering:
-            self._delete(f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=0)
+            self._delete_object(f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=0)
         else:
             self._lingering.add(uid)
             asyncio.get_running_loop().call_later(_LINGER_S, self._look_at, uid)
@@ -444,7 +423,7 @@ class KubernetesEngine:
         grace_s = request.get("grace_s")
         if not isinstance(grace_s, int | float):
             grace_s = self._grace_s
-        self._delete(
+        self._delete_object(
             f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=int(grace_s) + self._options.drain_s
         )
 
@@ -456,7 +435,7 @@ class KubernetesEngine:
         try:
             for uid in gang.members:
                 if uid in watcher.objects and not os.path.lexists(self._home.task(uid) / claim.NAME):
-                    await self._delete(f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=0)
+                    await self._delete_object(f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=0)
             if watcher.objects.keys() & set(gang.members):
                 await gang.absent.wait()
             for uid in gang.members:
@@ -476,7 +455,7 @@ class KubernetesEngine:
         """Delete the Secrets of a gang whose pods are gone, and forget it."""
         watcher = self._pods.get(gang.namespace)
         present = set() if watcher is None else watcher.objects.keys() & set(gang.members)
-        assert self._creator is not None
+        assert self._creator is not None and self._deletions is not None
         if not force and (gang.live or present or self._creator.is_creating(gang.uid)):
             return
         prefix = f"/api/v1/namespaces/{gang.namespace}"
@@ -491,47 +470,25 @@ class KubernetesEngine:
         for uid in gang.members:
             self._last_seen.pop(uid, None)
             self._lingering.discard(uid)
-        deletions = [self._delete(path, grace_s=0) for path in paths]
+        deletions = [self._deletions.delete(path, grace_s=0) for path in paths]
 
         async def finish() -> None:
             await asyncio.gather(*deletions)
             await self._in_files(lambda: _mark_removed(gang.folder))
 
-        key = f"gang {gang.uid}"
-        if key not in self._deleting:
-            task = asyncio.get_running_loop().create_task(finish())
-            self._deleting[key] = task
-            task.add_done_callback(lambda _: self._deleting.pop(key, None))
+        self._deletions.run(f"gang {gang.uid}", finish())
 
     def _sweep(self, uid: str) -> None:
         """Delete a pod with our label that no attempt here has."""
         for namespace, watcher in self._pods.items():
             if uid in watcher.objects:
-                self._delete(f"/api/v1/namespaces/{namespace}/pods/{uid}", grace_s=0)
+                self._delete_object(f"/api/v1/namespaces/{namespace}/pods/{uid}", grace_s=0)
             elif watcher.synced.is_set():
                 self._last_seen.pop(uid, None)
 
-    def _delete(self, path: str, *, grace_s: int) -> asyncio.Task[None]:
-        known = self._deleting.get(path)
-        if known is not None:
-            return known
-        task = asyncio.get_running_loop().create_task(self._delete_until_done(path, grace_s))
-        self._deleting[path] = task
-        task.add_done_callback(lambda _: self._deleting.pop(path, None))
-        return task
-
-    async def _delete_until_done(self, path: str, grace_s: int) -> None:
-        assert self._client is not None
-        backoff_s = _BACKOFF_MIN_S
-        while True:
-            try:
-                await self._client.delete(path, grace_s=grace_s)
-            except (ApiError, ApiUnavailable, ConfigError) as error:
-                log.warning("%s cannot be deleted: %s", path, error)
-            else:
-                return
-            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
-            backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+    def _delete_object(self, path: str, *, grace_s: int) -> asyncio.Task[None]:
+        assert self._deletions is not None
+        return self._deletions.delete(path, grace_s=grace_s)
 
     # -- notices -------------------------------------------------------------------------------
 

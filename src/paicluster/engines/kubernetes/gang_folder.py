@@ -25,6 +25,8 @@ from pairuntime.supervisor import attempt, claim
 
 GANG = "gang.json"
 TICKET = "ticket"
+# Error output of the runtime containers.
+DIAGNOSTICS = "diagnostics"
 # The manifests, until the gang has ended: with them it is created again after a restart of the server.
 MANIFESTS = "manifests.json"
 # Nothing of the gang is left in Kubernetes.
@@ -244,6 +246,15 @@ def read_ticket(home: KubernetesFolders, uid: str) -> str | None:
         return untrusted_files.tail(home.gang(leader) / TICKET).decode()
     except OSError:
         return None
+
+
+def diagnostics_of(folder: Path, size: int = 600) -> str:
+    """The end of what the runtime of a pod has to say, beside its task; usually empty."""
+    try:
+        data = untrusted_files.tail(folder / DIAGNOSTICS, size)
+    except OSError:
+        return ""
+    return " ".join(untrusted_files.sanitize(data.decode(errors="replace")).split())
 
 
 def write_verdict(folder: Path, verdict: Verdict) -> None:

@@ -20,9 +20,8 @@ from paicluster.engines.kubernetes.options import KubernetesOptions
 from paiprotocol.errors import JOB_CONFLICT, NO_JOB, Conflict, NotFound
 from pairuntime.kubernetes import bootstrap, pod_runtime
 from pairuntime.reports import placement
-from pairuntime.supervisor import attempt, claim
+from pairuntime.supervisor import attempt, claim, exit_record
 
-DIAGNOSTICS = "diagnostics"
 # Shorter than a task waits for an answer.
 _PLACEMENT_WAIT_S = 5.0
 _MAX_PORTS = 1024
@@ -74,7 +73,8 @@ class KubernetesReportSink:
         return await run_in_files(self._files, lambda: self._pack(uid))
 
     async def claim(self, uid: str, content: Mapping[str, Any]) -> None:
-        await run_in_files(self._files, lambda: self._received.claim(self._home.task(uid), content))
+        path = self._live(uid)
+        await run_in_files(self._files, lambda: self._received.claim(path, content))
         self._hint(uid)
 
     async def place(self, uid: str, offer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
@@ -101,19 +101,19 @@ class KubernetesReportSink:
         self._offers.pop(gang, None)
 
     async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
-        path = self._home.task(uid)
+        path = self._live(uid)
         return await run_in_files(self._files, lambda: self._received.append(path, stream, at, after, data))
 
     async def end(
         self, uid: str, record: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Mapping[str, int] | None:
-        path = self._home.task(uid)
+        path = self._live(uid)
         missing = await run_in_files(self._files, lambda: self._received.end(path, record, sizes))
         self._hint(uid)
         return missing
 
     async def record_usage(self, uid: str, data: bytes) -> None:
-        path = self._home.task(uid)
+        path = self._live(uid)
         await run_in_files(self._files, lambda: self._received.record_usage(path, data))
 
     async def record_diagnostics(self, uid: str, data: bytes) -> None:
@@ -121,7 +121,14 @@ class KubernetesReportSink:
         if not path.is_dir():
             raise NotFound("This uid is not that of a gang.", code=NO_JOB)
         text = data.decode(errors="replace")
-        await run_in_files(self._files, lambda: write_report(path / DIAGNOSTICS, text))
+        await run_in_files(self._files, lambda: write_report(path / gang_folder.DIAGNOSTICS, text))
+
+    def _live(self, uid: str) -> Path:
+        """Folder of an attempt that was not given up: a pod on a node that was lost may still run."""
+        path = self._home.task(uid)
+        if (path / gang_folder.VERDICT).exists() and not os.path.lexists(path / exit_record.NAME):
+            raise Conflict("The task was given up.", code=JOB_CONFLICT)
+        return path
 
     def _pack(self, uid: str) -> TarBundle:
         task = self._home.task(uid)

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from paicluster.engines.common import runtime_install
-from paicluster.engines.interface import Observation, Phase, Placeholders, TaskLaunch
+from paicluster.engines.interface import Loss, Observation, Phase, Placeholders, TaskLaunch
 from paicluster.engines.kubernetes import gang_folder, observe, pod_manifest
 from paicluster.engines.kubernetes.gang_folder import KubernetesFolders
 from paicluster.engines.kubernetes.options import KubernetesOptions, PodSettings
 from paicluster.engines.kubernetes.pod_manifest import RUNTIME, TASK
+from paicluster.engines.kubernetes.pod_states import Verdict
 from paicluster.engines.kubernetes.report_sink import KubernetesReportSink
 from paicluster.logs.reader import LogReader
 from support import external_services
@@ -232,6 +233,19 @@ async def test_nothing_runs_on_without_the_runtime(pods: Pods) -> None:
         pod.kill(RUNTIME)
         await asyncio.to_thread(pod.wait, TASK)
         assert pods.observe(one.uid).phase is Phase.RUNNING  # what Kubernetes says decides
+
+
+async def test_task_that_was_given_up_ends_though_its_node_is_away(pods: Pods) -> None:
+    one = task("trap '' TERM; echo up; while :; do sleep 0.05; done")
+    async with served(pods):
+        pod = pods.start(one)
+        await pods.wait_for_output(one.uid, b"up")
+        gang_folder.write_verdict(pods.home.task(one.uid), Verdict(loss=Loss.NODE))
+        assert pods.observe(one.uid).loss is Loss.NODE
+        # The next report is refused.
+        for name in (RUNTIME, TASK):
+            await asyncio.to_thread(pod.wait, name)
+        assert pods.observe(one.uid).phase is Phase.LOST
 
 
 async def test_stopped_task_never_starts(pods: Pods) -> None:
