@@ -25,7 +25,7 @@ from support.namespace_pod import NamespacePod
 from support.ports import free_ports
 
 NODE = "node0"
-_ALLOCATABLE = {"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2"}
+_ALLOCATABLE = {"cpu": "64", "memory": "16Gi", "nvidia.com/gpu": "2"}
 
 
 class NamespaceKubernetes:
@@ -178,8 +178,8 @@ class NamespaceKubernetes:
 
     async def _run(self, name: str) -> None:
         item = self._objects["pods", name]
-        while self.unschedulable:
-            condition = {"type": "PodScheduled", "status": "False", "message": self.unschedulable}
+        while reason := self.unschedulable or _shortage(item):
+            condition = {"type": "PodScheduled", "status": "False", "message": reason}
             if item["status"].get("conditions") != [condition]:
                 item["status"]["conditions"] = [condition]
                 await self._set("pods", name, item)
@@ -223,6 +223,14 @@ class NamespaceKubernetes:
             await asyncio.sleep(0.05)
         for container in pod.processes:
             pod.kill(container)
+
+
+def _shortage(pod: dict[str, Any]) -> str:
+    """What a pod wants more of than the node has, in the words of the scheduler."""
+    wanted = sum(
+        float(one["resources"]["requests"]["cpu"].replace("20m", "0.02")) for one in pod["spec"]["containers"]
+    )
+    return "" if wanted <= float(_ALLOCATABLE["cpu"]) else "0/1 nodes are available: 1 Insufficient cpu."
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -117,7 +117,7 @@ async def test_nodes_are_those_of_the_cluster(cluster: NamespaceKubernetes, tmp_
         (node,) = made.engine.nodes()
         assert (node.name, node.cpu, node.memory_mb, node.gpus) == (
             namespace_kubernetes.NODE,
-            8,
+            64,
             16384,
             (0, 1),
         )

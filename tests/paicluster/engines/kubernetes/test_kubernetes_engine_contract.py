@@ -33,6 +33,9 @@ class TestKubernetesEngine(LaunchContract, StopContract, LogContract):
             yield made
             made.close()
 
+    async def test_missing_limits_give_a_notice(self, rig: KubernetesRig) -> None:  # type: ignore[override]
+        """Not applicable: Kubernetes limits every container."""
+
     async def test_ports_in_use_are_not_free(self, rig: KubernetesRig) -> None:  # type: ignore[override]
         """Not applicable: a pod has an address of its own."""
         async with Driven(rig) as driven:
