@@ -205,7 +205,8 @@ class ApiClient:
                 try:
                     async with asyncio.timeout(idle_timeout_s):
                         chunk = await anext(chunks)
-                except StopAsyncIteration:
+                except (StopAsyncIteration, TimeoutError):
+                    # Silence: the connection may be dead, so the caller begins another one.
                     break
                 # Many chunks may make up one line: they are joined once it is complete.
                 *complete, rest = (rest + chunk).split(b"\n")

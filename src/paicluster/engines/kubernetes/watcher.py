@@ -41,6 +41,10 @@ class _List(ApiObject, frozen=True):
     items: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
+class _Bookmark(ApiObject, frozen=True):
+    metadata: Metadata
+
+
 class _Failure(ApiObject, frozen=True):
     code: int = 0
     message: str = ""
@@ -151,10 +155,13 @@ class Watcher(Generic[T]):
                 if event.type == "ERROR":
                     failure = msgspec.json.decode(event.object, type=_Failure)
                     raise ApiError(failure.code, message=failure.message)
+                if event.type == "BOOKMARK":
+                    # An object with a version and nothing else, not even what it must have.
+                    mark = msgspec.json.decode(event.object, type=_Bookmark)
+                    self._version = mark.metadata.resource_version
+                    continue
                 item = self._decoder.decode(event.object)
                 self._version = item.metadata.resource_version or self._version
-                if event.type == "BOOKMARK":
-                    continue
                 if event.type == "DELETED":
                     # Its last state first: it may have ended between two events.
                     self._set(item.metadata.name, item)

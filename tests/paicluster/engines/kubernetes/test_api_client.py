@@ -34,6 +34,15 @@ def pod_list(version: int, *pods: dict[str, Any], more: str = "") -> dict[str, A
     return {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(pods)}
 
 
+# As Kubernetes 1.20 sends it.
+BOOKMARK = {
+    "kind": "Pod",
+    "metadata": {"resourceVersion": "20", "creationTimestamp": None},
+    "spec": {"containers": None},
+    "status": {},
+}
+
+
 class Server:
     """Keeps the requests; ``answer`` says what to do with each, by its target."""
 
@@ -233,7 +242,7 @@ class Watched:
 
 async def test_watch_lists_once_and_continues_where_it_was_cut() -> None:
     watches = [
-        [event("ADDED", pod("b", 11)), event("MODIFIED", pod("a", 12)), event("BOOKMARK", pod("", 20))],
+        [event("ADDED", pod("b", 11)), event("MODIFIED", pod("a", 12)), event("BOOKMARK", BOOKMARK)],
         [event("DELETED", pod("a", 21))],
         [],
     ]
