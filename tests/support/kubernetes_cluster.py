@@ -323,6 +323,22 @@ class RealKubernetes:
     def stop_api_server(self) -> None:
         self._kill("api-server", signal.SIGTERM)
 
+    def add_folder(self, name: str, folder: Path) -> None:
+        """A claim of this name for a folder of this machine."""
+        amount = {"resources": {"requests": {"storage": "1Gi"}}}
+        common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        volume = {"capacity": {"storage": "1Gi"}, "hostPath": {"path": str(folder)}, **common}
+        body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": volume}
+        self.request("POST", "/api/v1/persistentvolumes", body)
+        claim = {**common, **amount, "volumeName": name}
+        body = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": claim,
+        }
+        self.request("POST", "/api/v1/namespaces/default/persistentvolumeclaims", body)
+
     def set_resource(self, node: str, name: str, count: int) -> None:
         """Give a node an extended resource, such as GPUs."""
         amounts = {name: str(count)}

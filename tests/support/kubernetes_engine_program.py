@@ -15,8 +15,13 @@ from support.kubernetes_engine import ReportedEngine
 
 async def main() -> None:
     request = json.loads(sys.stdin.readline())
+    shared = request["shared"]
     engine = ReportedEngine(
-        Path(request["home"]), Path(request["kubeconfig"]), request["host"], request["port"]
+        Path(request["home"]),
+        Path(request["kubeconfig"]),
+        request["host"],
+        request["port"],
+        None if shared is None else (Path(shared[0]), shared[1]),
     )
     await engine.start(lambda uid: None)
     fields = ("gpus", "secrets")

@@ -21,8 +21,19 @@ from support.runtime_copy import copy_runtime
 class KubernetesRig:
     many = 10
 
-    def __init__(self, home: Path, kubeconfig: Path, node: str, host: str = "127.0.0.1"):
-        """``host``: address of this machine for pods. ``node``: a name of a node."""
+    def __init__(
+        self,
+        home: Path,
+        kubeconfig: Path,
+        node: str,
+        host: str = "127.0.0.1",
+        shared: tuple[Path, str] | None = None,
+    ):
+        """``host``: address of this machine for pods. ``node``: a name of a node.
+
+        ``shared``: a folder that tasks see under its own name, and its claim; None: they see it anyway.
+        """
+        self._shared = shared
         self.home = home
         self.node = node
         self._kubeconfig = kubeconfig
@@ -35,7 +46,7 @@ class KubernetesRig:
         # Kubernetes always enforces requests.
         limits.pop("enforce_limits", None)
         copy_runtime(self.home, runtime_install.install)
-        return ReportedEngine(self.home, self._kubeconfig, self._host, self._port, **limits)
+        return ReportedEngine(self.home, self._kubeconfig, self._host, self._port, self._shared, **limits)
 
     def folder(self, uid: str) -> Path:
         return self.home / "tasks" / uid[:2] / uid
@@ -46,6 +57,7 @@ class KubernetesRig:
             "kubeconfig": str(self._kubeconfig),
             "host": self._host,
             "port": self._port,
+            "shared": None if self._shared is None else [str(self._shared[0]), self._shared[1]],
             "gang": [dataclasses.asdict(task) for task in gang],
         }
         copy_runtime(self.home, runtime_install.install)
@@ -71,7 +83,7 @@ class KubernetesRig:
         return task
 
     def without_limits(self) -> str:
-        return "pods made of namespaces have no limits"
+        return "" if self._shared is not None else "pods made of namespaces have no limits"
 
     def bare(self, task: TaskLaunch) -> TaskLaunch | None:
         return dataclasses.replace(task, image=PLAIN)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -96,8 +98,8 @@ class KubernetesEngine:
         self._woken = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
         self._deletions: Deletions | None = None
-        # Attempts that have ended, whose pods had not when that was seen.
-        self._lingering: set[str] = set()
+        # Attempts that have ended, whose pods had not when that was seen, and until when these may take.
+        self._lingering: dict[str, float] = {}
         self._comparison = PodComparison(self._home, options.image_timeout_s, self._is_node_lost)
         self.reports = KubernetesReportSink(self._home, options, self._files, self._reported)
 
@@ -409,11 +411,13 @@ class KubernetesEngine:
         is_unclaimed = pod_states.terminated(pod, pod_manifest.RUNTIME) is None and not os.path.lexists(
             self._home.task(uid) / exit_record.NAME
         )
-        if pod_states.has_finished(pod) or is_unclaimed or uid in self._lingering:
+        now = time.monotonic()
+        if pod_states.has_finished(pod) or is_unclaimed or now >= self._lingering.get(uid, math.inf):
             self._delete_object(f"/api/v1/namespaces/{gang.namespace}/pods/{uid}", grace_s=0)
-        else:
-            self._lingering.add(uid)
-            asyncio.get_running_loop().call_later(_LINGER_S, self._look_at, uid)
+        elif uid not in self._lingering:
+            self._lingering[uid] = now + _LINGER_S
+            # A little later: timers are not exact.
+            asyncio.get_running_loop().call_later(_LINGER_S + 0.05, self._look_at, uid)
 
     def _delete_stopped(self, uid: str, gang: KubernetesGang, pod: Pod) -> None:
         """The pod of an attempt that was asked to stop: its runtime gets SIGTERM, and asks us."""
@@ -469,7 +473,7 @@ class KubernetesEngine:
         self.reports.forget(gang.uid)
         for uid in gang.members:
             self._last_seen.pop(uid, None)
-            self._lingering.discard(uid)
+            self._lingering.pop(uid, None)
         deletions = [self._deletions.delete(path, grace_s=0) for path in paths]
 
         async def finish() -> None:

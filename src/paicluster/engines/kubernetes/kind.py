@@ -42,6 +42,11 @@ _PODS: dict[str, Node] = {
     "pull-secrets": ListOf(_DNS_NAME, "Secrets of the namespace with logins for registries."),
     "gpu-resource": Text("What GPUs are called among the resources of a node."),
     "queue": Text("Queue of Kueue, as a label of the pods."),
+    "claims": MappingOf(
+        _DNS_NAME,
+        "Claims of persistent volumes that every task sees: the path, and the name of the claim.",
+        key=Text(pattern=r"/[^:]+", form="a path from /"),
+    ),
     "host-network": Bool("Whether pods use the network of their node."),
 }
 

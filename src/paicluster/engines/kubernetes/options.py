@@ -30,6 +30,8 @@ class PodSettings:
     # Queue of Kueue or Volcano, as a label of the pods.
     queue_label: str = ""
     host_network: bool = False
+    # Claims of persistent volumes, mounted in every task: by the path, the name of the claim.
+    claims: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pool(self) -> str:
@@ -101,4 +103,5 @@ def _pods(section: Mapping[str, Any], default: PodSettings) -> PodSettings:
         gpu_resource=str(section.get("gpu-resource", default.gpu_resource)),
         queue_label=str(section.get("queue", default.queue_label)),
         host_network=bool(section.get("host-network", default.host_network)),
+        claims={str(path): str(name) for path, name in section.get("claims", default.claims).items()},
     )

@@ -200,6 +200,10 @@ def _task_container(task: TaskLaunch, context: PodContext) -> dict[str, Any]:
         "volumeMounts": [
             *_exchange_mounts(),
             *([{"name": "shm", "mountPath": "/dev/shm"}] if task.shm_mb else []),
+            *(
+                {"name": f"claim-{number}", "mountPath": path}
+                for number, path in enumerate(context.settings.claims)
+            ),
         ],
     }
 
@@ -217,6 +221,8 @@ def _volumes(task: TaskLaunch, context: PodContext) -> list[dict[str, Any]]:
         {"name": "exchange", "emptyDir": {"sizeLimit": f"{_EXCHANGE_MB}Mi"}},
         {"name": "work", "emptyDir": {}},
     ]
+    for number, name in enumerate(context.settings.claims.values()):
+        volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": name}})
     if task.shm_mb:
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{task.shm_mb}Mi"}})
     return volumes

@@ -144,6 +144,7 @@ def test_resources_and_settings_of_the_virtual_cluster() -> None:
         pull_secrets=("hub",),
         gpu_resource="amd.com/gpu",
         queue_label="team",
+        claims={"/data": "sets"},
     )
     pod = manifest_of(task(cpu=4, memory_mb=2048, gpu_count=2), context(settings))
     spec = pod["spec"]
@@ -156,6 +157,9 @@ def test_resources_and_settings_of_the_virtual_cluster() -> None:
     assert resources["requests"] == {"cpu": "4", "memory": "2048Mi"}
     assert resources["limits"] == {"memory": "2048Mi", "amd.com/gpu": "2"}
     assert spec["terminationGracePeriodSeconds"] == 45
+    assert {"name": "claim-0", "persistentVolumeClaim": {"claimName": "sets"}} in spec["volumes"]
+    assert {"name": "claim-0", "mountPath": "/data"} in spec["containers"][1]["volumeMounts"]
+    assert list(restricted_violations(pod)) == []
 
 
 @pytest.mark.parametrize(
