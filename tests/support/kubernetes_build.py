@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from support.external_services import missing
+from support.external_services import debian
 
 VERSION = "1.20.2"
 # Changes with the recipe: what was built by another one is built again.
@@ -25,7 +25,8 @@ _RELEASE = "bookworm"
 _MIRROR = "http://deb.debian.org/debian/"
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _UNPACKED = ("golang-1.19-go", "golang-1.19-src", "golang-github-modern-go-reflect2-dev")
-_TOOLS = ("apt-get", "dpkg-source", "dpkg-deb", "make", "gcc", "rsync", "patch", "xz")
+_PACKAGES = ["gcc", "libc6-dev", "make", "rsync", "patch", "xz-utils", "dpkg-dev"]
+_COMMANDS = ["gcc", "make", "rsync", "patch", "xz", "dpkg-source"]
 _TIMEOUT_S = 3 * 3600
 # Holds the namespaces of a pod; as the first process of shared ones it reaps.
 _PAUSE = """
@@ -62,9 +63,7 @@ def built() -> Path:
 
 
 def _build(folder: Path) -> None:
-    absent = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if absent:
-        missing(f"{', '.join(absent)}, to build Kubernetes {VERSION},")
+    debian(_PACKAGES, commands=_COMMANDS)
     print(
         f"\nBuilding Kubernetes {VERSION} from Debian's source package into {folder}: 10 to 40 minutes. "
         f"Log: {folder}/build.log",

@@ -61,6 +61,7 @@ _MOUNTED = (
 )
 _REGISTER = Path("/run/pai-test-kubernetes")
 _ISSUER = "https://kubernetes.default.svc"
+_CTR = ["ctr", "-a", "/run/containerd/containerd.sock", "-n", "k8s.io"]
 _numbers = itertools.count()
 
 
@@ -537,6 +538,8 @@ class RealKubernetes:
             },
             "system_cgroup": system,
             "pause": str(self._pause),
+            "containerd": ["containerd", "--config", f"{folder}/containerd.toml"],
+            "ctr": _CTR,
             "kubelet": kubelet,
         }
         (folder / "node.json").write_text(json.dumps(node))
@@ -546,17 +549,7 @@ class RealKubernetes:
         return ["nsenter", "-t", str(pid), "-m", "-p", "-n", "-u", "-i", "--"]
 
     def _import(self, name: str, archive: Path) -> None:
-        command = [
-            "ctr",
-            "-a",
-            "/run/containerd/containerd.sock",
-            "-n",
-            "k8s.io",
-            "images",
-            "import",
-            str(archive),
-        ]
-        _checked(*self._inside(name), *command)
+        _checked(*self._inside(name), *_CTR, "images", "import", str(archive))
 
     def _pause_archive(self) -> Path:
         root = self.folder / "pause.rootfs.tar"

@@ -26,27 +26,27 @@ _SYSCTLS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-_SOCKET = "/run/containerd/containerd.sock"
 
 
 def main() -> None:
     node: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     folder = Path(node["folder"])
+    ctr = node["ctr"]
     enter_cgroup(node["system_cgroup"])
     _mount(folder)
     socket.sethostname(node["name"])
     _network(node)
     log = {name: (folder / f"{name}.log").open("ab") for name in ("containerd", "kubelet", "images")}
     subprocess.Popen(
-        ["containerd", "--config", str(folder / "containerd.toml")],
+        node["containerd"],
         stdout=log["containerd"],
         stderr=log["containerd"],
     )
-    _until("containerd", lambda: _run(["ctr", "-a", _SOCKET, "version"]).returncode == 0)
-    known = _run(["ctr", "-a", _SOCKET, "-n", "k8s.io", "images", "ls", "-q"]).stdout
+    _until("containerd", lambda: _run([*ctr, "version"]).returncode == 0)
+    known = _run([*ctr, "images", "ls", "-q"]).stdout
     if "/pause:1" not in known:
         subprocess.run(
-            ["ctr", "-a", _SOCKET, "-n", "k8s.io", "images", "import", node["pause"]],
+            [*ctr, "images", "import", node["pause"]],
             stdout=log["images"],
             stderr=log["images"],
             check=True,
