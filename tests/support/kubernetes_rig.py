@@ -80,7 +80,8 @@ class KubernetesRig:
         return running_with(mark)
 
     def dress(self, task: TaskLaunch) -> TaskLaunch:
-        return task
+        # Of gangs with more tasks than this machine has cores all must get a node.
+        return dataclasses.replace(task, cpu=0) if task.cpu == 1 else task
 
     def without_limits(self) -> str:
         return "" if self._shared is not None else "pods made of namespaces have no limits"
