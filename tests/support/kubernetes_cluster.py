@@ -582,7 +582,8 @@ class RealKubernetes:
             process.wait()
 
     def _remove_cgroups(self, name: str = "") -> None:
-        for path in hierarchies():
+        # Container runtimes make groups in that one, too.
+        for path in (*hierarchies(), Path("/sys/fs/cgroup/unified")):
             for top in (name,) if name else (self._cgroup, f"{self._cgroup}-system"):
                 for _ in range(20):
                     for folder, _, _ in os.walk(path / top, topdown=False):
