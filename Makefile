@@ -93,7 +93,7 @@ test: lint compiled ## everything: lint, types, import contracts, the whole suit
 # How many small files, and how large a file.
 LARGE_FILES ?= 1000000
 LARGE_RECORD_BYTES ?= 2357198848
-test-large: compiled ## packs of LARGE_FILES files, and of one of LARGE_RECORD_BYTES, with their figures; many server kills; random requests; training frameworks
+test-large: compiled ## packs of LARGE_FILES files, and of one of LARGE_RECORD_BYTES, with their figures; many server kills; random requests; training frameworks; Kubernetes (built once)
 	@LARGE_FILES=$(LARGE_FILES) LARGE_RECORD_BYTES=$(LARGE_RECORD_BYTES) $(PYTEST) -s tests/large
 
 coverage: compiled ## branch coverage of test-fast, servers and commands included

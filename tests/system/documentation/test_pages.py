@@ -73,6 +73,7 @@ REASONS = {
     "installs 500 MB; a test of its own runs it in an environment that is installed once on a machine",
     "installs from the network",
     "needs 8 GPUs, and an image from a registry",
+    "needs Kubernetes",
     "needs Slurm",
     "needs a cluster elsewhere",
     "needs a terminal with a user",

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paicluster.engines.interface import Loss, Phase
-from support.container_images import NO_SHELL, PLAIN, WITH_BASH, WITH_PYTHON
+from support.container_images import NO_SHELL, WITH_BASH, WITH_PYTHON
 from support.engine_contract.launch_contract import LaunchContract
 from support.engine_contract.log_contract import LogContract
 from support.engine_contract.stop_contract import StopContract
@@ -36,45 +33,12 @@ engine:
 """
 
 
-@pytest.fixture(scope="session")
-def images(kubernetes: RealKubernetes) -> None:
-    for image in (WITH_BASH, WITH_PYTHON, PLAIN, NO_SHELL):
-        kubernetes.add_image(image)
-
-
-@pytest.fixture
-def rig(kubernetes: RealKubernetes, images: None, tmp_path: Path) -> Iterator[KubernetesRig]:
-    claim = f"test-{uuid.uuid4().hex[:12]}"
-    kubernetes.add_folder(claim, tmp_path)
-    (tmp_path / "home").mkdir()
-    made = KubernetesRig(
-        tmp_path / "home", kubernetes.kubeconfig, kubernetes.nodes[0], kubernetes.host, (tmp_path, claim)
-    )
-    made.many = 5
-    yield made
-    made.close()
-    # An engine that a test closes leaves what its next server would delete.
-    for kind, names in (
-        ("pods", [pod["metadata"]["name"] for pod in kubernetes.pods()]),
-        ("secrets", secrets_of(kubernetes)),
-    ):
-        for name in names:
-            with contextlib.suppress(RuntimeError):  # gone meanwhile
-                kubernetes.request("DELETE", f"/api/v1/namespaces/default/{kind}/{name}?gracePeriodSeconds=0")
-    eventually(lambda: not kubernetes.pods(), "the end of all pods")
-
-
 # Not yet: sessions and usage.
 class TestKubernetesEngine(LaunchContract, StopContract, LogContract):
     async def test_ports_in_use_are_not_free(self, rig: KubernetesRig) -> None:  # type: ignore[override]
         """Not applicable: a pod has an address of its own."""
         async with Driven(rig) as driven:
             assert driven.engine.ports_free(rig.node, [80], non_ephemeral=False)
-
-
-def secrets_of(kubernetes: RealKubernetes) -> list[str]:
-    items = kubernetes.request("GET", "/api/v1/namespaces/default/secrets")["items"]
-    return [one["metadata"]["name"] for one in items if one["type"] == "Opaque"]
 
 
 async def test_nothing_is_left_of_a_task(rig: KubernetesRig, kubernetes: RealKubernetes) -> None:
@@ -84,7 +48,7 @@ async def test_nothing_is_left_of_a_task(rig: KubernetesRig, kubernetes: RealKub
             3,
             kubernetes.nodes[0],
         )
-        await appears(lambda: not kubernetes.pods() and not secrets_of(kubernetes), "the end of all objects")
+        await appears(lambda: not kubernetes.pods() and not kubernetes.secrets(), "the end of all objects")
 
 
 async def test_image_without_a_shell_is_rejected_with_a_sentence(rig: KubernetesRig) -> None:
@@ -147,9 +111,7 @@ async def test_tasks_run_while_the_api_server_is_away(rig: KubernetesRig, kubern
 
 
 @pytest.fixture(scope="module")
-def cluster(
-    kubernetes: RealKubernetes, images: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+def cluster(kubernetes: RealKubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home, port = tmp_path_factory.mktemp("cluster") / "home", free_ports(1)[0]
     home.mkdir()
     values = {"kubeconfig": kubernetes.kubeconfig, "runtime": WITH_PYTHON, "image": WITH_BASH}
@@ -167,7 +129,7 @@ def test_job_through_a_server(cluster: Cluster, kubernetes: RealKubernetes) -> N
     assert ended["state"] == "FAILED"
     assert cluster.log_of("trivial") == b"hello from main\n"
     assert ended["appExitMessages"]["runtime"]["originUserExitCode"] == 3
-    eventually(lambda: not kubernetes.pods() and not secrets_of(kubernetes), "the end of all objects")
+    eventually(lambda: not kubernetes.pods() and not kubernetes.secrets(), "the end of all objects")
 
 
 def test_job_that_is_stopped_through_a_server(cluster: Cluster, kubernetes: RealKubernetes) -> None:
