@@ -24,22 +24,13 @@ from typing import Any
 from support import kubernetes_build, kubernetes_commands, kubernetes_node_files
 from support import kubernetes_machine as machine
 from support.container_images import tar_of
-from support.external_services import debian, missing
+from support.external_services import missing
 from support.kubernetes_certificates import issue_control_plane
 from support.kubernetes_commands import ControlPlane
 from support.kubernetes_images import write_archive, write_pause_archive
 from support.kubernetes_node_files import NodeNetwork
 from support.ports import free_ports
 
-PACKAGES = [
-    "etcd-server",
-    "containerd",
-    "runc",
-    "containernetworking-plugins",
-    "iproute2",
-    "util-linux",
-    "iptables",
-]
 _numbers = itertools.count()
 
 
@@ -59,9 +50,7 @@ class RealKubernetes:
         ``arguments``: further ones, by program."""
         if os.geteuid() != 0:
             missing("root, to run nodes of Kubernetes")
-        debian(
-            PACKAGES, commands=["etcd", "containerd", "runc", "ip", "iptables"], files=["/usr/lib/cni/bridge"]
-        )
+        machine.install_programs()
         self._programs = kubernetes_build.built()
         self.folder = folder
         self.nodes = [f"node{number}" for number in range(nodes)]

@@ -12,8 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from support.external_services import debian
 from support.kubernetes_node import hierarchies
 
+_PACKAGES = [
+    "etcd-server",
+    "containerd",
+    "runc",
+    "containernetworking-plugins",
+    "iproute2",
+    "util-linux",
+    "iptables",
+]
+_COMMANDS = ["etcd", "containerd", "runc", "ip", "iptables"]
 _DEADLINE_S = 180.0
 # Folders of the machine that nodes mount over; those that are missing are made, and removed with the last
 # cluster.
@@ -26,6 +37,10 @@ _MOUNTED = (
     "/run/containerd",
 )
 _REGISTER = Path("/run/pai-test-kubernetes")
+
+
+def install_programs() -> None:
+    debian(_PACKAGES, commands=_COMMANDS, files=["/usr/lib/cni/bridge"])
 
 
 @contextlib.contextmanager

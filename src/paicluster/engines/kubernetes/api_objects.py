@@ -33,7 +33,7 @@ class Waiting(ApiObject, frozen=True):
     message: str | None = None
 
 
-class Terminated(ApiObject, frozen=True):
+class ApiTerminated(ApiObject, frozen=True):
     exit_code: int = 0
     reason: str | None = None
     message: str | None = None
@@ -42,60 +42,60 @@ class Terminated(ApiObject, frozen=True):
     finished_at: str | None = None
 
 
-class ContainerState(ApiObject, frozen=True):
+class ApiContainerState(ApiObject, frozen=True):
     waiting: Waiting | None = None
     running: dict[str, Any] | None = None
-    terminated: Terminated | None = None
+    terminated: ApiTerminated | None = None
 
 
-class ContainerStatus(ApiObject, frozen=True):
+class ApiContainerStatus(ApiObject, frozen=True):
     name: str
-    state: ContainerState = ContainerState()
+    state: ApiContainerState = ApiContainerState()
     restart_count: int = 0
 
 
-class Resources(ApiObject, frozen=True):
+class ApiResources(ApiObject, frozen=True):
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
-class Container(ApiObject, frozen=True):
+class ApiContainer(ApiObject, frozen=True):
     name: str
-    resources: Resources = Resources()
+    resources: ApiResources = ApiResources()
 
 
-class PodSpec(ApiObject, frozen=True):
+class ApiPodSpec(ApiObject, frozen=True):
     node_name: str | None = None
-    containers: list[Container] = []
-    init_containers: list[Container] = []
+    containers: list[ApiContainer] = []
+    init_containers: list[ApiContainer] = []
 
 
-class PodStatus(ApiObject, frozen=True):
+class ApiPodStatus(ApiObject, frozen=True):
     phase: str = ""
     reason: str | None = None
     message: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
     host_ip: str | None = msgspec.field(default=None, name="hostIP")
     conditions: list[Condition] = []
-    container_statuses: list[ContainerStatus] = []
+    container_statuses: list[ApiContainerStatus] = []
 
 
 class Pod(ApiObject, frozen=True):
     metadata: Metadata
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: ApiPodSpec = ApiPodSpec()
+    status: ApiPodStatus = ApiPodStatus()
 
 
-class NodeAddress(ApiObject, frozen=True):
+class ApiNodeAddress(ApiObject, frozen=True):
     type: str
     address: str
 
 
-class NodeStatus(ApiObject, frozen=True):
+class ApiNodeStatus(ApiObject, frozen=True):
     allocatable: dict[str, str] = {}
     capacity: dict[str, str] = {}
     conditions: list[Condition] = []
-    addresses: list[NodeAddress] = []
+    addresses: list[ApiNodeAddress] = []
 
 
 class Taint(ApiObject, frozen=True):
@@ -104,30 +104,30 @@ class Taint(ApiObject, frozen=True):
     value: str | None = None
 
 
-class NodeSpec(ApiObject, frozen=True):
+class ApiNodeSpec(ApiObject, frozen=True):
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class KubernetesNode(ApiObject, frozen=True):
+class ApiNode(ApiObject, frozen=True):
     metadata: Metadata
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: ApiNodeSpec = ApiNodeSpec()
+    status: ApiNodeStatus = ApiNodeStatus()
 
 
-class ListMetadata(ApiObject, frozen=True):
+class ApiListMetadata(ApiObject, frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class PodList(ApiObject, frozen=True):
-    metadata: ListMetadata
+class ApiPodList(ApiObject, frozen=True):
+    metadata: ApiListMetadata
     items: list[Pod] = []
 
 
-class NodeList(ApiObject, frozen=True):
-    metadata: ListMetadata
-    items: list[KubernetesNode] = []
+class ApiNodeList(ApiObject, frozen=True):
+    metadata: ApiListMetadata
+    items: list[ApiNode] = []
 
 
 class Version(ApiObject, frozen=True):

@@ -27,7 +27,7 @@ _PLUGIN_TIMEOUT_S = 60.0
 _RENEWAL_RESERVE_S = 30.0
 
 
-class Credentials(Protocol):
+class ApiCredentials(Protocol):
     """What authenticates requests."""
 
     async def headers(self) -> Mapping[str, str]: ...
@@ -44,7 +44,7 @@ class ClusterAccess:
     """How to reach an API server. ``ca``: PEM; empty: the system's certificate authorities."""
 
     server: str
-    credentials: Credentials = field(repr=False)
+    credentials: ApiCredentials = field(repr=False)
     ca: str = field(default="", repr=False)
     verify: bool = True
     # Name in the server's certificate, where it differs from the address.
@@ -306,7 +306,7 @@ def _entry(
     )
 
 
-def _credentials(user: Mapping[str, Any], file: Path) -> Credentials:
+def _credentials(user: Mapping[str, Any], file: Path) -> ApiCredentials:
     if user.get("exec"):
         return ExecPlugin(user["exec"], file.parent)
     if user.get("auth-provider"):

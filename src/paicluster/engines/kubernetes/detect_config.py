@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from paicluster.engines.engine_kind import DetectedConfig
 from paicluster.engines.kubernetes import cluster_access
 from paicluster.engines.kubernetes.api_client import ApiClient, ApiError, ApiUnavailable, config_error
-from paicluster.engines.kubernetes.api_objects import KubernetesNode, NodeList, Version
+from paicluster.engines.kubernetes.api_objects import ApiNode, ApiNodeList, Version
 from paicluster.engines.kubernetes.cluster_access import ClusterAccess
 from paicluster.engines.kubernetes.nodes import is_ready
 from paicluster.engines.kubernetes.options import DEFAULT_RUNTIME_IMAGE
@@ -34,18 +34,18 @@ def detect() -> DetectedConfig:
     return section(access, version, nodes)
 
 
-async def _query(access: ClusterAccess) -> tuple[Version, list[KubernetesNode]]:
+async def _query(access: ClusterAccess) -> tuple[Version, list[ApiNode]]:
     client = ApiClient(access)
     try:
         version = await client.get("/version", Version)
-        return version, (await client.get("/api/v1/nodes", NodeList)).items
+        return version, (await client.get("/api/v1/nodes", ApiNodeList)).items
     except (ApiError, ApiUnavailable) as error:
         raise config_error(error, "The nodes cannot be listed") from None
     finally:
         await client.close()
 
 
-def section(access: ClusterAccess, version: Version, nodes: Sequence[KubernetesNode]) -> DetectedConfig:
+def section(access: ClusterAccess, version: Version, nodes: Sequence[ApiNode]) -> DetectedConfig:
     gpus: Counter[str] = Counter()
     for node in nodes:
         for name in GPU_RESOURCES:

@@ -30,10 +30,10 @@ from paicluster.engines.interface import (
 )
 from paicluster.engines.kubernetes import gang_folder, nodes, observe, pod_manifest, pod_states
 from paicluster.engines.kubernetes.api_client import ApiClient, ApiError, ApiUnavailable
-from paicluster.engines.kubernetes.api_objects import KubernetesNode, Pod
+from paicluster.engines.kubernetes.api_objects import ApiNode, Pod
 from paicluster.engines.kubernetes.cluster_access import ClusterAccess
 from paicluster.engines.kubernetes.deletions import Deletions
-from paicluster.engines.kubernetes.gang_registry import GangRegistry, KubernetesGang
+from paicluster.engines.kubernetes.gang_registry import KubernetesGang, KubernetesGangRegistry
 from paicluster.engines.kubernetes.options import KubernetesOptions
 from paicluster.engines.kubernetes.pod_comparison import PodComparison, SeenPod
 from paicluster.engines.kubernetes.pod_creator import PodCreator, unavailable
@@ -84,13 +84,13 @@ class KubernetesEngine:
         self._hint: Hint = lambda uid: None
         self._notify: Notify = ignore_notice
         self._files = ThreadPoolExecutor(1, thread_name_prefix="kubernetes-files")
-        self._gangs = GangRegistry(self._home)
+        self._gangs = KubernetesGangRegistry(self._home)
         self._runtime = Path()
         self._cluster = ""
         self._client: ApiClient | None = None
         self._creator: PodCreator | None = None
         self._pods: dict[str, Watcher[Pod]] = {}
-        self._nodes: Watcher[KubernetesNode] | None = None
+        self._nodes: Watcher[ApiNode] | None = None
         # Pods as they were last seen, of attempts that have not been cleaned up.
         self._last_seen: dict[str, Pod] = {}
         # Attempts to look at, and those that are looked at now.
@@ -127,7 +127,7 @@ class KubernetesEngine:
         for namespace in self._options.namespaces():
             path = f"/api/v1/namespaces/{namespace}/pods"
             self._pods[namespace] = Watcher(client, path, Pod, self._pod_changed, selector=selector)
-        self._nodes = Watcher(client, "/api/v1/nodes", KubernetesNode, self._node_changed)
+        self._nodes = Watcher(client, "/api/v1/nodes", ApiNode, self._node_changed)
         for each in (*(watcher.run for watcher in self._pods.values()), self._nodes.run, self._process):
             self._running.append(asyncio.create_task(self._restart_on_error(each)))
         for leader in await self._in_files(lambda: list(gang_folder.all_gangs(self._home))):
@@ -311,7 +311,7 @@ class KubernetesEngine:
             gang.absent.set()
         self._look_at(name)
 
-    def _node_changed(self, old: KubernetesNode | None, new: KubernetesNode | None) -> None:
+    def _node_changed(self, old: ApiNode | None, new: ApiNode | None) -> None:
         if nodes.is_lost(new) and not nodes.is_lost(old):
             name = (new or old).metadata.name  # type: ignore[union-attr]
             for uid, pod in self._last_seen.items():

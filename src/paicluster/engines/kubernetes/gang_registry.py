@@ -55,7 +55,7 @@ class KubernetesGang:
         return now - self.image_trouble_at.setdefault(uid, now)
 
 
-class GangRegistry:
+class KubernetesGangRegistry:
     """Gangs by uid and by task."""
 
     def __init__(self, home: KubernetesFolders):

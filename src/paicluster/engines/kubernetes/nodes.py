@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from paicluster.engines.interface import Node
-from paicluster.engines.kubernetes.api_objects import KubernetesNode
+from paicluster.engines.kubernetes.api_objects import ApiNode
 from paicluster.engines.kubernetes.options import PodSettings
 from paicluster.engines.kubernetes.quantities import number
 
 
-def is_ready(node: KubernetesNode) -> bool:
+def is_ready(node: ApiNode) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
 
 
-def is_lost(node: KubernetesNode | None) -> bool:
+def is_lost(node: ApiNode | None) -> bool:
     """Whether its kubelet does not report any more, or it was deleted."""
     if node is None:
         return True
     return any(one.type == "Ready" and one.status == "Unknown" for one in node.status.conditions)
 
 
-def usable_nodes(nodes: Iterable[KubernetesNode], settings: Iterable[PodSettings]) -> list[Node]:
+def usable_nodes(nodes: Iterable[ApiNode], settings: Iterable[PodSettings]) -> list[Node]:
     """Nodes that pods of any of these settings may use, with what is allocatable."""
     wanted = list(settings)
     found = []
@@ -32,7 +32,7 @@ def usable_nodes(nodes: Iterable[KubernetesNode], settings: Iterable[PodSettings
     return found
 
 
-def _is_usable(node: KubernetesNode, settings: PodSettings) -> bool:
+def _is_usable(node: ApiNode, settings: PodSettings) -> bool:
     labels = node.metadata.labels
     if not is_ready(node) or node.spec.unschedulable:
         return False
@@ -53,7 +53,7 @@ def _tolerates(toleration: Mapping[str, object], key: str, value: str, effect: s
     return toleration.get("key") == key and str(toleration.get("value") or "") == value
 
 
-def _node(node: KubernetesNode, gpu_resource: str) -> Node:
+def _node(node: ApiNode, gpu_resource: str) -> Node:
     free = node.status.allocatable
     addresses = {one.type: one.address for one in reversed(node.status.addresses)}
     return Node(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paicluster.engines.common import container_errors
 from paicluster.engines.common.image_rejection import IMAGE_MISSING_CODE, REJECTED_CODE, ImageRejected
 from paicluster.engines.interface import Loss, Notice
-from paicluster.engines.kubernetes.api_objects import ContainerStatus, Pod, Terminated
+from paicluster.engines.kubernetes.api_objects import ApiContainerStatus, ApiTerminated, Pod
 from paicluster.engines.kubernetes.pod_manifest import RUNTIME, TASK
 
 # Of the exit table: evicted by its node, not started for lack of resources there, refused by the node.
@@ -44,11 +44,11 @@ def has_finished(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def container(pod: Pod, name: str) -> ContainerStatus | None:
+def container(pod: Pod, name: str) -> ApiContainerStatus | None:
     return next((one for one in pod.status.container_statuses if one.name == name), None)
 
 
-def terminated(pod: Pod, name: str) -> Terminated | None:
+def terminated(pod: Pod, name: str) -> ApiTerminated | None:
     status = container(pod, name)
     return None if status is None else status.state.terminated
 
@@ -130,7 +130,7 @@ def start_rejection(
     return None
 
 
-def _start_error(ended: Terminated, image: str) -> Verdict:
+def _start_error(ended: ApiTerminated, image: str) -> Verdict:
     if _NO_SHELL.search(ended.message or ""):
         reason = f"The image {image} has no shell (/bin/sh), and without one a job's commands cannot run."
         return Verdict(rejection=reason, platform_code=container_errors.NO_COMMAND)

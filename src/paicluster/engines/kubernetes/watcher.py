@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from paicluster.engines.kubernetes.api_client import ApiClient, ApiError, ApiUnavailable
-from paicluster.engines.kubernetes.api_objects import ApiObject, ListMetadata, Metadata, WatchEvent
+from paicluster.engines.kubernetes.api_objects import ApiListMetadata, ApiObject, Metadata, WatchEvent
 from paiprotocol.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 
 class _List(ApiObject, frozen=True):
-    metadata: ListMetadata
+    metadata: ApiListMetadata
     items: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 

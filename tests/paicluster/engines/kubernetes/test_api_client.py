@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 from paicluster.engines.kubernetes.api_client import ApiClient, ApiError, ApiUnavailable
-from paicluster.engines.kubernetes.api_objects import Pod, PodList
+from paicluster.engines.kubernetes.api_objects import ApiPodList, Pod
 from paicluster.engines.kubernetes.cluster_access import ClusterAccess, NoCredentials, StaticCredentials
 from paicluster.engines.kubernetes.watcher import Watcher
 
@@ -129,7 +129,7 @@ async def test_requests_share_a_connection() -> None:
     async with Server(lambda target: response(200, pod_list(5, pod("a", 1)))) as server:
         async with client_of(server) as client:
             for _ in range(3):
-                assert (await client.get("/pods", PodList, limit=5)).items[0].metadata.name == "a"
+                assert (await client.get("/pods", ApiPodList, limit=5)).items[0].metadata.name == "a"
         assert server.connections == 1
         assert server.requests == ["GET /pods?limit=5"] * 3
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from paicluster.engines.interface import Node
-from paicluster.engines.kubernetes.api_objects import KubernetesNode
+from paicluster.engines.kubernetes.api_objects import ApiNode
 from paicluster.engines.kubernetes.nodes import is_lost, usable_nodes
 from paicluster.engines.kubernetes.options import PodSettings
 from paicluster.engines.kubernetes.quantities import number
@@ -37,7 +37,7 @@ def test_quantities(text: str | None, value: object) -> None:
     assert number(text) == value
 
 
-def node(name: str = "n1", ready: str = "True", **spec: Any) -> KubernetesNode:
+def node(name: str = "n1", ready: str = "True", **spec: Any) -> ApiNode:
     labels = spec.pop("labels", {})
     return msgspec.convert(
         {
@@ -53,11 +53,11 @@ def node(name: str = "n1", ready: str = "True", **spec: Any) -> KubernetesNode:
                 ],
             },
         },
-        KubernetesNode,
+        ApiNode,
     )
 
 
-def names(nodes: list[KubernetesNode], *settings: PodSettings) -> list[str]:
+def names(nodes: list[ApiNode], *settings: PodSettings) -> list[str]:
     return [one.name for one in usable_nodes(nodes, settings or (PodSettings(),))]
 
 
