@@ -15,7 +15,7 @@ from paicluster.engines.kubernetes.api_objects import ApiPodList, Pod
 from paicluster.engines.kubernetes.cluster_access import ClusterAccess, NoCredentials, StaticCredentials
 from paicluster.engines.kubernetes.watcher import Watcher
 
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 Answer = Callable[["Server", str, asyncio.StreamWriter], Any]
 
 

@@ -28,7 +28,7 @@ from support.ports import free_ports
 from support.report_server import serving
 from support.runtime_copy import copy_runtime
 
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 OPTIONS = KubernetesOptions(runtime_image=WITH_PYTHON, image=WITH_BASH, drain_s=5, reason_timeout_s=5)
 
 

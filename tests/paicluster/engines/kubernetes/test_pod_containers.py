@@ -31,7 +31,7 @@ from support.ports import free_ports
 from support.report_server import serving
 from support.runtime_copy import copy_runtime
 
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 GRACE_S = 5.0
 OPTIONS = KubernetesOptions(runtime_image=WITH_PYTHON, image=WITH_BASH)
 
