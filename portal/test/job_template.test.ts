@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { formOf, missingSecrets } from "../src/editor/job_file.ts";
-import { jobOfTemplate, templateOf } from "../src/editor/job_template.ts";
+import { jobOfTemplate, missingFiles } from "../src/editor/job_template.ts";
 
 const JOB = `# of the team
 protocolVersion: 2
@@ -16,12 +16,18 @@ taskRoles:
     commands: [train <% $secrets.KEY %>]
 `;
 
-test("a template has no files of its user", () => {
+test("a job of a template names its files", () => {
   const sources = "extras:\n  openpaisdk:\n    sources: {sha256: abc, size: 3}\n";
-  const kept = templateOf(JOB + sources);
-  assert.equal(formOf(kept)?.more?.sources, null);
-  assert.ok(kept.startsWith("# of the team\n"));
-  assert.equal(templateOf(JOB), JOB);
+  for (const secrets of ["", `secrets: "******"\n`]) {
+    assert.deepEqual(formOf(jobOfTemplate(JOB + sources + secrets))?.more?.sources, { sha256: "abc", size: 3 });
+  }
+});
+
+test("missing files are explained by who has them", () => {
+  const template = { username: "alice", name: "digits" };
+  assert.match(missingFiles(template, "bob"), /belong to alice: a template does not share files\. Add yours/);
+  assert.match(missingFiles(template, "alice"), /no longer on the cluster\. Add them again/);
+  assert.match(missingFiles(null, "alice"), /^The files that this job names/);
 });
 
 test("a job of a template has a name of its own, and the comments", () => {

@@ -146,3 +146,24 @@ test("files that the job does not name, and those that the cluster has, are not 
   await send();
   assert.deepEqual(sent, []);
 });
+
+test("files that the job names are missing unless they are on the cluster or chosen", async () => {
+  const { sources, named, store } = jobWithSources();
+  const other = { sha256: "of another user", size: 3 };
+  assert.ok(!sources.isMissing(other), "not known yet");
+  await sources.look(other);
+  assert.ok(sources.isMissing(other));
+  assert.ok(!sources.isMissing(null));
+  store.has = () => Promise.reject(new ApiError("The server does not answer.", 0, "", ""));
+  await sources.look(other);
+  assert.ok(sources.isMissing(other), "as it was known");
+  store.has = () => Promise.resolve(true);
+  await sources.look(other);
+  assert.ok(!sources.isMissing(other));
+
+  store.has = () => Promise.resolve(false);
+  await sources.add([chosen("a.py")]);
+  await sources.send(() => null);
+  await sources.look(named.now);
+  assert.ok(named.now && !sources.isMissing(named.now));
+});

@@ -23,12 +23,13 @@ import {
   withSecrets,
   type Change,
 } from "../editor/job_file.ts";
-import { jobOfTemplate } from "../editor/job_template.ts";
+import { jobOfTemplate, missingFiles } from "../editor/job_template.ts";
 import { chosenText } from "../files/chosen_text.ts";
 import { saveFile } from "../files/save_file.ts";
 import { listStorages } from "../files/storage.ts";
 import { counted } from "../format.ts";
 import { href, navigate } from "../router.ts";
+import { session } from "../session.ts";
 import { useSources } from "../sources/use_sources.ts";
 import { theme } from "../theme.ts";
 import { SubmitFields } from "./submit_form.tsx";
@@ -136,6 +137,8 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
   const shown = useRef(form);
   shown.current = form ?? shown.current;
   const missing = missingSecrets(text.value, secrets.value);
+  const named = form?.more?.sources ?? null;
+  const lacksFiles = sources.isMissing(named);
 
   useEffect(() => {
     if (draft?.files.length) void sources.add(draft.files);
@@ -148,6 +151,10 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
     else dropDraft(original);
     // oxlint-disable-next-line react/exhaustive-deps -- the rest stays as it is for the life of the editor
   }, [text.value, secrets.value, sources.chosen]);
+  useEffect(() => {
+    void sources.look(named);
+    // oxlint-disable-next-line react/exhaustive-deps -- files are known by their SHA-256
+  }, [named?.sha256, sources.archive]);
   // At once: other effects end after the next frame.
   useLayoutEffect(() => () => page.current.abort(), []);
   useEffect(() => {
@@ -186,11 +193,12 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
       error.value = problem;
     }
   };
+  const sendFiles = () => sources.send(() => formOf(text.value)?.more?.sources ?? null);
   const submit = () =>
     attempt(async () => {
       isBusy.value = true;
       try {
-        await sources.send(() => formOf(text.value)?.more?.sources ?? null);
+        await sendFiles();
         const unset = missingSecrets(text.value, secrets.value);
         if (unset.length) {
           const several = (formOf(text.value)?.roles.length ?? 0) > 1;
@@ -307,8 +315,13 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
             </ul>
           </div>
         )}
+        {lacksFiles && (
+          <p class="notice wait" role="status">
+            {missingFiles(template.value, session.value?.user ?? "")}
+          </p>
+        )}
         <div class="submit-line">
-          <Verdict check={check.value} missing={missing} />
+          <Verdict check={check.value} missing={missing} lacksFiles={lacksFiles} />
           <button class="button primary" type="button" disabled={isBusy.value} onClick={() => void submit()}>
             {isBusy.value ? "Submitting …" : "Submit"}
           </button>
@@ -317,7 +330,10 @@ function SubmitEditor({ text: first, info, draft, original, onStartAgain }: Edit
       {opened.value === "json" && <JsonDialog text={asJson(text.value)} onSave={change} onClose={() => (opened.value = null)} />}
       {opened.value === "template" && (
         <SaveTemplate
-          text={text.value}
+          stored={async () => {
+            await sendFiles();
+            return text.value;
+          }}
           name={form?.basics.name.replace(/_[a-z0-9]{6}$/, "") ?? ""}
           started={template.value}
           onClose={() => (opened.value = null)}
@@ -370,10 +386,11 @@ function save(text: string, name: string): void {
   saveFile(text, `${name || "job"}.${isJson(text) ? "json" : "yaml"}`);
 }
 
-function Verdict({ check, missing }: { check: JobCheck | null; missing: readonly string[] }) {
+function Verdict({ check, missing, lacksFiles }: { check: JobCheck | null; missing: readonly string[]; lacksFiles: boolean }) {
   if (!check) return <span class="quiet">Checking …</span>;
   if (check.problems.length) return <span class="bad-text">{counted(check.problems.length, "problem")}</span>;
   if (missing.length) return <span class="quiet">Enter the value of {missing.join(", ")}</span>;
+  if (lacksFiles) return <span class="quiet">Add the files of the job, or remove them</span>;
   return <span class="quiet">Valid, protocol version {check.version}</span>;
 }
 

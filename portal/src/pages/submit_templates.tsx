@@ -7,7 +7,6 @@ import { FormDialog, textOf } from "../components/form_dialog.tsx";
 import { attempt } from "../components/forms.tsx";
 import { ErrorNotice, Loading } from "../components/notices.tsx";
 import { toast } from "../components/toasts.tsx";
-import { templateOf } from "../editor/job_template.ts";
 import { usePolled } from "../live.ts";
 import { session } from "../session.ts";
 
@@ -65,14 +64,15 @@ function belongsTo(template: JobTemplateSummary): string {
 }
 
 interface SaveProps {
-  readonly text: string;
+  /** The job file, when its chosen files are on the cluster. */
+  readonly stored: () => Promise<string>;
   readonly name: string;
   /** The template that the job was started from. */
   readonly started: JobTemplateSummary | null;
   readonly onClose: () => void;
 }
 
-export function SaveTemplate({ text, name, started, onClose }: SaveProps) {
+export function SaveTemplate({ stored, name, started, onClose }: SaveProps) {
   const user = usePolled("own groups", ownUser, REFRESH_MS);
   // A changed template keeps its owner; of one that the user may not change, there is a copy.
   const owner = (started?.mayChange && started.username) || session.value?.user || "";
@@ -80,7 +80,7 @@ export function SaveTemplate({ text, name, started, onClose }: SaveProps) {
   const save = async (form: FormData) => {
     const wanted = textOf(form, "template");
     await saveJobTemplate(owner, wanted, {
-      protocol: templateOf(text),
+      protocol: await stored(),
       group: textOf(form, "group") || null,
       description: textOf(form, "description"),
     });
@@ -91,8 +91,8 @@ export function SaveTemplate({ text, name, started, onClose }: SaveProps) {
   return (
     <FormDialog title="Save as template" action="Save" onSubmit={save} onClose={onClose}>
       <p class="quiet">
-        Values of secrets and chosen files are not saved. A template of {owner === session.value?.user ? "yours" : owner} with this name is
-        replaced.
+        Values of secrets are not saved. Files are not shared: other members of a group add their own. A template of{" "}
+        {owner === session.value?.user ? "yours" : owner} with this name is replaced.
       </p>
       <label>
         <span>Name of the template</span>

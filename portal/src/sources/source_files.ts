@@ -31,6 +31,8 @@ export class SourceFiles {
   readonly #archive = signal<SourceArchive | null>(null);
   readonly #progress = signal<Progress | null>(null);
   readonly #problem = signal("");
+  /** SHA-256 of files that the cluster does not have for this user. */
+  readonly #absent = signal("");
   readonly #page = new AbortController();
   #packing = new AbortController();
   /** All choices and packings until now; none is rejected. */
@@ -67,6 +69,23 @@ export class SourceFiles {
 
   get problem(): string {
     return this.#problem.value;
+  }
+
+  /** Look whether the cluster has what the job names, unless that is what was chosen here. */
+  async look(named: SourcesReference | null): Promise<void> {
+    if (!named || named.sha256 === this.#archive.value?.sha256) return;
+    try {
+      const isThere = await this.store.has(named.sha256);
+      if (!isThere) this.#absent.value = named.sha256;
+      else if (this.#absent.value === named.sha256) this.#absent.value = "";
+    } catch {
+      // What cannot be asked now is reported by the submission.
+    }
+  }
+
+  /** Whether the job names files that are neither chosen here nor on the cluster for this user, as `look` found. */
+  isMissing(named: SourcesReference | null): boolean {
+    return named !== null && named.sha256 === this.#absent.value && named.sha256 !== this.#archive.value?.sha256 && !this.#progress.value;
   }
 
   /** Add files; whether they are accepted. Dropped ones are still to be found in their folders. */

@@ -1,7 +1,5 @@
 // Choice of the files that travel with a job: by picker or drag and drop, files and folders.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { hasSources } from "../api.ts";
 import { Bar } from "../components/bar.tsx";
 import type { SourcesReference } from "../editor/job_file.ts";
 import { droppedFiles } from "../files/dropped.ts";
@@ -47,7 +45,7 @@ export function SourcesField({ sources, named, onName }: Props) {
           <Picker label="Add a folder" isFolder onChoose={add} />
         </div>
       </div>
-      {isOther && <EarlierSources named={named} onRemove={() => onName(null)} />}
+      {isOther && <EarlierSources named={named} isMissing={sources.isMissing(named)} onRemove={() => onName(null)} />}
       {files.length > 0 && <Chosen sources={sources} />}
       {files.length > 0 && archive && !progress && named === null && (
         <p class="field-problem">
@@ -138,26 +136,15 @@ function Chosen({ sources }: { sources: SourceFiles }) {
   );
 }
 
-/** Files of the job that this one is a copy of. */
-function EarlierSources({ named, onRemove }: { named: SourcesReference; onRemove: () => void }) {
-  const isThere = useSignal<boolean | null>(null);
-  useEffect(() => {
-    isThere.value = null;
-    // What cannot be asked now is reported by the submission.
-    void hasSources(named.sha256).then(
-      (found) => (isThere.value = found),
-      () => undefined,
-    );
-  }, [named.sha256, isThere]);
+/** Files of the job or template that this one is a copy of. */
+function EarlierSources({ named, isMissing, onRemove }: { named: SourcesReference; isMissing: boolean; onRemove: () => void }) {
   const remove = (
     <button class="link" type="button" onClick={onRemove}>
       Remove
     </button>
   );
-  return isThere.value === false ? (
-    <p class="field-problem">
-      The files that this job names are not on the cluster, or belong to another user: add the files, or run without. {remove}
-    </p>
+  return isMissing ? (
+    <p class="field-problem">The files that this job names are missing. Files that you add replace them. {remove}</p>
   ) : (
     <p class="quiet">
       The files of the earlier job, {fileSize(named.size)}. Files that you add replace them. {remove}

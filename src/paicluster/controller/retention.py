@@ -174,7 +174,9 @@ class RetentionSweeper:
             await self._remove(to_remove, removed)
 
     async def _remove_sources(self, now_ms: int) -> int:
-        """Remove uploaded sources that no unfinished job uses and no client has requested since the limit."""
+        """Remove uploaded sources that no unfinished job and no template of their owners uses, and that no
+        client has requested since the limit.
+        """
         if self._policy.days is None or not self._sources.is_dir():
             return 0
         before = now_ms / 1000 - self._policy.days * 24 * 3600
@@ -182,13 +184,17 @@ class RetentionSweeper:
         for path in self._sources.iterdir():
             if not _older(path, before):
                 continue
-            used = await self._store.read(partial(removal.used_by_unfinished, text=path.stem))
+            used = await self._store.read(partial(_is_used, sha256=path.stem))
             # Checked again: a client that requested it meanwhile is about to submit a job that uses it.
             if not used and _older(path, before):
                 path.unlink(missing_ok=True)
                 await self._store.write(partial(source_owners.forget_archive, sha256=path.stem))
                 count += 1
         return count
+
+
+def _is_used(conn: Connection, sha256: str) -> bool:
+    return removal.used_by_unfinished(conn, sha256) or removal.used_by_template(conn, sha256)
 
 
 def _older(path: Path, before: float) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, and_, delete, func, select
 
 from paicluster.store.search import forget_jobs
-from paicluster.store.tables import job_specs, jobs, tasks
+from paicluster.store.tables import job_specs, job_templates, jobs, source_owners, tasks
 from paicluster.store.writer import touch_all
 
 _FINISHED = jobs.c.sub_state == "Completed"
@@ -54,6 +54,16 @@ def used_by_unfinished(conn: Connection, text: str) -> bool:
     query = select(jobs.c.id).join(job_specs, jobs.c.id == job_specs.c.job_id).where(~_FINISHED)
     return (
         conn.execute(query.where(func.instr(job_specs.c.config + job_specs.c.job, text) > 0).limit(1)).first()
+        is not None
+    )
+
+
+def used_by_template(conn: Connection, sha256: str) -> bool:
+    """Whether a template of one of its owners names this source archive: others cannot use it."""
+    is_owner = and_(source_owners.c.username == job_templates.c.username, source_owners.c.sha256 == sha256)
+    query = select(job_templates.c.name).join(source_owners, is_owner)
+    return (
+        conn.execute(query.where(func.instr(job_templates.c.protocol, sha256) > 0).limit(1)).first()
         is not None
     )
 

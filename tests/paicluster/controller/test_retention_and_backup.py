@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import io
+import json
 import math
 import os
 import shutil
@@ -168,6 +169,23 @@ def test_size_limit_counts_finished_jobs_only(cluster: Cluster, tmp_path: Path) 
 def uid_of_running(cluster: Cluster, name: str) -> str:
     cluster.wait_state(name, "RUNNING")
     return uid_of(cluster, name)
+
+
+def test_templates_keep_the_sources_of_their_owner(cluster: Cluster) -> None:
+    digests = []
+    for content in (b"a template names this", b"this was named"):
+        digest = hashlib.sha256(content).hexdigest()
+        assert cluster.ask("PUT", f"/api/v2/sources/{digest}", content).status == 201
+        spec = job("kept", "true", extras={"openpaisdk": {"sources": {"sha256": digest, "size": 1}}})
+        path = f"/api/v2/job-templates/{cluster.user}/{len(digests)}"
+        assert cluster.ask("PUT", path, {"protocol": json.dumps(spec)}).status == 200
+        digests.append(digest)
+    assert cluster.ask("DELETE", path).status == 200
+    cluster.terminate()
+    for file in (cluster.home / "sources").iterdir():
+        os.utime(file, (1, 1))
+    assert sweep(cluster.home, RetentionPolicy(days=0)).sources == 1
+    assert [file.stem for file in (cluster.home / "sources").iterdir()] == digests[:1]
 
 
 def test_unfinished_jobs_keep_their_sources_and_dependencies(cluster: Cluster, tmp_path: Path) -> None:

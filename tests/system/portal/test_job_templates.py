@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +92,51 @@ def test_template_of_a_group_is_saved_used_changed_and_deleted(
     page.click("button", "Delete template")
     page.wait_for_text("None yet: write a job, then Save as template.")
     assert cluster.get(TEMPLATES).json() == []
+
+
+def test_template_keeps_files_for_those_who_may_read_them(
+    new_page: NewPage, cluster: TeamCluster, group: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text("#!/bin/sh\necho from the template")
+    page = new_page(at="/submit")
+    page.fill("[name=name]", "with-files")
+    page.fill("[name=command]", "./run.sh")
+    page.drop_files(".drop-zone", file)
+    page.wait_for_text("1 file")
+    # The files are uploaded with the template.
+    save(page, "with-files", "", group)
+    protocol = cluster.get(f"{TEMPLATES}/alice/with-files").json()["protocol"]
+    digest = re.findall("[0-9a-f]{64}", protocol)[0]
+    assert cluster.ask("HEAD", f"/api/v2/sources/{digest}").status == 200
+
+    page.reload()
+    start(page)
+    page.wait_for_text("Valid, protocol version 2")
+    page.fill("[name=name]", "of-alice")
+    page.click("button", "Submit")
+    page.wait_for_text("of-alice is submitted.")
+    cluster.wait_state("of-alice", "SUCCEEDED")
+    assert cluster.log_of("of-alice") == b"from the template\n"
+
+    other = new_page("bob", at="/submit")
+    start(other)
+    other.wait_for_text("The files of template with-files belong to alice: a template does not share files.")
+    other.wait_for_text("Add the files of the job, or remove them")
+    other.drop_files(".drop-zone", file)
+    other.wait_for_text("Valid, protocol version 2")
+    assert "belong to alice" not in other.text
+    # Files that were deleted on the cluster.
+    (cluster.home / "sources" / f"{digest}.tar").unlink()
+    page.click("nav a", "Submit Job")
+    start(page)
+    page.wait_for_text("The files of template with-files are no longer on the cluster. Add them again")
+
+
+def start(page: Page) -> None:
+    page.click("button", "Start from …")
+    page.click("dialog button", "with-files")
+    page.wait_for("document.querySelector('[name=name]')?.value.startsWith('with-files_')")
 
 
 def test_name_that_no_template_may_have_is_refused(new_page: NewPage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import tarfile
 
 import pytest
@@ -53,6 +54,32 @@ def test_archive_of_another_user_does_not_exist(team: TeamCluster) -> None:
     assert "belong to that user" in refused.json()["hint"]
     team.wait_over("with_own_sources")
     assert team.log_of("with_own_sources") == b"of alice"
+
+
+def test_template_does_not_share_the_files_of_its_owner(team: TeamCluster) -> None:
+    """Not even with the group that it is for: any user can write a hash into a template."""
+    content, digest = archive("of the template")
+    assert put(team, "alice", content, digest).status == 201
+    group, admin = {"groupname": "readers"}, team.tokens["admin"]
+    assert team.ask("POST", "/api/v2/groups", {**group, "description": ""}, token=admin).status == 201
+    for user in ("alice", "bob"):
+        assert team.ask("PUT", f"/api/v2/users/{user}/group", group, token=admin).status == 201
+    spec = job("trained", "cat data", extras={"openpaisdk": {"sources": {"sha256": digest, "size": 1}}})
+    body = {"protocol": json.dumps(spec), "group": "readers"}
+    assert team.ask("PUT", "/api/v2/job-templates/alice/trained", body).status == 200
+    # The reference is kept, and is good for its owner.
+    read = team.get("/api/v2/job-templates/alice/trained", token=team.tokens["bob"]).json()
+    assert json.loads(read["protocol"])["extras"] == spec["extras"]
+    assert has(team, "alice", digest) and not has(team, "bob", digest)
+    # Nor does a template of one's own that names them.
+    own = {"protocol": json.dumps(spec)}
+    assert team.ask("PUT", "/api/v2/job-templates/bob/trained", own, token=team.tokens["bob"]).status == 200
+    assert not has(team, "bob", digest)
+    refused = submit(team, "bob", "with_sources_of_a_template", digest)
+    assert (refused.status, refused.json()["code"]) == (404, "NoSourcesError")
+    assert submit(team, "alice", "of_own_template", digest).status == 202
+    team.wait_over("of_own_template")
+    assert team.log_of("of_own_template") == b"of the template"
 
 
 def test_user_who_has_the_same_files_uploads_them_and_owns_them_too(team: TeamCluster) -> None:
