@@ -31,8 +31,8 @@ export function PlotFields({ settings, onChange, onPreview, hasRange = false, ha
           <option value="time">time</option>
         </select>
       </label>
-      <Check label="Log y" isOn={settings.isLogY} onChange={(isLogY) => onChange({ isLogY })} />
-      <Check label="Log x" isOn={settings.isLogX} isDisabled={settings.isTime} onChange={(isLogX) => onChange({ isLogX })} />
+      <Check label="Logarithmic y axis" isOn={settings.isLogY} onChange={(isLogY) => onChange({ isLogY })} />
+      <Check label="Logarithmic x axis" isOn={settings.isLogX} isDisabled={settings.isTime} onChange={(isLogX) => onChange({ isLogX })} />
       <Check label="From 0" isOn={settings.isFromZero} isDisabled={settings.isLogY} onChange={(isFromZero) => onChange({ isFromZero })} />
       <label for={smoothingId}>
         <span>Smoothing</span>

@@ -103,11 +103,11 @@ export function RunPlot({ metric, metrics, parameters, choice, chosen, drawn, co
         )}
         {parameters.length > 0 && (
           <Choice
-            label="Against"
+            label="X axis"
             value={against}
             none="steps or time"
             choices={parameters}
-            more={[{ value: PARALLEL, label: "all parameters" }]}
+            more={[{ value: PARALLEL, label: "all parameters (parallel coordinates)" }]}
             onChange={(name) => setQuery({ against: name })}
           />
         )}
@@ -131,7 +131,9 @@ export function RunPlot({ metric, metrics, parameters, choice, chosen, drawn, co
             onChange={(name) => setQuery({ band: name })}
           />
         )}
-        {against && <LogAxis metric={metric} query={query} label={against === PARALLEL ? "Log axis of the metric" : "Log y"} />}
+        {against && (
+          <LogAxis metric={metric} query={query} label={against === PARALLEL ? "Logarithmic axis of the metric" : "Logarithmic y axis"} />
+        )}
         {!group && looks.legend.length > 0 && (
           <span class="legend">
             {looks.legend.map(({ text, look }) => (

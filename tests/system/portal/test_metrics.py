@@ -153,7 +153,7 @@ def test_settings_of_plots_are_in_the_address(new_page: NewPage, experiment: str
     page.click("button", "Settings of train/loss")
     page.choose("[aria-label='train/loss'] select[aria-label='Best value']", "highest")
     page.wait_for(f"{readout('train/loss')}.endsWith(' highest 100 at step 0')")
-    page.click("[aria-label='train/loss'] label", "Log y")
+    page.click("[aria-label='train/loss'] label", "Logarithmic y axis")
     page.wait_for("location.hash.endsWith('&plot.train%2Floss=log+highest')")
     page.click("[aria-label='Settings of all plots'] label", "From 0")
     page.wait_for("location.hash.includes('plots=zero')")
