@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -95,6 +96,9 @@ class EventMetricCollector:
         self._known: dict[str, _LastRead] = {}
         self._task: asyncio.Task[None] | None = None
         self._has_failed = False
+        # The process that reads now. A server that stops does not wait for it.
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -103,6 +107,9 @@ class EventMetricCollector:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._is_closed = True
+        if self._worker is not None:
+            self._worker.kill()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def request(self, job_ids: Iterable[int]) -> set[int]:
@@ -181,7 +188,7 @@ class EventMetricCollector:
         began_s = time.monotonic()
         size = _UNKNOWN_SIZE
         try:
-            group = await self._in_thread(lambda: event_metrics(file.folder))
+            group = await self._in_thread(lambda: event_metrics(file.folder, self._started))
             # Of files that are not read to the end, the values from before stay while the task runs.
             if group is not None:
                 await self._store.write(lambda conn: metric_rows.replace_group(conn, job_id, file.uid, group))
@@ -203,6 +210,11 @@ class EventMetricCollector:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     # -- on the collector's thread -------------------------------------------------------------------
+
+    def _started(self, worker: subprocess.Popen[bytes]) -> None:
+        self._worker = worker
+        if self._is_closed:
+            worker.kill()
 
     def _sizes(self, uids: Sequence[str]) -> list[tuple[Path, int]]:
         folders = [self._folder_of(uid) for uid in uids]

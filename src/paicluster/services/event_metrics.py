@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,14 @@ _NOTHING = EventMetrics(0, [])
 _decode = msgspec.json.Decoder(EventMetrics).decode
 
 
+# Gets the worker, to end it early.
+OnStart = Callable[["subprocess.Popen[bytes]"], None]
+
 NO_EVENT_METRICS = MetricGroup(PREFIX, {})
+
+
+def _ignore(worker: subprocess.Popen[bytes]) -> None:
+    """Let it run to its end."""
 
 
 def has_event_metric(names: Collection[str]) -> bool:
@@ -29,9 +36,9 @@ def has_event_metric(names: Collection[str]) -> bool:
     return any(name.startswith(PREFIX) for name in names)
 
 
-def event_metrics(folder: Path) -> MetricGroup | None:
+def event_metrics(folder: Path, on_start: OnStart = _ignore) -> MetricGroup | None:
     """Summaries of the metrics in the event files of a task; None: they exceed the limits of the worker."""
-    found = _run_worker(folder, 0, ())
+    found = _run_worker(folder, 0, (), on_start)
     return None if found is None else MetricGroup(PREFIX, {one.name: _values(one) for one in found.series})
 
 
@@ -41,20 +48,24 @@ def read_in_worker(folder: Path, points: int, names: Collection[str] = ()) -> Ev
     return _NOTHING if found is None else found
 
 
-def _run_worker(folder: Path, points: int, names: Collection[str]) -> EventMetrics | None:
+def _run_worker(
+    folder: Path, points: int, names: Collection[str], on_start: OnStart = _ignore
+) -> EventMetrics | None:
     limits = (str(points), str(event_file_worker.MAX_CPU_S), str(MAX_WALL_S))
     command = [sys.executable, "-P", "-m", event_file_worker.__name__, str(folder), *limits]
     try:
-        done = subprocess.run(
-            command,
-            input=msgspec.json.encode(list(names)),
-            capture_output=True,
-            timeout=MAX_WALL_S,
-            check=False,
-        )
-        if done.returncode == 0:
-            return _decode(done.stdout)
-        reason = f"the process that read them ended with {done.returncode}"
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as worker:
+            on_start(worker)
+            try:
+                output, _ = worker.communicate(msgspec.json.encode(list(names)), timeout=MAX_WALL_S)
+            except BaseException:
+                worker.kill()
+                raise
+        if worker.returncode == 0:
+            return _decode(output)
+        reason = f"the process that read them ended with {worker.returncode}"
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
         reason = str(error)
     log.warning("Event files of a task in %s are not read: %s", folder, reason)

@@ -154,6 +154,37 @@ async def test_a_collector_forgets_the_oldest_of_many_tasks(tasks: Tasks) -> Non
     assert tasks.counts() == [1, 1]
 
 
+async def test_a_closed_collector_does_not_wait_for_the_files(
+    tasks: Tasks, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks.add("a")
+    path = tasks.write_events("a", *range(5000))
+    with path.open("ab") as file:
+        part = path.read_bytes()
+        for _ in range(100):
+            file.write(part)
+    collector = started(tasks)
+    collector.request([tasks.job_id])
+    await until(lambda: workers_of(tasks.folder / "a"))
+    await collector.close()
+    await until(lambda: not workers_of(tasks.folder / "a"))
+    # By the collector, not because it had read all of them.
+    await until(lambda: "ended with -9" in caplog.text)
+    assert count(tasks) == 0
+
+
+def workers_of(folder: Path) -> list[Path]:
+    """Processes that read the event files of a task."""
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(folder) in command_of(path)]
+
+
+def command_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # it ended
+        return ""
+
+
 async def test_a_write_that_fails_is_repeated(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     replace_group, failures = metric_rows.replace_group, [OSError("no space")]
 
