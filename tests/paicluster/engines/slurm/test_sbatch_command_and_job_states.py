@@ -280,8 +280,8 @@ def test_worst_component_state_counts() -> None:
     ("state", "nodes", "used", "may_have_failed"),
     [
         ("CANCELLED", "n1", "0:00", True),
-        ("CANCELLED", "n1", "0:10", True),
-        ("CANCELLED", "n1", "0:11", False),
+        ("CANCELLED", "n1", "1:00", True),
+        ("CANCELLED", "n1", "1:01", False),
         ("CANCELLED", "n1", "1:00:05", False),
         ("CANCELLED", "n1", "2-00:00:00", False),
         # A cancelled job of the queue, and ends that have reasons of their own.
