@@ -41,7 +41,7 @@ def test_a_client_that_looks_again_has_the_values(
     if look is _order:
         cluster.run(job(f"{name}-other", "true"))
     looked_at.write()
-    eventually(lambda: look(cluster, looked_at), "the values of the running task", 25)
+    eventually(lambda: look(cluster, looked_at), "the values of the running task")
     assert cluster.detail(name)["jobStatus"]["state"] == "RUNNING"
     looked_at.write()
     looked_at.end()
