@@ -11,6 +11,7 @@ from support.server_fixture import Cluster
 from support.team_cluster import PASSWORD, TeamCluster
 
 NewPage = Callable[..., Page]
+LOG = "document.querySelector('.log')"
 # Lets one part of an upload through, and the others when `release()` is called.
 HOLD_PARTS = """(() => { const send = window.fetch; window.held = 0;
   const released = new Promise((release) => { window.release = release; });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from urllib.parse import quote
 
 import pytest
 
@@ -96,3 +97,12 @@ def own_page(browser: Browser, own: Cluster) -> Iterator[Page]:
         made.open(own.ask("POST", "/api/v2/authn/links").json()["url"])
         made.wait_for("document.querySelector('.shell') !== null")
         yield made
+
+
+@pytest.fixture
+def folder(cluster: TeamCluster, request: pytest.FixtureRequest) -> str:
+    """A folder of the storage that this test has alone."""
+    path = f"/user/alice/{request.node.name}"
+    made = cluster.ask("PUT", f"/webhdfs/v1{quote(path)}?op=MKDIRS")
+    assert made.status == 200, made.text
+    return path
