@@ -3,7 +3,8 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 
 const ROW_PX = 41;
-const SHOWN_PX = 560;
+/** The table is not higher than this or the window. */
+const MIN_SHOWN_PX = 560;
 const EXTRA_ROWS = 12;
 /** Shorter tables are shown whole. */
 const MAX_WHOLE = 100;
@@ -21,7 +22,7 @@ interface Props<T> {
 export function VirtualRows<T>({ rows, columns, label, kind = "", head, children }: Props<T>) {
   const top = useSignal(0);
   const isWhole = rows.length <= MAX_WHOLE;
-  const count = isWhole ? rows.length : Math.ceil(SHOWN_PX / ROW_PX) + 2 * EXTRA_ROWS;
+  const count = isWhole ? rows.length : Math.ceil(Math.max(MIN_SHOWN_PX, innerHeight) / ROW_PX) + 2 * EXTRA_ROWS;
   // A filter may leave fewer rows than were scrolled by.
   const first = Math.max(0, Math.min(Math.floor(top.value / ROW_PX) - EXTRA_ROWS, rows.length - count));
   const last = first + count;
