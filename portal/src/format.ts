@@ -94,21 +94,9 @@ export function counted(count: number, one: string, many = `${one}s`): string {
   return `${grouped(count)} ${count === 1 ? one : many}`;
 }
 
-/** "512 B", "1.5 GB". */
-export function bytes(count: number): string {
-  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
-  let size = count;
-  let unit = 0;
-  while (Math.abs(size) >= 1000 && unit < units.length - 1) {
-    size /= 1024;
-    unit += 1;
-  }
-  return `${Number(size.toFixed(size < 10 && unit ? 1 : 0))} ${units[unit]}`;
-}
-
 /** "1.5 MB/s". */
 export function rate(bytesPerSecond: number): string {
-  return `${bytes(bytesPerSecond)}/s`;
+  return `${fileSize(bytesPerSecond)}/s`;
 }
 
 /** Memory that the API counts in MB: "512 MB", "62.5 GB", "503 GB", "3.9 TB". */
@@ -123,7 +111,7 @@ const SIZES = ["KB", "MB", "GB", "TB", "PB"] as const;
 
 /** "512 B", "1.5 KB", "12 MB", "1.2 TB". */
 export function fileSize(bytes: number): string {
-  if (bytes < 1024) return `${bytes} B`;
+  if (bytes < 1024) return `${Math.round(bytes)} B`;
   let value = bytes / 1024;
   let at = 0;
   // 1023.96 KB would be shown as 1024 KB.
@@ -132,6 +120,12 @@ export function fileSize(bytes: number): string {
     at += 1;
   }
   return `${value < 99.95 ? Number(value.toFixed(1)) : Math.round(value)} ${SIZES[at]}`;
+}
+
+/** A long name without its middle: those of metrics differ at both ends. */
+export function shortName(name: string, most = 24): string {
+  const end = Math.floor((most - 1) * 0.45);
+  return name.length > most ? `${name.slice(0, most - 1 - end)}…${name.slice(name.length - end)}` : name;
 }
 
 /** Four digits of a number. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cleanText } from "../src/escape_sequences.ts";
-import { counted, duration, fileSize, grouped, memory } from "../src/format.ts";
+import { counted, duration, fileSize, grouped, memory, rate, shortName } from "../src/format.ts";
 import { lastErrorLine } from "../src/job_failure.ts";
 import { keyProblem, keySummary } from "../src/ssh_key.ts";
 
@@ -15,6 +15,7 @@ test("sizes of files", () => {
     "123 MB",
     "1 TB",
   ]);
+  assert.deepEqual([0.4, 1536].map(rate), ["0 B/s", "1.5 KB/s"]);
 });
 
 test("durations, memory and counts", () => {
@@ -23,6 +24,12 @@ test("durations, memory and counts", () => {
   assert.equal(counted(1, "entry", "entries"), "1 entry");
   assert.equal(counted(1204, "entry", "entries"), "1,204 entries");
   assert.deepEqual([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+});
+
+test("long names keep both ends", () => {
+  assert.equal(shortName("train/loss"), "train/loss");
+  assert.equal(shortName("gradient_norm_of_the_second_block"), "gradient_norm…cond_block");
+  assert.equal(shortName("gradient_norm", 8), "grad…orm");
 });
 
 test("output of terminals as text", () => {
