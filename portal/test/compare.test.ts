@@ -7,7 +7,7 @@ import { groupChoices, groupLooks, groupCsv, meanOf, runGroups } from "../src/co
 import { RunSeries, seriesOf, type SeriesAddress } from "../src/compare/run_series.ts";
 import { scatterOf } from "../src/compare/scatter.ts";
 import { chosenColumns, columnsOf, csvOf, filtered, formatColumns, formatOrder, parseOrder, sorted } from "../src/compare/run_table.ts";
-import { compareParameters, labelsOf, metricNames, runsOf, type Run } from "../src/compare/runs.ts";
+import { compareParameters, labelsOf, metricNames, runsOf, usualMetric, type Run } from "../src/compare/runs.ts";
 
 function summary(last: number | string, more: Partial<MetricSummary> = {}): MetricSummary {
   const value = Number(last);
@@ -48,6 +48,12 @@ function grid(): readonly Run[] {
 }
 
 const indexes = (runs: readonly Run[]) => runs.map(({ index }) => index);
+
+test("the metric that is plotted first says how good a run is", () => {
+  assert.equal(usualMetric(["epoch", "lr", "train/loss", "val/loss"]), "train/loss");
+  assert.equal(usualMetric(["epoch", "lr"]), "epoch");
+  assert.equal(usualMetric([]), undefined);
+});
 
 test("each task of an array is a run with its values and the job's parameters", () => {
   const runs = grid();

@@ -2,6 +2,7 @@
 import type { JobRuns, MetricSummary, TaskRun } from "../api_types.ts";
 import { isFinished } from "../format.ts";
 import { TASK_INDEX, taskValues } from "../job_array.ts";
+import { bestOf } from "../plot/plot_settings.ts";
 
 export interface Run {
   /** Place of the job in the comparison, and of the task in the job: "0.3"; of a whole job "0". */
@@ -107,6 +108,11 @@ export function parameterNames(runs: readonly Run[]): readonly string[] {
 
 export function metricNames(runs: readonly Run[]): readonly string[] {
   return [...new Set(runs.flatMap(({ metrics }) => [...metrics.keys()]))];
+}
+
+/** What is plotted before the user chooses: the first metric that says how good a run is, such as a loss. */
+export function usualMetric(metrics: readonly string[]): string | undefined {
+  return metrics.find((name) => bestOf(name) !== "none") ?? metrics[0];
 }
 
 export interface Parameters {

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { nearestLine, type Parallel, type ParallelLine } from "../compare/parallel.ts";
 import type { Run } from "../compare/runs.ts";
-import { counted } from "../format.ts";
+import { counted, shortName } from "../format.ts";
 import { significant } from "../plot/curve.ts";
 import { dashOf, type Look } from "../plot/colours.ts";
 import { Swatch } from "./metric_plot.tsx";
@@ -22,6 +22,8 @@ const MIN_AXIS_PX = 90;
 /** How far from a line the pointer may be. */
 const REACH_PX = 24;
 const NAME_CHARACTERS = 18;
+/** Of the names' font, about; two names never meet. */
+const CHARACTER_PX = 8;
 
 export function ParallelPlot({ metric, parallel, labels, lookOf }: Props) {
   const marked = useSignal<string | null>(null);
@@ -88,6 +90,11 @@ export function ParallelPlot({ metric, parallel, labels, lookOf }: Props) {
         const part = (width - LEFT - RIGHT) / Math.max(1, axes.length - 1);
         const xOf = (axis: number) => LEFT + axis * part;
         const yOf = (place: number) => height - BOTTOM - place * (height - TOP - BOTTOM);
+        const most = Math.min(NAME_CHARACTERS, Math.floor(part / CHARACTER_PX));
+        const nameAt = (name: string, axis: number) =>
+          axis === axes.length - 1 && name.length * CHARACTER_PX > 2 * RIGHT
+            ? { x: width - 2, "text-anchor": "end" as const }
+            : { x: xOf(axis), "text-anchor": "middle" as const };
         return (
           <>
             {lines.map((line) => (
@@ -109,8 +116,9 @@ export function ParallelPlot({ metric, parallel, labels, lookOf }: Props) {
             {axes.map(({ name, ticks }, axis) => (
               <g key={axis}>
                 <line x1={xOf(axis)} x2={xOf(axis)} y1={TOP} y2={height - BOTTOM} />
-                <text class="name" x={xOf(axis)} y={TOP - 14} text-anchor="middle">
-                  {name.length > NAME_CHARACTERS ? `${name.slice(0, NAME_CHARACTERS)}…` : name}
+                <text class="name" y={TOP - 14} {...nameAt(shortName(name, most), axis)}>
+                  {shortName(name, most)}
+                  <title>{name}</title>
                 </text>
                 {ticks.map(({ place, label }) => (
                   <text key={place} x={xOf(axis) - 6} y={yOf(place) + 4} text-anchor="end">

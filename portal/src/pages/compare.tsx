@@ -4,7 +4,7 @@ import { loadRuns, type LoadedRuns } from "../compare/load_runs.ts";
 import { groupLooks } from "../compare/run_groups.ts";
 import { runLooks } from "../compare/run_looks.ts";
 import { chosenColumns, columnsOf, csvOf, filtered, MAX_TABLE_METRICS, parseOrder, sorted } from "../compare/run_table.ts";
-import { areActive, compareParameters, labelsOf, metricNames, runsOf, type Run } from "../compare/runs.ts";
+import { areActive, compareParameters, labelsOf, metricNames, runsOf, usualMetric, type Run } from "../compare/runs.ts";
 import { Empty, ErrorNotice, Loading } from "../components/notices.tsx";
 import { useNow } from "../components/use_now.ts";
 import { saveFile } from "../files/save_file.ts";
@@ -124,7 +124,7 @@ function Comparison({ loaded, query }: { loaded: LoadedRuns; query: URLSearchPar
     () => sorted(filtered(runs, filter), column, isDescending, sortedAt),
     [runs, filter, column, isDescending, sortedAt],
   );
-  const metric = metrics.find((name) => name === query.get("metric")) ?? metrics[0];
+  const metric = metrics.find((name) => name === query.get("metric")) ?? usualMetric(metrics);
   const colour = parameters.differing.find((name) => name === query.get("colour")) ?? "";
   const listedKeys = query.get("show");
   const shown = useMemo(() => shownKeys(listedKeys), [listedKeys]);

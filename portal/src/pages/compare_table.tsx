@@ -5,7 +5,7 @@ import { formatOrder, type Order, type RunColumn } from "../compare/run_table.ts
 import type { Run } from "../compare/runs.ts";
 import { State } from "../components/notices.tsx";
 import { VirtualRows } from "../components/virtual_rows.tsx";
-import { runTime } from "../format.ts";
+import { runTime, shortName } from "../format.ts";
 import type { Look } from "../plot/colours.ts";
 import { significant } from "../plot/curve.ts";
 import { jobHref, setQuery } from "../router.ts";
@@ -66,6 +66,7 @@ function isNumber({ kind, valueOf }: RunColumn, rows: readonly Run[]): boolean {
 
 function ColumnHead({ column, order, isNumber: isRight }: { column: RunColumn; order: Order | undefined; isNumber: boolean }) {
   const isSorted = order?.column === column.id;
+  const label = column.kind === "metric" ? `${shortName(column.name)}${column.label.slice(column.name.length)}` : shortName(column.label);
   // A second click turns the order, a third one ends it.
   const next: Order | undefined = !isSorted
     ? { column: column.id, isDescending: false }
@@ -73,9 +74,13 @@ function ColumnHead({ column, order, isNumber: isRight }: { column: RunColumn; o
       ? undefined
       : { ...order, isDescending: true };
   return (
-    <th class={isRight ? "number" : ""} aria-sort={isSorted ? (order.isDescending ? "descending" : "ascending") : undefined}>
+    <th
+      class={isRight ? "number" : ""}
+      title={label === column.label ? undefined : column.label}
+      aria-sort={isSorted ? (order.isDescending ? "descending" : "ascending") : undefined}
+    >
       <button type="button" onClick={() => setQuery({ order: next && formatOrder(next) })}>
-        {column.label}
+        {label}
         {isSorted && <span aria-hidden="true">{order.isDescending ? " ↓" : " ↑"}</span>}
       </button>
     </th>
