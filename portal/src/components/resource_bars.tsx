@@ -22,7 +22,7 @@ export function ResourceBars({ uses }: { uses: Readonly<Record<string, ResourceU
               <span class="quiet">{kind.label}</span>
               <Bar used={used[kind.name]} total={total[kind.name]} label={`${kind.label} of ${name} in use`} />
               <span>
-                {kind.shown(Math.max(0, total[kind.name] - used[kind.name]))} of {kind.shown(total[kind.name])} free
+                {kind.shown(used[kind.name])} of {kind.shown(total[kind.name])} used
               </span>
             </div>
           ))}

@@ -1,4 +1,4 @@
-// Home: the user's jobs by state, what the cluster has free, what runs, recent failures.
+// Home: the user's jobs by state, what of the cluster is in use, what runs, recent failures.
 import { useEffect } from "preact/hooks";
 import { listJobs, nodesInUse, virtualClusters, type ResourceUse } from "../api.ts";
 import type { JobPage, JobSummary } from "../api_types.ts";
@@ -122,8 +122,14 @@ export function HomePage() {
               {nodes.value && <Freest uses={nodes.value} what="nodes" />}
             </section>
             <section class="card padded" aria-labelledby="running">
-              <h2 id="running">Running now</h2>
-              {value.running.data.length === 0 && <p class="quiet">Nothing runs at the moment.</p>}
+              <h2 id="running">
+                Running now <span class="quiet of-all">of all users</span>
+              </h2>
+              {value.running.data.length === 0 && (
+                <p class="quiet">
+                  Nothing runs at the moment. <a href={href("/submit")}>Submit a job</a>
+                </p>
+              )}
               <ul class="rows">
                 {value.running.data.map((job) => (
                   <li key={`${job.username}~${job.name}`}>

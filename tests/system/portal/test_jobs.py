@@ -418,7 +418,7 @@ def test_home_has_jobs_by_state_free_resources_and_failures(new_page: NewPage, c
     page.wait_for(f"/home-waits[^]*nodes are available/.test({waiting})")
     for section in ("free", "nodes"):
         bars = f"document.querySelector('section[aria-labelledby={section}]').innerText"
-        page.wait_for(f"/[0-3] of 4 free/.test({bars}) && / of 64 GB free/.test({bars})")
+        page.wait_for(f"/[1-4] of 4 used/.test({bars}) && / of 64 GB used/.test({bars})")
     page.click("a.tile")
     page.wait_for("location.hash.includes('user=alice&state=')")
     cluster.stop("home-runs")
