@@ -67,7 +67,7 @@ export function EditableTable<T>(props: Props<T>) {
         </button>
       </div>
       <div class="card scroll" tabIndex={0} role="region" aria-label={props.label}>
-        <table>
+        <table class="editable">
           <thead>
             <tr>
               <th>Name</th>
@@ -84,7 +84,9 @@ export function EditableTable<T>(props: Props<T>) {
           <tbody>
             {items.map((item) => (
               <tr key={nameOf(item)}>
-                <td>{nameOf(item)}</td>
+                <td class="c-item" title={nameOf(item)}>
+                  {nameOf(item)}
+                </td>
                 {columns.map((column) => (
                   <td key={column.label} class={classOf(column)}>
                     {column.cell(item)}

@@ -117,6 +117,8 @@ function shown(value: unknown): string {
   return parts.length ? parts.join(Array.isArray(value) ? "; " : ", ") : "none";
 }
 
+const aboutOf = ({ about }: { readonly about?: unknown }) => (typeof about === "string" ? about : "");
+
 function AuditLog() {
   const typed = useSignal("");
   const keyword = useSignal("");
@@ -181,7 +183,9 @@ function AuditLog() {
                   <td class="mono message request">
                     {entry.refused ? `${entry.refused} refused requests` : `${entry.method ?? ""} ${entry.path ?? ""}`}
                   </td>
-                  <td class="minor">{typeof entry.about === "string" ? entry.about : ""}</td>
+                  <td class="minor c-about" title={aboutOf(entry)}>
+                    {aboutOf(entry)}
+                  </td>
                   <td>{entry.status ?? ""}</td>
                   <td class="mono minor">{entry.address ?? ""}</td>
                 </tr>

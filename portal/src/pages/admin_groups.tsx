@@ -98,7 +98,7 @@ export function VirtualClusters() {
       isFixed={(cluster) => cluster.name === DEFAULT}
       columns={[
         { label: "Guaranteed", cell: (cluster) => percent(cluster.capacity) },
-        { label: "At most", cell: (cluster) => percent(cluster.maxCapacity) },
+        { label: "At most", cell: (cluster) => percent(cluster.maxCapacity), isMinor: true },
       ]}
       fields={(cluster) => (
         <>

@@ -89,6 +89,8 @@ export function HomePage() {
   const { value, error } = usePolled(`home ${user}`, (signal) => overview(user, signal), REFRESH_MS);
   const clusters = usePolled("clusters", virtualClusters, REFRESH_MS);
   const nodes = usePolled("nodes", nodesInUse, REFRESH_MS);
+  // Shown together: bars that come later would move what is below.
+  const isShown = value && [clusters, nodes].every((one) => one.value || one.error);
   const now = useNow(true);
   useEffect(() => {
     document.title = "Home · OpenPAI";
@@ -99,8 +101,8 @@ export function HomePage() {
         <h1>Home</h1>
       </div>
       {error && <ErrorNotice error={error} />}
-      {!value && !error && <Loading what="your jobs" />}
-      {value && (
+      {!isShown && !error && <Loading what="your jobs" />}
+      {isShown && (
         <div class="stack">
           <section aria-label="My jobs by state">
             <div class="tiles">

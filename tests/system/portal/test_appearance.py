@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.service, pytest.mark.xdist_group("portal")]
 WIDTHS = (1280, 1920, 820, 390)
 # From this width on tables fit as well; in narrower windows they scroll.
 LAPTOP_WIDTH = 1280
+LONG_NAME = "language_models_research_team_of_the_institute"
 FILES = "/files/home/user/alice/digits"
 # Name, address, and what is on the page when it has loaded.
 PAGES = {
@@ -153,6 +154,10 @@ def jobs(cluster: TeamCluster) -> None:
     cluster.submit(job("waits", "true", gpu=64))
     cluster.wait_state("trains", "RUNNING")
     cluster.run(job("leaves-files", "for f in model.pt log.csv; do seq 999 > $PAI_OUTPUT_DIR/$f; done"))
+    # A long name also in lists of choices and, as that of its group, in those of the administration.
+    share = {"vcCapacity": 10}
+    reply = cluster.ask("PUT", f"/api/v2/virtual-clusters/{LONG_NAME}", share, token=cluster.tokens["admin"])
+    assert reply.status == 201, reply.text
 
 
 PLOT = """<svg xmlns="http://www.w3.org/2000/svg" width="480" height="240" fill="none" stroke-width="3">
