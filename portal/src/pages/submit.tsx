@@ -394,12 +394,16 @@ function Verdict({ check, missing, lacksFiles }: { check: JobCheck | null; missi
   return <span class="quiet">Valid, protocol version {check.version}</span>;
 }
 
+/** Browsers put the cursor behind a text, and scroll to it. */
+const showBeginning = (field: HTMLTextAreaElement | null) => field?.setSelectionRange(0, 0);
+
 function JsonDialog(props: { text: string; onSave: (text: string) => void; onClose: () => void }) {
   const text = useSignal(props.text);
   return (
     <Dialog title="Job as JSON" isWide onClose={props.onClose}>
       <textarea
         class="json"
+        ref={showBeginning}
         rows={18}
         spellcheck={false}
         aria-label="Job as JSON"

@@ -343,6 +343,7 @@ def test_form_over_the_pages_of_an_expired_session_is_accessible_and_fits(
         ("/submit", "Save as template", "[name=template]"),
         ("/jobs/alice~fails", "Resubmit", "[name=name]"),
         ("/jobs", "Columns", "li"),
+        ("/jobs", "Help", "kbd"),
     ],
 )
 def test_dialog_is_accessible_fits_a_phone_and_escape_closes_it(
